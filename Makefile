@@ -1,0 +1,76 @@
+# `make up` starts Duly, `make test` shows that it works; both set up all they need first.
+
+PYTHON ?= python3
+SEEDS ?= 300
+PYTEST_ARGS ?=
+
+bin := .venv/bin
+pip := $(bin)/python -m pip --disable-pip-version-check
+# Each stamp is younger than what it installed, so a second `make` installs nothing.
+venv := .venv/stamp-venv
+runtime := .venv/stamp-runtime
+project := .venv/stamp-project
+dev := .venv/stamp-dev
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install install-dev up test lint format simulate mutants proof lock clean
+
+help:            ## Say what can be made.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
+
+install: $(project)         ## Create .venv and install Duly with its locked dependencies.
+
+install-dev: $(project) $(dev)  ## The same, with what the tests and linters need.
+
+up: $(project)      ## Start everything on the embedded PostgreSQL.
+	@$(bin)/duly up $(ARGS)
+
+test: install-dev   ## Lint, then run the tests.
+	@scripts/system-packages
+	@$(MAKE) --no-print-directory lint
+	$(bin)/pytest $(PYTEST_ARGS)
+
+lint: install-dev   ## Style, types and layers.
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/mypy
+	$(bin)/lint-imports
+
+format: install-dev ## Put the code into its canonical form.
+	$(bin)/ruff check --fix .
+	$(bin)/ruff format .
+
+simulate: install-dev   ## Run the whole system under SEEDS seeds, with faults.
+	$(bin)/python -m tests.simulation --seeds $(SEEDS)
+
+mutants: install-dev    ## Break the engine on purpose; a test must notice each time.
+	$(bin)/python -m tests.mutants
+
+proof: simulate mutants ## The long programmes.
+	$(bin)/pytest -m proof --timeout 0 $(PYTEST_ARGS)
+
+lock: $(venv)       ## Resolve the dependencies anew.
+	$(pip) install --quiet uv==0.13.7
+	@scripts/lock $(bin)/uv
+
+clean:              ## Remove the environment and all caches; the data in .duly stays.
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+
+$(venv):
+	@scripts/environment $(PYTHON)
+	@touch $@
+
+$(runtime): requirements.lock requirements-build.lock $(venv)
+	@echo "installing the locked dependencies"
+	@$(pip) install --quiet --require-hashes -r requirements.lock -r requirements-build.lock
+	@touch $@
+
+$(project): pyproject.toml $(runtime)
+	@$(pip) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(dev): requirements-dev.lock $(runtime)
+	@echo "installing what tests and linters need"
+	@$(pip) install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
