@@ -1,0 +1,86 @@
+"""Hold the test suite to its budget of time, and let no test be skipped unnoticed.
+
+At the end the time of each top-level folder of tests is printed against the budget of its area. With `CI` set a skip is
+a failure: there everything a test needs is meant to be installed.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+ENGINE = "engine"
+# Minutes on two cores. A folder not named here belongs to the engine.
+BUDGET_MINUTES = {ENGINE: 6, "triggers": 2, "api": 3, "targets": 3, "flow": 2, "dashboard": 3}
+
+in_ci = bool(os.environ.get("CI"))
+seconds_by_folder: dict[str, float] = defaultdict(float)
+
+
+def folder_of(nodeid: str) -> str:
+    """Name the top-level folder of the test with this id: `tests/store/test_jobs.py::…` is in `store`."""
+    folders = nodeid.split("::")[0].split("/")[1:-1]
+    return folders[0] if folders else "."
+
+
+def area_of(folder: str) -> str:
+    """Name the area whose budget `folder` draws on."""
+    return folder if folder in BUDGET_MINUTES else ENGINE
+
+
+def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turn a skip into a failure that shows its reason; an expected failure is not a skip."""
+    if report.outcome != "skipped" or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"{reason}\nWith CI set a skip is a failure: install what this test needs."
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Refuse the skip of a test in CI."""
+    report = yield
+    if in_ci:
+        refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Refuse the skip of a whole module in CI."""
+    report = yield
+    if in_ci:
+        refuse_skip(report)
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Count the time of each phase of a test towards its folder; with several processes only the first is told."""
+    seconds_by_folder[folder_of(report.nodeid)] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print the time per folder, and per area against its budget."""
+    if not seconds_by_folder or hasattr(config, "workerinput"):
+        return
+    processes = config.getoption("numprocesses", None) or 1
+    terminalreporter.section("time per folder" + (f", of {processes} processes" if processes > 1 else ""))
+    for line in summary_lines({folder: seconds / processes for folder, seconds in seconds_by_folder.items()}):
+        terminalreporter.write_line(line)
+
+
+def summary_lines(seconds_by_folder: dict[str, float]) -> list[str]:
+    """Write one line a folder, slowest first, under one line for each area that was tested."""
+    lines = []
+    slowest_first = sorted(seconds_by_folder.items(), key=lambda item: -item[1])
+    for area, minutes in BUDGET_MINUTES.items():
+        members = [(folder, seconds) for folder, seconds in slowest_first if area_of(folder) == area]
+        if members:
+            spent = sum(seconds for _, seconds in members)
+            verdict = "" if spent <= minutes * 60 else "   OVER BUDGET"
+            lines.append(f"{area:<18}{spent:8.1f} s of {minutes * 60} s{verdict}")
+            lines += [f"  {folder:<16}{seconds:8.1f} s" for folder, seconds in members if folder != area]
+    return lines
