@@ -35,7 +35,7 @@ lint: install-dev   ## Style, types and layers.
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/mypy
-	$(bin)/lint-imports
+	$(bin)/lint-imports --no-logo
 
 format: install-dev ## Put the code into its canonical form.
 	$(bin)/ruff check --fix .
