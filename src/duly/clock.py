@@ -1,0 +1,122 @@
+"""Time, chance and names, injected: nothing else in the engine asks the host for them.
+
+Database time rules. Each reply of the store carries its clock; at the moment of receipt, `database − monotonic` is a lower
+bound of the offset between the two, so `now()` never runs ahead of the database: firing at `now() ≥ due` is never early,
+whatever the host's wall clock says. The bound is the highest over the last ten seconds, less 0.1 % of its age, because two
+oscillators drift apart; it is dropped on reconnect or when a reply contradicts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SAMPLE_AGE_MAX = 10.0
+_DRIFT = 0.001
+# A reply may be this much below the bound before the database clock counts as stepped back: replies overtake each other.
+_CONTRADICTION_SECONDS = 0.5
+
+
+def moment_of(seconds: float) -> datetime:
+    """Turn seconds since 1970 into an aware moment."""
+    return _EPOCH + timedelta(seconds=seconds)
+
+
+class Clock(Protocol):
+    """What the engine knows of time."""
+
+    def now(self) -> float:
+        """Give a lower bound of the database's clock, in seconds since 1970."""
+        ...
+
+    def monotonic(self) -> float:
+        """Give seconds that never step."""
+        ...
+
+    def observe(self, database_at: datetime) -> None:
+        """Take a reading of the database's clock, at the moment it arrived."""
+        ...
+
+    def forget(self) -> None:
+        """Drop every reading: the next database may keep another time."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait for a wake-up, at most so long; the wake-up is consumed."""
+        ...
+
+
+class SystemClock:
+    """The real clock."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque()  # (received, offset), offsets falling
+
+    def now(self) -> float:
+        """Give a lower bound of the database's clock; minus infinity before the first reading."""
+        received = time.monotonic()
+        samples = self._samples
+        while len(samples) > 1 and received - samples[0][0] > _SAMPLE_AGE_MAX:
+            samples.popleft()
+        if not samples:
+            return float("-inf")
+        taken, offset = samples[0]
+        return received + offset - (received - taken) * _DRIFT
+
+    def monotonic(self) -> float:
+        """Give seconds that never step."""
+        return time.monotonic()
+
+    def observe(self, database_at: datetime) -> None:
+        """Keep the reading if it may become the best one."""
+        received = time.monotonic()
+        offset = (database_at - _EPOCH).total_seconds() - received
+        samples = self._samples
+        if samples and offset < samples[0][1] - _CONTRADICTION_SECONDS - (received - samples[0][0]) * _DRIFT:
+            samples.clear()
+        while samples and samples[-1][1] <= offset:
+            samples.pop()
+        samples.append((received, offset))
+
+    def forget(self) -> None:
+        """Drop every reading."""
+        self._samples.clear()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait for a wake-up, at most so long; the wake-up is consumed."""
+        if not event.is_set() and seconds > 0:
+            handle = asyncio.get_running_loop().call_later(seconds, event.set)
+            try:
+                await event.wait()
+            finally:
+                handle.cancel()
+        event.clear()
+
+
+class Rng:
+    """Chance, from a seed in tests."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._random = random.Random(seed)
+
+    def uniform(self) -> float:
+        """Give a number in [0, 1)."""
+        return self._random.random()
+
+    def uuid(self) -> UUID:
+        """Give a fresh random name."""
+        return UUID(int=self._random.getrandbits(128), version=4)

@@ -1,0 +1,1 @@
+"""What we know: frozen values and pure rules, with no I/O and no clock."""

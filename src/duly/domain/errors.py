@@ -1,0 +1,75 @@
+"""Every refusal and failure Duly names.
+
+DulyError
+├── Refused                    what was asked cannot be done; the message names the thing, the value and the remedy
+│   ├── InvalidPayload         not JSON we take: too large, too deep, NaN, NUL, a lone surrogate
+│   ├── InvalidArguments       the arguments do not fit the handler's annotations
+│   ├── InvalidSchedule        a moment, delay or interval that cannot be kept
+│   ├── InvalidOption          an option outside its range
+│   ├── UnknownHandler         no handler of that name is registered here
+│   ├── UnknownQueue           a strict app does not declare that queue
+│   ├── KeyConflict            the idempotency key was used for another job
+│   ├── KeyBusy                another transaction is submitting under that key at this moment
+│   ├── NameTaken              a schedule of that name exists
+│   └── NotFound               no run or job of that id
+├── DatabaseUnusable           the store cannot be used: down, too old, read-only, newer than this code
+└── WorkerExpired              this worker's lease has ended: it may neither claim nor start
+"""
+
+from __future__ import annotations
+
+
+class DulyError(Exception):
+    """The root of all errors that Duly raises on purpose."""
+
+
+class Refused(DulyError):
+    """What was asked cannot be done; nothing has been written."""
+
+
+class InvalidPayload(Refused):
+    """A payload or result that is not JSON within the limits."""
+
+
+class InvalidArguments(Refused):
+    """Arguments that do not fit the handler's annotations."""
+
+
+class InvalidSchedule(Refused):
+    """A moment, a delay or an interval that cannot be kept."""
+
+
+class InvalidOption(Refused):
+    """An option outside its range."""
+
+
+class UnknownHandler(Refused):
+    """No handler of that name is registered here."""
+
+
+class UnknownQueue(Refused):
+    """A strict app does not declare that queue."""
+
+
+class KeyConflict(Refused):
+    """The idempotency key was used for another job."""
+
+
+class KeyBusy(Refused):
+    """Another transaction is submitting under the same idempotency key."""
+
+
+class NameTaken(Refused):
+    """A schedule of that name exists already."""
+
+
+class NotFound(Refused):
+    """No run or job has that id."""
+
+
+class DatabaseUnusable(DulyError):
+    """The database is down, too old, read-only or of a newer Duly."""
+
+
+class WorkerExpired(DulyError):
+    """The worker's lease has ended, so it may neither claim nor start anything."""

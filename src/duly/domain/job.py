@@ -1,0 +1,83 @@
+"""What is asked for: a one-shot or a schedule, checked before it reaches the store."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+import msgspec
+
+from duly.domain.duration import Duration, parse
+from duly.domain.errors import InvalidOption, InvalidSchedule
+from duly.domain.run import NAME_CHARACTERS_MAX
+
+_NAME = re.compile(rf"[^\x00-\x1f\x7f]{{1,{NAME_CHARACTERS_MAX}}}")
+DELAY_MAX = timedelta(days=36_500)
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """A one-shot: JSON as text, at most one of `at` and `delay`."""
+
+    handler: str
+    payload: str
+    queue: str
+    priority: int
+    at: datetime | None = None
+    delay: timedelta | None = None
+    options: str | None = None
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A recurring job: the first occurrence at the anchor, by default the next whole second."""
+
+    handler: str
+    payload: str
+    queue: str
+    priority: int
+    every: timedelta
+    anchor: datetime | None = None
+    name: str | None = None
+    options: str | None = None
+
+
+def check_name(value: str, what: str) -> str:
+    """Take a name of printable characters. Raises InvalidOption."""
+    if not _NAME.fullmatch(value) or not value.isprintable():
+        raise InvalidOption(f"{what} {value!r} is not a name: 1 to {NAME_CHARACTERS_MAX} printable characters")
+    return value
+
+
+def check_priority(value: int) -> int:
+    """Take a priority from 0 (first) to 9 (last). Raises InvalidOption."""
+    if isinstance(value, bool) or not 0 <= value <= 9:
+        raise InvalidOption(f"priority {value!r} is outside 0 (first) to 9 (last)")
+    return value
+
+
+def check_moment(value: datetime, what: str) -> datetime:
+    """Take a moment that names its zone. Raises InvalidSchedule."""
+    if value.tzinfo is None:
+        raise InvalidSchedule(
+            f"{what} {value} has no time zone; write it with an offset, such as 2026-11-01T09:00:00+01:00"
+        )
+    return value
+
+
+def check_delay(value: Duration) -> timedelta:
+    """Take a delay from now. Raises InvalidSchedule."""
+    delay = parse(value, "delay")
+    if delay < timedelta():
+        raise InvalidSchedule(f"delay {value!r} is negative; a delay counts from now and is 0 or more")
+    if delay > DELAY_MAX:
+        raise InvalidSchedule(f"delay {value!r} is longer than a hundred years")
+    return delay
+
+
+def check_timeout(value: Duration | None) -> float | None:
+    """Take a timeout in seconds, or none. Raises InvalidOption."""
+    if value is None:
+        return None
+    seconds = parse(value, "timeout").total_seconds()
+    if seconds <= 0:
+        raise InvalidOption(f"timeout {value!r} must be more than 0; leave it out for none")
+    return seconds

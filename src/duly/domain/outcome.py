@@ -1,0 +1,61 @@
+"""What an attempt came to. One type a case; an Outcome says what happened, a Transition what the run becomes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The handler returned; `result` is JSON text, or nothing."""
+
+    result: str | None = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The handler raised, or its target refused."""
+
+    reason: str
+    retryable: bool = True
+    detail: str | None = None
+    retry_after: timedelta | None = None
+
+
+class TimedOut(msgspec.Struct, frozen=True):
+    """The attempt ran past its timeout and was stopped."""
+
+    seconds: float
+    detail: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """Say it in words."""
+        return f"timed out after {self.seconds:g} s"
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The lease ended before an outcome came. `named`: the run was alone and announced, so it is to blame."""
+
+    named: bool = False
+
+    @property
+    def reason(self) -> str:
+        """Say it in words."""
+        return "worker lost while running this run alone" if self.named else "worker lost"
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """Someone asked it to stop, and it did."""
+
+    reason: str = "cancelled"
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """The handler asked to be called again later; this is no failure."""
+
+    delay: timedelta
+    reason: str = "snoozed"
+
+
+Outcome = Succeeded | Failed | TimedOut | Lost | Cancelled | Snoozed

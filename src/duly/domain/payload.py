@@ -1,0 +1,78 @@
+"""What may stand in a payload, a result, a checkpoint: JSON within limits, and text that PostgreSQL can store."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from duly.domain.errors import InvalidPayload
+
+PAYLOAD_BYTES_MAX = 262_144
+RESULT_BYTES_MAX = 65_536
+CHECKPOINT_BYTES_MAX = 262_144
+DEPTH_MAX = 64
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(value: Any, what: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> str:
+    """Write `value` as JSON text. Raises InvalidPayload naming `what` and the limit it breaks."""
+    try:
+        plain = msgspec.to_builtins(value)
+    except RecursionError:
+        raise InvalidPayload(f"{what} is nested deeper than {DEPTH_MAX} levels; flatten it") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidPayload(f"{what} is not JSON: {error}") from None
+    _check(plain, what, 0)
+    text = _encoder.encode(plain)
+    if len(text) > bytes_max:
+        raise InvalidPayload(
+            f"{what} has {len(text)} bytes; the limit is {bytes_max}. Store it elsewhere and pass a reference"
+        )
+    return text.decode()
+
+
+def _check(value: Any, what: str, depth: int) -> None:
+    if depth > DEPTH_MAX:
+        raise InvalidPayload(f"{what} is nested deeper than {DEPTH_MAX} levels; flatten it")
+    if isinstance(value, str):
+        _check_text(value, what)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidPayload(f"{what} contains {value}, which JSON cannot express; use null or a string")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check_text(str(key), what)
+            _check(item, what, depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check(item, what, depth + 1)
+
+
+def _check_text(text: str, what: str) -> None:
+    if "\0" in text:
+        raise InvalidPayload(f"{what} contains a NUL character, which PostgreSQL cannot store; remove it")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidPayload(
+                f"{what} contains a lone surrogate at position {error.start}; it is not valid text"
+            ) from None
+
+
+def storable(text: str, characters_max: int = 32_768) -> str:
+    """Make any text safe to store: no NUL, no lone surrogate, cut to a length. Cannot fail."""
+    return text[:characters_max].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def storable_value(value: Any) -> Any:
+    """Make the text inside a JSON value safe to store."""
+    if isinstance(value, str):
+        return storable(value, len(value))
+    if isinstance(value, dict):
+        return {storable(str(key)): storable_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable_value(item) for item in value]
+    return value

@@ -1,0 +1,63 @@
+"""A run as a worker holds it: the leased row, and the options it carries from box to box."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.retry import Retry
+
+QUEUE_DEFAULT = "default"
+PRIORITY_DEFAULT = 5
+TENANT_DEFAULT = 1
+NAME_CHARACTERS_MAX = 200
+
+
+class Options(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a run carries besides its columns; absent from the row when all is default."""
+
+    retry: Retry = Retry()
+    timeout_seconds: float | None = None
+    replays: int = 0
+    attempts_before: int = 0
+    trace: str | None = None
+
+
+DEFAULTS = Options()
+_decoder = msgspec.json.Decoder(Options)
+_encoder = msgspec.json.Encoder()
+
+
+def encode_options(options: Options) -> str | None:
+    """Write options for the store; nothing when all is default."""
+    return None if options == DEFAULTS else _encoder.encode(options).decode()
+
+
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """One leased run. `place` and `fence` are the holder's handle; `attempt` is the attempt this lease is for."""
+
+    place: tuple[int, int]
+    fence: int
+    run_id: UUID
+    job_id: UUID
+    scheduled_at: datetime
+    due_at: datetime
+    previous_scheduled_at: datetime | None
+    generation: int
+    tenant: int
+    attempt: int
+    priority: int
+    losses: int
+    suspect: bool
+    payload_stored: bool
+    queue: str
+    handler: str
+    payload: str | None
+    options: str | None
+
+    @property
+    def policy(self) -> Options:
+        """The options of this run, decoded."""
+        return DEFAULTS if self.options is None else _decoder.decode(self.options)

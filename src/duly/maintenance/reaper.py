@@ -1,0 +1,60 @@
+"""The reaper: takes away the lease of a worker whose heart has stopped, and moves its runs on.
+
+A worker is dead when its lease has passed in database time and its beat has not changed for a whole lease on the reaper's
+own monotonic clock; so a step of the database's clock forwards kills nobody. After a step backwards `until` lies far ahead
+of what a lease can be: then the unchanged beat alone decides. The worker's row is taken first: no claim can follow it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from duly.clock import Rng
+from duly.log import Log
+from duly.moves.reclaim import reclaim
+from duly.store import leased, workers
+from duly.store.database import Database
+from duly.store.workers import WorkerRow
+
+_ORPHANS_EVERY_STEPS = 30
+
+
+class Reaper:
+    """Watches the beats of all workers."""
+
+    def __init__(self, database: Database, *, rng: Rng, log: Log) -> None:
+        self._database = database
+        self._rng = rng
+        self._log = log
+        self._seen: dict[UUID, tuple[int, float]] = {}  # beat, and when it was first seen on our own clock
+        self._steps = 0
+        self.reaped = 0
+
+    async def step(self) -> int:
+        """Expire dead workers and move their runs on. Returns how many runs were moved."""
+        living = await workers.live(self._database)
+        self._seen = {row.worker_id: self._first_seen(row) for row in living}
+        for row in living:
+            await self._expire_if_dead(row)
+        if self._steps % _ORPHANS_EVERY_STEPS == 0:
+            for worker_id in await leased.orphans(self._database):
+                await workers.depart(self._database, worker_id)
+        self._steps += 1
+        moved = 0
+        for gone in await workers.departed(self._database):
+            moved += await reclaim(self._database, gone, self._rng)
+        return moved
+
+    def _first_seen(self, row: WorkerRow) -> tuple[int, float]:
+        beat, since = self._seen.get(row.worker_id, (-1, 0.0))
+        return (beat, since) if beat == row.beat else (row.beat, self._database.clock.monotonic())
+
+    async def _expire_if_dead(self, row: WorkerRow) -> None:
+        beat, since = self._seen[row.worker_id]
+        if self._database.clock.monotonic() - since < row.lease.total_seconds():
+            return
+        stepped_back = row.until - row.read_at > row.lease + timedelta(seconds=1)
+        if await workers.expire(self._database, row.worker_id, beat, clock_stepped=stepped_back):
+            self.reaped += 1
+            self._log.warning("worker_reaped", worker_id=row.worker_id, name=row.name, beat=beat)

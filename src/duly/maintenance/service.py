@@ -1,0 +1,97 @@
+"""The maintenance loop: each duty at its own pace, each surviving the failure of the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.errors import DulyError
+from duly.log import Log
+from duly.maintenance.reaper import Reaper
+from duly.store import history, leased, ready, runs, shards, workers
+from duly.store.database import Database
+
+PARTITION_DAYS_AHEAD = 4
+BATCH_MAX = 10_000
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How long history is kept."""
+
+    succeeded: timedelta = timedelta(days=7)
+    failed: timedelta = timedelta(days=90)
+    logs: timedelta = timedelta(days=7)
+
+
+class Maintenance:
+    """Runs the duties. Safe to run in any number of processes: every duty is a guarded move or can be done twice."""
+
+    def __init__(self, database: Database, *, rng: Rng, log: Log, retention: Retention | None = None) -> None:
+        self._database = database
+        self._log = log
+        self._retention = retention or Retention()
+        self._stopping = asyncio.Event()
+        self.reaper = Reaper(database, rng=rng, log=log)
+        self.reaped_at: float | None = None
+
+    async def run(self) -> None:
+        """Do every duty for ever, until stopped."""
+        duties: list[tuple[float, Callable[[], Awaitable[object]]]] = [
+            (1.0, self._reap),
+            (3.0, self._vacuum),
+            (60.0, self._sweep),
+            (600.0, self.keep_history),
+        ]
+        tasks = [asyncio.create_task(self._repeat(seconds, duty), name=duty.__name__) for seconds, duty in duties]
+        try:
+            await self._stopping.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Ask the loop to end."""
+        self._stopping.set()
+
+    async def keep_history(self) -> None:
+        """Make partitions ahead of time and drop those past their retention, whole."""
+        await history.make_partitions(self._database, PARTITION_DAYS_AHEAD)
+        today = (await self._database.read_clock()).date()
+        for parent, kept in (
+            ("attempts_succeeded", self._retention.succeeded),
+            ("attempts_failed", self._retention.failed),
+            ("logs", self._retention.logs),
+        ):
+            for name in await history.drop_partitions(self._database, parent, today - kept):
+                self._log.info("partition_dropped", name=name)
+
+    async def _reap(self) -> None:
+        await self.reaper.step()
+        self.reaped_at = self._database.clock.monotonic()
+
+    async def _vacuum(self) -> None:
+        await ready.vacuum(self._database)
+        await leased.vacuum(self._database)
+
+    async def _sweep(self) -> None:
+        await history.forget_keys(self._database, BATCH_MAX)
+        await history.forget_payloads(self._database, self._retention.succeeded, BATCH_MAX)
+        await history.forget_progress(self._database, BATCH_MAX)
+        await runs.drop_stale_signals(self._database)
+        await workers.forget_departed(self._database)
+        await shards.forget_expired(self._database)
+
+    async def _repeat(self, seconds: float, duty: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            try:
+                await duty()
+            except DulyError as error:
+                self._log.warning("duty_failed", duty=duty.__name__, error=str(error))
+            except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
+                self._log.error("duty_failed", duty=duty.__name__, error=repr(error))
+            await self._database.clock.sleep(seconds)

@@ -1,0 +1,53 @@
+"""Cancel: one verb for what is to come, one for what is running. The answer tells the truth."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+from duly.domain.errors import NotFound
+from duly.store import jobs, runs
+from duly.store.database import Database
+
+_LOOKS_MAX = 100
+_LOOK_PAUSE_SECONDS = 0.02
+
+
+class CancelAnswer(StrEnum):
+    """What became of the request."""
+
+    CANCELLED = "cancelled"  # it was waiting, and will not start
+    CANCELLING = "cancelling"  # it is in a worker's hands: the worker has been asked
+    TOO_LATE = "too_late"  # it had ended already
+
+
+async def cancel_run(database: Database, run_id: UUID, reason: str = "cancelled") -> CancelAnswer:
+    """Cancel one run, wherever it stands. Raises NotFound."""
+    for _ in range(_LOOKS_MAX):  # A row may be on the move between two looks; it is never nowhere for long.
+        if await runs.cancel(database, [run_id], reason):
+            return CancelAnswer.CANCELLED
+        if await runs.signal(database, [run_id], "cancel"):
+            return CancelAnswer.CANCELLING
+        found = await runs.find(database, run_id)
+        if found is None:
+            raise NotFound(f"no run {run_id}; `duly runs` lists them")
+        if found["state"] in runs.FINAL:
+            return CancelAnswer.TOO_LATE
+        await database.clock.sleep(_LOOK_PAUSE_SECONDS)
+    raise TimeoutError(f"run {run_id} kept moving; try again")
+
+
+async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled") -> CancelAnswer:
+    """Cancel a schedule and its runs that have not started, or a one-shot. Raises NotFound."""
+    if await jobs.find(database, job_id) is None:
+        return await cancel_run(database, job_id, reason)
+    for _ in range(_LOOKS_MAX):  # While the schedule is being staged its timer is not there: look again.
+        if await jobs.cancel_schedule(database, job_id):
+            staged = await jobs.staged_runs(database, job_id)
+            await runs.cancel(database, staged, reason)
+            return CancelAnswer.CANCELLED
+        job = await jobs.find(database, job_id)
+        if job is None or job["state"] not in ("active", "paused"):
+            return CancelAnswer.TOO_LATE
+        await database.clock.sleep(_LOOK_PAUSE_SECONDS)
+    raise TimeoutError(f"job {job_id} kept moving; try again")

@@ -1,0 +1,34 @@
+"""Reclaim: settle for a worker that is gone.
+
+What it had provably not started goes back unused: runs due after its last safe moment, and suspects it had not announced.
+Every other run of it counts an attempt `lost`; only a run that was announced, alone, is to blame for the death.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from duly.clock import Rng
+from duly.domain.outcome import Lost
+from duly.domain.run import Run
+from duly.moves.settle import hand_back, lose
+from duly.store import leased
+from duly.store.database import Database
+from duly.store.workers import Departed
+
+BATCH_MAX = 500
+
+
+async def reclaim(database: Database, worker: Departed, rng: Rng) -> int:
+    """Move one batch of a departed worker's runs on. Returns how many hung on it; none: it is done."""
+    held = await leased.held_by(database, worker.worker_id, timedelta(), BATCH_MAX)
+    unstarted = [run for run in held if _was_not_started(run, worker)]
+    await hand_back(database, worker.worker_id, unstarted)
+    for run in held:
+        if not _was_not_started(run, worker):
+            await lose(database, worker.worker_id, run, Lost(named=run.run_id in worker.named), rng)
+    return len(held)
+
+
+def _was_not_started(run: Run, worker: Departed) -> bool:
+    return run.due_at > worker.safe_until or (run.suspect and run.run_id not in worker.named)

@@ -1,0 +1,144 @@
+"""Settle: record what attempts came to and move their runs on.
+
+A run is taken out of its holder's hands by place and fence, then, where that misses, by id and fence. What is missing
+still was either settled by us before (the commit's answer was lost) or taken away (the lease was lost): then the outcome is
+refused and recorded as fenced. One bad row never holds a batch: on a data error it is halved down to the row, which is
+settled bare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar, assert_never
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.lifecycle import Bury, Finish, Transition, WaitFor, decide
+from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.payload import storable
+from duly.domain.run import Run
+from duly.store import leased
+from duly.store.database import Database
+from duly.store.leased import Finished, Handle, Moved
+
+HORIZON = timedelta(seconds=5)
+_REASON_CHARACTERS_MAX = 2_000
+_Item = TypeVar("_Item", Finished, Moved)
+
+
+class Settled(msgspec.Struct, frozen=True, gc=False):
+    """An attempt that has ended. `left_behind`: it saved something that must go when the run is final."""
+
+    run: Run
+    started_at: datetime | None
+    finished_at: datetime | None
+    outcome: Outcome
+    left_behind: bool = False
+
+
+async def settle(database: Database, worker_id: UUID, settled: Sequence[Settled], rng: Rng) -> list[Run]:
+    """Record `settled` and move each run on. Returns the runs refused because their lease was lost."""
+    plain = [item for item in settled if type(item.outcome) is Succeeded and not item.left_behind]
+    others = [_moved(item, rng) for item in settled if type(item.outcome) is not Succeeded or item.left_behind]
+    finished = [_finished(item) for item in plain]
+    there = await _apply(finished, lambda batch: leased.finish(database, worker_id, batch))
+    missed = (
+        [_moved(item, rng) for item in plain if (item.run.run_id, item.run.fence) not in there]
+        if len(there) < len(plain)
+        else []
+    )
+    return await _settle_by_key(database, worker_id, [*others, *missed])
+
+
+async def lose(database: Database, worker_id: UUID, run: Run, outcome: Lost, rng: Rng) -> bool:
+    """Settle for a worker that is gone. False: someone else has moved the run on."""
+    moved = _moved(Settled(run, None, None, outcome), rng)
+    return bool(await leased.settle(database, worker_id, [moved], HORIZON))
+
+
+async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
+    """Put back runs that were never started, without using up their attempt. Returns those that were there."""
+    return await leased.hand_back(database, worker_id, runs) if runs else set()
+
+
+async def _settle_by_key(database: Database, worker_id: UUID, moved: Sequence[Moved]) -> list[Run]:
+    if not moved:
+        return []
+    there = await _apply(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
+    missing = [item for item in moved if (item.run.run_id, item.run.fence) not in there]
+    if not missing:
+        return []
+    ours = await leased.already_settled(database, worker_id, [item.run for item in missing])
+    refused = [item for item in missing if (item.run.run_id, item.run.fence) not in ours]
+    if refused:
+        await leased.record_fenced(database, worker_id, refused)
+    return [item.run for item in refused]
+
+
+async def _apply(batch: Sequence[_Item], send: Callable[[Sequence[_Item]], Awaitable[set[Handle]]]) -> set[Handle]:
+    """Send a batch; on a data error, halve it down to the bad row and send that one bare."""
+    if not batch:
+        return set()
+    try:
+        return await send(batch)
+    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError):
+        if len(batch) == 1:
+            return await send([_bare(batch[0])])
+    middle = len(batch) // 2
+    return await _apply(batch[:middle], send) | await _apply(batch[middle:], send)
+
+
+def _bare(item: _Item) -> _Item:
+    """Strip everything that could be refused."""
+    if isinstance(item, Finished):
+        return msgspec.structs.replace(item, result=None)
+    return msgspec.structs.replace(item, result=None, detail=None, reason="the outcome could not be stored")
+
+
+def _finished(item: Settled) -> Finished:
+    assert isinstance(item.outcome, Succeeded)
+    assert item.started_at
+    assert item.finished_at
+    return Finished(item.run, item.started_at, item.finished_at, item.outcome.result)
+
+
+def _moved(item: Settled, rng: Rng) -> Moved:
+    run, outcome = item.run, item.outcome
+    name, result, detail = _words(outcome)
+    reason = None if isinstance(outcome, Succeeded) else storable(outcome.reason, _REASON_CHARACTERS_MAX)
+    became, delay, losses, suspect, why = _effect(decide(run, run.policy, outcome, rng.uniform()))
+    return Moved(
+        run, item.started_at, item.finished_at, name, became, delay, losses, suspect, why or reason, result, detail
+    )
+
+
+def _effect(transition: Transition) -> tuple[str, timedelta, int, bool, str | None]:
+    match transition:
+        case Finish(state):
+            return state, timedelta(), 0, False, None
+        case WaitFor(delay, losses, suspect):
+            return "retrying", delay, losses, suspect, None
+        case Bury(reason, losses, suspect):
+            return "dead", timedelta(), losses, suspect, storable(reason, _REASON_CHARACTERS_MAX)
+    assert_never(transition)
+
+
+def _words(outcome: Outcome) -> tuple[str, str | None, str | None]:
+    match outcome:
+        case Succeeded(result):
+            return "succeeded", result, None
+        case Failed(detail=detail):
+            return "failed", None, detail
+        case TimedOut(detail=detail):
+            return "timed_out", None, detail
+        case Lost():
+            return "lost", None, None
+        case Cancelled():
+            return "cancelled", None, None
+        case Snoozed():
+            return "snoozed", None, None
+    assert_never(outcome)

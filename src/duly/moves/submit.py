@@ -1,0 +1,40 @@
+"""Submit: make jobs durable. Only inserts, because the caller's own transaction may stay open for minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from hashlib import sha256
+
+import msgspec
+
+from duly.domain.job import Schedule, Submission
+from duly.domain.run import TENANT_DEFAULT
+from duly.store import jobs as store
+from duly.store.database import Connection
+from duly.store.jobs import Submitted
+
+HORIZON = timedelta(seconds=5)
+_encoder = msgspec.msgpack.Encoder()
+
+
+async def submit(connection: Connection, job: Submission, *, key: str, tenant: int = TENANT_DEFAULT) -> Submitted:
+    """Submit one. Asked again with the same key and body, it answers the same. Raises KeyConflict on another body."""
+    [submitted] = await store.submit(connection, tenant, key, [job], None, HORIZON)
+    return submitted
+
+
+async def submit_many(
+    connection: Connection, jobs: Sequence[Submission], *, key: str, tenant: int = TENANT_DEFAULT
+) -> list[Submitted]:
+    """Submit many in one transaction under one key: all of them or none."""
+    if not jobs:
+        return []
+    return await store.submit(connection, tenant, key, jobs, sha256(_encoder.encode(jobs)).digest(), HORIZON)
+
+
+async def submit_schedule(
+    connection: Connection, schedule: Schedule, *, key: str, tenant: int = TENANT_DEFAULT
+) -> Submitted:
+    """Submit a recurring job with its next-fire timer."""
+    return await store.submit_schedule(connection, tenant, key, schedule)

@@ -1,0 +1,124 @@
+"""The scheduler: renew the shard leases, stage what falls due within the horizon, sleep until there is more.
+
+Everything inserted into timers is due later than the horizon (what is due sooner goes straight to ready), so a tick of one
+second delays nothing. The death of a scheduler shorter than the horizon does not either: what it staged is in ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+import msgspec
+
+from duly import __version__
+from duly.clock import Clock, Rng
+from duly.log import Log
+from duly.moves.stage import BATCH_MAX, HORIZON, stage
+from duly.store import shards
+from duly.store.database import Database, Unavailable
+from duly.store.timers import Staged
+
+LEASE = timedelta(seconds=2)
+RENEW_SECONDS = 0.5
+TICK_SECONDS = 1.0
+
+
+class SchedulerHealth(msgspec.Struct):
+    """What the scheduler knows of itself, for `/readyz` and metrics."""
+
+    shards: int = 0
+    staged: int = 0
+    stage_seconds: float = 0.0
+    lag_seconds: float = 0.0
+    stepped_at: float | None = None
+
+
+class Scheduler:
+    """One scheduler process: a random identity, a set of shards with their epochs."""
+
+    def __init__(self, database: Database, *, name: str, rng: Rng, log: Log, horizon: timedelta = HORIZON) -> None:
+        self.scheduler_id: UUID = rng.uuid()
+        self.health = SchedulerHealth()
+        self._database = database
+        self._clock: Clock = database.clock
+        self._name = name
+        self._log = log
+        self._horizon = horizon
+        self._epochs: dict[int, int] = {}
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Hold shards and stage until stopped; then hand the shards over."""
+        renewing = asyncio.create_task(self._renew_for_ever(), name="shards")
+        try:
+            while not self._stopping:
+                pause = await self._step_safely()
+                await self._clock.wait(self._wake, pause)
+        finally:
+            renewing.cancel()
+            await self._hand_over()
+
+    def stop(self) -> None:
+        """Ask the loop to end."""
+        self._stopping = True
+        self._wake.set()
+
+    async def renew(self) -> None:
+        """Renew the lease and learn which shards are ours. Any error means: none."""
+        gained = self._epochs
+        try:
+            self._epochs = await shards.hold(self._database, self.scheduler_id, self._name, __version__, LEASE)
+        except Exception:
+            self._epochs = {}
+            raise
+        finally:
+            self.health.shards = len(self._epochs)
+        if self._epochs.keys() - gained.keys():
+            self._wake.set()
+
+    async def step(self) -> Staged | None:
+        """Stage one batch. None: we hold no shard."""
+        if not self._epochs:
+            return None
+        began = self._clock.monotonic()
+        staged = await stage(self._database, self.scheduler_id, self._epochs, horizon=self._horizon)
+        self.health.stage_seconds = self._clock.monotonic() - began
+        self.health.staged += staged.count
+        self.health.stepped_at = self._clock.monotonic()
+        overdue = staged.read_at - staged.next_due_at if staged.next_due_at else timedelta()
+        self.health.lag_seconds = max(0.0, overdue.total_seconds())
+        return staged
+
+    async def _step_safely(self) -> float:
+        """Stage one batch and say how long to sleep after it."""
+        try:
+            staged = await self.step()
+        except Unavailable as error:
+            self._log.warning("stage_failed", error=str(error))
+            return RENEW_SECONDS
+        if staged is None:
+            return TICK_SECONDS
+        if staged.count >= BATCH_MAX // 2:
+            return 0.0
+        if staged.next_due_at is None:
+            return TICK_SECONDS
+        return min(TICK_SECONDS, max(0.02, (staged.next_due_at - self._horizon - staged.read_at).total_seconds()))
+
+    async def _renew_for_ever(self) -> None:
+        while True:
+            try:
+                await self.renew()
+            except Unavailable as error:
+                self._log.warning("shards_lost", error=str(error))
+            except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
+                self._log.error("shards_failed", error=repr(error))
+            await self._clock.sleep(RENEW_SECONDS)
+
+    async def _hand_over(self) -> None:
+        try:
+            await shards.release(self._database, self.scheduler_id)
+        except Unavailable as error:
+            self._log.warning("hand_over_failed", error=str(error))

@@ -1,0 +1,202 @@
+"""The connection to PostgreSQL: a pool that reconnects, and errors turned into three kinds.
+
+A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened: ask again),
+or is refused with one of the domain's errors. Serialization failures and deadlocks rolled back by the server are tried
+again here, where they cannot be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, Protocol
+
+import asyncpg
+
+from duly.clock import Clock, SystemClock
+from duly.domain.errors import DatabaseUnusable, DulyError
+from duly.store.refusals import refusal
+
+VERSION_MIN = 150_000
+_TRIES_MAX = 4
+_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+_GONE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.QueryCanceledError,
+    asyncpg.exceptions.InternalClientError,
+)
+
+
+class Unavailable(DulyError):
+    """The database did not answer. What was asked may or may not have been done."""
+
+
+class Connection(Protocol):
+    """Where statements run: our pool, or a caller's own asyncpg connection."""
+
+    async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
+        """Run one statement and give its rows."""
+        ...
+
+
+def is_gone(error: BaseException) -> bool:
+    """Say whether `error` means that the connection, and with it the answer, was lost."""
+    if isinstance(error, asyncpg.InterfaceError):
+        return not isinstance(error, asyncpg.DataError)
+    return isinstance(error, _GONE)
+
+
+class Database:
+    """A pool of connections to one PostgreSQL."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        size_max: int = 4,
+        pooler: bool = False,
+        command_timeout: float = 30.0,
+        clock: Clock | None = None,
+        application: str = "duly",
+    ) -> None:
+        self.url = url
+        self.clock: Clock = clock or SystemClock()
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._settings: dict[str, Any] = {
+            "min_size": 0,
+            "max_size": size_max,
+            "command_timeout": command_timeout,
+            "timeout": 5.0,
+            "reset": _leave_as_it_is,
+            "max_inactive_connection_lifetime": 0.0,
+        }
+        if pooler:
+            self._settings["statement_cache_size"] = 0
+        else:
+            self._settings["server_settings"] = {"application_name": application}
+
+    async def open(self) -> Database:
+        """Check that the database answers and can be used. Raises DatabaseUnusable, naming the remedy."""
+        try:
+            self._pool = await asyncpg.create_pool(self.url, **self._settings)
+            async with self._pool.acquire() as connection:
+                row = await connection.fetchrow(
+                    "select current_setting('server_version_num')::int as version, pg_is_in_recovery()"
+                    " or current_setting('transaction_read_only')::bool as read_only, clock_timestamp() as read_at"
+                )
+        except asyncpg.PostgresError as error:
+            await self.close()
+            raise DatabaseUnusable(f"the database refused us: {error}. Check DULY_DATABASE_URL") from None
+        except (OSError, TimeoutError, asyncpg.InterfaceError, ValueError) as error:
+            await self.close()
+            raise DatabaseUnusable(
+                f"no database answers: {error}. Start one with `duly up`, or set DULY_DATABASE_URL"
+            ) from None
+        assert row is not None
+        try:
+            _check_usable(row["version"], row["read_only"])
+        except DatabaseUnusable:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool = None
+
+    async def __aenter__(self) -> Database:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
+        """Run one statement as a transaction of its own and give its rows."""
+        for tries_left in reversed(range(_TRIES_MAX)):
+            try:
+                async with self.pool.acquire() as connection:
+                    return await connection.fetch(query, *args)
+            except _AGAIN:
+                if not tries_left:
+                    raise
+            except Exception as error:
+                raise translated(error) from error
+        raise AssertionError("unreachable")
+
+    async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None:
+        """Run one statement and give its first row."""
+        rows = await self.fetch(query, *args)
+        return rows[0] if rows else None
+
+    async def fetchval(self, query: str, *args: Any) -> Any:
+        """Run one statement and give the first value of its first row."""
+        row = await self.fetchrow(query, *args)
+        return row[0] if row else None
+
+    async def execute(self, query: str, *args: Any) -> None:
+        """Run one statement whose rows nobody wants; without arguments it may be several."""
+        if args:
+            await self.fetch(query, *args)
+            return
+        try:
+            async with self.pool.acquire() as connection:
+                await connection.execute(query)
+        except Exception as error:
+            raise translated(error) from error
+
+    @asynccontextmanager
+    async def transaction(self, isolation: str = "read_committed") -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        """Open a transaction of several statements."""
+        try:
+            async with self.pool.acquire() as connection, connection.transaction(isolation=isolation):  # type: ignore[arg-type]
+                yield connection  # type: ignore[misc]
+        except Exception as error:
+            raise translated(error) from error
+
+    async def read_clock(self) -> datetime:
+        """Read the database's clock and let our own learn from it."""
+        read_at: datetime = await self.fetchval("select duly.clock_now()")
+        self.clock.observe(read_at)
+        return read_at
+
+    @property
+    def pool(self) -> asyncpg.Pool[asyncpg.Record]:
+        """The open pool."""
+        if self._pool is None:
+            raise Unavailable("the database is not open")
+        return self._pool
+
+
+def translated(error: Exception) -> Exception:
+    """Turn a driver's error into one of ours, where we have one."""
+    if isinstance(error, DulyError):
+        return error
+    if isinstance(error, asyncpg.PostgresError) and (
+        refused := refusal(error.sqlstate or "", str(error), error.as_dict().get("detail"))
+    ):
+        return refused
+    if is_gone(error):
+        return Unavailable(f"the database did not answer: {type(error).__name__}: {error}")
+    return error
+
+
+def _check_usable(version: int, read_only: bool) -> None:
+    if version < VERSION_MIN:
+        raise DatabaseUnusable(
+            f"PostgreSQL {version // 10_000} is too old; Duly needs {VERSION_MIN // 10_000} or newer"
+        )
+    if read_only:
+        raise DatabaseUnusable("the database is read-only (a standby?); point DULY_DATABASE_URL at the primary")
+
+
+async def _leave_as_it_is(_: object) -> None:
+    """Nothing session-scoped is ever set, so there is nothing to reset between users of a connection."""

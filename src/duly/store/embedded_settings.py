@@ -1,0 +1,60 @@
+"""How the embedded PostgreSQL is set: given on its command line at each start, so a newer Duly brings newer settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+MEBIBYTE = 1024 * 1024
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+# For tests and scratch data only: a crash of the machine may leave nothing readable behind.
+SCRATCH = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+FIXED = {
+    "cluster_name": "duly",
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "port": "5432",  # Only names the socket: there is no TCP.
+    "max_connections": "200",
+    "superuser_reserved_connections": "0",  # No superuser can log in.
+    "max_wal_size": "4GB",
+    "checkpoint_timeout": "15min",
+    "wal_compression": "on",
+    "huge_pages": "try",
+    "jit": "off",
+    "autovacuum_naptime": "5s",
+    "max_logical_replication_workers": "0",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_checkpoints": "off",
+    "log_min_error_statement": "panic",  # Statements carry users' payloads, which do not belong in a log.
+    "logging_collector": "off",
+    "log_line_prefix": "%m [%p] %q%a ",
+}
+
+
+def server_settings(*, durable: bool, memory: int) -> dict[str, str]:
+    """Choose the settings for a machine with `memory` bytes."""
+    sized = {
+        "shared_buffers": f"{clamp(memory // 4 // MEBIBYTE, 32, 1024)}MB",
+        "effective_cache_size": f"{max(memory // 2 // MEBIBYTE, 64)}MB",
+        "maintenance_work_mem": f"{clamp(memory // 32 // MEBIBYTE, 16, 256)}MB",
+    }
+    return FIXED | sized | (DURABLE if durable else SCRATCH)
+
+
+def clamp(value: int, low: int, high: int) -> int:
+    """Give the number nearest to `value` within the two bounds."""
+    return max(low, min(value, high))
+
+
+def memory_of_machine() -> int:
+    """Tell how many bytes of memory we may use: the machine's, or fewer in a container with a limit."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = _CGROUP_LIMIT.read_text().strip()
+    except OSError:
+        return physical
+    return min(physical, int(limit)) if limit.isdigit() else physical

@@ -1,0 +1,50 @@
+"""Day partitions, what is kept how long, and the check that nothing was lost."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("history")
+
+
+async def make_partitions(database: Database, days_ahead: int) -> int:
+    """Make the day partitions from today on, where missing. Returns how many were made."""
+    made: int = await database.fetchval(SQL["make_partitions"], days_ahead)
+    return made
+
+
+async def drop_partitions(database: Database, parent: str, before: date) -> list[str]:
+    """Drop whole the partitions of days before a date."""
+    rows = await database.fetch(SQL["partitions"])
+    names = [row["name"] for row in rows if row["parent"] == parent and _day_of(row["name"]) < before]
+    for name in names:
+        await database.execute(f'drop table if exists duly."{name}"')
+    return names
+
+
+def _day_of(partition: str) -> date:
+    return datetime.strptime(partition[-8:] + "+0000", "%Y%m%d%z").date()
+
+
+async def forget_keys(database: Database, limit: int) -> None:
+    """Drop idempotency keys that have expired."""
+    await database.execute(SQL["forget_keys"], limit)
+
+
+async def forget_payloads(database: Database, kept: timedelta, limit: int) -> None:
+    """Drop payloads of one-shots that are in no box any more."""
+    await database.execute(SQL["forget_payloads"], kept, limit)
+
+
+async def forget_progress(database: Database, limit: int) -> None:
+    """Drop the progress of runs that have ended."""
+    await database.execute(SQL["forget_progress"], limit)
+
+
+async def verify(database: Database) -> list[dict[str, Any]]:
+    """Look for broken promises in one snapshot. An empty list is the good answer."""
+    return [dict(row) for row in await database.fetch(SQL["verify"])]

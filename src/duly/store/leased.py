@@ -1,0 +1,128 @@
+"""What is in a worker's hands. Each statement names the fence; a row that is missing from its answer was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.run import Run
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("leased")
+
+Handle = tuple[UUID, int]  # run and fence
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """A plain success: nothing follows from it."""
+
+    run: Run
+    started_at: datetime
+    finished_at: datetime
+    result: str | None
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """An outcome and what the run becomes by it."""
+
+    run: Run
+    started_at: datetime | None
+    finished_at: datetime | None
+    outcome: str
+    became: str
+    delay: timedelta = timedelta()
+    losses: int = 0
+    suspect: bool = False
+    reason: str | None = None
+    result: str | None = None
+    detail: str | None = None
+
+
+async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) -> set[Handle]:
+    """Record plain successes by their place. Returns those that were there."""
+    rows = await database.fetch(
+        SQL["finish"],
+        worker_id,
+        [item.run.place for item in done],
+        [item.run.fence for item in done],
+        [item.started_at for item in done],
+        [item.finished_at for item in done],
+        [item.result for item in done],
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
+async def settle(database: Database, worker_id: UUID, moved: Sequence[Moved], horizon: timedelta) -> set[Handle]:
+    """Record outcomes and move each run on, by run and fence. Returns those that were there."""
+    rows = await database.fetch(
+        SQL["settle"],
+        worker_id,
+        [item.run.run_id for item in moved],
+        [item.run.fence for item in moved],
+        [item.started_at for item in moved],
+        [item.finished_at for item in moved],
+        [item.outcome for item in moved],
+        [item.became for item in moved],
+        [item.delay for item in moved],
+        [item.losses for item in moved],
+        [item.suspect for item in moved],
+        [item.reason for item in moved],
+        [item.result for item in moved],
+        [item.detail for item in moved],
+        horizon,
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
+async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
+    """Put back runs that were never started, without using up their attempt."""
+    rows = await database.fetch(SQL["hand_back"], worker_id, [run.run_id for run in runs], [run.fence for run in runs])
+    return {(row[0], row[1]) for row in rows}
+
+
+async def already_settled(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
+    """Find which of these this worker has settled before: after an unknown commit, the answer to 'was it me?'."""
+    rows = await database.fetch(
+        SQL["already_settled"], [run.run_id for run in runs], [run.fence for run in runs], worker_id
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
+async def record_fenced(database: Database, worker_id: UUID, refused: Sequence[Moved]) -> None:
+    """Keep a record of outcomes that came after the lease was lost. They change nothing."""
+    runs = [item.run for item in refused]
+    await database.execute(
+        SQL["record_fenced"],
+        worker_id,
+        [run.run_id for run in runs],
+        [run.job_id for run in runs],
+        [run.scheduled_at for run in runs],
+        [run.due_at for run in runs],
+        [item.started_at for item in refused],
+        [item.finished_at for item in refused],
+        [run.fence for run in runs],
+        [run.tenant for run in runs],
+        [run.attempt for run in runs],
+        [run.queue for run in runs],
+        [run.handler for run in runs],
+        [f"refused: {item.outcome}" for item in refused],
+    )
+
+
+async def held_by(database: Database, worker_id: UUID, older_than: timedelta, limit: int) -> list[Run]:
+    """Read what hangs on a worker, claimed longer ago than a span."""
+    return [Run(*row) for row in await database.fetch(SQL["held_by"], worker_id, older_than, limit)]
+
+
+async def orphans(database: Database) -> list[UUID]:
+    """Find holders of leases that have no row among the workers."""
+    return [row[0] for row in await database.fetch(SQL["orphans"])]
+
+
+async def vacuum(database: Database) -> None:
+    """Clear the dead rows; autovacuum comes by too seldom."""
+    await database.execute(SQL["vacuum"])

@@ -1,0 +1,81 @@
+"""Migrations: numbered SQL files, forward only, applied once each, safe when many processes start at once."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import asyncpg
+import msgspec
+
+from duly.domain.errors import DatabaseUnusable
+from duly.store.database import Database
+
+_FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+# A lock of the transaction, not of the session, so that it works through a pooler; the number says "duly" in ASCII.
+_LOCK = "select pg_advisory_xact_lock(1685417081)"
+_TABLE = """
+create schema if not exists duly;
+create table if not exists duly.migrations (
+    version integer primary key, name text not null, applied_at timestamptz not null default now());
+"""
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """One file."""
+
+    version: int
+    name: str
+    sql: str
+
+
+def known() -> list[Migration]:
+    """Read the migrations this version of Duly carries."""
+    found = [
+        Migration(int(match[1]), match[2], entry.read_text())
+        for entry in files("duly.store").joinpath("migrations").iterdir()
+        if (match := _FILE.fullmatch(entry.name))
+    ]
+    return sorted(found, key=lambda migration: migration.version)
+
+
+async def migrate(database: Database) -> list[Migration]:
+    """Bring the schema up to date. Returns what was applied. Raises DatabaseUnusable when the schema is newer than we are."""
+    async with database.transaction() as connection:
+        await connection.execute(_LOCK)
+        try:
+            await connection.execute(_TABLE)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise DatabaseUnusable(
+                f"the role may not create the schema duly: {error}. Grant it CREATE on the database"
+            ) from None
+        applied = {row[0] for row in await connection.fetch("select version from duly.migrations")}
+        _refuse_newer(applied)
+        missing = [migration for migration in known() if migration.version not in applied]
+        for migration in missing:
+            await connection.execute(migration.sql)
+            await connection.execute(
+                "insert into duly.migrations (version, name) values ($1, $2)", migration.version, migration.name
+            )
+    return missing
+
+
+async def check(database: Database) -> None:
+    """Make sure the schema is exactly what this version needs. Raises DatabaseUnusable, naming the remedy."""
+    exists = await database.fetchval("select to_regclass('duly.migrations') is not null")
+    rows = await database.fetch("select version from duly.migrations") if exists else []
+    applied = {row[0] for row in rows}
+    _refuse_newer(applied)
+    if missing := [migration for migration in known() if migration.version not in applied]:
+        raise DatabaseUnusable(
+            f"the schema lacks {len(missing)} migrations, from {missing[0].version:04d}_{missing[0].name} on. Run `duly migrate`"
+        )
+
+
+def _refuse_newer(applied: set[int]) -> None:
+    newest = max((migration.version for migration in known()), default=0)
+    if applied and max(applied) > newest:
+        raise DatabaseUnusable(
+            f"the data is of a newer Duly (schema {max(applied)}, this one knows {newest})."
+            " Upgrade Duly: pip install --upgrade duly"
+        )

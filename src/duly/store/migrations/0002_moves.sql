@@ -1,0 +1,467 @@
+-- The moves that carry a row from one box to the next, as functions: the database copies the columns, so that an older
+-- process cannot drop one it does not know; and the planner settings belong to the function, not to a connection that a
+-- pooler may share. A changed move is a new function with the next number; the old one stays while an older process lives.
+--
+-- Errors raised here carry a code of class DU, which store/refusals.py turns into the domain's own errors.
+
+-- The only clock of the moves. A database created for tests replaces it by one that tests move.
+create function duly.clock_now() returns timestamptz language sql volatile parallel safe as $$ select clock_timestamp() $$;
+
+-- A run's name: 48 bits of its scheduled moment in milliseconds, then 74 bits of a hash (a UUID of version 8).
+-- domain/run_id.py computes the same.
+create function duly.run_id(p_scheduled_at timestamptz, p_name text) returns uuid language sql immutable strict parallel safe as $$
+    select (lpad(to_hex(floor(date_part('epoch', p_scheduled_at) * 1000)::bigint), 12, '0')
+            || '8' || substr(h, 1, 3) || substr('89ab', 1 + get_byte(d, 31) % 4, 1) || substr(h, 4, 15))::uuid
+      from (select d, encode(d, 'hex') as h from (select sha256(convert_to(p_name, 'UTF8')) as d) as digest) as hashed
+$$;
+
+create function duly.occurrence_id(p_job_id uuid, p_scheduled_at timestamptz, p_origin text) returns uuid
+language sql immutable strict parallel safe as $$
+    select duly.run_id(p_scheduled_at, p_job_id::text || '/' || (date_part('epoch', p_scheduled_at) * 1000000)::bigint::text || '/' || p_origin)
+$$;
+
+-- Any row may stand in any shard; this spreads them evenly.
+create function duly.shard_of(p_job_id uuid) returns smallint language sql immutable strict parallel safe as $$
+    select (get_byte(uuid_send(p_job_id), 15) & 63)::smallint
+$$;
+
+-- Thirty seconds of age make up for one priority. Rank orders, it never gates.
+create function duly.rank(p_due_at timestamptz, p_priority smallint) returns double precision
+language sql immutable strict parallel safe as $$
+    select date_part('epoch', p_due_at) + 30 * p_priority
+$$;
+
+---------------------------------------------------------------------------------------------------------------- submit
+
+-- Submit one-shots. They only insert: what is due within the horizon goes straight to ready, the rest to timers.
+-- p_key names the whole batch: asked again with the same key, it answers with the same ids and inserts nothing.
+create function duly.submit_v1(
+    p_tenant integer, p_key text, p_handlers text[], p_payloads jsonb[], p_queues text[], p_priorities smallint[],
+    p_at timestamptz[], p_delays interval[], p_options jsonb[], p_hash bytea default null,
+    p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
+returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
+language plpgsql set lock_timeout = '2s' as $$
+#variable_conflict use_column
+declare
+    v_now  timestamptz := duly.clock_now();
+    v_hash bytea := coalesce(p_hash, sha256(convert_to(
+        jsonb_build_array(p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options)::text, 'UTF8')));
+    v_key  duly.keys;
+    v_base timestamptz := v_now;
+    v_bad  record;
+begin
+    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    values (p_tenant, p_key, duly.run_id(coalesce(p_at[1], v_now + coalesce(p_delays[1], interval '0')), p_tenant::text || '/' || p_key || '/1'),
+            v_hash, v_now, v_now + interval '24 hours')
+    on conflict (tenant, key) do update
+       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+     where keys.expires_at <= v_now;
+    if not found then
+        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
+        if v_key.body_hash <> v_hash then
+            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
+        end if;
+        v_base := v_key.scheduled_at;
+    else
+        select u.at, u.delay, octet_length(u.payload::text) as bytes into v_bad
+          from unnest(p_at, p_delays, p_payloads) as u(at, delay, payload)
+         where u.at < v_now - p_grace or u.delay < interval '0' or octet_length(u.payload::text) > 262144 limit 1;
+        if found then
+            if v_bad.at < v_now - p_grace then
+                raise exception using errcode = 'DU002', message = format('at %s is past', v_bad.at), detail = to_json(v_now)#>>'{}';
+            elsif v_bad.delay < interval '0' then
+                raise exception using errcode = 'DU003', message = format('delay %s is negative', v_bad.delay);
+            end if;
+            raise exception using errcode = 'DU004', message = format('payload has %s bytes', v_bad.bytes);
+        end if;
+        with asked as (
+            select duly.run_id(moment.at, p_tenant::text || '/' || p_key || '/' || u.number::text) as run_id, moment.at as due_at,
+                   u.handler, u.queue, u.priority, u.payload, u.options, pg_column_size(u.payload) > 1024 as stored
+              from unnest(p_handlers, p_queues, p_priorities, p_at, p_delays, p_payloads, p_options) with ordinality
+                       as u(handler, queue, priority, at, delay, payload, options, number)
+             cross join lateral (select coalesce(u.at, v_base + coalesce(u.delay, interval '0')) as at) as moment),
+        stored as (
+            insert into duly.payloads (job_id, generation, body, stored_at)
+            select run_id, 1, payload, v_now from asked where stored),
+        later as (
+            insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
+                                     queue, handler, payload, options, shard)
+            select run_id, run_id, due_at, due_at, 1, p_tenant, priority, stored, queue, handler,
+                   case when not stored then payload end, options, duly.shard_of(run_id)
+              from asked where due_at > v_now + p_horizon)
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                payload_stored, queue, handler, payload, options, rank)
+        select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
+               case when not stored then payload end, options, duly.rank(due_at, priority)
+          from asked where due_at <= v_now + p_horizon;
+    end if;
+    return query
+    select duly.run_id(moment.at, p_tenant::text || '/' || p_key || '/' || u.number::text), moment.at, v_key.key is not null
+      from unnest(p_at, p_delays) with ordinality as u(at, delay, number)
+     cross join lateral (select coalesce(u.at, v_base + coalesce(u.delay, interval '0')) as at) as moment
+     order by u.number;
+end $$;
+
+-- Submit a schedule: the definition and its next-fire timer, of which there is exactly one.
+create function duly.submit_schedule_v1(
+    p_tenant integer, p_key text, p_name text, p_handler text, p_payload jsonb, p_queue text, p_priority smallint,
+    p_every interval, p_anchor timestamptz, p_options jsonb)
+returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
+language plpgsql set lock_timeout = '2s' as $$
+#variable_conflict use_column
+declare
+    v_now    timestamptz := duly.clock_now();
+    v_hash   bytea := sha256(convert_to(jsonb_build_array(p_name, p_handler, p_payload, p_queue, p_priority, p_every, p_anchor, p_options)::text, 'UTF8'));
+    v_key    duly.keys;
+    v_every  integer := date_part('epoch', p_every)::integer;
+    v_anchor timestamptz := coalesce(p_anchor, to_timestamp(ceil(date_part('epoch', v_now))));
+    v_first  timestamptz := v_anchor;
+    v_job_id uuid;
+    v_stored boolean := pg_column_size(p_payload) > 1024;
+begin
+    if v_anchor < v_now then                           -- Occurrences before the job was created never exist.
+        v_first := v_anchor + make_interval(secs => ceil(date_part('epoch', v_now - v_anchor) / v_every) * v_every);
+    end if;
+    v_job_id := duly.run_id(v_now, p_tenant::text || '/' || p_key);
+    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    values (p_tenant, p_key, v_job_id, v_hash, v_first, v_now + interval '24 hours')
+    on conflict (tenant, key) do update
+       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+     where keys.expires_at <= v_now;
+    if not found then
+        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
+        if v_key.body_hash <> v_hash then
+            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
+        end if;
+        return query select v_key.job_id, v_key.scheduled_at, true;
+        return;
+    end if;
+    if octet_length(p_payload::text) > 262144 then
+        raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
+    end if;
+    insert into duly.jobs (job_id, tenant, name, queue, handler, priority, every_seconds, anchor_at, payload, payload_stored, options, created_at, updated_at)
+    values (v_job_id, p_tenant, p_name, p_queue, p_handler, p_priority, v_every, v_anchor,
+            case when not v_stored then p_payload end, v_stored, p_options, v_now, v_now);
+    if v_stored then
+        insert into duly.payloads (job_id, generation, body, stored_at) values (v_job_id, 1, p_payload, v_now);
+    end if;
+    insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard, every_seconds)
+    values (v_job_id, v_first, v_first, 1, p_tenant, p_queue, p_handler, duly.shard_of(v_job_id), v_every);
+    return query select v_job_id, v_first, false;
+end $$;
+
+-- For any language, inside the caller's own transaction: select duly.submit('send_report', '{"customer": 7}').
+create function duly.submit(
+    handler text, payload jsonb default '{}', queue text default 'default', priority integer default 5,
+    at timestamptz default null, delay interval default null, key text default null, options jsonb default null, tenant integer default 1)
+returns uuid language sql as $$
+    select job_id from duly.submit_v1(tenant, coalesce(key, gen_random_uuid()::text), array[handler], array[payload],
+                                      array[queue], array[priority::smallint], array[at], array[delay], array[options])
+$$;
+
+----------------------------------------------------------------------------------------------------------------- stage
+
+-- Move what falls due before p_until out of timers: runs into ready; for a next fire, its occurrence into ready and the
+-- following fire into timers, in the same statement. Only shards held by p_holder at the epoch it knows are touched.
+-- A fire noticed more than p_grace late is a misfire: one run for the latest missed moment, one record for the others.
+create function duly.stage_v1(p_holder uuid, p_shards smallint[], p_epochs bigint[], p_horizon interval, p_per_shard integer, p_grace interval)
+returns table (staged integer, next_due_at timestamptz, read_at timestamptz)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+declare
+    v_now    timestamptz := duly.clock_now();
+    v_held   smallint[];
+    v_staged integer;
+begin
+    v_held := array(select shards.shard from unnest(p_shards, p_epochs) as held(shard, epoch)
+                      join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder
+                     where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));
+    with due as (
+        delete from duly.timers where ctid = any (array(
+            select t.ctid from unnest(v_held) as held(shard) cross join lateral (
+                select ctid from duly.timers where timers.shard = held.shard and timers.due_at <= v_now + p_horizon
+                 order by due_at limit p_per_shard for update skip locked) as t))
+        returning *),
+    fires as (
+        select due.job_id, due.tenant, due.shard, due.every_seconds, due.previous_scheduled_at, due.scheduled_at as first_missed_at,
+               due.scheduled_at + make_interval(secs => missed.count * due.every_seconds::double precision) as scheduled_at, missed.count as missed
+          from due cross join lateral (
+               select case when due.due_at < v_now - p_grace
+                           then floor(date_part('epoch', v_now - due.scheduled_at) / due.every_seconds) else 0 end as count) as missed
+         where due.run_id is null),
+    wanted as (
+        select fires.*, jobs.generation, jobs.priority, jobs.payload_stored, jobs.queue, jobs.handler, jobs.payload, jobs.options,
+               jobs.every_seconds as every_seconds_now
+          from fires join duly.jobs on jobs.job_id = fires.job_id and jobs.state = 'active'),
+    next_fires as (
+        insert into duly.timers (job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, queue, handler, shard, every_seconds)
+        select job_id, next_at, next_at, scheduled_at, generation, tenant, queue, handler, shard, every_seconds_now
+          from (select wanted.*, scheduled_at + make_interval(secs => every_seconds_now) as next_at from wanted) as w),
+    skipped as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, detail)
+        select duly.occurrence_id(job_id, first_missed_at, 'schedule'), job_id, first_missed_at, first_missed_at, v_now, tenant, 0,
+               'skipped', 'skipped', queue, handler, 'skipped_misfire',
+               jsonb_build_object('first', first_missed_at, 'last', scheduled_at - make_interval(secs => every_seconds), 'count', missed)
+          from wanted where missed > 0),
+    staging as (
+        select duly.occurrence_id(job_id, scheduled_at, 'schedule') as run_id, job_id, scheduled_at, scheduled_at as due_at, previous_scheduled_at,
+               generation, tenant, 0::smallint as attempt, priority, 0::smallint as losses, false as suspect, payload_stored, queue, handler,
+               payload, options
+          from wanted
+        union all
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
+               payload_stored, queue, handler, payload, options
+          from due where run_id is not null),
+    staged as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        select staging.*, duly.rank(due_at, priority) from staging
+        on conflict (run_id) do nothing
+        returning run_id),
+    losers as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'ready', queue, handler, 'skipped_duplicate'
+          from staging where run_id not in (select staged.run_id from staged))
+    select count(*) into v_staged from due;
+    return query
+    select v_staged, (select min(t.due_at) from unnest(v_held) as held(shard) cross join lateral (
+                          select due_at from duly.timers where timers.shard = held.shard order by due_at limit 1) as t), v_now;
+end $$;
+
+----------------------------------------------------------------------------------------------------------------- claim
+
+-- Move up to p_limit runs, in order of rank, into the hands of a live worker. The worker's row is held for key share, which
+-- does not hinder its heartbeat but makes the reaper's delete wait, so that no lease can outlive the row it hangs on.
+create function duly.claim_v1(p_worker_id uuid, p_queues text[], p_handlers text[], p_limit integer)
+returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
+               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt smallint, priority smallint, losses smallint,
+               suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now   timestamptz := duly.clock_now();
+    v_fence bigint;
+    v_each  integer := greatest(1, p_limit / cardinality(p_queues));
+begin
+    perform from duly.workers where workers.worker_id = p_worker_id and workers.until > v_now for key share;
+    if not found then
+        raise exception using errcode = 'DU010', message = format('worker %s has no live lease', p_worker_id);
+    end if;
+    if not exists (select from unnest(p_queues) as wanted(queue) where exists (select from duly.ready where ready.queue = wanted.queue)) then
+        return;                                        -- An idle poll ends here: no fence drawn, nothing written, no commit to wait for.
+    end if;
+    v_fence := nextval('duly.fences');
+    return query
+    with taken as (
+        delete from duly.ready where ctid = any (array(
+            select t.ctid from unnest(p_queues) as wanted(queue) cross join lateral (
+                select ctid from duly.ready where ready.queue = wanted.queue and ready.handler = any (p_handlers)
+                 order by rank limit v_each for update skip locked) as t))
+        returning *)
+    insert into duly.leased (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                             suspect, payload_stored, queue, handler, payload, options, fence, worker_id, claimed_at)
+    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, (attempt + 1)::smallint, priority, losses,
+           suspect, payload_stored, queue, handler, payload, options, v_fence, p_worker_id, v_now
+      from taken
+    returning ctid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+              suspect, payload_stored, queue, handler, payload, options;
+exception when unique_violation then                   -- A run that is leased already stands in ready once more: drop the loser, with a record.
+    with losers as (
+        delete from duly.ready using duly.leased where ready.run_id = leased.run_id returning ready.*)
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+    select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'running', queue, handler, 'skipped_duplicate' from losers;
+    return;
+end $$;
+
+---------------------------------------------------------------------------------------------------------------- settle
+
+-- Record successes that have no consequence and take the runs out of their holder's hands. Returns the fences and runs that
+-- were there; for a missing one nothing has changed.
+create function duly.finish_v1(p_worker_id uuid, p_places tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
+returns table (run_id uuid, fence bigint)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+    with done as (
+        delete from duly.leased using unnest(p_places, p_fences, p_started, p_finished, p_results) as held(place, fence, started_at, finished_at, result)
+         where leased.ctid = held.place and leased.fence = held.fence and leased.worker_id = p_worker_id
+        returning leased.*, held.started_at, held.finished_at, held.result)
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+                               queue, handler, worker_id, result)
+    select run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, 'succeeded', 'succeeded',
+           queue, handler, worker_id, result
+      from done
+    returning attempts.run_id, attempts.fence;
+end $$;
+
+-- Record any outcomes and move each run on to what it became: back to ready or timers, into dead, or out of the boxes.
+-- Rows are named by run and fence, which holds wherever they stand.
+create function duly.settle_v1(
+    p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_outcomes duly.outcome[],
+    p_became duly.state[], p_delays interval[], p_losses smallint[], p_suspects boolean[], p_reasons text[], p_results jsonb[], p_details jsonb[],
+    p_horizon interval default '5 seconds')
+returns table (run_id uuid, fence bigint)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    with done as (
+        delete from duly.leased using unnest(p_run_ids, p_fences, p_started, p_finished, p_outcomes, p_became, p_delays, p_losses, p_suspects,
+                                             p_reasons, p_results, p_details)
+             as held(run_id, fence, started_at, finished_at, outcome, became, delay, losses, suspect, reason, result, detail)
+         where leased.run_id = held.run_id and leased.fence = held.fence and leased.worker_id = p_worker_id
+        returning leased.run_id, leased.job_id, leased.scheduled_at, leased.due_at as was_due_at, leased.previous_scheduled_at, leased.generation,
+                  leased.tenant, leased.attempt, leased.priority, leased.payload_stored, leased.queue, leased.handler, leased.payload,
+                  leased.options, leased.fence, leased.worker_id, held.losses, held.suspect, held.started_at,
+                  coalesce(held.finished_at, v_now) as finished_at, held.outcome, held.became, held.reason, held.result, held.detail,
+                  greatest(v_now + held.delay, leased.scheduled_at) as due_at),
+    again as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
+          from done where became = 'retrying' and due_at <= v_now + p_horizon),
+    later as (
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                 suspect, payload_stored, queue, handler, payload, options, shard)
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, options, duly.shard_of(job_id)
+          from done where became = 'retrying' and due_at > v_now + p_horizon),
+    buried as (
+        insert into duly.dead (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                               suspect, payload_stored, queue, handler, payload, options, buried_at, reason, replays)
+        select run_id, job_id, scheduled_at, was_due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, options, v_now, coalesce(reason, outcome::text),
+               coalesce((options->>'replays')::smallint, 0)
+          from done where became = 'dead'),
+    unneeded as (
+        delete from duly.checkpoints using done where checkpoints.run_id = done.run_id and done.became not in ('retrying', 'dead'))
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+                               queue, handler, worker_id, reason, result, detail)
+    select run_id, job_id, scheduled_at, was_due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+           queue, handler, worker_id, reason, result, detail
+      from done
+    returning attempts.run_id, attempts.fence;
+end $$;
+
+-- Put runs back that were never started. The attempt is not used up and nothing is recorded, because nothing happened.
+create function duly.hand_back_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
+returns table (run_id uuid, fence bigint)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+    with back as (
+        delete from duly.leased using unnest(p_run_ids, p_fences) as held(run_id, fence)
+         where leased.run_id = held.run_id and leased.fence = held.fence and leased.worker_id = p_worker_id
+        returning leased.*),
+    again as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, (attempt - 1)::smallint, priority, losses,
+               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
+          from back)
+    select back.run_id, back.fence from back;
+end $$;
+
+--------------------------------------------------------------------------------------------------------- cancel, replay
+
+-- Take waiting runs out of timers and ready for good. A run in a worker's hands is not touched: see signal_v1.
+create function duly.cancel_v1(p_run_ids uuid[], p_reason text) returns setof uuid
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    with waiting as (
+        delete from duly.timers where timers.run_id = any (p_run_ids) and timers.run_id is not null
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler),
+    staged as (
+        delete from duly.ready where ready.run_id = any (p_run_ids)
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler),
+    gone as (select * from waiting union all select * from staged),
+    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id)
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+    select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, p_reason from gone
+    returning attempts.run_id;
+end $$;
+
+-- Ask the holders of leased runs to stop.
+create function duly.signal_v1(p_run_ids uuid[], p_what text) returns setof uuid language sql as $$
+    insert into duly.signals (worker_id, run_id, fence, what, sent_at)
+    select worker_id, run_id, fence, p_what, duly.clock_now() from duly.leased where run_id = any (p_run_ids)
+    on conflict (worker_id, run_id, fence, what) do update set sent_at = excluded.sent_at
+    returning run_id
+$$;
+
+-- Give dead runs another set of attempts. Their numbers go on; the run keeps its id.
+create function duly.replay_v1(p_run_ids uuid[]) returns setof uuid
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    with risen as (delete from duly.dead where dead.run_id = any (p_run_ids) returning *)
+    insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                            suspect, payload_stored, queue, handler, payload, options, rank)
+    select run_id, job_id, scheduled_at, v_now, previous_scheduled_at, generation, tenant, attempt, priority, 0::smallint,
+           false, payload_stored, queue, handler, payload,
+           coalesce(options, '{}') || jsonb_build_object('replays', replays + 1, 'attempts_before', attempt), duly.rank(v_now, priority)
+      from risen
+    returning ready.run_id;
+end $$;
+
+--------------------------------------------------------------------------------------------------------- shards, leases
+
+-- Renew a scheduler's lease and settle its fair share of the shards. A shard is free when its holder's lease has run out.
+create function duly.hold_shards_v1(p_scheduler_id uuid, p_name text, p_version text, p_lease interval)
+returns table (shard smallint, epoch bigint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_now   timestamptz := duly.clock_now();
+    v_live  integer;
+    v_held  integer;
+    v_share integer;
+begin
+    insert into duly.schedulers (scheduler_id, name, version, started_at, until)
+    values (p_scheduler_id, p_name, p_version, v_now, v_now + p_lease)
+    on conflict (scheduler_id) do update set until = excluded.until;
+    select count(*) into v_live from duly.schedulers where until > v_now;
+    select count(*) into v_held from duly.shards where holder = p_scheduler_id;
+    v_share := ceil(64.0 / v_live);
+    if v_held > v_share then
+        update duly.shards set holder = null where shards.shard in (
+            select shards.shard from duly.shards where holder = p_scheduler_id order by shards.shard desc limit v_held - v_share for update skip locked);
+    elsif v_held < v_share then
+        update duly.shards set holder = p_scheduler_id, epoch = epoch + 1 where shards.shard in (
+            select shards.shard from duly.shards
+             where holder is null or not exists (select from duly.schedulers where scheduler_id = holder and until > v_now)
+             order by shards.shard limit v_share - v_held for update skip locked);
+    end if;
+    return query select shards.shard, shards.epoch from duly.shards where holder = p_scheduler_id order by 1;
+end $$;
+
+-- Make the day partitions of history from p_from on, where they are missing.
+create function duly.make_partitions_v1(p_from date, p_days integer) returns integer
+language plpgsql as $$
+declare
+    v_made integer := 0;
+    v_day  date;
+    v_parent text;
+begin
+    for v_day in select p_from + i from generate_series(0, p_days - 1) as i loop
+        foreach v_parent in array array['attempts_succeeded', 'attempts_failed', 'logs'] loop
+            if to_regclass(format('duly.%I', v_parent || to_char(v_day, '_YYYYMMDD'))) is null then
+                execute format('create table duly.%I partition of duly.%I for values from (%L) to (%L)',
+                               v_parent || to_char(v_day, '_YYYYMMDD'), v_parent, v_day::text || ' 00:00+00', (v_day + 1)::text || ' 00:00+00');
+                v_made := v_made + 1;
+            end if;
+        end loop;
+    end loop;
+    return v_made;
+end $$;

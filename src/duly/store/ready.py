@@ -1,0 +1,35 @@
+"""What may run as soon as it is due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from duly.domain.run import Run
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("ready")
+
+
+async def claim(
+    database: Database, worker_id: UUID, queues: Sequence[str], handlers: Sequence[str], limit: int
+) -> list[Run]:
+    """Move up to `limit` runs into the worker's hands. Raises WorkerExpired when its lease has ended."""
+    return [Run(*row) for row in await database.fetch(SQL["claim"], worker_id, queues, handlers, limit)]
+
+
+async def unknown_handlers(database: Database) -> list[dict[str, Any]]:
+    """Name the runs that wait because no live worker knows their handler."""
+    return [dict(row) for row in await database.fetch(SQL["unknown_handlers"])]
+
+
+async def depth(database: Database) -> list[dict[str, Any]]:
+    """Count what is ready in each queue, up to a bound, with the oldest due moment."""
+    return [dict(row) for row in await database.fetch(SQL["depth"])]
+
+
+async def vacuum(database: Database) -> None:
+    """Clear the dead rows; autovacuum comes by too seldom."""
+    await database.execute(SQL["vacuum"])

@@ -1,0 +1,39 @@
+"""What the moves in the database refuse, as the domain's errors: one SQLSTATE of class DU each."""
+
+from __future__ import annotations
+
+from duly.domain.errors import (
+    DulyError,
+    InvalidPayload,
+    InvalidSchedule,
+    KeyBusy,
+    KeyConflict,
+    NameTaken,
+    WorkerExpired,
+)
+from duly.domain.payload import PAYLOAD_BYTES_MAX
+
+_REFUSALS: dict[str, tuple[type[DulyError], str]] = {
+    "DU001": (KeyConflict, "{message} (job {detail}). Use another key, or send the same job again"),
+    "DU002": (
+        InvalidSchedule,
+        "{message}: the database's clock says {detail}. Give a moment to come, or leave it out for now",
+    ),
+    "DU003": (InvalidSchedule, "{message}; a delay counts from now and is 0 or more"),
+    "DU004": (
+        InvalidPayload,
+        f"{{message}}; the limit is {PAYLOAD_BYTES_MAX}. Store it elsewhere and pass a reference",
+    ),
+    "DU010": (WorkerExpired, "{message}"),
+    "55P03": (KeyBusy, "another transaction is submitting under this key and has not ended; try again when it has"),
+}
+
+
+def refusal(sqlstate: str, message: str, detail: str | None) -> DulyError | None:
+    """Give the error for an SQLSTATE, or nothing when it is none of ours."""
+    if sqlstate == "23505" and "jobs_by_name" in message:
+        return NameTaken("a schedule of that name exists; choose another name, or cancel that one first")
+    if sqlstate not in _REFUSALS:
+        return None
+    kind, text = _REFUSALS[sqlstate]
+    return kind(text.format(message=message, detail=detail))

@@ -1,0 +1,157 @@
+"""A run's state for people, wherever it stands; and what lies beside it: signals, checkpoints, progress, logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("runs")
+FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Something a leaseholder must be told."""
+
+    run_id: UUID
+    fence: int
+    what: str
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """One line a handler logged; `fields` is JSON text."""
+
+    run_id: UUID
+    attempt: int
+    number: int
+    logged_at: datetime
+    level: str
+    message: str
+    fields: str | None
+
+
+async def cancel(database: Database, run_ids: Sequence[UUID], reason: str) -> list[UUID]:
+    """Take waiting runs out for good. Returns those that were waiting."""
+    return [row[0] for row in await database.fetch(SQL["cancel"], run_ids, reason)]
+
+
+async def signal(database: Database, run_ids: Sequence[UUID], what: str) -> list[UUID]:
+    """Leave a signal for the holders of leased runs. Returns those that are leased."""
+    return [row[0] for row in await database.fetch(SQL["signal"], run_ids, what)]
+
+
+async def replay(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
+    """Give dead runs another life. Returns those that were dead."""
+    return [row[0] for row in await database.fetch(SQL["replay"], run_ids)]
+
+
+async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
+    """Drop dead runs for good, with a record. Returns those that were dead."""
+    return [row[0] for row in await database.fetch(SQL["discard"], run_ids)]
+
+
+async def signals(database: Database, worker_id: UUID) -> list[Signal]:
+    """Read what a worker must be told."""
+    return [Signal(*row) for row in await database.fetch(SQL["signals"], worker_id)]
+
+
+async def drop_signals(database: Database, worker_id: UUID, fences: Sequence[int]) -> None:
+    """Forget signals that were heeded."""
+    await database.execute(SQL["drop_signals"], worker_id, fences)
+
+
+async def drop_stale_signals(database: Database) -> None:
+    """Forget signals whose lease has ended."""
+    await database.execute(SQL["drop_stale_signals"])
+
+
+async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
+    """Read one run: where it stands and its attempts so far; None when nothing is known of it."""
+    live = await database.fetchrow(SQL["find_live"], run_id)
+    attempts = [dict(row) for row in await database.fetch(SQL["find_attempts"], run_id)]
+    if live is None and not attempts:
+        return None
+    accepted = [attempt for attempt in attempts if attempt["outcome"] != "fenced"] or attempts
+    run = (
+        dict(live)
+        if live
+        else {**{name: accepted[-1][name] for name in _SHARED}, "state": accepted[-1]["became"], "priority": None}
+    )
+    return {**run, "attempts": attempts}
+
+
+_SHARED = (
+    "run_id",
+    "job_id",
+    "tenant",
+    "queue",
+    "handler",
+    "attempt",
+    "scheduled_at",
+    "due_at",
+    "worker_id",
+    "fence",
+    "reason",
+)
+
+
+async def page(
+    database: Database, tenant: int, state: str | None, job_id: UUID | None, limit: int
+) -> list[dict[str, Any]]:
+    """Read runs, those in a box first, newest first within each."""
+    live = await database.fetch(SQL["page_live"], tenant, state, job_id, limit)
+    rest = limit - len(live)
+    finished = await database.fetch(SQL["page_finished"], tenant, state, job_id, rest) if rest else []
+    return [dict(row) for row in (*live, *finished)]
+
+
+async def page_dead(database: Database, tenant: int, queue: str | None, limit: int) -> list[dict[str, Any]]:
+    """Read the dead letters, newest first."""
+    return [dict(row) for row in await database.fetch(SQL["page_dead"], tenant, queue, limit)]
+
+
+async def payloads(database: Database, keys: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], str]:
+    """Read payloads that stand outside their rows, by job and generation."""
+    rows = await database.fetch(SQL["payloads"], [key[0] for key in keys], [key[1] for key in keys])
+    return {(row[0], row[1]): row[2] for row in rows}
+
+
+async def checkpoints(database: Database, run_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Read what earlier attempts saved."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["checkpoints"], run_ids)}
+
+
+async def save_checkpoint(database: Database, run_id: UUID, fence: int, worker_id: UUID, body: str) -> bool:
+    """Save a checkpoint for the holder of a lease. False: the lease is lost."""
+    return bool(await database.fetch(SQL["save_checkpoint"], run_id, fence, worker_id, body))
+
+
+async def save_progress(
+    database: Database, run_id: UUID, fence: int, worker_id: UUID, fraction: float | None, message: str | None
+) -> bool:
+    """Show how far a run has come. False: the lease is lost."""
+    return bool(await database.fetch(SQL["save_progress"], run_id, fence, worker_id, fraction, message))
+
+
+async def read_progress(database: Database, run_id: UUID) -> dict[str, Any] | None:
+    """Read how far a run has come."""
+    row = await database.fetchrow(SQL["read_progress"], run_id)
+    return dict(row) if row else None
+
+
+async def append_logs(database: Database, lines: Sequence[LogLine]) -> None:
+    """Keep what handlers logged."""
+    await database.execute(
+        SQL["append_logs"], *map(list, zip(*(msgspec.structs.astuple(line) for line in lines), strict=True))
+    )
+
+
+async def read_logs(database: Database, run_id: UUID, after: tuple[int, int]) -> list[dict[str, Any]]:
+    """Read a run's log behind (attempt, number), in order."""
+    return [dict(row) for row in await database.fetch(SQL["read_logs"], run_id, *after)]

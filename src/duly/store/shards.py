@@ -1,0 +1,33 @@
+"""Who fires which slice of the jobs. Leases only save work: what they guard is safe without them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("shards")
+SHARDS = 64
+
+
+async def hold(database: Database, scheduler_id: UUID, name: str, version: str, lease: timedelta) -> dict[int, int]:
+    """Renew a scheduler's lease and settle its fair share. Returns the epoch of each shard held."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["hold"], scheduler_id, name, version, lease)}
+
+
+async def release(database: Database, scheduler_id: UUID) -> None:
+    """Hand every shard over at once."""
+    await database.execute(SQL["release"], scheduler_id)
+
+
+async def forget_expired(database: Database) -> None:
+    """Drop schedulers that are long gone."""
+    await database.execute(SQL["forget_expired"])
+
+
+async def holders(database: Database) -> list[dict[str, Any]]:
+    """Count the shards of each live scheduler."""
+    return [dict(row) for row in await database.fetch(SQL["holders"])]

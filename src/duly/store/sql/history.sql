@@ -1,0 +1,47 @@
+-- name: make_partitions
+select duly.make_partitions_v1((duly.clock_now() at time zone 'UTC')::date, $1)
+
+-- name: partitions
+select child.relname as name, parent.relname as parent from pg_inherits
+  join pg_class as child on child.oid = inhrelid join pg_class as parent on parent.oid = inhparent
+  join pg_namespace on pg_namespace.oid = child.relnamespace
+ where pg_namespace.nspname = 'duly' and parent.relname in ('attempts_succeeded', 'attempts_failed', 'logs') and child.relname ~ '_[0-9]{8}$'
+
+-- name: forget_keys
+delete from duly.keys where ctid = any (array(select ctid from duly.keys where expires_at < duly.clock_now() limit $1))
+
+-- name: forget_payloads
+-- Payloads of one-shots that are in no box any more.
+delete from duly.payloads where (job_id, generation) in (
+    select job_id, generation from duly.payloads
+     where stored_at < duly.clock_now() - $1::interval
+       and not exists (select from duly.jobs where jobs.job_id = payloads.job_id)
+       and not exists (select from duly.timers where timers.run_id = payloads.job_id)
+       and not exists (select from duly.ready where ready.run_id = payloads.job_id)
+       and not exists (select from duly.leased where leased.run_id = payloads.job_id)
+       and not exists (select from duly.dead where dead.run_id = payloads.job_id) limit $2)
+
+-- name: forget_progress
+delete from duly.progress where run_id in (
+    select run_id from duly.progress where updated_at < duly.clock_now() - interval '1 hour'
+       and not exists (select from duly.live_runs where live_runs.run_id = progress.run_id) limit $1)
+
+-- name: verify
+-- Each row is a broken promise; none is the good answer. One statement, so one snapshot.
+with places as (
+    select run_id, 'timers' as box from duly.timers where run_id is not null
+    union all select run_id, 'ready' from duly.ready
+    union all select run_id, 'leased' from duly.leased
+    union all select run_id, 'dead' from duly.dead)
+select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from places group by run_id having count(*) > 1
+union all
+select 'active schedule without its next fire', job_id::text, coalesce(name, handler) from duly.jobs
+ where state = 'active' and not exists (select from duly.timers where timers.job_id = jobs.job_id and timers.run_id is null)
+union all
+select 'next fire of a schedule that is not active', timers.job_id::text, coalesce(jobs.state, 'no such job') from duly.timers
+  left join duly.jobs on jobs.job_id = timers.job_id where timers.run_id is null and jobs.state is distinct from 'active'
+union all
+select 'lease without a worker', leased.run_id::text, leased.worker_id::text from duly.leased
+ where not exists (select from duly.workers where workers.worker_id = leased.worker_id)
+   and not exists (select from duly.departed where departed.worker_id = leased.worker_id)
+limit 100

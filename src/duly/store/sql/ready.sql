@@ -1,0 +1,18 @@
+-- name: claim
+select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+       suspect, payload_stored, queue, handler, payload::text, options::text
+  from duly.claim_v1($1, $2, $3, $4)
+
+-- name: unknown_handlers
+-- Runs that wait because no live worker knows their handler.
+select ready.queue, ready.handler, count(*) as runs, min(ready.due_at) as oldest_due_at
+  from (select queue, handler, due_at from duly.ready limit 100000) as ready
+ where not exists (select from duly.workers where until > duly.clock_now() and ready.handler = any (workers.handlers) and ready.queue = any (workers.queues))
+ group by 1, 2 order by 3 desc limit 100
+
+-- name: depth
+select queue, count(*) as runs, min(due_at) as oldest_due_at
+  from (select queue, due_at from duly.ready limit 100000) as ready group by 1 order by 1
+
+-- name: vacuum
+vacuum (skip_locked, truncate off) duly.ready

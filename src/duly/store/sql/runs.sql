@@ -1,0 +1,80 @@
+-- name: cancel
+select * from duly.cancel_v1($1, $2)
+
+-- name: signal
+select * from duly.signal_v1($1, $2)
+
+-- name: replay
+select * from duly.replay_v1($1)
+
+-- name: signals
+select run_id, fence, what from duly.signals where worker_id = $1
+
+-- name: drop_signals
+delete from duly.signals where worker_id = $1 and fence = any ($2::bigint[])
+
+-- name: drop_stale_signals
+delete from duly.signals where not exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence)
+
+-- name: find_live
+select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, reason
+  from duly.live_runs where run_id = $1
+
+-- name: find_attempts
+select run_id, job_id, tenant, attempt, outcome::text, became::text, queue, handler, scheduled_at, due_at, started_at, finished_at, fence, worker_id,
+       reason, result::text, detail::text
+  from duly.attempts where run_id = $1 order by attempt, finished_at limit 1000
+
+-- name: page_live
+select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, reason
+  from duly.live_runs where tenant = $1 and ($2::text is null or state::text = $2) and ($3::uuid is null or job_id = $3)
+ order by due_at desc limit $4
+
+-- name: page_finished
+select run_id, job_id, tenant, became::text as state, queue, handler, null::smallint as priority, attempt, scheduled_at, due_at, worker_id, fence, reason
+  from duly.attempts where tenant = $1 and became in ('succeeded', 'cancelled', 'expired', 'skipped') and ($2::text is null or became::text = $2)
+   and ($3::uuid is null or job_id = $3) and finished_at > duly.clock_now() - interval '2 days'
+ order by finished_at desc limit $4
+
+-- name: page_dead
+select run_id, job_id, queue, handler, attempt, scheduled_at, buried_at, reason, replays from duly.dead
+ where tenant = $1 and ($2::text is null or queue = $2) order by buried_at desc limit $3
+
+-- name: discard
+with gone as (delete from duly.dead where run_id = any ($1::uuid[]) returning *),
+unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id)
+insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+select run_id, job_id, scheduled_at, due_at, duly.clock_now(), tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'discarded' from gone
+returning run_id
+
+-- name: payloads
+select job_id, generation, body::text from duly.payloads join unnest($1::uuid[], $2::int[]) as asked(job_id, generation) using (job_id, generation)
+
+-- name: checkpoints
+select run_id, body::text from duly.checkpoints where run_id = any ($1::uuid[])
+
+-- name: save_checkpoint
+insert into duly.checkpoints (run_id, fence, body, saved_at)
+select run_id, fence, $4::text::jsonb, duly.clock_now() from duly.leased where run_id = $1 and fence = $2 and worker_id = $3
+on conflict (run_id) do update set fence = excluded.fence, body = excluded.body, saved_at = excluded.saved_at where checkpoints.fence <= excluded.fence
+returning run_id
+
+-- name: save_progress
+insert into duly.progress (run_id, fence, fraction, message, updated_at)
+select run_id, fence, $4, $5, duly.clock_now() from duly.leased where run_id = $1 and fence = $2 and worker_id = $3
+on conflict (run_id) do update set fence = excluded.fence, fraction = excluded.fraction, message = excluded.message, updated_at = excluded.updated_at
+ where progress.fence <= excluded.fence
+returning run_id
+
+-- name: read_progress
+select fraction, message, updated_at from duly.progress where run_id = $1
+
+-- name: append_logs
+insert into duly.logs (run_id, attempt, number, logged_at, level, message, fields)
+select run_id, attempt, number, logged_at, level, message, fields::jsonb
+  from unnest($1::uuid[], $2::smallint[], $3::int[], $4::timestamptz[], $5::text[], $6::text[], $7::text[])
+       as lines(run_id, attempt, number, logged_at, level, message, fields)
+
+-- name: read_logs
+select attempt, number, logged_at, level, message, fields::text from duly.logs
+ where run_id = $1 and (attempt, number) > ($2, $3) order by attempt, number limit 1000

@@ -1,0 +1,43 @@
+-- name: register
+insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, started_at, until)
+select $1, $2, $3, $4, $5, $6, $7, at, at + $7 from (select duly.clock_now() as at) as clock
+on conflict (worker_id) do nothing
+returning started_at
+
+-- name: beat
+-- No row: the lease is gone, and the worker must stop itself.
+update duly.workers set beat = beat + 1, until = duly.clock_now() + lease where worker_id = $1 returning until, duly.clock_now() as read_at
+
+-- name: announce
+-- Name the suspect that is about to start, so that its death can be laid at its door.
+update duly.workers set named = array_append(named, $2::uuid) where worker_id = $1 and until > duly.clock_now() returning worker_id
+
+-- name: retract
+update duly.workers set named = array_remove(named, $2::uuid) where worker_id = $1
+
+-- name: live
+select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at from duly.workers
+
+-- name: expire
+-- The worker's row goes first; what it leaves tells the reaper until when it may have started runs.
+with gone as (
+    delete from duly.workers where worker_id = $1 and beat = $2 and ($3 or until <= duly.clock_now()) returning *)
+insert into duly.departed (worker_id, name, safe_until, named, departed_at)
+select worker_id, name, until - lease / 3, named, duly.clock_now() from gone
+on conflict (worker_id) do nothing
+returning worker_id
+
+-- name: retire
+-- A worker that ends by itself and holds nothing any more.
+delete from duly.workers where worker_id = $1 and not exists (select from duly.leased where leased.worker_id = $1) returning worker_id
+
+-- name: departed
+select worker_id, name, safe_until, named from duly.departed where departed_at > duly.clock_now() - interval '1 hour' order by departed_at desc limit 1000
+
+-- name: forget_departed
+delete from duly.departed where departed_at < duly.clock_now() - interval '1 day' and not exists (select from duly.leased where leased.worker_id = departed.worker_id)
+
+-- name: depart
+-- For leased rows without a worker's row and without a departure: nothing is known, so everything may have been started.
+insert into duly.departed (worker_id, name, safe_until, named, departed_at)
+select $1, 'unknown', 'infinity', '{}', duly.clock_now() on conflict (worker_id) do nothing

@@ -1,0 +1,111 @@
+"""Worker processes: one row each, on which all their leases hang."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("workers")
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    """A worker as the others see it."""
+
+    worker_id: UUID
+    name: str
+    version: str
+    queues: list[str]
+    handlers: list[str]
+    slots: int
+    lease: timedelta
+    started_at: datetime
+    beat: int
+    until: datetime
+    read_at: datetime
+
+
+class Departed(msgspec.Struct, frozen=True):
+    """A worker that is gone: nothing was started after `safe_until`; `named` are the suspects it announced."""
+
+    worker_id: UUID
+    name: str
+    safe_until: datetime
+    named: list[UUID]
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a worker says of itself when it starts. The id is random per process start, never a host name."""
+
+    worker_id: UUID
+    name: str
+    version: str
+    queues: Sequence[str]
+    handlers: Sequence[str]
+    slots: int
+    lease: timedelta
+
+
+async def register(database: Database, identity: Identity) -> None:
+    """Put the worker among the living."""
+    await database.execute(
+        SQL["register"],
+        identity.worker_id,
+        identity.name,
+        identity.version,
+        identity.queues,
+        identity.handlers,
+        identity.slots,
+        identity.lease,
+    )
+
+
+async def beat(database: Database, worker_id: UUID) -> datetime | None:
+    """Renew the lease and give the database's time. None: the lease is gone."""
+    row = await database.fetchrow(SQL["beat"], worker_id)
+    return row["read_at"] if row else None
+
+
+async def announce(database: Database, worker_id: UUID, run_id: UUID) -> bool:
+    """Name a suspect before it starts. False: the lease is gone."""
+    return bool(await database.fetch(SQL["announce"], worker_id, run_id))
+
+
+async def retract(database: Database, worker_id: UUID, run_id: UUID) -> None:
+    """Take a suspect's name back: it has ended."""
+    await database.execute(SQL["retract"], worker_id, run_id)
+
+
+async def live(database: Database) -> list[WorkerRow]:
+    """Read every worker that has a row."""
+    return [WorkerRow(*row) for row in await database.fetch(SQL["live"])]
+
+
+async def expire(database: Database, worker_id: UUID, beat_seen: int, *, clock_stepped: bool = False) -> bool:
+    """Take a worker's row away if its beat is still the one seen; after a step of the clock, whatever `until` says."""
+    return bool(await database.fetch(SQL["expire"], worker_id, beat_seen, clock_stepped))
+
+
+async def retire(database: Database, worker_id: UUID) -> bool:
+    """Leave the living, holding nothing. False: something is still held."""
+    return bool(await database.fetch(SQL["retire"], worker_id))
+
+
+async def departed(database: Database) -> list[Departed]:
+    """Read who left of late."""
+    return [Departed(*row) for row in await database.fetch(SQL["departed"])]
+
+
+async def depart(database: Database, worker_id: UUID) -> None:
+    """Record the departure of a worker of which only its leases are known."""
+    await database.execute(SQL["depart"], worker_id)
+
+
+async def forget_departed(database: Database) -> None:
+    """Drop old departures."""
+    await database.execute(SQL["forget_departed"])
