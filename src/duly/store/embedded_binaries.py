@@ -13,7 +13,7 @@ import pwd
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -37,6 +37,30 @@ class Account:
     uid: int
     gid: int
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is the account we run under."""
+        return self.uid == os.geteuid()
+
+    def run(
+        self, command: Sequence[str], *, stdin: str = "", pgdata: str = "", inherit: Sequence[int] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `command` as this account to its end."""
+        return subprocess.run(
+            command,
+            input=stdin,
+            text=True,
+            errors="replace",
+            capture_output=True,
+            check=False,
+            cwd="/",
+            env=_ENVIRONMENT | {"PGDATA": pgdata},
+            pass_fds=inherit,
+            user=None if self.is_ours else self.uid,
+            group=None if self.is_ours else self.gid,
+            extra_groups=None if self.is_ours else [],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
@@ -54,15 +78,15 @@ class Binaries:
     def run(self, program: str, *arguments: str, pgdata: Path, stdin: str = "") -> None:
         """Run one program on the folder `pgdata` to its end."""
         with opened(pgdata) as (descriptor, name):
-            done = subprocess.run(
-                [self.folder / program, "-D", name, *arguments],
-                input=stdin, text=True, capture_output=True, errors="replace", check=False,
-                pass_fds=[descriptor], cwd="/", env=_ENVIRONMENT, **_as(self.account),
-            )  # fmt: skip
+            done = self.account.run(
+                [str(self.folder / program), *arguments], stdin=stdin, pgdata=name, inherit=[descriptor]
+            )
         if done.returncode != 0:
             raise ServerFailed(f"{program} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
 
-    def serve(self, settings: dict[str, str], *, pgdata: Path, log: IO[bytes], parent: int) -> subprocess.Popen[bytes]:
+    def serve(
+        self, settings: Mapping[str, str], *, pgdata: Path, log: IO[bytes], parent: int
+    ) -> subprocess.Popen[bytes]:
         """Start the server on `pgdata`; it stops when `parent` dies, unless that is 0."""
         launcher = [sys.executable, "-I", "-S", embedded_launcher.__file__]
         identity = [str(number) for number in (parent, self.account.uid, self.account.gid)]
@@ -71,9 +95,14 @@ class Binaries:
             # In a session of its own: Ctrl-C in the terminal is for us, who then stop the server last.
             return subprocess.Popen(
                 [*launcher, *identity, self.folder / "postgres", "-D", name, *flags],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                pass_fds=[descriptor], cwd="/", env=_ENVIRONMENT,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=_ENVIRONMENT,
+                pass_fds=(descriptor,),
+                start_new_session=True,
+            )
 
 
 @contextmanager
@@ -132,17 +161,8 @@ def wheel_binaries() -> Path:
 
 def version_of(folder: Path, account: Account) -> str:
     """Ask the server program for its version, as the account that will run it."""
-    asked = subprocess.run(
-        [folder / "postgres", "--version"], capture_output=True, text=True, cwd="/", env=_ENVIRONMENT,
-        check=False, **_as(account),
-    )  # fmt: skip
+    asked = account.run([str(folder / "postgres"), "--version"])
     found = re.search(r"\(PostgreSQL\) ([0-9][0-9.]*)", asked.stdout)
     if not found:
         raise BinariesMissing(f"{folder / 'postgres'} does not run here: {asked.stderr.strip()}")
     return found[1]
-
-
-def _as(account: Account) -> dict[str, int | list[int]]:
-    if account.uid == os.geteuid():
-        return {}
-    return {"user": account.uid, "group": account.gid, "extra_groups": []}

@@ -23,7 +23,7 @@ def main(parent: int, uid: int, gid: int, command: list[str]) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
         if os.getppid() != parent:
             sys.exit("the process that started PostgreSQL has died")
-    os.execv(command[0], command)
+    os.execv(command[0], command)  # noqa: S606 - becoming another program is the purpose
 
 
 if __name__ == "__main__":

@@ -1,0 +1,101 @@
+"""Which processes live on a data folder, told from the operating system and not from what a file claims.
+
+`postmaster.pid` survives a `kill -9`, and by then its number may belong to a stranger. PostgreSQL's processes all have the
+data folder as their working directory, and that is what we look for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_SHARED_MEMORY = Path("/proc/sysvipc/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class PidFile:
+    """What the server has written into its `postmaster.pid`."""
+
+    pid: int
+    socket_folder: str
+    shared_memory_id: int | None
+    status: str
+
+
+def read_pid_file(pgdata: Path) -> PidFile | None:
+    """Read the pid file; None when there is none, or one too short to mean anything."""
+    try:
+        lines = (pgdata / "postmaster.pid").read_text().split("\n")
+    except FileNotFoundError:
+        return None
+    lines += [""] * (8 - len(lines))
+    if not lines[0].isdigit():
+        return None
+    _, _, shared_memory_id = lines[6].strip().rpartition(" ")
+    return PidFile(
+        pid=int(lines[0]),
+        socket_folder=lines[4],
+        shared_memory_id=int(shared_memory_id) if shared_memory_id.isdigit() else None,
+        status=lines[7].strip(),
+    )
+
+
+def living_on(pgdata: Path) -> list[int]:
+    """List the PostgreSQL processes that work in `pgdata`."""
+    home = pgdata.stat()
+    return [pid for pid in all_pids() if is_postgres_in(pid, home)]
+
+
+def lives_on(pid: int, pgdata: Path) -> bool:
+    """Say whether `pid` is a PostgreSQL process that works in `pgdata`."""
+    return is_postgres_in(pid, pgdata.stat()) if _PROC.is_dir() else is_alive(pid)
+
+
+def all_pids() -> Iterator[int]:
+    """List all processes we can see; none where there is no /proc."""
+    entries = _PROC.iterdir() if _PROC.is_dir() else iter(())
+    return (int(entry.name) for entry in entries if entry.name.isdigit())
+
+
+def is_postgres_in(pid: int, home: os.stat_result) -> bool:
+    """Say whether `pid` runs the program `postgres` with `home` as its working directory."""
+    try:
+        return os.path.samestat((_PROC / str(pid) / "cwd").stat(), home) and program_of(pid).startswith("postgres")
+    except OSError:
+        return False  # Gone, a zombie, or another account's: PostgreSQL runs under the account that owns its data.
+
+
+def program_of(pid: int) -> str:
+    """Name the program that `pid` runs, also when its file has been replaced since."""
+    return (_PROC / str(pid) / "exe").readlink().name
+
+
+def command_of(pid: int) -> str:
+    """Give the command line of `pid`, or "" when it cannot be read."""
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process has this number, whoever it is."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def is_attached(shared_memory_id: int | None) -> bool:
+    """Say whether any process still uses the shared memory of that id."""
+    try:
+        rows = [line.split() for line in _SHARED_MEMORY.read_text().splitlines()[1:]]
+    except OSError:
+        return False
+    return any(int(row[1]) == shared_memory_id and int(row[6]) > 0 for row in rows)
