@@ -1,0 +1,217 @@
+"""The handler's hand on its run, and the signals it may raise.
+
+A context does no I/O of its own: the worker's desk does. What it says names the run and its fence, so that a worker that
+slept past its lease writes nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+
+from duly.domain import payload as payloads
+from duly.domain.duration import Duration, parse
+from duly.domain.errors import DulyError, InvalidOption
+from duly.domain.run import Run
+
+
+class Desk(Protocol):
+    """What the worker does for the runs it executes."""
+
+    def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
+        """Keep a line; from any thread, without waiting."""
+        ...
+
+    async def checkpoint(self, run: Run, body: str) -> bool:
+        """Save a checkpoint. False: the lease is lost."""
+        ...
+
+    async def progress(self, run: Run, fraction: float | None, message: str | None) -> None:
+        """Show how far the run has come."""
+        ...
+
+    def checkpoint_sync(self, run: Run, body: str) -> bool:
+        """Save a checkpoint from a thread. False: the lease is lost."""
+        ...
+
+    def progress_sync(self, run: Run, fraction: float | None, message: str | None) -> None:
+        """Show how far the run has come, from a thread."""
+        ...
+
+
+class Snooze(Exception):
+    """Raised by a handler to be called again after a delay; this is no failure."""
+
+    def __init__(self, delay: Duration) -> None:
+        self.delay: timedelta = parse(delay, "snooze")
+        if self.delay < timedelta():
+            raise InvalidOption(f"snooze {delay!r} is negative; it counts from now and is 0 or more")
+        super().__init__(f"snoozed for {self.delay}")
+
+
+class NonRetryable(Exception):
+    """Raised by a handler when another attempt would not help: the run goes to the dead letters."""
+
+    def __init__(self, reason: str = "not retryable") -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Cancelled(DulyError):
+    """Raised by `raise_if_cancelled` when someone asked the run to stop."""
+
+
+class LeaseLost(DulyError):
+    """The run was taken away from this worker: what it does from here on counts for nothing."""
+
+
+class RunLog:
+    """Lines that stay with the run."""
+
+    __slots__ = ("_desk", "_run")
+
+    def __init__(self, run: Run, desk: Desk) -> None:
+        self._run = run
+        self._desk = desk
+
+    def debug(self, message: str, **fields: Any) -> None:
+        """Say something only a developer wants."""
+        self._desk.log(self._run, "debug", message, fields)
+
+    def info(self, message: str, **fields: Any) -> None:
+        """Say what happened."""
+        self._desk.log(self._run, "info", message, fields)
+
+    def warning(self, message: str, **fields: Any) -> None:
+        """Say what went wrong and was survived."""
+        self._desk.log(self._run, "warning", message, fields)
+
+    def error(self, message: str, **fields: Any) -> None:
+        """Say what went wrong."""
+        self._desk.log(self._run, "error", message, fields)
+
+
+class RunContext:
+    """A run in the hands of its handler; users know it as `duly.Run`."""
+
+    __slots__ = ("_cancelled", "_desk", "_run", "_saved", "_started_at")
+
+    def __init__(self, run: Run, desk: Desk, *, started_at: datetime | None = None, saved: str | None = None) -> None:
+        self._run = run
+        self._desk = desk
+        self._started_at = started_at
+        self._saved = saved
+        self._cancelled = False
+
+    @property
+    def id(self) -> UUID:
+        """The run's name, the same for every attempt: the key to deduplicate effects with."""
+        return self._run.run_id
+
+    @property
+    def job_id(self) -> UUID:
+        """The job this run is of; of a one-shot, the run's own id."""
+        return self._run.job_id
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._run.attempt
+
+    @property
+    def fence(self) -> int:
+        """A number that rises with every grant of the run; a store that remembers the highest refuses a stale worker."""
+        return self._run.fence
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """The moment this run is for."""
+        return self._run.scheduled_at
+
+    @property
+    def previous_scheduled_at(self) -> datetime | None:
+        """The moment the schedule's run before this one was for."""
+        return self._run.previous_scheduled_at
+
+    @property
+    def due_at(self) -> datetime:
+        """When this attempt was to start."""
+        return self._run.due_at
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When this attempt will be stopped; None without a timeout."""
+        seconds = self._run.policy.timeout_seconds
+        if seconds is None or self._started_at is None:
+            return None
+        return self._started_at + timedelta(seconds=seconds)
+
+    @property
+    def log(self) -> RunLog:
+        """Where lines that stay with the run are written."""
+        return RunLog(self._run, self._desk)
+
+    @property
+    def saved(self) -> Any:
+        """The last checkpoint of this run, by this or an earlier attempt; None when there is none."""
+        return None if self._saved is None else msgspec.json.decode(self._saved)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether someone asked the run to stop."""
+        return self._cancelled
+
+    def raise_if_cancelled(self) -> None:
+        """Raise Cancelled when someone asked the run to stop."""
+        if self._cancelled:
+            raise Cancelled(f"run {self._run.run_id} was cancelled")
+
+    async def progress(self, fraction: float | None, message: str | None = None) -> None:
+        """Show how far the run has come, from 0 to 1."""
+        await self._desk.progress(self._run, _fraction(fraction), _message(message))
+
+    def progress_sync(self, fraction: float | None, message: str | None = None) -> None:
+        """Show how far the run has come, from a plain function."""
+        self._desk.progress_sync(self._run, _fraction(fraction), _message(message))
+
+    async def checkpoint(self, value: Any) -> None:
+        """Save `value` durably for the next attempt. Raises LeaseLost, InvalidPayload."""
+        body = self._encode(value)
+        self._keep(body, await self._desk.checkpoint(self._run, body))
+
+    def checkpoint_sync(self, value: Any) -> None:
+        """Save `value` durably for the next attempt, from a plain function. Raises LeaseLost, InvalidPayload."""
+        body = self._encode(value)
+        self._keep(body, self._desk.checkpoint_sync(self._run, body))
+
+    # What follows is for the worker.
+
+    def mark_cancelled(self) -> None:
+        """Tell the handler, from any thread, that someone asked the run to stop."""
+        self._cancelled = True
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether something was saved that must go when the run is final."""
+        return self._saved is not None
+
+    def _encode(self, value: Any) -> str:
+        return payloads.encode(value, f"the checkpoint of run {self._run.run_id}", payloads.CHECKPOINT_BYTES_MAX)
+
+    def _keep(self, body: str, held: bool) -> None:
+        if not held:
+            raise LeaseLost(f"run {self._run.run_id}, fence {self._run.fence}: the lease was lost; stop here")
+        self._saved = body
+
+
+def _fraction(value: float | None) -> float | None:
+    if value is not None and not 0 <= value <= 1:
+        raise InvalidOption(f"progress {value!r} is outside 0 to 1; give None when it is not known")
+    return value
+
+
+def _message(value: str | None) -> str | None:
+    return None if value is None else payloads.storable(value, 1_000)

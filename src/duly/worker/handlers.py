@@ -1,0 +1,278 @@
+"""Handlers: users' functions by name, and the way of their arguments into JSON and back.
+
+A function's parameters are its contract. They are compiled once: what is submitted is bound to the signature, written as a
+JSON object and read back by the annotations, strictly, so that what would fail in a worker is refused at submit.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+import msgspec
+
+from duly.domain import payload as payloads
+from duly.domain.errors import InvalidArguments, InvalidOption, InvalidPayload, UnknownHandler
+from duly.domain.job import check_name, check_priority
+from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
+from duly.worker.context import RunContext
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_PLACE = re.compile(r"(?P<what>.*) - at `\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL)
+_VALUE_CHARACTERS_MAX = 80
+_NO_PAYLOAD = (None, "{}")
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What a function's signature says, compiled."""
+
+    takes_run: bool
+    signature: inspect.Signature  # without the run
+    decoder: msgspec.json.Decoder[Any]
+    may_be_empty: bool
+    result_decoder: msgspec.json.Decoder[Any] | None
+
+
+class Handler:
+    """One registered function."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        queue: str = QUEUE_DEFAULT,
+        priority: int = PRIORITY_DEFAULT,
+        options: Options = DEFAULTS,
+        aliases: Sequence[str] = (),
+    ) -> None:
+        self.function = function
+        self.name = check_name(name if name is not None else _name_of(function), "handler name")
+        self.queue = check_name(queue, "queue")
+        self.priority = check_priority(priority)
+        self.options = options
+        self.aliases = tuple(check_name(alias, "handler alias") for alias in aliases)
+        self.is_async = _is_async(function)
+        self._shape: Shape | None = None
+        with suppress(NameError):  # An annotation names something defined further down: looked up again at first use.
+            self._shape = _compile(self.name, function)
+
+    @property
+    def shape(self) -> Shape:
+        """The compiled signature. Raises InvalidOption when an annotation cannot be resolved."""
+        if self._shape is None:
+            try:
+                self._shape = _compile(self.name, self.function)
+            except NameError as error:
+                raise InvalidOption(
+                    f"handler {self.name}: an annotation cannot be resolved: {error}."
+                    " Import it in the module itself, outside `if TYPE_CHECKING`"
+                ) from None
+        return self._shape
+
+    @property
+    def takes_run(self) -> bool:
+        """Whether the function's first parameter is the run."""
+        return self.shape.takes_run
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Write arguments as a payload. Raises InvalidArguments or InvalidPayload, naming the parameter."""
+        try:
+            arguments = self.shape.signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidArguments(f"{self.name}: {error}; {self.usage}") from None
+        text = self._write(arguments)
+        if arguments:
+            self._read(text)
+        return text
+
+    def decode(self, payload: str | None) -> dict[str, Any]:
+        """Read a payload into keyword arguments of the annotated types. Raises InvalidArguments."""
+        if payload in _NO_PAYLOAD and self.shape.may_be_empty:
+            return {}
+        return msgspec.structs.asdict(self._read("{}" if payload is None else payload))
+
+    def decode_result(self, result: str | None) -> Any:
+        """Read a result as the annotated return type; as plain JSON where it does not fit."""
+        if result is None:
+            return None
+        decoder = self.shape.result_decoder
+        try:
+            return decoder.decode(result) if decoder else msgspec.json.decode(result)
+        except msgspec.ValidationError:
+            return msgspec.json.decode(result)
+
+    def call(self, run: RunContext, kwargs: Mapping[str, Any]) -> Any:
+        """Call the function; of an `async def` this is the coroutine."""
+        return self.function(run, **kwargs) if self.shape.takes_run else self.function(**kwargs)
+
+    @property
+    def usage(self) -> str:
+        """Say what the handler takes, for an error message."""
+        return f"it takes {_signature_text(self.shape.signature)}"
+
+    def _write(self, arguments: Mapping[str, Any]) -> str:
+        try:
+            return payloads.encode(arguments, f"the payload of {self.name}")
+        except InvalidPayload:
+            for name, value in arguments.items():
+                payloads.encode(value, f"argument {name} of {self.name}")
+            raise
+
+    def _read(self, text: str) -> Any:
+        try:
+            return self.shape.decoder.decode(text)
+        except msgspec.MsgspecError as error:
+            self._refuse(text, error)
+
+    def _refuse(self, text: str, error: msgspec.MsgspecError) -> NoReturn:
+        match = _PLACE.fullmatch(str(error))
+        if match is None:
+            raise InvalidArguments(f"{self.name}: {_lower(str(error))}; {self.usage}") from None
+        name, value = match["name"], _excerpt(msgspec.json.decode(text)[match["name"]])
+        where = f" at {name}{match['rest']}" if match["rest"] else ""
+        raise InvalidArguments(f"{self.name}: argument {name} is {value}: {_lower(match['what'])}{where}; {self.usage}")
+
+
+class Registry:
+    """Handlers by name and alias."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def add(self, handler: Handler) -> None:
+        """Take a handler in. Raises InvalidOption when one of its names is taken."""
+        for name in (handler.name, *handler.aliases):
+            if name in self._handlers:
+                raise InvalidOption(
+                    f"two handlers are called {name!r}: {_place_of(self._handlers[name])} and {_place_of(handler)};"
+                    " give one of them another name="
+                )
+        for name in (handler.name, *handler.aliases):
+            self._handlers[name] = handler
+
+    def get(self, name: str) -> Handler | None:
+        """Give the handler of a name or alias, if there is one."""
+        return self._handlers.get(name)
+
+    def __getitem__(self, name: str) -> Handler:
+        """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
+        try:
+            return self._handlers[name]
+        except KeyError:
+            raise UnknownHandler(f"no handler is called {name!r}; {suggestion(name, self.names())}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._handlers
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(dict.fromkeys(self._handlers.values()))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def names(self) -> list[str]:
+        """List every name and alias, as a worker offers them."""
+        return list(self._handlers)
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """Say what may have been meant instead of `name`."""
+    if near := get_close_matches(name, known, 1):
+        return f"did you mean {near[0]!r}?"
+    return f"known are {', '.join(map(repr, sorted(known)[:10]))}" if known else "none is registered"
+
+
+def _compile(name: str, function: Callable[..., Any]) -> Shape:
+    signature = inspect.signature(function)
+    hints = _hints_of(function)
+    parameters = list(signature.parameters.values())
+    takes_run = bool(parameters) and hints.get(parameters[0].name) is RunContext
+    named = parameters[1:] if takes_run else parameters
+    _check_parameters(name, named, hints)
+    struct = _struct_of(name, named, hints)
+    return Shape(
+        takes_run,
+        signature.replace(parameters=named),
+        msgspec.json.Decoder(struct),
+        all(parameter.default is not parameter.empty for parameter in named),
+        _result_decoder(hints.get("return", Any)),
+    )
+
+
+def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    described = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    return typing.get_type_hints(inspect.unwrap(described), include_extras=True)
+
+
+def _check_parameters(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> None:
+    for parameter in parameters:
+        if parameter.kind not in _NAMED:
+            raise InvalidOption(
+                f"handler {name}: parameter {str(parameter)!r} cannot be filled from a JSON object; give each parameter a name"
+            )
+        if hints.get(parameter.name) is RunContext:
+            raise InvalidOption(f"handler {name}: the run must be the first parameter, not {parameter.name!r}")
+
+
+def _struct_of(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> type[msgspec.Struct]:
+    fields = [_field_of(parameter, hints.get(parameter.name, Any)) for parameter in parameters]
+    try:
+        struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True, gc=False)
+        msgspec.json.Decoder(struct)
+    except TypeError as error:
+        raise InvalidOption(
+            f"handler {name}: its parameters cannot be read from JSON: {error}. Use types that JSON can tell apart"
+        ) from None
+    return struct
+
+
+def _field_of(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
+    if parameter.default is parameter.empty:
+        return parameter.name, hint
+    default = parameter.default
+    return parameter.name, hint, msgspec.field(default_factory=lambda: default)
+
+
+def _result_decoder(hint: Any) -> msgspec.json.Decoder[Any] | None:
+    try:
+        return msgspec.json.Decoder(hint)
+    except TypeError:
+        return None  # A return type that JSON cannot tell: results are given as plain JSON.
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise InvalidOption(f"handler {_name_of(function)} yields; a handler returns its result")
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", None)
+    if not isinstance(name, str) or name == "<lambda>":
+        raise InvalidOption(f"{function!r} has no name of its own; give it one: @app.handler(name=…)")
+    return name
+
+
+def _place_of(handler: Handler) -> str:
+    function = inspect.unwrap(handler.function)
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', handler.name)}"
+
+
+def _signature_text(signature: inspect.Signature) -> str:
+    return str(signature.replace(return_annotation=inspect.Signature.empty)) if signature.parameters else "no arguments"
+
+
+def _excerpt(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _VALUE_CHARACTERS_MAX else f"{text[:_VALUE_CHARACTERS_MAX]}…"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
