@@ -2,8 +2,8 @@
 
 Database time rules. Each reply of the store carries its clock; at the moment of receipt, `database − monotonic` is a lower
 bound of the offset between the two, so `now()` never runs ahead of the database: firing at `now() ≥ due` is never early,
-whatever the host's wall clock says. The bound is the highest over the last ten seconds, less 0.1 % of its age, because two
-oscillators drift apart; it is dropped on reconnect or when a reply contradicts it.
+whatever the host's wall clock says. The bound is the highest seen, less 0.1 % of its age, because two oscillators drift
+apart; it is dropped when a reply contradicts it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SAMPLE_AGE_MAX = 10.0
 _DRIFT = 0.001
 # A reply may be this much below the bound before the database clock counts as stepped back: replies overtake each other.
 _CONTRADICTION_SECONDS = 0.5
@@ -57,40 +55,35 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real clock."""
+    """The real clock. One thread observes; any thread may read."""
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, float]] = deque()  # (received, offset), offsets falling
+        self._best: tuple[float, float] | None = None  # when it was received, and database − monotonic then
 
     def now(self) -> float:
         """Give a lower bound of the database's clock; minus infinity before the first reading."""
-        received = time.monotonic()
-        samples = self._samples
-        while len(samples) > 1 and received - samples[0][0] > _SAMPLE_AGE_MAX:
-            samples.popleft()
-        if not samples:
+        best = self._best
+        if best is None:
             return float("-inf")
-        taken, offset = samples[0]
-        return received + offset - (received - taken) * _DRIFT
+        monotonic = time.monotonic()
+        return monotonic + best[1] - (monotonic - best[0]) * _DRIFT
 
     def monotonic(self) -> float:
         """Give seconds that never step."""
         return time.monotonic()
 
     def observe(self, database_at: datetime) -> None:
-        """Keep the reading if it may become the best one."""
+        """Keep the reading if it is better than the best one is by now, or contradicts it."""
         received = time.monotonic()
         offset = (database_at - _EPOCH).total_seconds() - received
-        samples = self._samples
-        if samples and offset < samples[0][1] - _CONTRADICTION_SECONDS - (received - samples[0][0]) * _DRIFT:
-            samples.clear()
-        while samples and samples[-1][1] <= offset:
-            samples.pop()
-        samples.append((received, offset))
+        best = self._best
+        aged = best[1] - (received - best[0]) * _DRIFT if best else float("-inf")
+        if offset >= aged or offset < aged - _CONTRADICTION_SECONDS:
+            self._best = (received, offset)
 
     def forget(self) -> None:
-        """Drop every reading."""
-        self._samples.clear()
+        """Drop the reading."""
+        self._best = None
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""

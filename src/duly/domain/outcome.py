@@ -7,13 +7,13 @@ from datetime import timedelta
 import msgspec
 
 
-class Succeeded(msgspec.Struct, frozen=True):
+class Succeeded(msgspec.Struct, frozen=True, tag=True):
     """The handler returned; `result` is JSON text, or nothing."""
 
     result: str | None = None
 
 
-class Failed(msgspec.Struct, frozen=True):
+class Failed(msgspec.Struct, frozen=True, tag=True):
     """The handler raised, or its target refused."""
 
     reason: str
@@ -22,7 +22,7 @@ class Failed(msgspec.Struct, frozen=True):
     retry_after: timedelta | None = None
 
 
-class TimedOut(msgspec.Struct, frozen=True):
+class TimedOut(msgspec.Struct, frozen=True, tag=True):
     """The attempt ran past its timeout and was stopped."""
 
     seconds: float
@@ -34,7 +34,7 @@ class TimedOut(msgspec.Struct, frozen=True):
         return f"timed out after {self.seconds:g} s"
 
 
-class Lost(msgspec.Struct, frozen=True):
+class Lost(msgspec.Struct, frozen=True, tag=True):
     """The lease ended before an outcome came. `named`: the run was alone and announced, so it is to blame."""
 
     named: bool = False
@@ -45,13 +45,13 @@ class Lost(msgspec.Struct, frozen=True):
         return "worker lost while running this run alone" if self.named else "worker lost"
 
 
-class Cancelled(msgspec.Struct, frozen=True):
+class Cancelled(msgspec.Struct, frozen=True, tag=True):
     """Someone asked it to stop, and it did."""
 
     reason: str = "cancelled"
 
 
-class Snoozed(msgspec.Struct, frozen=True):
+class Snoozed(msgspec.Struct, frozen=True, tag=True):
     """The handler asked to be called again later; this is no failure."""
 
     delay: timedelta

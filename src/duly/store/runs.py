@@ -56,9 +56,11 @@ async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
     return [row[0] for row in await database.fetch(SQL["discard"], run_ids)]
 
 
-async def signals(database: Database, worker_id: UUID) -> list[Signal]:
-    """Read what a worker must be told."""
-    return [Signal(*row) for row in await database.fetch(SQL["signals"], worker_id)]
+async def look(database: Database, worker_id: UUID) -> list[Signal]:
+    """Read the database's clock, for ours to learn from, and what a worker must be told."""
+    rows = await database.fetch(SQL["look"], worker_id)
+    database.clock.observe(rows[0]["read_at"])
+    return [Signal(*row[1:]) for row in rows if row["run_id"] is not None]
 
 
 async def drop_signals(database: Database, worker_id: UUID, fences: Sequence[int]) -> None:

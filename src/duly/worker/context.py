@@ -189,6 +189,16 @@ class RunContext:
 
     # What follows is for the worker.
 
+    def started(self, at: datetime) -> datetime:
+        """Note when the handler was called, which its deadline counts from."""
+        self._started_at = at
+        return at
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the handler has been called."""
+        return self._started_at is not None
+
     def mark_cancelled(self) -> None:
         """Tell the handler, from any thread, that someone asked the run to stop."""
         self._cancelled = True

@@ -7,8 +7,10 @@ select * from duly.signal_v1($1, $2)
 -- name: replay
 select * from duly.replay_v1($1)
 
--- name: signals
-select run_id, fence, what from duly.signals where worker_id = $1
+-- name: look
+-- The database's time, always; and what the worker must be told, if anything.
+select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what
+  from (select 1) as one left join duly.signals on signals.worker_id = $1
 
 -- name: drop_signals
 delete from duly.signals where worker_id = $1 and fence = any ($2::bigint[])

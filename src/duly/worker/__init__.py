@@ -1,0 +1,1 @@
+"""The loop that decides who runs: it claims, holds, executes and settles."""

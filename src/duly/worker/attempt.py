@@ -1,0 +1,100 @@
+"""One attempt: call the handler and say what it came to. Nothing here can raise, and nothing here touches the store."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from typing import Any
+
+import msgspec
+
+from duly.domain.errors import InvalidArguments
+from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.payload import RESULT_BYTES_MAX, storable, storable_value
+from duly.worker import context as handlers_hand
+from duly.worker.context import LeaseLost, NonRetryable, RunContext, Snooze
+from duly.worker.handlers import Handler
+
+_encoder = msgspec.json.Encoder()
+_TRACEBACK_CHARACTERS_MAX = 16_384
+
+
+async def attempt_on_loop(handler: Handler, context: RunContext, payload: str | None, timeout: float | None) -> Outcome:
+    """Run an `async def` handler."""
+    try:
+        kwargs = handler.decode(payload)
+        if timeout is None:
+            return succeeded(await handler.call(context, kwargs))
+        return await _within(handler, context, kwargs, timeout)
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome, never our end
+        return outcome_of(error, context)
+
+
+async def _within(handler: Handler, context: RunContext, kwargs: dict[str, Any], timeout: float) -> Outcome:
+    scope = asyncio.timeout(timeout)
+    try:
+        async with scope:
+            return succeeded(await handler.call(context, kwargs))
+    except TimeoutError as error:
+        if not scope.expired():
+            raise
+        return TimedOut(timeout, _detail(error))
+
+
+def attempt_in_thread(handler: Handler, context: RunContext, payload: str | None) -> Outcome:
+    """Run a plain function; the caller's thread is the handler's."""
+    try:
+        return succeeded(handler.call(context, handler.decode(payload)))
+    except BaseException as error:  # noqa: BLE001 - as above
+        return outcome_of(error, context)
+
+
+def succeeded(value: Any) -> Outcome:
+    """Turn a handler's return value into an outcome: kept as JSON when it fits, safe to store whatever it holds."""
+    if value is None:
+        return Succeeded()
+    try:
+        text = _encoder.encode(value)
+        if b"\\u0000" in text:
+            text = _encoder.encode(storable_value(msgspec.to_builtins(value)))
+    except UnicodeEncodeError:
+        text = _encoder.encode(storable_value(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        return Failed(storable(f"the result is not JSON: {error}"), retryable=False)
+    if len(text) > RESULT_BYTES_MAX:
+        return Succeeded(
+            _encoder.encode({"not_kept": f"{len(text)} bytes; results up to {RESULT_BYTES_MAX} are kept"}).decode()
+        )
+    return Succeeded(text.decode())
+
+
+def outcome_of(error: BaseException, context: RunContext) -> Outcome:
+    """Say what an exception means."""
+    match error:
+        case Snooze():
+            return Snoozed(error.delay)
+        case asyncio.CancelledError() | handlers_hand.Cancelled() | LeaseLost() if context.cancelled:
+            return Cancelled()
+        case asyncio.CancelledError():
+            return Failed("interrupted: the worker stopped before the handler had ended")
+        case NonRetryable() | InvalidArguments():
+            return Failed(_reason(error), retryable=False, detail=_detail(error))
+    return Failed(_reason(error), detail=_detail(error))
+
+
+def _reason(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an exception whose text raises is still an outcome
+        text = "(its text could not be read)"
+    return storable(f"{type(error).__name__}: {text}" if text else type(error).__name__, 2_000)
+
+
+def _detail(error: BaseException) -> str:
+    try:
+        lines = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - as above
+        lines = type(error).__name__
+    return _encoder.encode(
+        {"type": storable(type(error).__name__), "traceback": storable(lines[-_TRACEBACK_CHARACTERS_MAX:])}
+    ).decode()

@@ -1,0 +1,420 @@
+"""One life of a worker: a lease, the runs that hang on it, and the loops that move them.
+
+    intake  ── claim ──►  wheel (not yet due)  ──►  line (due)  ──►  executor  ──►  outbox  ── settle
+
+It ends when it is asked to stop (what was not started goes back, what runs may end), or at once when the lease is gone:
+then nothing more is started, and every outcome that still comes is refused by the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from duly.clock import Rng, moment_of
+from duly.domain.errors import WorkerExpired
+from duly.domain.outcome import Cancelled
+from duly.domain.run import Run
+from duly.log import Log
+from duly.moves.claim import claim
+from duly.moves.settle import Settled, hand_back
+from duly.store import leased, runs, workers
+from duly.store.database import Database, Unavailable
+from duly.store.workers import Identity
+from duly.worker.crew import Crew
+from duly.worker.desk import WorkerDesk
+from duly.worker.executor import Ended, Executor
+from duly.worker.handlers import Registry
+from duly.worker.intake import Room
+from duly.worker.lifeline import Lifeline
+from duly.worker.outbox import Outbox
+from duly.worker.slots import Kind, Slots
+from duly.worker.wheel import Wheel
+
+POLL_SECONDS = 0.5
+LOOK_SECONDS = 0.25
+LOOK_IDLE_SECONDS = 1.0
+STUCK_SECONDS = 0.25
+IN_DOUBT = timedelta(seconds=5)
+BELT_SECONDS = 30.0
+HINT_CHANNEL = "duly_ready"
+
+
+class Held(msgspec.Struct):
+    """A run in our hands."""
+
+    run: Run
+    kind: Kind
+    saved: str | None = None
+    started: bool = False
+
+
+class Engine:
+    """The loops of one life, on the engine's own event loop."""
+
+    def __init__(
+        self,
+        database: Database,
+        identity: Identity,
+        registry: Registry,
+        executor: Executor,
+        lifeline: Lifeline,
+        *,
+        slots: Slots,
+        crew: Crew | None,
+        rng: Rng,
+        log: Log,
+    ) -> None:
+        self.identity = identity
+        self._database = database
+        self._clock = database.clock
+        self._registry = registry
+        self._executor = executor
+        self._lifeline = lifeline
+        self._crew = crew
+        self._log = log
+        self._slots = slots
+        self._wheel: Wheel[Run] = Wheel()
+        self._room = Room(identity.slots)
+        self._held: dict[UUID, Held] = {}
+        self._desk = WorkerDesk(database, identity.worker_id)
+        self.outbox = Outbox(database, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
+        self._wake_intake = asyncio.Event()
+        self._wake_line = asyncio.Event()
+        self._stopping = False
+        self._gone = asyncio.Event()
+        self._claims_in_doubt = (
+            True  # An earlier process may not have been us, but a claim's answer may be lost at any time.
+        )
+        self._children: set[asyncio.Task[None]] = set()
+        self._finished = 0
+
+    @property
+    def worker_id(self) -> UUID:
+        """The name of this life."""
+        return self.identity.worker_id
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How many runs are running, waiting for a slot, and held in all."""
+        return self._slots.running, self._slots.waiting, len(self._held)
+
+    async def live(self, grace_seconds: float) -> None:
+        """Claim, run and settle until asked to stop or until the lease is gone; then end in order."""
+        loops = [self._start_due, self._look, self._guard, self._keep_logs, self._mind_the_belt, self._listen]
+        tasks = [asyncio.create_task(self._survive(loop), name=loop.__name__) for loop in loops]
+        taking_in = asyncio.create_task(self._survive(self._take_in), name="intake")
+        settling = asyncio.create_task(self.outbox.run(), name="outbox")
+        try:
+            await self._gone.wait()
+            await asyncio.wait(
+                {taking_in}, timeout=2.0
+            )  # A claim under way is answered first, or its runs would hang on us.
+            taking_in.cancel()
+            await self._wind_down(grace_seconds)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.outbox.close()
+            await asyncio.wait({settling}, timeout=grace_seconds)
+            settling.cancel()
+            with contextlib.suppress(Exception):
+                await self._desk.flush()
+
+    def stop(self) -> None:
+        """Ask for a graceful end."""
+        self._stopping = True
+        self.lease_lost()
+
+    def lease_lost(self) -> None:
+        """End at once: the lease is gone."""
+        self._gone.set()
+        self._wake_intake.set()
+
+    # ------------------------------------------------------------------------------------------------------- the loops
+
+    async def _take_in(self) -> None:
+        """Claim while there is room; sleep when there is nothing to claim or no room."""
+        while not self._gone.is_set():
+            limit = 0 if self.outbox.is_full or not self._lifeline.is_safe else self._claimable()
+            if limit == 0:
+                await self._clock.wait(self._wake_intake, 0.02 if self._slots.waiting else POLL_SECONDS)
+                continue
+            claimed = await self._claim(limit)
+            if len(claimed) < limit // 2:
+                await self._clock.wait(self._wake_intake, POLL_SECONDS)
+            else:
+                self._room.grow()
+
+    def _claimable(self) -> int:
+        return self._room.left(free=self._slots.free, waiting=self._slots.waiting, held_ahead=len(self._wheel))
+
+    async def _claim(self, limit: int) -> list[Run]:
+        try:
+            claimed = await claim(self._database, self.worker_id, self.identity.queues, self.identity.handlers, limit)
+        except Unavailable:
+            self._claims_in_doubt = True
+            raise
+        except WorkerExpired:
+            self.lease_lost()
+            return []
+        await self._receive(claimed)
+        return claimed
+
+    async def _receive(self, claimed: list[Run]) -> None:
+        """Hold what was claimed: in the wheel until it is due, in line when it is."""
+        if not claimed:
+            return
+        now = self._clock.now()
+        extras = await self._fetch_extras(claimed)
+        for run in claimed:
+            whole, saved = extras.get(run.run_id, (run, None))
+            self._held[run.run_id] = Held(whole, self._kind_of(whole), saved)
+            due = run.due_at.timestamp()
+            if due > now:
+                self._wheel.insert(due, whole)
+            else:
+                self._slots.queue(self._held[run.run_id].kind, whole)
+        self._wake_line.set()
+
+    async def _fetch_extras(self, claimed: list[Run]) -> dict[UUID, tuple[Run, str | None]]:
+        """Fetch what stands outside the rows: large payloads, and checkpoints of earlier attempts."""
+        special = [run for run in claimed if run.payload_stored or run.attempt > 1]
+        if not special:
+            return {}
+        bodies = await runs.payloads(
+            self._database, [(run.job_id, run.generation) for run in special if run.payload_stored]
+        )
+        saved = await runs.checkpoints(self._database, [run.run_id for run in special if run.attempt > 1])
+        return {
+            run.run_id: (
+                msgspec.structs.replace(run, payload=bodies.get((run.job_id, run.generation), run.payload)),
+                saved.get(run.run_id),
+            )
+            for run in special
+        }
+
+    def _kind_of(self, run: Run) -> Kind:
+        handler = self._registry[run.handler]
+        if run.suspect:
+            return Kind.ALONE
+        if handler.is_async:
+            return Kind.LOOP
+        can_kill = self._crew is not None and run.options is not None and run.policy.timeout_seconds is not None
+        return Kind.CHILD if can_kill else Kind.THREAD
+
+    async def _start_due(self) -> None:
+        """Move what has fallen due from the wheel into line, and start whoever has a slot."""
+        measured = self._clock.monotonic()
+        while not self._gone.is_set():
+            now = self._clock.now()
+            for run in self._wheel.advance(now):
+                if (held := self._held.get(run.run_id)) is not None:
+                    self._slots.queue(held.kind, run)
+            self._start(self._slots.take())
+            measured = self._measure(measured)
+            next_due = self._wheel.next_due()
+            pause = (
+                0.1 if next_due is None else max(0.0005, min(0.1 if self._held else 1.0, next_due - self._clock.now()))
+            )
+            await self._clock.wait(self._wake_line, pause if self._held else 1.0)
+            if self._slots.waiting:
+                await self._give_up_what_is_stuck()
+
+    def _measure(self, since: float) -> float:
+        now = self._clock.monotonic()
+        if now - since < 0.05:
+            return since
+        self._room.observe(self._finished, now - since)
+        self._finished = 0
+        return now
+
+    def _start(self, starting: list[tuple[Kind, Run]]) -> None:
+        """Hand runs to whoever executes them. One that was cancelled meanwhile frees its slot at once."""
+        batch: list[tuple[Kind, Run, str | None]] = []
+        for kind, run in starting:
+            held = self._held.get(run.run_id)
+            if held is None or held.run.fence != run.fence:
+                self._slots.release(kind)
+                continue
+            held.started = True
+            if kind in (Kind.CHILD, Kind.ALONE):
+                self._spawn(self._run_apart(kind, held))
+            else:
+                batch.append((kind, run, held.saved))
+        if batch:
+            self._executor.start(self._desk, batch)
+
+    async def _run_apart(self, kind: Kind, held: Held) -> None:
+        """Run one in a child process; a suspect is announced first, so that its death is laid at its own door."""
+        run = held.run
+        if not self._lifeline.is_safe or (kind is Kind.ALONE and not await self._announce(run)):
+            self.on_ended([Ended(kind, run, None)])
+            return
+        if self._crew is None:
+            self._executor.start(self._desk, [(kind, run, held.saved)])
+            return
+        started_at = moment_of(self._clock.now())
+        outcome, left_behind = await self._crew.run(
+            run, started_at, held.saved, run.policy.timeout_seconds, self._desk.on_said
+        )
+        if kind is Kind.ALONE:
+            with contextlib.suppress(Unavailable):
+                await workers.retract(self._database, self.worker_id, run.run_id)
+        settled = Settled(run, started_at, moment_of(self._clock.now()), outcome, left_behind or held.saved is not None)
+        self.on_ended([Ended(kind, run, settled)])
+
+    async def _announce(self, run: Run) -> bool:
+        try:
+            return await workers.announce(self._database, self.worker_id, run.run_id)
+        except Unavailable:
+            return False
+
+    async def _give_up_what_is_stuck(self) -> None:
+        """Hand back what waits for a slot longer than it should and will not start soon: others may be free."""
+        soon = max(self._slots.free, int(self._room.rate * STUCK_SECONDS), 1)
+        if self._slots.waiting <= soon or self._clock.now() - self._slots.oldest_due() < STUCK_SECONDS:
+            return
+        self._room.shrink()
+        await self._return([run for run in self._slots.give_up(soon) if run.run_id in self._held])
+
+    async def _look(self) -> None:
+        """Read the database's clock and our signals, several times a second while we hold anything."""
+        while not self._gone.is_set():
+            signals = await runs.look(self._database, self.worker_id)
+            for signal in signals:
+                self._heed(signal)
+            if signals:
+                await runs.drop_signals(self._database, self.worker_id, [signal.fence for signal in signals])
+            await self._clock.sleep(LOOK_SECONDS if self._held else LOOK_IDLE_SECONDS)
+
+    def _heed(self, signal: runs.Signal) -> None:
+        held = self._held.get(signal.run_id)
+        if held is None or held.run.fence != signal.fence:
+            return
+        if not held.started:
+            del self._held[signal.run_id]  # Wherever it waits, it will not be started.
+            self.outbox.put([Settled(held.run, None, None, Cancelled(), held.saved is not None)])
+        elif held.kind in (Kind.CHILD, Kind.ALONE) and self._crew is not None:
+            self._crew.cancel(held.run)
+        else:
+            self._executor.cancel(held.run)
+
+    async def _guard(self) -> None:
+        """End this life when the lease could not be renewed in time: from here on someone else may hold our runs."""
+        while not self._gone.is_set():
+            if not self._lifeline.is_safe:
+                self._log.error("self_fenced", worker_id=self.worker_id)
+                self.lease_lost()
+            await self._clock.sleep(0.1 if self._held else 0.5)
+
+    async def _keep_logs(self) -> None:
+        while not self._gone.is_set():
+            await self._desk.flush()
+            await self._clock.sleep(0.1 if self._held else 0.5)
+
+    async def _mind_the_belt(self) -> None:
+        """Hand back leases that hang on us and that we do not know: claims whose answer was lost."""
+        while not self._gone.is_set():
+            await self._clock.sleep(2.0 if self._claims_in_doubt else BELT_SECONDS)
+            self._claims_in_doubt = False
+            hanging = await leased.held_by(self._database, self.worker_id, IN_DOUBT, 10_000)
+            unknown = [run for run in hanging if not self._knows(run)]
+            if unknown:
+                self._log.warning("unknown_leases_handed_back", runs=len(unknown))
+                await hand_back(self._database, self.worker_id, unknown)
+
+    def _knows(self, run: Run) -> bool:
+        held = self._held.get(run.run_id)
+        return held is not None and held.run.fence == run.fence
+
+    async def _listen(self) -> None:
+        """Wake the intake on a hint. Only a hint: the poll is the truth, so a lost connection costs latency alone."""
+        while not self._gone.is_set():
+            try:
+                connection = await asyncpg.connect(self._database.url, timeout=5.0, statement_cache_size=0)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+                await self._clock.sleep(2.0)
+                continue
+            try:
+                await connection.add_listener(HINT_CHANNEL, lambda *_: self._wake_intake.set())
+                while not connection.is_closed():
+                    await self._clock.sleep(1.0)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await self._clock.sleep(1.0)
+            finally:
+                connection.terminate()
+
+    # ------------------------------------------------------------------------------------------------------- endings
+
+    def on_ended(self, ended: list[Ended]) -> None:
+        """Free the slots of runs that have ended, and pass their outcomes on."""
+        for item in ended:
+            self._slots.release(item.kind)
+        self._finished += len(ended)
+        self.outbox.put([item.settled for item in ended if item.settled is not None])
+        unstarted = [item.run for item in ended if item.settled is None]
+        if unstarted:
+            self._spawn(self._return(unstarted))
+        self._wake_line.set()
+        if self._claimable():
+            self._wake_intake.set()
+
+    def _on_settled(self, settled: list[Settled]) -> None:
+        for item in settled:
+            held = self._held.get(item.run.run_id)
+            if held is not None and held.run.fence == item.run.fence:
+                del self._held[item.run.run_id]
+            self._desk.forget(item.run)
+
+    async def _return(self, given: list[Run]) -> None:
+        """Hand back runs that were not started."""
+        for run in given:
+            self._held.pop(run.run_id, None)
+        try:
+            await hand_back(self._database, self.worker_id, given)
+        except Unavailable:
+            self._claims_in_doubt = True  # The belt will find them.
+
+    async def _wind_down(self, grace_seconds: float) -> None:
+        """Hand back what was not started, let what runs end within the grace, then interrupt it."""
+        waiting = [*self._slots.drain(), *self._wheel.drain()]
+        if self._lifeline.is_safe and self._stopping:
+            await self._return([run for run in waiting if run.run_id in self._held])
+            await self._until_quiet(grace_seconds)
+        self._executor.interrupt()
+        for held in self._held.values():
+            if held.started and self._crew is not None and held.kind in (Kind.CHILD, Kind.ALONE):
+                self._crew.cancel(held.run)
+        await self._until_quiet(2.0)
+
+    async def _until_quiet(self, seconds: float) -> None:
+        deadline = self._clock.monotonic() + seconds
+        while (self._slots.running or len(self.outbox)) and self._clock.monotonic() < deadline:
+            await self._clock.sleep(0.01)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._children.add(task)
+        task.add_done_callback(self._children.discard)
+
+    async def _survive(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Keep a loop going through errors, each said with what it was doing."""
+        while not self._gone.is_set():
+            try:
+                await loop()
+            except Unavailable as error:
+                self._log.warning("database_unavailable", doing=loop.__name__, error=str(error))
+            except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
+                self._log.error("loop_failed", doing=loop.__name__, error=repr(error))
+            else:
+                return
+            await self._clock.sleep(0.3)

@@ -1,0 +1,141 @@
+"""Where handlers run: `async def` on the handlers' own loop, plain functions in threads. The engine is on another thread.
+
+Work comes over in batches and goes back in batches: one wake-up of the other loop carries everything that has gathered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Clock, moment_of
+from duly.domain.outcome import Cancelled, Outcome
+from duly.domain.run import Run
+from duly.moves.settle import Settled
+from duly.worker.attempt import attempt_in_thread, attempt_on_loop
+from duly.worker.context import Desk, RunContext
+from duly.worker.handlers import Handler, Registry
+from duly.worker.slots import Kind
+
+
+class Ended(msgspec.Struct, frozen=True, gc=False):
+    """A slot that has come free, with the outcome; nothing settled: the run was never started, because it was not safe."""
+
+    kind: Kind
+    run: Run
+    settled: Settled | None
+
+
+class Executor:
+    """Runs handlers on the loop it was made on."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        threads: int,
+        clock: Clock,
+        is_safe: Callable[[], bool],
+        on_ended: Callable[[list[Ended]], None],
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._is_safe = is_safe
+        self._on_ended = on_ended
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="handler") if threads else None
+        self._contexts: dict[tuple[UUID, int], RunContext] = {}
+        self._tasks: dict[tuple[UUID, int], asyncio.Task[None]] = {}
+        self._ended: list[Ended] = []
+        self._told = False
+        self._interrupted = False
+
+    def start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> None:
+        """Take a batch from the engine's thread."""
+        self._loop.call_soon_threadsafe(self._start, desk, batch)
+
+    def cancel(self, run: Run) -> None:
+        """Ask a running handler to stop, from the engine's thread."""
+        self._loop.call_soon_threadsafe(self._cancel, run)
+
+    def interrupt(self) -> None:
+        """Stop every handler that can be stopped, from the engine's thread."""
+        self._loop.call_soon_threadsafe(self._interrupt)
+
+    def close(self) -> None:
+        """Take no more work; threads end when their handlers do."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> None:
+        for kind, run, saved in batch:
+            handler = self._registry[run.handler]
+            context = RunContext(run, desk, saved=saved)
+            name = (run.run_id, run.fence)
+            self._contexts[name] = context
+            if kind is Kind.THREAD or not handler.is_async:
+                assert self._pool is not None
+                self._pool.submit(self._in_thread, kind, handler, run, context)
+            else:
+                self._tasks[name] = self._loop.create_task(self._on_loop(kind, handler, run, context))
+
+    async def _on_loop(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
+        if context.cancelled or self._interrupted or not self._is_safe():
+            self._end(self._unstarted(kind, run, context))
+            return
+        started_at = context.started(moment_of(self._clock.now()))
+        timeout = None if run.options is None else run.policy.timeout_seconds
+        outcome = await attempt_on_loop(handler, context, run.payload, timeout)
+        self._end(Ended(kind, run, self._settled(run, started_at, outcome, context)))
+
+    def _in_thread(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
+        if context.cancelled or self._interrupted or not self._is_safe():
+            ended = self._unstarted(kind, run, context)
+        else:
+            started_at = context.started(moment_of(self._clock.now()))
+            outcome = attempt_in_thread(handler, context, run.payload)
+            ended = Ended(kind, run, self._settled(run, started_at, outcome, context))
+        self._loop.call_soon_threadsafe(self._end, ended)
+
+    def _settled(self, run: Run, started_at: datetime, outcome: Outcome, context: RunContext) -> Settled:
+        return Settled(run, started_at, moment_of(self._clock.now()), outcome, context.left_behind)
+
+    def _unstarted(self, kind: Kind, run: Run, context: RunContext) -> Ended:
+        """End a run whose handler was never called: cancelled for good, or handed back."""
+        cancelled = Settled(run, None, None, Cancelled(), context.left_behind) if context.cancelled else None
+        return Ended(kind, run, cancelled)
+
+    def _end(self, ended: Ended) -> None:
+        name = (ended.run.run_id, ended.run.fence)
+        self._contexts.pop(name, None)
+        self._tasks.pop(name, None)
+        self._ended.append(ended)
+        if not self._told:  # The rest of this turn of the loop gathers before the engine is woken once.
+            self._told = True
+            self._loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._told = False
+        ended, self._ended = self._ended, []
+        self._on_ended(ended)
+
+    def _cancel(self, run: Run) -> None:
+        name = (run.run_id, run.fence)
+        if (context := self._contexts.get(name)) is not None:
+            context.mark_cancelled()
+            self._stop(name, context)
+
+    def _interrupt(self) -> None:
+        self._interrupted = True
+        for name, context in self._contexts.items():
+            self._stop(name, context)
+
+    def _stop(self, name: tuple[UUID, int], context: RunContext) -> None:
+        """Cancel a task whose handler has been called; one that has not looks for itself before it calls."""
+        if (task := self._tasks.get(name)) is not None and context.has_started:
+            task.cancel()

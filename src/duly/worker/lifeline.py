@@ -1,0 +1,81 @@
+"""The worker's end of the heartbeat: starts the pulse, and knows until when it is safe to start anything."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Clock
+from duly.log import Log
+from duly.store.workers import SQL
+
+
+class Lifeline:
+    """One pulse for one incarnation of a worker."""
+
+    def __init__(
+        self, url: str, worker_id: UUID, lease_seconds: float, *, clock: Clock, log: Log, on_gone: Callable[[], None]
+    ) -> None:
+        self._config = {"url": url, "worker_id": str(worker_id), "lease": lease_seconds, "statement": SQL["beat"]}
+        self._clock = clock
+        self._log = log
+        self._on_gone = on_gone
+        self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._closing = False
+        self.safe_until = float("-inf")
+
+    @property
+    def is_safe(self) -> bool:
+        """Say whether the lease certainly stands: our monotonic clock has not passed two thirds of it."""
+        return self._clock.monotonic() < self.safe_until
+
+    async def start(self) -> None:
+        """Start the pulse and wait for its first beat."""
+        self._reading = asyncio.create_task(self._keep_beating(), name="lifeline")
+        while not self.is_safe and not self._reading.done():
+            await self._clock.sleep(0.005)
+
+    async def stop(self) -> None:
+        """End the pulse."""
+        self._closing = True
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        if self._reading is not None:
+            await asyncio.wait({self._reading}, timeout=2.0)
+            self._reading.cancel()
+
+    async def _keep_beating(self) -> None:
+        """Start the pulse again should it die: it carries every lease we hold."""
+        while not self._closing:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "duly.worker.pulse", stdin=PIPE, stdout=PIPE
+            )
+            assert self._process.stdin
+            assert self._process.stdout
+            self._process.stdin.write(msgspec.json.encode(self._config) + b"\n")
+            async for line in self._process.stdout:
+                if self._heed(msgspec.json.decode(line)):
+                    return
+            await self._process.wait()
+            if not self._closing:
+                self._log.warning("pulse_died", status=self._process.returncode)
+                await self._clock.sleep(0.1)
+
+    def _heed(self, message: dict[str, object]) -> bool:
+        """Take one message of the pulse. True: the lease is gone."""
+        match message:
+            case {"safe_until": float(moment)}:
+                self.safe_until = moment
+            case {"gone": True}:
+                self.safe_until = float("-inf")
+                self._on_gone()
+                return True
+            case {"error": error}:
+                self._log.warning("beat_failed", error=error)
+        return False

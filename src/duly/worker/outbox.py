@@ -1,0 +1,94 @@
+"""The outbox: outcomes on their way to the store, in batches, on their own connection.
+
+It flushes as soon as the last flush is done and something is there, after a pause of two milliseconds that lets a batch
+gather. A lost connection means asking again: the store knows what it has seen. A full outbox closes the intake, which is
+the only back-pressure there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from uuid import UUID
+
+from duly.clock import Rng
+from duly.domain.run import Run
+from duly.log import Log
+from duly.moves.settle import Settled, settle
+from duly.store.database import Database, Unavailable
+
+BATCH_MAX = 2_000
+FULL = 10_000
+GATHER_SECONDS = 0.002
+_RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class Outbox:
+    """Settles what a worker has finished."""
+
+    def __init__(
+        self, database: Database, worker_id: UUID, *, rng: Rng, log: Log, on_settled: Callable[[list[Settled]], None]
+    ) -> None:
+        self._database = database
+        self._worker_id = worker_id
+        self._rng = rng
+        self._log = log
+        self._on_settled = on_settled
+        self._waiting: deque[Settled] = deque()
+        self._flushing: list[Settled] = []
+        self._wake = asyncio.Event()
+        self._closing = False
+        self.fenced = 0
+        self.settled = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._flushing)
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether the intake must wait."""
+        return len(self) >= FULL
+
+    def put(self, settled: list[Settled]) -> None:
+        """Take outcomes; they are on their way."""
+        self._waiting.extend(settled)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Flush for ever; ends when closed and empty."""
+        while not (self._closing and not self._waiting):
+            if not self._waiting:
+                await self._database.clock.wait(self._wake, 1.0)
+                continue
+            if len(self._waiting) < BATCH_MAX:
+                await self._database.clock.sleep(GATHER_SECONDS)
+            await self.flush()
+
+    def close(self) -> None:
+        """Ask `run` to end when everything is settled."""
+        self._closing = True
+        self._wake.set()
+
+    async def flush(self) -> None:
+        """Settle one batch; while the database does not answer, ask again."""
+        self._flushing = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
+        refused = await self._settle_until_answered(self._flushing)
+        if refused:
+            self.fenced += len(refused)
+            self._log.warning("outcomes_fenced", runs=len(refused), first=refused[0].run_id)
+        done, self._flushing = self._flushing, []
+        self.settled += len(done) - len(refused)
+        self._on_settled(done)
+
+    async def _settle_until_answered(self, batch: list[Settled]) -> list[Run]:
+        tries = 0
+        while True:
+            try:
+                return await settle(self._database, self._worker_id, batch, self._rng)
+            except Unavailable as error:
+                self._log.warning("settle_unanswered", runs=len(batch), tries=tries, error=str(error))
+            except Exception as error:  # noqa: BLE001 - an outcome must not be lost to a bug: say it, and ask again
+                self._log.error("settle_failed", runs=len(batch), tries=tries, error=repr(error))
+            await self._database.clock.sleep(_RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)])
+            tries += 1

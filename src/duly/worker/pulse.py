@@ -1,0 +1,79 @@
+"""The heartbeat, in a tiny process of its own: a handler that holds the interpreter's lock must not stop it.
+
+It renews the lease and tells the worker until when, on the monotonic clock both share, it is safe to start anything: two
+thirds of the lease after the last good beat was *sent*. It ends with the worker's process, and falls silent while that
+process is stopped: a frozen worker must lose its lease. Run as `python -m duly.worker.pulse`, configured over standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+SAFE_SHARE = 2 / 3
+BEATS_PER_LEASE = 5
+_RETRY_SECONDS = 0.3
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process is stopped by a signal or a debugger, where the system tells."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status[status.rindex(")") + 2] in "Tt"
+
+
+async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
+    """Beat until the lease is gone."""
+    import asyncpg
+
+    connection: Any = None
+    while True:
+        if is_stopped(parent):
+            await asyncio.sleep(_RETRY_SECONDS)
+            continue
+        sent = time.monotonic()
+        try:
+            connection = connection or await asyncpg.connect(config["url"], timeout=5.0, statement_cache_size=0)
+            row = await connection.fetchrow(config["statement"], config["worker_id"], timeout=config["lease"] / 3)
+        except Exception as error:  # noqa: BLE001 - whatever happened, the answer is to try again
+            say({"error": f"{type(error).__name__}: {error}"})
+            if connection is not None:
+                connection.terminate()
+            connection = None
+            await asyncio.sleep(_RETRY_SECONDS)
+            continue
+        if row is None:
+            say({"gone": True})
+            return
+        say({"safe_until": sent + config["lease"] * SAFE_SHARE})
+        await asyncio.sleep(config["lease"] / BEATS_PER_LEASE)
+
+
+def say(message: dict[str, Any]) -> None:
+    """Tell the worker."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+async def main() -> None:
+    """Beat while the worker's end of standard input is open."""
+    parent = os.getppid()
+    config = json.loads(sys.stdin.readline())
+    beating = asyncio.create_task(beat_for_ever(config, parent))
+    ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await asyncio.wait({beating, asyncio.ensure_future(ended)}, return_when=asyncio.FIRST_COMPLETED)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # A Ctrl-C ends the worker, and the worker ends us.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    asyncio.run(main())

@@ -1,0 +1,248 @@
+"""The worker process: starts the parts and nothing else.
+
+The engine has a thread and a loop of its own, so that a handler that blocks the handlers' loop delays no other run. A
+worker that has lost its lease ends that life and begins another under a new name: the process never exits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from datetime import timedelta
+
+import msgspec
+
+from duly import __version__
+from duly.clock import Rng
+from duly.domain.errors import DatabaseUnusable, DulyError, Refused
+from duly.log import Log
+from duly.store import workers
+from duly.store.database import Database, Unavailable
+from duly.store.workers import Identity
+from duly.worker.crew import Crew
+from duly.worker.engine import Engine
+from duly.worker.executor import Ended, Executor
+from duly.worker.handlers import Registry
+from duly.worker.lifeline import Lifeline
+from duly.worker.slots import Kind, Slots
+
+CONNECTIONS_MAX = 6
+_SWITCH_SECONDS = 0.0005  # The engine's thread waits at most so long for the interpreter while handlers compute.
+_REBIRTH_SECONDS = 0.5
+
+
+class WorkerOptions(msgspec.Struct, frozen=True):
+    """How a worker process is set up."""
+
+    name: str
+    queues: tuple[str, ...] = ("default",)
+    slots: int = 100
+    threads: int = 10
+    lease: timedelta = timedelta(seconds=15)
+    grace_seconds: float = 8.0
+    pooler: bool = False
+    app_path: str | None = None  # "module:app", for child processes
+
+
+class WorkerHealth(msgspec.Struct):
+    """What a worker knows of itself."""
+
+    running: int = 0
+    waiting: int = 0
+    held: int = 0
+    settled: int = 0
+    fenced: int = 0
+    lives: int = 0
+    registered: bool = False
+    safe: bool = False
+
+
+class Worker:
+    """One worker process; handlers run on the loop that awaits `run`."""
+
+    def __init__(self, url: str, registry: Registry, options: WorkerOptions, *, rng: Rng, log: Log) -> None:
+        if not registry.names():
+            raise Refused("the app has no handler; decorate a function with @app.handler")
+        self._url = url
+        self._registry = registry
+        self._options = options
+        self._rng = rng
+        self._log = log
+        self._stopping = threading.Event()
+        self._engine: Engine | None = None
+        self._engine_loop: asyncio.AbstractEventLoop | None = None
+        self._lifeline: Lifeline | None = None
+        self._past_settled = 0
+        self._past_fenced = 0
+        self._lives = 0
+
+    async def run(self) -> None:
+        """Work until stopped. Raises DatabaseUnusable when there is none to start with."""
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        handlers_loop = asyncio.get_running_loop()
+        ended = handlers_loop.create_future()
+        thread = threading.Thread(target=self._run_engine, args=(handlers_loop, ended), name="engine", daemon=True)
+        thread.start()
+        await ended
+
+    def stop(self) -> None:
+        """Ask for a graceful end, from any thread."""
+        self._stopping.set()
+        if self._engine_loop is not None and not self._engine_loop.is_closed():
+            self._engine_loop.call_soon_threadsafe(self._stop_engine)
+
+    @property
+    def health(self) -> WorkerHealth:
+        """A snapshot of this worker."""
+        engine, lifeline = self._engine, self._lifeline
+        if engine is None or lifeline is None:
+            return WorkerHealth(settled=self._past_settled, fenced=self._past_fenced, lives=self._lives)
+        running, waiting, held = engine.counts
+        settled, fenced = engine.outbox.settled + self._past_settled, engine.outbox.fenced + self._past_fenced
+        return WorkerHealth(
+            running, waiting, held, settled, fenced, self._lives, registered=True, safe=lifeline.is_safe
+        )
+
+    # -------------------------------------------------------------------------------------------- on the engine's thread
+
+    def _run_engine(self, handlers_loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
+        error: BaseException | None = None
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._lives_in_turn(handlers_loop))
+        except BaseException as raised:  # noqa: BLE001 - carried over to the loop that awaits us
+            error = raised
+        handlers_loop.call_soon_threadsafe(_resolve, ended, error)
+
+    async def _lives_in_turn(self, handlers_loop: asyncio.AbstractEventLoop) -> None:
+        self._engine_loop = asyncio.get_running_loop()
+        database = Database(self._url, size_max=CONNECTIONS_MAX, pooler=self._options.pooler, application="duly worker")
+        await database.open()
+        try:
+            while not self._stopping.is_set():
+                try:
+                    await self._live_once(database, handlers_loop)
+                except (Unavailable, DatabaseUnusable) as error:
+                    self._log.warning("worker_waits", error=str(error))
+                if not self._stopping.is_set():
+                    await database.clock.sleep(_REBIRTH_SECONDS)
+        finally:
+            await database.close()
+
+    async def _live_once(self, database: Database, handlers_loop: asyncio.AbstractEventLoop) -> None:
+        """Register, live, retire."""
+        identity = self._identity()
+        await workers.register(database, identity)
+        await database.read_clock()
+        self._lives += 1
+        lease_seconds = self._options.lease.total_seconds()
+        lifeline = Lifeline(
+            self._url, identity.worker_id, lease_seconds, clock=database.clock, log=self._log, on_gone=self._lease_gone
+        )
+        crew = Crew(self._options.app_path, database.clock) if self._options.app_path else None
+        executor = await self._executor_on(handlers_loop, database, lifeline)
+        try:
+            await lifeline.start()
+            self._lifeline = lifeline
+            self._engine = Engine(
+                database,
+                identity,
+                self._registry,
+                executor,
+                lifeline,
+                slots=Slots(self._capacity()),
+                crew=crew,
+                rng=self._rng,
+                log=self._log,
+            )
+            if self._stopping.is_set():
+                self._engine.stop()
+            await self._engine.live(self._options.grace_seconds)
+            await self._retire(database, identity)
+        finally:
+            if self._engine is not None:
+                self._past_settled += self._engine.outbox.settled
+                self._past_fenced += self._engine.outbox.fenced
+            self._engine = None
+            executor.close()
+            if crew is not None:
+                crew.close()
+            await lifeline.stop()
+
+    def _identity(self) -> Identity:
+        """A random name for each life: a host name may come back, and with it a stale claim to its leases."""
+        options = self._options
+        return Identity(
+            self._rng.uuid(),
+            options.name,
+            __version__,
+            list(options.queues),
+            self._registry.names(),
+            sum(self._capacity().values()),
+            options.lease,
+        )
+
+    def _capacity(self) -> dict[Kind, int]:
+        has_async = any(handler.is_async for handler in self._registry)
+        has_sync = any(not handler.is_async for handler in self._registry)
+        threads = self._options.threads if has_sync else 0
+        return {
+            Kind.LOOP: self._options.slots if has_async else 0,
+            Kind.THREAD: threads,
+            Kind.CHILD: threads,
+            Kind.ALONE: 1,
+        }
+
+    async def _executor_on(
+        self, handlers_loop: asyncio.AbstractEventLoop, database: Database, lifeline: Lifeline
+    ) -> Executor:
+        engine_loop = asyncio.get_running_loop()
+
+        def carry(ended: list[Ended]) -> None:
+            if not engine_loop.is_closed():
+                engine_loop.call_soon_threadsafe(self._ended, ended)
+
+        async def make() -> Executor:
+            threads = self._options.threads + 1
+            return Executor(
+                self._registry, threads=threads, clock=database.clock, is_safe=lambda: lifeline.is_safe, on_ended=carry
+            )
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), handlers_loop))
+
+    def _ended(self, ended: list[Ended]) -> None:
+        if self._engine is not None:
+            self._engine.on_ended(ended)
+
+    def _lease_gone(self) -> None:
+        self._log.warning("lease_gone")
+        if self._engine is not None:
+            self._engine.lease_lost()
+
+    def _stop_engine(self) -> None:
+        if self._engine is not None:
+            self._engine.stop()
+
+    async def _retire(self, database: Database, identity: Identity) -> None:
+        try:
+            await workers.retire(database, identity.worker_id)
+        except DulyError as error:
+            self._log.warning("retire_failed", error=str(error))
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.Loop
+
+
+def _resolve(ended: asyncio.Future[None], error: BaseException | None) -> None:
+    if ended.done():
+        return
+    if error is None:
+        ended.set_result(None)
+    else:
+        ended.set_exception(error)
