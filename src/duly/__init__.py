@@ -1,3 +1,92 @@
-"""Duly, a distributed job scheduler on PostgreSQL."""
+"""Duly, a distributed job scheduler on PostgreSQL.
+
+What users import is here; each name is loaded when it is first asked for, so that `import duly` costs nothing.
+"""
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # True to type checkers; `typing` alone would double what an import costs.
+
+if TYPE_CHECKING:
+    from duly.domain.errors import (
+        DatabaseUnusable,
+        DulyError,
+        InvalidArguments,
+        InvalidOption,
+        InvalidPayload,
+        InvalidSchedule,
+        KeyBusy,
+        KeyConflict,
+        NameTaken,
+        NotFound,
+        Refused,
+        UnknownHandler,
+        UnknownQueue,
+    )
+    from duly.sdk.app import App
+    from duly.sdk.handle import Handle, RunFailed
+    from duly.sdk.handler import Handler
+    from duly.sdk.retry import Retry
+    from duly.store.database import Unavailable
+    from duly.worker.context import Cancelled, LeaseLost, NonRetryable, Snooze
+    from duly.worker.context import RunContext as Run
+
+__all__ = [
+    "App",
+    "Cancelled",
+    "DatabaseUnusable",
+    "DulyError",
+    "Handle",
+    "Handler",
+    "InvalidArguments",
+    "InvalidOption",
+    "InvalidPayload",
+    "InvalidSchedule",
+    "KeyBusy",
+    "KeyConflict",
+    "LeaseLost",
+    "NameTaken",
+    "NonRetryable",
+    "NotFound",
+    "Refused",
+    "Retry",
+    "Run",
+    "RunFailed",
+    "Snooze",
+    "Unavailable",
+    "UnknownHandler",
+    "UnknownQueue",
+    "__version__",
+]
+
+_HOMES = {
+    "App": "sdk.app",
+    "Handle": "sdk.handle",
+    "RunFailed": "sdk.handle",
+    "Handler": "sdk.handler",
+    "Retry": "sdk.retry",
+    "Unavailable": "store.database",
+    "Cancelled": "worker.context",
+    "LeaseLost": "worker.context",
+    "NonRetryable": "worker.context",
+    "Run": "worker.context",
+    "Snooze": "worker.context",
+}
+_NAMES = {"Run": "RunContext"}
+
+
+if not TYPE_CHECKING:  # A type checker that saw this would take any name for one of ours.
+
+    def __getattr__(name: str) -> object:
+        """Load a public name from where it lives."""
+        if name not in __all__:
+            raise AttributeError(f"module 'duly' has no attribute {name!r}")
+        from importlib import import_module
+
+        found = getattr(import_module(f"duly.{_HOMES.get(name, 'domain.errors')}"), _NAMES.get(name, name))
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,144 @@
+"""The app: the handlers of a program, and where its database is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+from duly.domain.duration import Duration
+from duly.domain.errors import InvalidOption, UnknownQueue
+from duly.domain.job import check_name
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
+from duly.sdk.background import Background
+from duly.sdk.choices import handler_options
+from duly.sdk.connections import Connections
+from duly.sdk.handler import Decorator, Handler
+from duly.sdk.retry import Retry
+from duly.worker.context import RunContext
+from duly.worker.handlers import Handler as Registered
+from duly.worker.handlers import Registry, suggestion
+
+Q = ParamSpec("Q")
+T = TypeVar("T")
+
+
+class App:
+    """A program's handlers. The database is `url`, else `DULY_DATABASE_URL`, else that of `duly up` in this folder.
+
+    `queues` are those the app uses; with `strict` any other is refused at submit. Nothing is opened before it is needed.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        strict: bool = False,
+        tenant: int = TENANT_DEFAULT,
+    ) -> None:
+        if strict and not queues:
+            raise InvalidOption("a strict app names its queues: App(queues=[…], strict=True)")
+        if isinstance(queues, str):
+            raise InvalidOption(f"queues {queues!r} is one text; give a list: App(queues=[{queues!r}])")
+        self.registry = Registry()
+        self.tenant = tenant
+        self.strict = strict
+        self.connections = Connections(url)
+        self.background = Background()
+        self._queues = tuple(check_name(queue, "queue") for queue in queues or ())
+        self._handlers: dict[Registered, Handler[Any, Any, Any, Any]] = {}
+
+    @overload
+    def handler(
+        self, function: Callable[Concatenate[RunContext, Q], Coroutine[Any, Any, T]], /
+    ) -> Handler[Concatenate[RunContext, Q], Q, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def handler(self, function: Callable[Q, Coroutine[Any, Any, T]], /) -> Handler[Q, Q, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def handler(
+        self, function: Callable[Concatenate[RunContext, Q], T], /
+    ) -> Handler[Concatenate[RunContext, Q], Q, T, T]: ...
+    @overload
+    def handler(self, function: Callable[Q, T], /) -> Handler[Q, Q, T, T]: ...
+    @overload
+    def handler(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = QUEUE_DEFAULT,
+        priority: int = PRIORITY_DEFAULT,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        aliases: Sequence[str] = (),
+    ) -> Decorator: ...
+    def handler(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = QUEUE_DEFAULT,
+        priority: int = PRIORITY_DEFAULT,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        aliases: Sequence[str] = (),
+    ) -> Any:
+        """Register a function under its own name, or under `name`; `aliases` are names it had before.
+
+        Its parameters are filled from JSON by their annotations; one annotated `duly.Run` and standing first is the run.
+        Raises InvalidOption when it cannot be a handler, UnknownQueue when the app is strict.
+        """
+        options = handler_options(retry, timeout)
+
+        def register(function: Callable[..., Any]) -> Handler[Any, Any, Any, Any]:
+            return self._register(
+                Registered(function, name=name, queue=queue, priority=priority, options=options, aliases=aliases)
+            )
+
+        return register if function is None else register(function)
+
+    def __getitem__(self, name: str) -> Handler[..., ..., Any, Any]:
+        """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
+        return self._handlers[self.registry[name]]
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues this app uses: those it declares, and those of its handlers."""
+        return list(dict.fromkeys([*self._queues, *(handler.queue for handler in self.registry)])) or [QUEUE_DEFAULT]
+
+    def check_queue(self, queue: str) -> None:
+        """Refuse a queue that a strict app does not declare. Raises UnknownQueue."""
+        if self.strict and queue not in self._queues:
+            raise UnknownQueue(
+                f"this app has no queue {queue!r}; {suggestion(queue, self._queues)}"
+                " A new queue is declared in App(queues=[…])"
+            )
+
+    def locate(self) -> str:
+        """Find the database's address. Raises DatabaseUnusable, naming the remedy."""
+        return self.connections.locate()
+
+    async def close(self) -> None:
+        """Close every connection; the next use opens them again."""
+        await self.connections.close()
+
+    def close_sync(self) -> None:
+        """Close every connection, from a plain function, and end the thread of the sync twins."""
+        self.background.run(self.close())
+        self.background.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _register(self, registered: Registered) -> Handler[Any, Any, Any, Any]:
+        handler: Handler[Any, Any, Any, Any] = Handler(self, registered)
+        self.registry.add(registered)
+        self._handlers[registered] = handler
+        return handler

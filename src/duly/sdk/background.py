@@ -1,0 +1,62 @@
+"""A loop on a thread of its own, for the sync twins: they work inside and outside a running loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+_Answer = TypeVar("_Answer")
+
+
+class Background:
+    """Started at first use, in each process: a thread does not survive a fork."""
+
+    def __init__(self) -> None:
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+
+    def run(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """Do `work` on the loop and wait for its answer."""
+        waiting = asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        try:
+            return waiting.result()
+        except BaseException:
+            waiting.cancel()  # Ctrl-C ends the waiting, and with it the work.
+            raise
+
+    def close(self) -> None:
+        """End the loop and its thread."""
+        with self._starting:
+            if self._loop is not None and self._thread is not None and self._pid == os.getpid():
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+            self._loop = self._thread = None
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="duly-sdk", daemon=True)
+                self._thread.start()
+            return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(_cancel_the_rest())
+        loop.close()
+
+
+async def _cancel_the_rest() -> None:
+    rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)

@@ -1,0 +1,127 @@
+"""Where the database is, and one small pool for each event loop that asks: a pool belongs to the loop it was made on.
+
+The database is the one given to the app; failing that `DULY_DATABASE_URL` or the settings file; failing that the server of
+a running `duly up` in the data folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary
+
+from duly.domain.errors import DatabaseUnusable
+from duly.sdk.waker import Waker
+from duly.settings import Settings, SettingsError, load
+from duly.store import migrate
+from duly.store.database import Database
+
+
+class Line:
+    """What one event loop has open."""
+
+    def __init__(self) -> None:
+        self.opening = asyncio.Lock()
+        self.database: Database | None = None
+        self.waker: Waker | None = None
+
+    async def open(self, url: str, *, pooler: bool) -> None:
+        """Connect, and make sure that the schema is the one we know."""
+        database = await Database(url, pooler=pooler, application="duly sdk").open()
+        try:
+            await migrate.check(database)
+        except BaseException:
+            await database.close()
+            raise
+        self.database, self.waker = database, Waker(database)
+
+    async def close(self) -> None:
+        """Hang up."""
+        database, waker, self.database, self.waker = self.database, self.waker, None, None
+        if waker is not None:
+            await waker.close()
+        if database is not None:
+            await database.close()
+
+
+Lines = WeakKeyDictionary[asyncio.AbstractEventLoop, Line]
+
+
+class Connections:
+    """Opened at first use."""
+
+    def __init__(self, url: str | None) -> None:
+        self._url = url
+        self._pooler: bool | None = None
+        self._lines: Lines = WeakKeyDictionary()
+
+    async def database(self) -> Database:
+        """Give this loop's pool. Raises DatabaseUnusable, naming the remedy."""
+        line = await self._line()
+        assert line.database is not None
+        return line.database
+
+    async def waker(self) -> Waker:
+        """Give this loop's waker."""
+        line = await self._line()
+        assert line.waker is not None
+        return line.waker
+
+    def locate(self) -> str:
+        """Find the database's address. Raises DatabaseUnusable, naming the remedy."""
+        return self._url or _found(_settings())
+
+    async def close(self) -> None:
+        """Close what any loop has open; a loop that has ended took its connections with it."""
+        lines, self._lines = list(self._lines.items()), WeakKeyDictionary()
+        for loop, line in lines:
+            if loop is asyncio.get_running_loop():
+                await line.close()
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(line.close(), loop))
+
+    @contextmanager
+    def elsewhere(self, url: str) -> Iterator[None]:
+        """Use another database meanwhile; whoever ends it closes what was opened."""
+        before = self._url, self._pooler, self._lines
+        self._url, self._pooler, self._lines = url, False, WeakKeyDictionary()
+        try:
+            yield
+        finally:
+            self._url, self._pooler, self._lines = before
+
+    async def _line(self) -> Line:
+        loop = asyncio.get_running_loop()
+        line = self._lines.get(loop) or self._lines.setdefault(loop, Line())
+        if line.database is None:
+            async with line.opening:
+                if line.database is None:
+                    await line.open(self.locate(), pooler=self._is_pooled())
+        return line
+
+    def _is_pooled(self) -> bool:
+        if self._pooler is None:
+            self._pooler = _settings().pooler
+        return self._pooler
+
+
+def _settings() -> Settings:
+    try:
+        return load()
+    except SettingsError as error:
+        raise DatabaseUnusable(str(error)) from None
+
+
+def _found(settings: Settings) -> str:
+    if settings.database_url:
+        return settings.database_url
+    from duly.store.embedded import attach
+
+    url = attach(settings.data)
+    if url is None:
+        raise DatabaseUnusable(
+            f"no database: nothing runs on {settings.data}."
+            " Start one there with `duly up`, set DULY_DATABASE_URL, or give the app its address: App(url)"
+        )
+    return url

@@ -1,0 +1,129 @@
+"""The decorated function: still a plain call, and the way to submit it. Typed, so that a wrong argument is red."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+from msgspec import UNSET, UnsetType
+
+from duly.domain.duration import Duration
+from duly.sdk.choices import Choices
+from duly.sdk.handle import Handle
+from duly.sdk.retry import Retry
+from duly.sdk.submitter import Submitter
+from duly.worker.context import RunContext
+from duly.worker.handlers import Handler as Registered
+
+if TYPE_CHECKING:
+    from duly.sdk.app import App
+
+P = ParamSpec("P")  # of the function
+Q = ParamSpec("Q")  # of a submit: without the run
+R = TypeVar("R")  # what a call returns
+T = TypeVar("T")  # what a run results in
+
+
+class Handler(Generic[P, Q, R, T]):
+    """One handler of an app."""
+
+    def __init__(self, app: App, registered: Registered) -> None:
+        self._app = app
+        self._registered = registered
+        self._submitter: Submitter[Q, T] = Submitter(app, registered, Choices())
+        functools.update_wrapper(self, registered.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now; nothing is submitted."""
+        return cast(R, self._registered.function(*args, **kwargs))
+
+    @property
+    def name(self) -> str:
+        """The name that runs carry."""
+        return self._registered.name
+
+    @property
+    def queue(self) -> str:
+        """The queue its runs go to, unless a submit says otherwise."""
+        return self._registered.queue
+
+    @property
+    def registered(self) -> Registered:
+        """The handler as a worker sees it."""
+        return self._registered
+
+    def options(
+        self,
+        *,
+        at: datetime | None = None,
+        delay: Duration | None = None,
+        every: Duration | None = None,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        key: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | UnsetType | None = UNSET,
+        connection: Any = None,
+        tenant: int | None = None,
+    ) -> Submitter[Q, T]:
+        """Choose when and how to run it: `.options(delay="PT10M").submit(…)`.
+
+        `at`: a moment. `delay`: from now. `every`: a schedule, from `at` or the next whole second on, with a `name`.
+        `key`: submitted again under the same key within a day, it is stored once. `connection`: the caller's own, inside
+        whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, UnknownQueue.
+        """
+        choices = Choices(
+            at=at,
+            delay=delay,
+            every=every,
+            name=name,
+            queue=queue,
+            priority=priority,
+            key=key,
+            retry=retry,
+            timeout=timeout,
+            connection=connection,
+            tenant=tenant,
+        )
+        return Submitter(self._app, self._registered, choices)
+
+    async def submit(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
+        """Make one run of it durable, due now. Raises Refused, DatabaseUnusable, or Unavailable when it cannot be known."""
+        return await self._submitter.submit(*args, **kwargs)
+
+    def submit_sync(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
+        """Make one run of it durable, from a plain function."""
+        return self._submitter.submit_sync(*args, **kwargs)
+
+    async def submit_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
+        """Make one run for each set of arguments durable: all of them or none."""
+        return await self._submitter.submit_many(arguments)
+
+    def submit_many_sync(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
+        """Make one run for each set of arguments durable, from a plain function: all of them or none."""
+        return self._submitter.submit_many_sync(arguments)
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.name}>"
+
+
+class Decorator(Protocol):
+    """Makes a function a handler: async or plain, with the run as its first parameter or without."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[RunContext, Q], Coroutine[Any, Any, T]], /
+    ) -> Handler[Concatenate[RunContext, Q], Q, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Q, Coroutine[Any, Any, T]], /
+    ) -> Handler[Q, Q, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[RunContext, Q], T], /
+    ) -> Handler[Concatenate[RunContext, Q], Q, T, T]: ...
+    @overload
+    def __call__(self, function: Callable[Q, T], /) -> Handler[Q, Q, T, T]: ...

@@ -1,0 +1,128 @@
+"""Submitting: the arguments become a payload, the choices a job, and the store's answer a handle.
+
+Every submit carries a key. After an unknown commit it is asked again under the same key, so it is stored once or not at all.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from duly.domain.duration import parse
+from duly.domain.errors import InvalidOption
+from duly.domain.triggers.interval import parse_every
+from duly.moves import submit as moves
+from duly.sdk.choices import Choices, schedule, submission
+from duly.sdk.handle import Handle
+from duly.store import callers
+from duly.store.database import Connection, Unavailable
+from duly.store.jobs import Submitted
+
+if TYPE_CHECKING:
+    from duly.sdk.app import App
+    from duly.worker.handlers import Handler
+
+Q = ParamSpec("Q")
+T = TypeVar("T")
+_AGAIN_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
+
+Send = Callable[[Connection, str], Awaitable[list[Submitted]]]
+
+
+class Submitter(Generic[Q, T]):
+    """A handler with choices made."""
+
+    def __init__(self, app: App, handler: Handler, choices: Choices) -> None:
+        app.check_queue(choices.queue or handler.queue)
+        self._app = app
+        self._handler = handler
+        self._choices = choices
+        self._every = None if choices.every is None else parse_every(choices.every)
+
+    async def submit(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
+        """Make one job durable. Raises Refused, DatabaseUnusable, or Unavailable when it cannot be known."""
+        [handle] = await self._submit(self._one(args, kwargs))
+        return handle
+
+    def submit_sync(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
+        """Make one job durable, from a plain function."""
+        [handle] = self._submit_sync(self._one(args, kwargs))
+        return handle
+
+    async def submit_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
+        """Make one job of each set of arguments durable: all of them or none."""
+        return await self._submit(self._many(arguments))
+
+    def submit_many_sync(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
+        """Make one job of each set of arguments durable, from a plain function: all of them or none."""
+        return self._submit_sync(self._many(arguments))
+
+    def _one(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Send:
+        payload = self._handler.encode(args, kwargs)
+        if self._every is not None:
+            job = schedule(self._handler, self._choices, self._every, payload)
+            return lambda connection, key: _listed(moves.submit_schedule(connection, job, key=key, tenant=self._tenant))
+        shot = submission(self._handler, self._choices, payload)
+        return lambda connection, key: _listed(moves.submit(connection, shot, key=key, tenant=self._tenant))
+
+    def _many(self, arguments: Sequence[Mapping[str, Any]]) -> Send:
+        if self._every is not None:
+            raise InvalidOption("submit_many takes one-shots; submit each schedule by itself")
+        shots = [submission(self._handler, self._choices, self._handler.encode((), kwargs)) for kwargs in arguments]
+        return lambda connection, key: moves.submit_many(connection, shots, key=key, tenant=self._tenant)
+
+    async def _submit(self, send: Send) -> list[Handle[T]]:
+        key = self._key()
+        if self._choices.connection is not None:
+            return self._handles(key, await send(callers.awaited(self._choices.connection), key))
+        submitted = await self._ask_until_answered(send, key)
+        if submitted and self._is_due_soon():
+            (await self._app.connections.waker()).wake(self._choices.queue or self._handler.queue)
+        return self._handles(key, submitted)
+
+    def _submit_sync(self, send: Send) -> list[Handle[T]]:
+        if self._choices.connection is None:
+            return self._app.background.run(self._submit(send))
+        key = self._key()
+        connection = callers.plain(self._choices.connection)
+        return self._handles(key, callers.at_once(_answer(send(connection, key))))
+
+    async def _ask_until_answered(self, send: Send, key: str) -> list[Submitted]:
+        database = await self._app.connections.database()
+        for pause in (*_AGAIN_SECONDS, None):
+            try:
+                return await send(database, key)
+            except Unavailable as error:
+                if pause is None:
+                    raise Unavailable(
+                        f"{error}, asked {len(_AGAIN_SECONDS) + 1} times. The job may or may not be stored:"
+                        f" submit it again with key={key!r}, which stores it once"
+                    ) from error
+                await database.clock.sleep(pause)
+        raise AssertionError("unreachable")
+
+    def _handles(self, key: str, submitted: Sequence[Submitted]) -> list[Handle[T]]:
+        return [Handle(self._app, self._handler, key, one, self._every) for one in submitted]
+
+    def _key(self) -> str:
+        return self._choices.key or secrets.token_urlsafe(16)
+
+    def _is_due_soon(self) -> bool:
+        """Say whether it went straight to ready; what waits longer is found by the workers' own looks."""
+        if self._every is not None or self._choices.at is not None:
+            return False
+        return self._choices.delay is None or parse(self._choices.delay, "delay") <= timedelta()
+
+    @property
+    def _tenant(self) -> int:
+        return self._app.tenant if self._choices.tenant is None else self._choices.tenant
+
+
+async def _listed(submitting: Awaitable[Submitted]) -> list[Submitted]:
+    return [await submitting]
+
+
+async def _answer(submitting: Awaitable[list[Submitted]]) -> list[Submitted]:
+    return await submitting

@@ -1,0 +1,15 @@
+"""Wake-ups: a hint to look, never data. They are sent after the commit, on a connection of our own, and may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("hints")
+
+
+async def send(database: Database, queues: Sequence[str]) -> None:
+    """Tell the workers of these queues that something is ready."""
+    await database.fetch(SQL["send"], queues)

@@ -1,0 +1,23 @@
+-- The moves of jobs.sql as any driver can send them: the arguments are one JSON array, which the database takes apart.
+-- `cast` and no `::` at the parameter, because SQLAlchemy would take the colons for its own.
+
+-- name: submit
+select submitted.job_id, submitted.scheduled_at, submitted.replayed
+  from (select cast($1 as jsonb) as a) as asked
+ cross join lateral duly.submit_v1(
+    (a->>0)::integer, a->>1,
+    array(select value from jsonb_array_elements_text(a->2) with ordinality order by ordinality),
+    array(select value::jsonb from jsonb_array_elements_text(a->3) with ordinality order by ordinality),
+    array(select value from jsonb_array_elements_text(a->4) with ordinality order by ordinality),
+    array(select value::smallint from jsonb_array_elements_text(a->5) with ordinality order by ordinality),
+    array(select value::timestamptz from jsonb_array_elements_text(a->6) with ordinality order by ordinality),
+    array(select value::interval from jsonb_array_elements_text(a->7) with ordinality order by ordinality),
+    array(select value::jsonb from jsonb_array_elements_text(a->8) with ordinality order by ordinality),
+    decode(a->>9, 'base64'), (a->>10)::interval) as submitted
+
+-- name: submit_schedule
+select submitted.job_id, submitted.scheduled_at, submitted.replayed
+  from (select cast($1 as jsonb) as a) as asked
+ cross join lateral duly.submit_schedule_v1(
+    (a->>0)::integer, a->>1, a->>2, a->>3, (a->>4)::jsonb, a->>5, (a->>6)::smallint, (a->>7)::interval,
+    (a->>8)::timestamptz, (a->>9)::jsonb) as submitted

@@ -1,0 +1,2 @@
+-- name: send
+select pg_notify('duly_ready', queue) from unnest($1::text[]) as hinted(queue)
