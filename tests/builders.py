@@ -1,0 +1,188 @@
+"""Things a story needs, saying only what matters to it."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+from duly.clock import Rng
+from duly.domain.job import Schedule, Submission
+from duly.domain.outcome import Failed, Outcome, Succeeded
+from duly.domain.retry import Retry
+from duly.domain.run import Options, Run, encode_options
+from duly.moves.claim import claim
+from duly.moves.settle import Settled, settle
+from duly.moves.stage import stage
+from duly.moves.submit import submit, submit_schedule
+from duly.scheduler.service import LEASE as SHARD_LEASE
+from duly.store import shards, workers
+from duly.store.database import Database
+from duly.store.jobs import Submitted
+from duly.store.timers import Staged
+from duly.store.workers import Identity
+
+HANDLER = "greet"
+QUEUE = "default"
+LEASE = timedelta(seconds=15)
+RNG = Rng(7)
+BOXES = ("timers", "ready", "leased", "dead")
+
+_numbers = count(1)
+
+
+def a_key() -> str:
+    """Give a key that nobody has used."""
+    return f"key-{next(_numbers)}"
+
+
+def seconds(number: float) -> timedelta:
+    """Give a span."""
+    return timedelta(seconds=number)
+
+
+def a_submission(
+    *,
+    handler: str = HANDLER,
+    payload: str = "{}",
+    queue: str = QUEUE,
+    priority: int = 5,
+    at: datetime | None = None,
+    delay: float | None = None,
+    retry: Retry | None = None,
+) -> Submission:
+    """Give a one-shot, due now unless told otherwise."""
+    options = encode_options(Options(retry=retry)) if retry else None
+    return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
+
+
+def a_schedule(
+    *,
+    every: float = 60,
+    anchor: datetime | None = None,
+    name: str | None = None,
+    payload: str = "{}",
+    queue: str = QUEUE,
+    priority: int = 5,
+) -> Schedule:
+    """Give a recurring job, each minute unless told otherwise."""
+    return Schedule(HANDLER, payload, queue, priority, seconds(every), anchor, name)
+
+
+async def a_waiting_run(database: Database, *, delay: float = 60, **more: Any) -> UUID:
+    """Submit a one-shot that is not due for a while, so it stands in timers."""
+    return (await submit(database, a_submission(delay=delay, **more), key=a_key())).job_id
+
+
+async def a_ready_run(database: Database, **more: Any) -> UUID:
+    """Submit a one-shot that is due now."""
+    return (await submit(database, a_submission(**more), key=a_key())).job_id
+
+
+async def an_active_schedule(database: Database, **more: Any) -> Submitted:
+    """Submit a recurring job."""
+    return await submit_schedule(database, a_schedule(**more), key=a_key())
+
+
+async def a_worker(
+    database: Database,
+    *,
+    queues: Sequence[str] = (QUEUE,),
+    handlers: Sequence[str] = (HANDLER,),
+    lease: timedelta = LEASE,
+) -> UUID:
+    """Register a worker process."""
+    worker_id = RNG.uuid()
+    await workers.register(database, Identity(worker_id, "worker", "0", queues, handlers, 10, lease))
+    return worker_id
+
+
+async def claimed(
+    database: Database, worker_id: UUID, *, limit: int = 100, queues: Sequence[str] = (QUEUE,)
+) -> list[Run]:
+    """Claim what a worker can get."""
+    return await claim(database, worker_id, queues, [HANDLER], limit)
+
+
+async def a_leased_run(database: Database, worker_id: UUID | None = None, **more: Any) -> tuple[UUID, Run]:
+    """Put one run into a worker's hands. Gives the worker and the run."""
+    worker_id = worker_id or await a_worker(database)
+    run_id = await a_ready_run(database, **more)
+    [run] = [run for run in await claimed(database, worker_id) if run.run_id == run_id]
+    return worker_id, run
+
+
+async def a_dead_run(database: Database, worker_id: UUID | None = None, **more: Any) -> UUID:
+    """Let a run fail for good."""
+    worker_id, run = await a_leased_run(database, worker_id, **more)
+    await settled(database, worker_id, run, Failed("broken", retryable=False))
+    return run.run_id
+
+
+async def a_retrying_run(database: Database, worker_id: UUID | None = None, *, after: float = 60) -> UUID:
+    """Let a run fail once, so that it waits for its second attempt."""
+    worker_id, run = await a_leased_run(database, worker_id)
+    await settled(database, worker_id, run, Failed("broken", retry_after=seconds(after)))
+    return run.run_id
+
+
+def ended(database: Database, run: Run, outcome: Outcome) -> Settled:
+    """Say that an attempt has ended at this moment."""
+    at = database.clock.at  # type: ignore[attr-defined]
+    return Settled(run, at, at, outcome)
+
+
+async def settled(database: Database, worker_id: UUID, run: Run, outcome: Outcome | None = None) -> list[Run]:
+    """Settle one run. Gives those that were refused."""
+    return await settle(database, worker_id, [ended(database, run, outcome or Succeeded())], RNG)
+
+
+async def a_scheduler(database: Database) -> tuple[UUID, dict[int, int]]:
+    """Let a scheduler hold its fair share. Gives it and the epochs of its shards."""
+    scheduler_id = RNG.uuid()
+    return scheduler_id, await hold(database, scheduler_id)
+
+
+async def hold(database: Database, scheduler_id: UUID) -> dict[int, int]:
+    """Renew a scheduler's lease. Gives the epochs of its shards."""
+    return await shards.hold(database, scheduler_id, "scheduler", "0", SHARD_LEASE)
+
+
+async def staged(database: Database, **more: Any) -> Staged:
+    """Stage what is due within the horizon, by a scheduler that holds every shard."""
+    scheduler_id, epochs = await a_scheduler(database)
+    assert len(epochs) == shards.SHARDS
+    try:
+        return await stage(database, scheduler_id, epochs, **more)
+    finally:
+        await shards.release(database, scheduler_id)
+
+
+async def boxes_of(database: Database, run_id: UUID) -> list[str]:
+    """Name the boxes a run stands in: one, or none when it has ended."""
+    rows = await database.fetch(
+        " union all ".join(f"select '{box}' from duly.{box} where run_id = $1" for box in BOXES),
+        run_id,
+    )
+    return [row[0] for row in rows]
+
+
+async def counts(database: Database) -> dict[str, int]:
+    """Count the rows in each box that is not empty."""
+    rows = await database.fetch(" union all ".join(f"select '{box}', count(*) from duly.{box}" for box in BOXES))
+    return {box: number for box, number in rows if number}
+
+
+async def history_of(database: Database, run_id: UUID) -> list[tuple[int, str, str]]:
+    """Tell what was recorded of a run: the attempt, its outcome and what the run became, in order."""
+    rows = await database.fetch(
+        "select attempt, outcome::text, became::text from duly.attempts where run_id = $1 order by attempt, finished_at, outcome",
+        run_id,
+    )
+    return [tuple(row) for row in rows]
+
+
+async def a_row(database: Database, box: str, run_id: UUID) -> dict[str, Any]:
+    """Read the row of a run in a box."""
+    [row] = await database.fetch(f"select * from duly.{box} where run_id = $1", run_id)
+    return dict(row)
