@@ -12,14 +12,15 @@ from uuid import UUID
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_VERSION_MASK, _VERSION = 0xF << 76, 0x8 << 76
+_VARIANT_MASK, _VARIANT = 0x3 << 62, 0x2 << 62
 
 
 def run_id(scheduled_at: datetime, name: str) -> UUID:
     """Compute the id of the run called `name` that is scheduled at a moment."""
-    digest = sha256(name.encode()).digest()
-    text = digest.hex()
-    variant = "89ab"[digest[31] % 4]
-    return UUID(f"{_microseconds(scheduled_at) // 1000:012x}8{text[:3]}{variant}{text[3:18]}")
+    digest = int.from_bytes(sha256(name.encode()).digest()[:10])
+    number = (_microseconds(scheduled_at) // 1000) << 80 | digest
+    return UUID(int=number & ~(_VERSION_MASK | _VARIANT_MASK) | _VERSION | _VARIANT)
 
 
 def occurrence_id(job_id: UUID, scheduled_at: datetime, origin: str) -> UUID:

@@ -7,16 +7,16 @@
 -- The only clock of the moves. A database created for tests replaces it by one that tests move.
 create function duly.clock_now() returns timestamptz language sql volatile parallel safe as $$ select clock_timestamp() $$;
 
--- A run's name: 48 bits of its scheduled moment in milliseconds, then 74 bits of a hash (a UUID of version 8).
--- domain/run_id.py computes the same.
-create function duly.run_id(p_scheduled_at timestamptz, p_name text) returns uuid language sql immutable strict parallel safe as $$
-    select (lpad(to_hex(floor(date_part('epoch', p_scheduled_at) * 1000)::bigint), 12, '0')
-            || '8' || substr(h, 1, 3) || substr('89ab', 1 + get_byte(d, 31) % 4, 1) || substr(h, 4, 15))::uuid
-      from (select d, encode(d, 'hex') as h from (select sha256(convert_to(p_name, 'UTF8')) as d) as digest) as hashed
+-- A run's name: 48 bits of its scheduled moment in milliseconds, then 74 bits of a hash (a UUID of version 8, RFC 9562).
+-- One expression, stable like the parts it is made of, so that it is inlined where it is called. domain/run_id.py computes the same.
+create function duly.run_id(p_scheduled_at timestamptz, p_name text) returns uuid language sql stable parallel safe as $$
+    select encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(
+               substr(int8send((date_part('epoch', p_scheduled_at) * 1000000)::bigint / 1000), 3) || substr(sha256(convert_to(p_name, 'UTF8')), 1, 10),
+               52, 0), 53, 0), 54, 0), 55, 1), 70, 0), 71, 1), 'hex')::uuid
 $$;
 
 create function duly.occurrence_id(p_job_id uuid, p_scheduled_at timestamptz, p_origin text) returns uuid
-language sql immutable strict parallel safe as $$
+language sql stable parallel safe as $$
     select duly.run_id(p_scheduled_at, p_job_id::text || '/' || (date_part('epoch', p_scheduled_at) * 1000000)::bigint::text || '/' || p_origin)
 $$;
 
@@ -27,7 +27,7 @@ $$;
 
 -- Thirty seconds of age make up for one priority. Rank orders, it never gates.
 create function duly.rank(p_due_at timestamptz, p_priority smallint) returns double precision
-language sql immutable strict parallel safe as $$
+language sql stable parallel safe as $$
     select date_part('epoch', p_due_at) + 30 * p_priority
 $$;
 
@@ -36,22 +36,24 @@ $$;
 -- Submit one-shots. They only insert: what is due within the horizon goes straight to ready, the rest to timers.
 -- p_key names the whole batch: asked again with the same key, it answers with the same ids and inserts nothing.
 create function duly.submit_v1(
-    p_tenant integer, p_key text, p_handlers text[], p_payloads jsonb[], p_queues text[], p_priorities smallint[],
-    p_at timestamptz[], p_delays interval[], p_options jsonb[], p_hash bytea default null,
+    p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
+    p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea default null,
     p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
 returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
 language plpgsql set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
-    v_now  timestamptz := duly.clock_now();
-    v_hash bytea := coalesce(p_hash, sha256(convert_to(
-        jsonb_build_array(p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options)::text, 'UTF8')));
-    v_key  duly.keys;
-    v_base timestamptz := v_now;
-    v_bad  record;
+    v_now     timestamptz := duly.clock_now();
+    v_name    text := p_tenant::text || '/' || p_key || '/';
+    v_hash    bytea := coalesce(p_hash, sha256(convert_to(
+        jsonb_build_array(p_handlers, p_payloads::jsonb[], p_queues, p_priorities, p_at, p_delays, p_options::jsonb[])::text, 'UTF8')));
+    v_key     duly.keys;
+    v_bad     record;
+    v_ids     uuid[];
+    v_moments timestamptz[];
 begin
     insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
-    values (p_tenant, p_key, duly.run_id(coalesce(p_at[1], v_now + coalesce(p_delays[1], interval '0')), p_tenant::text || '/' || p_key || '/1'),
+    values (p_tenant, p_key, duly.run_id(coalesce(p_at[1], v_now + coalesce(p_delays[1], interval '0')), v_name || '1'),
             v_hash, v_now, v_now + interval '24 hours')
     on conflict (tenant, key) do update
        set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
@@ -61,45 +63,47 @@ begin
         if v_key.body_hash <> v_hash then
             raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
         end if;
-        v_base := v_key.scheduled_at;
-    else
-        select u.at, u.delay, octet_length(u.payload::text) as bytes into v_bad
-          from unnest(p_at, p_delays, p_payloads) as u(at, delay, payload)
-         where u.at < v_now - p_grace or u.delay < interval '0' or octet_length(u.payload::text) > 262144 limit 1;
-        if found then
-            if v_bad.at < v_now - p_grace then
-                raise exception using errcode = 'DU002', message = format('at %s is past', v_bad.at), detail = to_json(v_now)#>>'{}';
-            elsif v_bad.delay < interval '0' then
-                raise exception using errcode = 'DU003', message = format('delay %s is negative', v_bad.delay);
-            end if;
-            raise exception using errcode = 'DU004', message = format('payload has %s bytes', v_bad.bytes);
+        return query
+        select duly.run_id(moment.at, v_name || u.number::text), moment.at, true
+          from unnest(p_at, p_delays) with ordinality as u(at, delay, number)
+         cross join lateral (select coalesce(u.at, v_key.scheduled_at + coalesce(u.delay, interval '0')) as at) as moment
+         order by u.number;
+        return;
+    end if;
+    select u.at, u.delay, octet_length(u.payload) as bytes into v_bad
+      from unnest(p_at, p_delays, p_payloads) as u(at, delay, payload)
+     where u.at < v_now - p_grace or u.delay < interval '0' or octet_length(u.payload) > 262144 limit 1;
+    if found then
+        if v_bad.at < v_now - p_grace then
+            raise exception using errcode = 'DU002', message = format('at %s is past', v_bad.at), detail = to_json(v_now)#>>'{}';
+        elsif v_bad.delay < interval '0' then
+            raise exception using errcode = 'DU003', message = format('delay %s is negative', v_bad.delay);
         end if;
-        with asked as (
-            select duly.run_id(moment.at, p_tenant::text || '/' || p_key || '/' || u.number::text) as run_id, moment.at as due_at,
-                   u.handler, u.queue, u.priority, u.payload, u.options, pg_column_size(u.payload) > 1024 as stored
-              from unnest(p_handlers, p_queues, p_priorities, p_at, p_delays, p_payloads, p_options) with ordinality
-                       as u(handler, queue, priority, at, delay, payload, options, number)
-             cross join lateral (select coalesce(u.at, v_base + coalesce(u.delay, interval '0')) as at) as moment),
-        stored as (
-            insert into duly.payloads (job_id, generation, body, stored_at)
-            select run_id, 1, payload, v_now from asked where stored),
-        later as (
-            insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
-                                     queue, handler, payload, options, shard)
-            select run_id, run_id, due_at, due_at, 1, p_tenant, priority, stored, queue, handler,
-                   case when not stored then payload end, options, duly.shard_of(run_id)
-              from asked where due_at > v_now + p_horizon)
+        raise exception using errcode = 'DU004', message = format('payload has %s bytes', v_bad.bytes);
+    end if;
+    with asked as materialized (
+        select u.number, duly.run_id(moment.at, v_name || u.number::text) as run_id, moment.at as due_at, u.handler, u.queue, u.priority,
+               u.payload::jsonb as payload, u.options::jsonb as options, octet_length(u.payload) > 1024 as stored
+          from unnest(p_handlers, p_queues, p_priorities, p_at, p_delays, p_payloads, p_options) with ordinality
+                   as u(handler, queue, priority, at, delay, payload, options, number)
+         cross join lateral (select coalesce(u.at, v_now + coalesce(u.delay, interval '0')) as at) as moment),
+    stored as (
+        insert into duly.payloads (job_id, generation, body, stored_at)
+        select run_id, 1, payload, v_now from asked where stored),
+    later as (
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
+                                 queue, handler, payload, options, shard)
+        select run_id, run_id, due_at, due_at, 1, p_tenant, priority, stored, queue, handler,
+               case when not stored then payload end, options, duly.shard_of(run_id)
+          from asked where due_at > v_now + p_horizon),
+    soon as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                 payload_stored, queue, handler, payload, options, rank)
         select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options, duly.rank(due_at, priority)
-          from asked where due_at <= v_now + p_horizon;
-    end if;
-    return query
-    select duly.run_id(moment.at, p_tenant::text || '/' || p_key || '/' || u.number::text), moment.at, v_key.key is not null
-      from unnest(p_at, p_delays) with ordinality as u(at, delay, number)
-     cross join lateral (select coalesce(u.at, v_base + coalesce(u.delay, interval '0')) as at) as moment
-     order by u.number;
+          from asked where due_at <= v_now + p_horizon)
+    select array_agg(run_id order by number), array_agg(due_at order by number) into v_ids, v_moments from asked;
+    return query select u.run_id, u.moment, false from unnest(v_ids, v_moments) as u(run_id, moment);
 end $$;
 
 -- Submit a schedule: the definition and its next-fire timer, of which there is exactly one.
@@ -155,8 +159,8 @@ create function duly.submit(
     handler text, payload jsonb default '{}', queue text default 'default', priority integer default 5,
     at timestamptz default null, delay interval default null, key text default null, options jsonb default null, tenant integer default 1)
 returns uuid language sql as $$
-    select job_id from duly.submit_v1(tenant, coalesce(key, gen_random_uuid()::text), array[handler], array[payload],
-                                      array[queue], array[priority::smallint], array[at], array[delay], array[options])
+    select job_id from duly.submit_v1(tenant, coalesce(key, gen_random_uuid()::text), array[handler], array[payload::text],
+                                      array[queue], array[priority::smallint], array[at], array[delay], array[options::text])
 $$;
 
 ----------------------------------------------------------------------------------------------------------------- stage
@@ -273,6 +277,7 @@ exception when unique_violation then                   -- A run that is leased a
 end $$;
 
 ---------------------------------------------------------------------------------------------------------------- settle
+-- In these, `(…) is true` keeps the planner from walking all of a worker's leases by their index for each row it looks for.
 
 -- Record successes that have no consequence and take the runs out of their holder's hands. Returns the fences and runs that
 -- were there; for a missing one nothing has changed.
@@ -284,7 +289,7 @@ begin
     return query
     with done as (
         delete from duly.leased using unnest(p_places, p_fences, p_started, p_finished, p_results) as held(place, fence, started_at, finished_at, result)
-         where leased.ctid = held.place and leased.fence = held.fence and leased.worker_id = p_worker_id
+         where leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.*, held.started_at, held.finished_at, held.result)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
                                queue, handler, worker_id, result)
@@ -311,7 +316,7 @@ begin
         delete from duly.leased using unnest(p_run_ids, p_fences, p_started, p_finished, p_outcomes, p_became, p_delays, p_losses, p_suspects,
                                              p_reasons, p_results, p_details)
              as held(run_id, fence, started_at, finished_at, outcome, became, delay, losses, suspect, reason, result, detail)
-         where leased.run_id = held.run_id and leased.fence = held.fence and leased.worker_id = p_worker_id
+         where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.run_id, leased.job_id, leased.scheduled_at, leased.due_at as was_due_at, leased.previous_scheduled_at, leased.generation,
                   leased.tenant, leased.attempt, leased.priority, leased.payload_stored, leased.queue, leased.handler, leased.payload,
                   leased.options, leased.fence, leased.worker_id, held.losses, held.suspect, held.started_at,
@@ -355,7 +360,7 @@ begin
     return query
     with back as (
         delete from duly.leased using unnest(p_run_ids, p_fences) as held(run_id, fence)
-         where leased.run_id = held.run_id and leased.fence = held.fence and leased.worker_id = p_worker_id
+         where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.*),
     again as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
