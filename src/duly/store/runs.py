@@ -63,9 +63,10 @@ async def look(database: Database, worker_id: UUID) -> list[Signal]:
     return [Signal(*row[1:]) for row in rows if row["run_id"] is not None]
 
 
-async def drop_signals(database: Database, worker_id: UUID, fences: Sequence[int]) -> None:
+async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Signal]) -> None:
     """Forget signals that were heeded."""
-    await database.execute(SQL["drop_signals"], worker_id, fences)
+    run_ids, fences = [signal.run_id for signal in heeded], [signal.fence for signal in heeded]
+    await database.execute(SQL["drop_signals"], worker_id, run_ids, fences)
 
 
 async def drop_stale_signals(database: Database) -> None:

@@ -293,7 +293,7 @@ class Engine:
             for signal in signals:
                 self._heed(signal)
             if signals:
-                await runs.drop_signals(self._database, self.worker_id, [signal.fence for signal in signals])
+                await runs.drop_signals(self._database, self.worker_id, signals)
             await self._clock.sleep(LOOK_SECONDS if self._held else LOOK_IDLE_SECONDS)
 
     def _heed(self, signal: runs.Signal) -> None:

@@ -35,10 +35,10 @@ class Lifeline:
         """Say whether the lease certainly stands: our monotonic clock has not passed two thirds of it."""
         return self._clock.monotonic() < self.safe_until
 
-    async def start(self) -> None:
-        """Start the pulse and wait for its first beat."""
+    async def start(self, give_up: Callable[[], bool]) -> None:
+        """Start the pulse and wait for its first beat, unless told to give up."""
         self._reading = asyncio.create_task(self._keep_beating(), name="lifeline")
-        while not self.is_safe and not self._reading.done():
+        while not (self.is_safe or self._reading.done() or give_up()):
             await self._clock.sleep(0.005)
 
     async def stop(self) -> None:

@@ -143,7 +143,7 @@ class Worker:
         crew = Crew(self._options.app_path, database.clock) if self._options.app_path else None
         executor = await self._executor_on(handlers_loop, database, lifeline)
         try:
-            await lifeline.start()
+            await lifeline.start(give_up=self._stopping.is_set)
             self._lifeline = lifeline
             self._engine = Engine(
                 database,

@@ -13,7 +13,8 @@ select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what
   from (select 1) as one left join duly.signals on signals.worker_id = $1
 
 -- name: drop_signals
-delete from duly.signals where worker_id = $1 and fence = any ($2::bigint[])
+delete from duly.signals using unnest($2::uuid[], $3::bigint[]) as heeded(run_id, fence)
+ where signals.worker_id = $1 and signals.run_id = heeded.run_id and signals.fence = heeded.fence
 
 -- name: drop_stale_signals
 delete from duly.signals where not exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence)
