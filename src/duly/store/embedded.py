@@ -1,15 +1,14 @@
 """A PostgreSQL of our own, for those who have none: started by us on one data folder, and stopped by us.
 
 It can be reached only over a Unix socket in a private folder, and only by the account that started it, as a role without
-special rights. It is stopped when the process that started it dies in any way; if it should survive even so, the next start
-on the same folder stops it first and starts anew, because its settings and its socket are then those of today.
+special rights. It stops when the process that started it dies, in whatever way. Should it survive even so, the next start on
+the same folder stops it and starts it anew rather than adopt it: then its settings are today's, and it has a parent again.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,14 +18,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from duly.store.embedded_binaries import Binaries, account_for, find_binaries
-from duly.store.embedded_errors import DataFolderHeld, ServerFailed
-from duly.store.embedded_folder import DATABASE, ROLE, Folder
-from duly.store.embedded_processes import PidFile, is_alive, is_attached, lives_on, living_on, read_pid_file
-from duly.store.embedded_settings import memory_of_machine, server_settings
-from duly.store.embedded_socket import SOCKET, address, choose_socket_folder
+from duly.store.embedded_account import account_for
+from duly.store.embedded_binaries import Binaries, find_binaries
+from duly.store.embedded_errors import DataFolderHeld, DataFolderRefused, ServerFailed
+from duly.store.embedded_folder import DATABASE, ROLE, Folder, admit_callers
+from duly.store.embedded_processes import (
+    PidFile,
+    answers,
+    command_of,
+    is_alive,
+    is_attached,
+    lives_on,
+    living_on,
+    read_pid_file,
+)
+from duly.store.embedded_settings import CLUSTER_NAME, memory_of_machine, server_settings
+from duly.store.embedded_socket import SOCKET, address, make_socket_folder, remove_socket_folder
 
+Server = subprocess.Popen[bytes]
 OnWait = Callable[[float, str], None]
+"""Told about each second of a long start: how many have passed, and what the server said last."""
 
 _STOP_SECONDS = 8.0
 _POLL_SECONDS = 0.005
@@ -37,22 +48,44 @@ _LOG_LINES_SHOWN = 10
 class Embedded:
     """One running server on one data folder."""
 
-    def __init__(self, url: str, version: str, server: subprocess.Popen[bytes], lock: int) -> None:
-        self.url = url
-        self.version = version
-        self._server = server
+    def __init__(self, folder: Folder, programs: Binaries, settings: Mapping[str, str], lock: int) -> None:
+        self.version = programs.version
+        self._folder = folder
+        self._programs = programs
+        self._socket_folder = make_socket_folder(folder.pgdata, programs.account)
+        self._settings = {**settings, "unix_socket_directories": self._socket_folder}
         self._lock = lock
+        self._server: Server | None = None
+
+    @property
+    def url(self) -> str:
+        """The address for the engine's role."""
+        return address(self._folder.pgdata, self._socket_folder, role=ROLE, database=DATABASE)
 
     @property
     def pid(self) -> int:
         """The number of the server's first process."""
+        assert self._server is not None
         return self._server.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server lives."""
+        return self._server is not None and self._server.poll() is None
+
+    def revive(self, on_wait: OnWait | None = None) -> None:
+        """Start the server if it does not live; returns when it takes connections, however long its recovery."""
+        if not self.is_running:
+            clear_away(self._folder.pgdata, self._folder.pgdata / self._socket_folder / SOCKET)
+            self._server = serve(self._folder, self._programs, self._settings, on_wait)
 
     def stop(self) -> None:
         """Stop the server in good order; if it takes too long, at once, and it recovers at its next start."""
         if self._lock < 0:
             return
-        end(self._server)
+        if self._server is not None:
+            end(self._server)
+        remove_socket_folder(self._socket_folder)
         os.close(self._lock)
         self._lock = -1
 
@@ -73,78 +106,68 @@ def start(
     settings: Mapping[str, str] | None = None,
     on_wait: OnWait | None = None,
 ) -> Embedded:
-    """Start a server on `data`, made if it is new; returns when it takes connections, however long its recovery.
+    """Start a server on the folder `data`, made if it is new; call it from the main thread, before there is a loop.
 
     A server left over from a process that was killed is stopped first. Raises an `EmbeddedError` that names the remedy.
     """
     folder = Folder(data)
-    folder.prepare()
     lock = folder.hold()
     try:
-        programs = find_binaries(binaries, account_for(folder.pgdata))
-        make_ready(folder, programs, durable=durable)
+        programs = make_ready(folder, binaries, durable=durable)
         chosen = server_settings(durable=durable, memory=memory_of_machine()) | dict(settings or {})
-        server, socket_folder = serve(folder, programs, chosen, on_wait)
+        embedded = Embedded(folder, programs, chosen, lock)
+        embedded.revive(on_wait)
     except BaseException:
         os.close(lock)
         raise
-    url = address(folder.pgdata, socket_folder, role=ROLE, database=DATABASE)
-    return Embedded(url, programs.version, server, lock)
+    return embedded
 
 
 def attach(data: Path) -> str | None:
-    """Give the address of the server that runs on `data`, if one does."""
+    """Give the address of the server that runs on the folder `data`; None when there is none, or none yet."""
     pgdata = Folder(data).pgdata
-    found = read_pid_file(pgdata)
+    try:
+        found = read_pid_file(pgdata)
+    except PermissionError as error:
+        raise DataFolderRefused(f"{error}: run as the account that started the server") from error
     if found is None or found.status != "ready" or not lives_on(found.pid, pgdata):
         return None
     return address(pgdata, found.socket_folder, role=ROLE, database=DATABASE)
 
 
-def make_ready(folder: Folder, programs: Binaries, *, durable: bool) -> None:
-    """Bring the folder into a state in which the server can start on it."""
+def make_ready(folder: Folder, binaries: Path | None, *, durable: bool) -> Binaries:
+    """Bring the folder into a state in which a server can start on it, and give the programs for it."""
     folder.remove_leftovers()
-    if not os.path.lexists(folder.pgdata):
-        folder.initialise(programs, durable=durable)
-    folder.check(programs)
-    folder.admit_callers(programs.account)
-    clear_away(folder.pgdata)
-
-
-def clear_away(pgdata: Path) -> None:
-    """Stop a server that outlived the process that started it, and remove a pid file that names a stranger."""
-    found = read_pid_file(pgdata)
+    found = folder.major()
+    programs = find_binaries(binaries, account_for(folder.pgdata))
     if found is None:
+        folder.initialise(programs, durable=durable)
+    else:
+        folder.refuse_other_version(found, programs)
+        admit_callers(folder.pgdata, programs.account)
+    return programs
+
+
+def clear_away(pgdata: Path, socket: Path) -> None:
+    """Stop a server that outlived its starter, and remove pid files that PostgreSQL would mistake for a living one's."""
+    pid_file = pgdata / "postmaster.pid"
+    if not pid_file.exists():
         return
-    stop_orphans(pgdata, found.pid)
-    if (pgdata / "postmaster.pid").exists() and is_alive(found.pid):
-        refuse_if_in_use(pgdata, found)
-        (pgdata / found.socket_folder / f"{SOCKET}.lock").unlink(missing_ok=True)
-        (pgdata / "postmaster.pid").unlink()
+    stop_orphans(pgdata)
+    found = read_pid_file(pgdata)
+    # PostgreSQL itself sees through a file that names nobody, but not through a stranger's number or an empty file.
+    if found is None or is_alive(found.pid):
+        refuse_if_in_use(pgdata, socket, found)
+        socket.with_name(f"{SOCKET}.lock").unlink(missing_ok=True)
+        pid_file.unlink(missing_ok=True)
 
 
-def refuse_if_in_use(pgdata: Path, found: PidFile) -> None:
-    """Refuse when somebody answers on the socket or uses the shared memory, though we cannot see who."""
-    if is_attached(found.shared_memory_id) or answers(pgdata / found.socket_folder / SOCKET):
-        raise DataFolderHeld(
-            f"{pgdata} is in use by a PostgreSQL that cannot be seen from here, perhaps in another container: stop it there"
-        )
-
-
-def answers(path: Path) -> bool:
-    """Say whether anybody listens on the socket at `path`."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-        return True
-
-
-def stop_orphans(pgdata: Path, first: int) -> None:
-    """Stop the PostgreSQL processes on `pgdata`: through the first of them if it lives, else each of them at once."""
-    if lives_on(first, pgdata):
-        os.kill(first, signal.SIGINT)
+def stop_orphans(pgdata: Path) -> None:
+    """Stop the PostgreSQL processes on `pgdata`: by way of the first, if it lives; failing that, each of them at once."""
+    found = read_pid_file(pgdata)
+    if found and lives_on(found.pid, pgdata):
+        refuse_if_not_ours(pgdata, found.pid)
+        os.kill(found.pid, signal.SIGINT)
     if wait_until(lambda: not living_on(pgdata), _STOP_SECONDS):
         return
     for pid in living_on(pgdata):
@@ -153,25 +176,38 @@ def stop_orphans(pgdata: Path, first: int) -> None:
         raise DataFolderHeld(f"{pgdata} is in use by PostgreSQL processes that do not stop: {living_on(pgdata)}")
 
 
-def serve(
-    folder: Folder, programs: Binaries, settings: Mapping[str, str], on_wait: OnWait | None
-) -> tuple[subprocess.Popen[bytes], str]:
-    """Start the server and wait for it; gives it and the folder of its socket."""
-    socket_folder = choose_socket_folder(folder.pgdata, programs.account)
+def refuse_if_not_ours(pgdata: Path, pid: int) -> None:
+    """Refuse to stop a server that somebody else has started on our folder."""
+    command = command_of(pid)
+    if f"cluster_name={CLUSTER_NAME}" not in command:
+        raise DataFolderHeld(
+            f"{pgdata} is in use by a PostgreSQL not started by Duly, process {pid} ({command}): stop it"
+        )
+
+
+def refuse_if_in_use(pgdata: Path, socket: Path, found: PidFile | None) -> None:
+    """Refuse when somebody answers on the socket or uses the shared memory, though we cannot see who."""
+    if answers(socket) or (found and is_attached(found.shared_memory_id)):
+        raise DataFolderHeld(
+            f"{pgdata} is in use by a PostgreSQL that cannot be seen from here, perhaps in another container: stop it there"
+        )
+
+
+def serve(folder: Folder, programs: Binaries, settings: Mapping[str, str], on_wait: OnWait | None) -> Server:
+    """Start the server, and wait until it takes connections."""
     with open_log(folder.log) as log:
-        said_before = log.tell()
-        chosen = {**settings, "unix_socket_directories": socket_folder}
-        server = programs.serve(chosen, pgdata=folder.pgdata, log=log, parent=parent_to_die_with())
+        begin = log.tell()
+        server = programs.serve(settings, pgdata=folder.pgdata, log=log, parent=parent_to_die_with())
     try:
-        wait_until_ready(server, folder, said_before, on_wait)
+        wait_until_ready(server, folder, begin, on_wait)
     except BaseException:
         end(server)
         raise
-    return server, socket_folder
+    return server
 
 
 def parent_to_die_with() -> int:
-    """Name this process, or 0 where the kernel would mistake the end of a mere thread for its death."""
+    """Name this process, or 0 where the kernel would take the end of a mere thread for its death."""
     is_main = threading.current_thread() is threading.main_thread()
     return os.getpid() if is_main and sys.platform == "linux" else 0
 
@@ -185,35 +221,35 @@ def open_log(path: Path) -> IO[bytes]:
     return log
 
 
-def wait_until_ready(server: subprocess.Popen[bytes], folder: Folder, said_before: int, on_wait: OnWait | None) -> None:
-    """Wait until the server takes connections, as long as it lives; a recovery takes its time."""
-    begun, told = time.monotonic(), 0.0
+def wait_until_ready(server: Server, folder: Folder, begin: int, on_wait: OnWait | None) -> None:
+    """Wait until the server takes connections, for as long as it lives: a recovery takes its time."""
+    started, told = time.monotonic(), 0.0
     while not is_ready(server, folder.pgdata):
         if server.poll() is not None:
-            words = "\n".join(last_lines(folder.log, said_before))
+            words = "\n".join(last_lines(folder.log, begin))
             raise ServerFailed(f"PostgreSQL did not start on {folder.pgdata}; it said:\n{words}")
-        waited = time.monotonic() - begun
+        waited = time.monotonic() - started
         if on_wait and waited - told >= 1.0:
             told = waited
-            on_wait(waited, "".join(last_lines(folder.log, said_before)[-1:]))
+            on_wait(waited, "".join(last_lines(folder.log, begin)[-1:]))
         time.sleep(_POLL_SECONDS)
 
 
-def is_ready(server: subprocess.Popen[bytes], pgdata: Path) -> bool:
+def is_ready(server: Server, pgdata: Path) -> bool:
     """Say whether the server has declared itself ready."""
     found = read_pid_file(pgdata)
     return found is not None and found.pid == server.pid and found.status == "ready"
 
 
-def last_lines(log: Path, offset: int) -> list[str]:
-    """Give the last lines of the log, none from before `offset`."""
+def last_lines(log: Path, begin: int) -> list[str]:
+    """Give the last lines of the log, none from before the byte `begin`."""
     with log.open("rb") as file:
-        file.seek(max(offset, file.seek(0, os.SEEK_END) - 8192))
+        file.seek(max(begin, file.seek(0, os.SEEK_END) - 8192))
         return file.read().decode(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
 
 
-def end(server: subprocess.Popen[bytes]) -> None:
-    """Stop the server: in good order, then at once, but never so that it could not clean up."""
+def end(server: Server) -> None:
+    """Stop the server: in good order, then at once, but never so that its processes are left behind."""
     for request in (signal.SIGINT, signal.SIGQUIT):
         server.send_signal(request)
         try:

