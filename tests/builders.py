@@ -21,6 +21,7 @@ from duly.store.database import Database
 from duly.store.jobs import Submitted
 from duly.store.timers import Staged
 from duly.store.workers import Identity
+from tests.clock import START
 
 HANDLER = "greet"
 QUEUE = "default"
@@ -67,6 +68,31 @@ def a_schedule(
 ) -> Schedule:
     """Give a recurring job, each minute unless told otherwise."""
     return Schedule(HANDLER, payload, queue, priority, seconds(every), anchor, name)
+
+
+def a_run(*, attempt: int = 1, losses: int = 0, suspect: bool = False, options: str | None = None) -> Run:
+    """Give a leased run as a worker holds it, known to no database."""
+    name = UUID(int=1)
+    place, fence, generation, tenant = (0, 1), 1, 1, 1
+    moments = (START, START, None)
+    return Run(
+        place,
+        fence,
+        name,
+        name,
+        *moments,
+        generation,
+        tenant,
+        attempt,
+        5,
+        losses,
+        suspect,
+        False,
+        QUEUE,
+        HANDLER,
+        None,
+        options,
+    )
 
 
 async def a_waiting_run(database: Database, *, delay: float = 60, **more: Any) -> UUID:
