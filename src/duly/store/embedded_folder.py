@@ -77,7 +77,7 @@ class Folder:
 
     def _who_holds_it(self) -> str:
         lock = self.data / "lock"
-        pid = lock.read_text()
+        pid = lock.read_text() or "unknown"  # It is taking it at this moment.
         since = datetime.fromtimestamp(lock.stat().st_mtime, UTC)
         command = command_of(int(pid)) if pid.isdigit() else ""
         return (
