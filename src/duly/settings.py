@@ -1,0 +1,239 @@
+"""Settings: flags, then `DULY_*` variables, then `duly.toml` or `[tool.duly]` in `pyproject.toml`, then defaults.
+
+The file is the nearest one, looking upwards from the working folder. Each value remembers where it came from. A key that
+nobody knows is an error that names the nearest known one, because a misspelt setting that is silently ignored is worse than
+none. This is the only module that reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+PREFIX = "DULY_"
+FILE = "duly.toml"
+PROJECT_FILE = "pyproject.toml"
+DATA_DEFAULT = ".duly"
+
+Duration = str | int | float  # as written; the domain reads it
+
+
+class SettingsError(Exception):
+    """A setting that is unknown or cannot be read; the message names it, its source and the remedy."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every setting, with `sources` saying where each came from."""
+
+    database_url: str | None
+    data: Path
+    host: str
+    port: int
+    app: str | None
+    pooler: bool
+    queues: tuple[str, ...]
+    slots: int
+    threads: int
+    lease: Duration
+    grace: Duration
+    retention_succeeded: Duration
+    retention_failed: Duration
+    log_level: str
+    log_format: str
+    sources: Mapping[str, str]
+
+    def is_given(self, name: str) -> bool:
+        """Say whether someone chose this value."""
+        return self.sources[name] != "default"
+
+
+class Known(msgspec.Struct, frozen=True):
+    """One setting: how it is read, what it is when nobody says, and what it means."""
+
+    read: Callable[[object], Any]
+    default: object
+    help: str
+
+
+def load(
+    flags: Mapping[str, object] | None = None, environ: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Settings:
+    """Gather every setting; a flag of None was not given. Raises SettingsError."""
+    cwd = cwd or Path.cwd()
+    file, in_file = _from_file(cwd)
+    home = file.parent if file else cwd
+    layers: list[tuple[Callable[[str], str], Mapping[str, object], Path]] = [
+        (lambda name: f"--{name.replace('_', '-')}", _given(flags or {}), cwd),
+        (lambda name: PREFIX + name.upper(), _from_environment(os.environ if environ is None else environ), cwd),
+        (lambda name: f"{name} in {_short(file, cwd)}", in_file, home),
+    ]
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, known in KNOWN.items():
+        values[name], sources[name] = _resolve(name, known, layers, home)
+    return Settings(**values, sources=sources)
+
+
+def redacted(url: str) -> str:
+    """Show a database's address without its password."""
+    scheme, separator, rest = url.partition("://")
+    login, at, place = rest.rpartition("@")
+    user, colon, _ = login.partition(":")
+    return re.sub(r"(password=)[^&\s]*", r"\1***", f"{scheme}{separator}{user}{':***' if colon else ''}{at}{place}")
+
+
+def _resolve(
+    name: str, known: Known, layers: list[tuple[Callable[[str], str], Mapping[str, object], Path]], home: Path
+) -> tuple[Any, str]:
+    for source_of, given, base in layers:
+        if name in given:
+            source = source_of(name)
+            return _placed(_read(known, given[name], source), base), source
+    return _placed(known.default, home), "default"
+
+
+def _read(known: Known, value: object, source: str) -> Any:
+    try:
+        return known.read(value)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"{source}: {value!r} is not {error}") from None
+
+
+def _placed(value: Any, base: Path) -> Any:
+    """A path means what it meant where it was written; no other value depends on a folder."""
+    return (base / value.expanduser()).absolute() if isinstance(value, Path) else value
+
+
+def _given(flags: Mapping[str, object]) -> dict[str, object]:
+    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    assert given.keys() <= KNOWN.keys(), given.keys() - KNOWN.keys()
+    return given
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
+    given: dict[str, object] = {
+        name.removeprefix(PREFIX).lower(): value for name, value in environ.items() if name.startswith(PREFIX)
+    }
+    for name in given.keys() - KNOWN.keys():
+        raise SettingsError(_unknown(PREFIX + name.upper(), "the environment", [PREFIX + key.upper() for key in KNOWN]))
+    return {name: value for name, value in given.items() if value != ""}
+
+
+def _from_file(cwd: Path) -> tuple[Path | None, dict[str, object]]:
+    for folder in (cwd, *cwd.parents):
+        if (folder / FILE).is_file():
+            return _checked(folder / FILE, _parsed(folder / FILE))
+        if (folder / PROJECT_FILE).is_file():
+            table = _parsed(folder / PROJECT_FILE).get("tool", {}).get("duly")
+            if table is not None:
+                return _checked(folder / PROJECT_FILE, table)
+    return None, {}
+
+
+def _checked(path: Path, table: dict[str, object]) -> tuple[Path, dict[str, object]]:
+    for name in table.keys() - KNOWN.keys():
+        raise SettingsError(_unknown(name, str(path), list(KNOWN)))
+    return path, table
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from None
+
+
+def _unknown(name: str, where: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.0)
+    return f"unknown setting {name} in {where}; did you mean {near[0]}? `duly config` lists them all"
+
+
+def _short(file: Path | None, cwd: Path) -> str:
+    assert file is not None
+    return file.name if file.parent == cwd else str(file)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("text")
+    return value
+
+
+def _path(value: object) -> Path:
+    if not isinstance(value, str | Path):
+        raise TypeError("a folder")
+    return Path(value)
+
+
+def _switch(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if not isinstance(value, str) or value.lower() not in words:
+        raise ValueError("true or false")
+    return words[value.lower()]
+
+
+def _whole(least: int, most: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        try:
+            number = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
+        except ValueError:
+            number = None
+        if number is None or not least <= number <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
+        return number
+
+    return read
+
+
+def _words(value: object) -> tuple[str, ...]:
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) and word.strip() for word in words):
+        raise TypeError("a list of names")
+    return tuple(word.strip() for word in words)
+
+
+def _duration(value: object) -> Duration:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError("a duration; write PT30S, PT5M, P1D or a number of seconds")
+    try:
+        return float(value)
+    except ValueError:
+        assert isinstance(value, str)
+        return value
+
+
+def _one_of(*choices: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value.lower() not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return value.lower()
+
+    return read
+
+
+KNOWN: Mapping[str, Known] = {
+    "database_url": Known(_text, None, "a PostgreSQL 15 or newer to use instead of the embedded one"),
+    "data": Known(_path, Path(DATA_DEFAULT), "the folder of the embedded PostgreSQL"),
+    "host": Known(_text, "127.0.0.1", "where the API listens"),
+    "port": Known(_whole(0, 65_535), 7300, "where the API listens; 0 takes a free one"),
+    "app": Known(_text, None, "the app that workers run, as module:name"),
+    "pooler": Known(_switch, False, "the database is behind a transaction-mode pooler"),
+    "queues": Known(_words, ("default",), "the queues that a worker serves"),
+    "slots": Known(_whole(1, 100_000), 100, "how many runs a worker runs at once"),
+    "threads": Known(_whole(1, 10_000), 10, "how many plain functions a worker runs at once"),
+    "lease": Known(_duration, 15.0, "how long a worker's word holds without a heartbeat"),
+    "grace": Known(_duration, 8.0, "how long a stopping worker lets its runs finish"),
+    "retention_succeeded": Known(_duration, "P7D", "how long successes are kept"),
+    "retention_failed": Known(_duration, "P90D", "how long everything else in history is kept"),
+    "log_level": Known(_one_of("debug", "info", "warning", "error"), "warning", "the least that is logged"),
+    "log_format": Known(_one_of("text", "json"), "text", "how it is logged"),
+}
