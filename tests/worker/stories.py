@@ -1,0 +1,137 @@
+"""What stories about workers are told with: handlers, a worker in this process, and waiting for what must come."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.job import Submission
+from duly.domain.retry import Retry
+from duly.domain.run import Options, Run, encode_options
+from duly.log import Log
+from duly.maintenance.reaper import Reaper
+from duly.moves.submit import submit
+from duly.store import runs
+from duly.store.database import Database
+from duly.worker.handlers import Handler, Registry
+from duly.worker.service import Worker, WorkerOptions
+
+LEASE_SHORT = timedelta(seconds=1.5)
+AT_ONCE = Retry(max_attempts=5, base_seconds=0.001)
+# On a busy machine anything may take long; what never comes is told apart by this alone.
+PATIENCE_SECONDS = 20.0
+
+_numbers = count(1)
+
+
+def registry_of(*functions: Callable[..., Any]) -> Registry:
+    """Register functions as handlers under their own names."""
+    registry = Registry()
+    for function in functions:
+        registry.add(Handler(function))
+    return registry
+
+
+def a_run(handler: str = "work", **changes: Any) -> Run:
+    """Give a run as a worker would hold it."""
+    now = datetime(2026, 11, 2, 9, tzinfo=UTC)
+    run_id = UUID(int=next(_numbers), version=4)
+    run = Run((0, 1), 1, run_id, run_id, now, now, None, 1, 1, 1, 5, 0, False, False, "default", handler, "{}", None)
+    return msgspec.structs.replace(run, **changes)
+
+
+async def submitted(
+    store: Database,
+    handler: str,
+    *,
+    payload: Any = None,
+    queue: str = "default",
+    priority: int = 5,
+    delay: float | None = None,
+    retry: Retry = AT_ONCE,
+    timeout: float | None = None,
+) -> UUID:
+    """Submit a one-shot, due now unless told otherwise, and tried again at once should it fail."""
+    options = encode_options(Options(retry=retry, timeout_seconds=timeout))
+    text = msgspec.json.encode(payload or {}).decode()
+    span = None if delay is None else timedelta(seconds=delay)
+    job = Submission(handler, text, queue, priority, None, span, options)
+    return (await submit(store, job, key=f"story-{next(_numbers)}")).job_id
+
+
+@asynccontextmanager
+async def working(url: str, registry: Registry, **options: Any) -> AsyncIterator[Worker]:
+    """Let a worker live in this process; at the end it is stopped in good order."""
+    chosen = {"name": "worker", "grace_seconds": 5.0} | options
+    worker = Worker(url, registry, WorkerOptions(**chosen), rng=Rng(), log=Log("worker"))
+    living = asyncio.create_task(worker.run())
+    try:
+        await until(lambda: worker.health.safe or living.done())
+        yield worker
+    finally:
+        worker.stop()
+        await asyncio.wait_for(living, PATIENCE_SECONDS)
+
+
+async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], seconds: float = PATIENCE_SECONDS) -> Any:
+    """Wait for a condition to hold, and give what it gave. Fails when it does not within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
+        await asyncio.sleep(0.01)
+
+
+async def state_of(store: Database, run_id: UUID) -> str:
+    """Tell the state of a run as people see it."""
+    found = await runs.find(store, run_id)
+    assert found is not None, run_id
+    state: str = found["state"]
+    return state
+
+
+async def ended(store: Database, run_id: UUID, seconds: float = PATIENCE_SECONDS) -> str:
+    """Wait until a run is in a final state, and give that state."""
+
+    async def final() -> str | None:
+        state = await state_of(store, run_id)
+        return state if state in runs.FINAL else None
+
+    state: str = await until(final, seconds)
+    return state
+
+
+async def attempts_of(store: Database, run_id: UUID) -> list[tuple[int, str]]:
+    """Tell the number and the outcome of each attempt on record."""
+    found = await runs.find(store, run_id)
+    assert found is not None, run_id
+    return [(attempt["attempt"], attempt["outcome"]) for attempt in found["attempts"]]
+
+
+@asynccontextmanager
+async def reaping(store: Database) -> AsyncIterator[Reaper]:
+    """Let the dead be found, more often than in earnest."""
+    reaper = Reaper(store, rng=Rng(1), log=Log("reaper"))
+
+    async def reap() -> None:
+        while True:
+            await reaper.step()
+            await asyncio.sleep(0.1)
+
+    task = asyncio.create_task(reap())
+    try:
+        yield reaper
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,95 @@
+"""Slots: who starts next, and who does not wait here in vain."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.worker.slots import Kind, Slots
+from tests.worker.stories import a_run
+
+NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
+
+
+def due(seconds: float, priority: int = 5):
+    return a_run(due_at=NOON + timedelta(seconds=seconds), priority=priority)
+
+
+def a_line(*runs, loop: int = 1, kind: Kind = Kind.LOOP) -> Slots:
+    slots = Slots({Kind.LOOP: loop, Kind.THREAD: 1, Kind.CHILD: 1, Kind.ALONE: 1})
+    for run in runs:
+        slots.queue(kind, run)
+    return slots
+
+
+def test_no_more_start_than_there_are_slots():
+    first, second, third = due(0), due(1), due(2)
+    slots = a_line(third, first, second, loop=2)
+
+    assert slots.take() == [(Kind.LOOP, first), (Kind.LOOP, second)]
+    assert slots.take() == []
+    assert (slots.running, slots.waiting) == (2, 1)
+
+    slots.release(Kind.LOOP)
+    assert slots.take() == [(Kind.LOOP, third)]
+
+
+def test_a_full_line_of_one_kind_does_not_hold_up_another():
+    slots = a_line(due(0), due(1))
+    slots.take()
+    in_thread = due(2)
+    slots.queue(Kind.THREAD, in_thread)
+    assert slots.take() == [(Kind.THREAD, in_thread)]
+
+
+def test_a_late_run_of_high_priority_goes_before_all_others():
+    urgent = due(20, priority=0)
+    slots = a_line(*(due(second) for second in range(10)), urgent)
+    assert slots.take() == [(Kind.LOOP, urgent)]
+
+
+def test_thirty_seconds_of_age_make_up_for_one_priority():
+    older, newer = due(0, priority=6), due(31, priority=5)
+    assert a_line(newer, older).take() == [(Kind.LOOP, older)]
+    older, newer = due(0, priority=6), due(29, priority=5)
+    assert a_line(newer, older).take() == [(Kind.LOOP, newer)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 600), st.integers(0, 9))))
+def test_the_order_of_the_line_is_rank_then_arrival(asked):
+    runs = [due(*one) for one in asked]
+    slots = a_line(*runs, loop=len(runs))
+    assert [run for _, run in slots.take()] == sorted(runs, key=lambda run: run.due_at.timestamp() + 30 * run.priority)
+
+
+@given(st.lists(st.integers(0, 600)), st.integers(0, 20))
+def test_whoever_is_given_up_is_last_in_line_and_nobody_is_lost(seconds, keep):
+    runs = [due(second) for second in seconds]
+    slots = a_line(*runs, loop=len(runs))
+    given_up = slots.give_up(keep)
+    kept = [run for _, run in slots.take()]
+    assert kept + given_up == sorted(runs, key=lambda run: run.due_at)
+    assert len(kept) == min(keep, len(runs))
+
+
+def test_drain_leaves_nobody_behind():
+    runs = [due(0), due(1)]
+    slots = a_line(*runs)
+    assert slots.drain() == runs
+    assert slots.waiting == 0
+
+
+def test_the_longest_wait_is_that_of_those_next_in_line():
+    slots = a_line(due(5), due(3))
+    slots.queue(Kind.THREAD, due(4))
+    assert slots.oldest_due() == (NOON + timedelta(seconds=3)).timestamp()
+    assert a_line().oldest_due() == float("inf")
+
+
+def test_a_slot_cannot_be_freed_twice():
+    slots = a_line(due(0))
+    slots.take()
+    slots.release(Kind.LOOP)
+    with pytest.raises(AssertionError):
+        slots.release(Kind.LOOP)
