@@ -1,0 +1,93 @@
+"""Many recurring jobs, filled in by SQL as submits over a long time would have left them.
+
+Their ids follow the moment of their creation, as real ones do; the moments at which they fire are a permutation of that
+order, spread evenly, down to the microsecond: so the order of firing has nothing to do with the order of ids or of pages.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from time import monotonic
+from uuid import UUID
+
+import msgspec
+
+from duly.bench.progress import Steps
+from duly.store.database import Database
+
+CHUNK = 20_000
+_EVERYTHING_BEFORE = UUID(int=0)
+# Multiplying by a large prime, modulo the number of jobs, permutes them.
+_PRIME = 15_485_863
+
+JOBS = f"""
+insert into duly.jobs (job_id, tenant, queue, handler, every_seconds, anchor_at, payload, created_at, updated_at)
+select duly.run_id(created_at, 'bench/' || number), 1, 'default', $5, $6, anchor_at, '{{}}', created_at, created_at
+  from (select number, $7::timestamptz - (interval '1 millisecond') * ($3 - number) as created_at,
+               $7::timestamptz + $4::interval * ((number * {_PRIME} % $3)::double precision / $3) as anchor_at
+          from generate_series($1::bigint, $2::bigint) as number) as made
+"""  # noqa: S608 - a number of our own
+# The first moment on a job's grid that is not before $1.
+FIRST_AT = """
+    anchor_at + make_interval(secs => greatest(0, ceil(date_part('epoch', $1::timestamptz - anchor_at) / every_seconds)) * every_seconds)
+"""
+TIMERS = f"""
+with some as (
+    select job_id, tenant, queue, handler, every_seconds, generation, {FIRST_AT} as first_at
+      from duly.jobs where job_id > $2 order by job_id limit $3),
+armed as (
+    insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard, every_seconds)
+    select job_id, first_at, first_at, generation, tenant, queue, handler, duly.shard_of(job_id), every_seconds from some)
+select job_id from some order by job_id desc limit 1
+"""  # noqa: S608 - an expression of our own
+
+
+class Jobs(msgspec.Struct, frozen=True):
+    """What to fill in: `spread` is the span over which the first fires of all jobs lie."""
+
+    number: int
+    handler: str
+    every_seconds: int
+    spread: timedelta
+
+
+async def fill_jobs(database: Database, jobs: Jobs, steps: Steps) -> datetime:
+    """Insert the definitions. Returns the moment that all anchors follow."""
+    base: datetime = await database.fetchval("select clock_timestamp()")
+    with steps.step(f"{jobs.number:,} jobs", jobs.number) as advance:
+        for first in range(1, jobs.number + 1, CHUNK):
+            last = min(first + CHUNK - 1, jobs.number)
+            await database.execute(
+                JOBS, first, last, jobs.number, jobs.spread, jobs.handler, jobs.every_seconds, base
+            )
+            advance(last)
+    return base
+
+
+async def arm(database: Database, number: int, start: datetime, steps: Steps) -> None:
+    """Insert each job's next fire: the first one not before `start`."""
+    with steps.step(f"{number:,} timers", number) as advance:
+        after: UUID | None = _EVERYTHING_BEFORE
+        done = 0
+        while after is not None:
+            after = await database.fetchval(TIMERS, start, after, CHUNK)
+            done += CHUNK
+            advance(min(done, number))
+    for table in ("jobs", "timers"):
+        await database.execute(f"vacuum (analyze) duly.{table}")
+
+
+async def arm_ahead(database: Database, number: int, least: timedelta, steps: Steps, took: float) -> datetime:
+    """Arm so that the first fire lies ahead when it is done, as far as `least`. Returns the moment of the first fire.
+
+    `took` is how long the definitions took; the timers are likely to take about as long.
+    """
+    while True:
+        allowed = timedelta(seconds=took * 2) + least
+        began = monotonic()
+        start: datetime = await database.fetchval("select clock_timestamp() + $1", allowed)
+        await arm(database, number, start, steps)
+        took = monotonic() - began
+        if await database.fetchval("select clock_timestamp() + $1 <= $2", least / 2, start):
+            return start
+        await database.execute("truncate duly.timers")

@@ -1,0 +1,116 @@
+"""One role in a process of its own: `python -m duly.bench.role_process`, configured by a line on standard input.
+
+It tells on standard output how far it is, and ends when standard input does: when it is asked to, or when whoever started it
+is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+
+from duly import log
+from duly.bench import loop
+from duly.clock import Rng
+from duly.log import Log
+
+SCHEDULER_CONNECTIONS_MAX = 4
+_STARTING_SECONDS = 0.02
+
+
+class RoleConfig(msgspec.Struct, frozen=True):
+    """What to run. The handlers' stamps go to the file `stamps` at the end."""
+
+    role: str
+    url: str
+    name: str
+    slots: int = 0
+    stamps: str = ""
+    tell_seconds: float = 0.5
+
+
+class Told(msgspec.Struct, frozen=True):
+    """How far a role is, at a moment of the monotonic clock that all processes share."""
+
+    ready: bool
+    done: int
+    at: float
+
+
+async def work(config: RoleConfig) -> None:
+    """Be a worker."""
+    from duly.bench.app import app, stamps
+    from duly.worker.service import Worker, WorkerOptions
+
+    options = WorkerOptions(name=config.name, slots=config.slots, app_path="duly.bench.app:app")
+    worker = Worker(config.url, app.registry, options, rng=Rng(), log=Log("worker"))
+
+    def told() -> Told:
+        health = worker.health
+        return Told(health.safe, health.settled, monotonic())
+
+    telling = asyncio.create_task(_tell(told, config.tell_seconds))
+    _at_end_of_input(worker.stop)
+    await worker.run()
+    telling.cancel()
+    if config.stamps:
+        stamps.write(Path(config.stamps))
+
+
+async def schedule(config: RoleConfig) -> None:
+    """Be a scheduler and keep the house in order, which the real process does too."""
+    from duly.maintenance.service import Maintenance
+    from duly.scheduler.service import Scheduler
+    from duly.store.database import Database
+
+    async with Database(config.url, size_max=SCHEDULER_CONNECTIONS_MAX, application="duly scheduler") as database:
+        scheduler = Scheduler(database, name=config.name, rng=Rng(), log=Log("scheduler"))
+        maintenance = Maintenance(database, rng=Rng(), log=Log("maintenance"))
+        this_loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            this_loop.call_soon_threadsafe(scheduler.stop)
+            this_loop.call_soon_threadsafe(maintenance.stop)
+
+        def told() -> Told:
+            return Told(scheduler.health.shards > 0, scheduler.health.staged, monotonic())
+
+        telling = asyncio.create_task(_tell(told, config.tell_seconds))
+        _at_end_of_input(stop)
+        await asyncio.gather(scheduler.run(), maintenance.run())
+        telling.cancel()
+
+
+async def _tell(look: Callable[[], Told], seconds: float) -> None:
+    while True:
+        told = look()
+        sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
+        sys.stdout.buffer.flush()
+        await asyncio.sleep(seconds if told.ready else _STARTING_SECONDS)
+
+
+def _at_end_of_input(stop: Callable[[], None]) -> None:
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        stop()
+
+    threading.Thread(target=wait, name="input", daemon=True).start()
+
+
+def main() -> None:
+    """Run the role that standard input names."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends whoever started us, and thereby us.
+    config = msgspec.json.decode(sys.stdin.buffer.readline(), type=RoleConfig)
+    log.set_up("warning")
+    loop.run({"worker": work, "scheduler": schedule}[config.role](config))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""When handlers were called, by the host's own clock: kept in memory while they run, written to a file at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+_LAYOUT = Struct("=16sdd")
+
+
+class Stamp(NamedTuple):
+    """One call: which run, when it was due, when it was called; in seconds since 1970."""
+
+    run_id: bytes
+    due: float
+    started: float
+
+    @property
+    def skew(self) -> float:
+        """How late it was; negative: early."""
+        return self.started - self.due
+
+
+class Stamps:
+    """The calls of one process."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def add(self, run_id: bytes, due: float, started: float) -> None:
+        """Note one call."""
+        self._bytes += _LAYOUT.pack(run_id, due, started)
+
+    def write(self, path: Path) -> None:
+        """Hand the notes over."""
+        path.write_bytes(self._bytes)
+
+
+def read(paths: Iterable[Path]) -> Iterator[Stamp]:
+    """Read the notes of several processes."""
+    for path in paths:
+        if path.exists():
+            yield from map(Stamp._make, _LAYOUT.iter_unpack(path.read_bytes()))
