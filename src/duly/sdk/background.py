@@ -52,6 +52,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_forever()
     finally:
         loop.run_until_complete(_cancel_the_rest())
+        loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
 

@@ -7,7 +7,7 @@ a running `duly up` in the data folder.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
@@ -19,12 +19,13 @@ from duly.store.database import Database
 
 
 class Line:
-    """What one event loop has open."""
+    """What one event loop has open; it is closed with the loop."""
 
     def __init__(self) -> None:
         self.opening = asyncio.Lock()
         self.database: Database | None = None
         self.waker: Waker | None = None
+        self._keeper: AsyncGenerator[None] | None = None
 
     async def open(self, url: str, *, pooler: bool) -> None:
         """Connect, and make sure that the schema is the one we know."""
@@ -35,14 +36,24 @@ class Line:
             await database.close()
             raise
         self.database, self.waker = database, Waker(database)
+        self._keeper = self._until_the_loop_ends()
+        await anext(self._keeper)
 
     async def close(self) -> None:
         """Hang up."""
-        database, waker, self.database, self.waker = self.database, self.waker, None, None
-        if waker is not None:
-            await waker.close()
-        if database is not None:
-            await database.close()
+        if self._keeper is not None:
+            await self._keeper.aclose()
+
+    async def _until_the_loop_ends(self) -> AsyncGenerator[None]:
+        """Stand still until closed by us, or by the loop: at its end it closes each generator begun on it."""
+        try:
+            yield
+        finally:
+            database, waker, self.database, self.waker = self.database, self.waker, None, None
+            if waker is not None:
+                await waker.close()
+            if database is not None:
+                await database.close()
 
 
 Lines = WeakKeyDictionary[asyncio.AbstractEventLoop, Line]
@@ -73,13 +84,13 @@ class Connections:
         return self._url or _found(_settings())
 
     async def close(self) -> None:
-        """Close what any loop has open; a loop that has ended took its connections with it."""
+        """Close what this loop has open, and let other loops close what they have; one that has ended took it along."""
         lines, self._lines = list(self._lines.items()), WeakKeyDictionary()
         for loop, line in lines:
             if loop is asyncio.get_running_loop():
                 await line.close()
             elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(line.close(), loop))
+                asyncio.run_coroutine_threadsafe(line.close(), loop)  # Not waited for: it may be waiting for us.
 
     @contextmanager
     def elsewhere(self, url: str) -> Iterator[None]:

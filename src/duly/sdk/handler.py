@@ -29,6 +29,8 @@ T = TypeVar("T")  # what a run results in
 class Handler(Generic[P, Q, R, T]):
     """One handler of an app."""
 
+    __name__: str
+
     def __init__(self, app: App, registered: Registered) -> None:
         self._app = app
         self._registered = registered

@@ -7,12 +7,12 @@ select submitted.job_id, submitted.scheduled_at, submitted.replayed
  cross join lateral duly.submit_v1(
     (a->>0)::integer, a->>1,
     array(select value from jsonb_array_elements_text(a->2) with ordinality order by ordinality),
-    array(select value::jsonb from jsonb_array_elements_text(a->3) with ordinality order by ordinality),
+    array(select value from jsonb_array_elements_text(a->3) with ordinality order by ordinality),
     array(select value from jsonb_array_elements_text(a->4) with ordinality order by ordinality),
     array(select value::smallint from jsonb_array_elements_text(a->5) with ordinality order by ordinality),
     array(select value::timestamptz from jsonb_array_elements_text(a->6) with ordinality order by ordinality),
     array(select value::interval from jsonb_array_elements_text(a->7) with ordinality order by ordinality),
-    array(select value::jsonb from jsonb_array_elements_text(a->8) with ordinality order by ordinality),
+    array(select value from jsonb_array_elements_text(a->8) with ordinality order by ordinality),
     decode(a->>9, 'base64'), (a->>10)::interval) as submitted
 
 -- name: submit_schedule

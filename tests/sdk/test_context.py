@@ -1,0 +1,158 @@
+"""What a handler can do with its run."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from duly import Cancelled, InvalidOption, InvalidPayload, InvalidSchedule, LeaseLost, NonRetryable, Snooze
+from duly.domain.run import Options, encode_options
+from duly.domain.run import Run as Row
+from duly.worker.context import RunContext
+
+AT = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
+
+
+class NotedDesk:
+    """Notes what it is told; the lease is lost when told so."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[Any, ...]] = []
+        self.held = True
+
+    def log(self, run, level, message, fields):
+        self.noted.append((level, message, fields))
+
+    async def checkpoint(self, run, body):
+        return self.checkpoint_sync(run, body)
+
+    async def progress(self, run, fraction, message):
+        self.progress_sync(run, fraction, message)
+
+    def checkpoint_sync(self, run, body):
+        self.noted.append(("checkpoint", body))
+        return self.held
+
+    def progress_sync(self, run, fraction, message):
+        self.noted.append(("progress", fraction, message))
+
+
+@pytest.fixture
+def desk():
+    return NotedDesk()
+
+
+def a_run(**options: Any) -> Row:
+    return Row(
+        (0, 1),
+        4,
+        UUID(int=1),
+        UUID(int=2),
+        AT,
+        AT + timedelta(seconds=1),
+        AT - timedelta(days=1),
+        1,
+        1,
+        3,
+        5,
+        0,
+        False,
+        False,
+        "default",
+        "greet",
+        None,
+        encode_options(Options(**options)),
+    )
+
+
+def test_a_run_tells_who_it_is(desk):
+    run = RunContext(a_run(), desk)
+
+    assert (run.id, run.job_id, run.attempt, run.fence) == (UUID(int=1), UUID(int=2), 3, 4)
+    assert run.scheduled_at == AT
+    assert run.due_at == AT + timedelta(seconds=1)
+    assert run.previous_scheduled_at == AT - timedelta(days=1)
+
+
+def test_the_deadline_counts_from_the_start(desk):
+    assert RunContext(a_run(), desk, started_at=AT).deadline is None
+    assert RunContext(a_run(timeout_seconds=30.0), desk, started_at=AT).deadline == AT + timedelta(seconds=30)
+
+
+def test_a_log_line_is_an_event_and_its_fields(desk):
+    run = RunContext(a_run(), desk)
+
+    run.log.info("building", customer=7)
+    run.log.error("broken")
+
+    assert desk.noted == [("info", "building", {"customer": 7}), ("error", "broken", {})]
+
+
+async def test_progress_is_a_fraction_and_words(desk):
+    run = RunContext(a_run(), desk)
+
+    await run.progress(0.5, "half")
+    run.progress_sync(None, "nul \0")
+
+    assert desk.noted == [("progress", 0.5, "half"), ("progress", None, "nul \ufffd")]
+    with pytest.raises(InvalidOption, match="progress 50 is outside 0 to 1"):
+        await run.progress(50)
+
+
+async def test_a_checkpoint_is_kept_and_read_back(desk):
+    run = RunContext(a_run(), desk, saved='{"page": 1}')
+    assert run.saved == {"page": 1}
+
+    await run.checkpoint({"page": 2})
+    assert run.saved == {"page": 2}
+    run.checkpoint_sync({"page": 3})
+    assert run.saved == {"page": 3}
+
+
+def test_a_run_without_a_checkpoint_has_nothing_saved(desk):
+    run = RunContext(a_run(), desk)
+
+    assert run.saved is None
+    assert not run.left_behind
+
+
+async def test_a_checkpoint_after_the_lease_was_lost_says_so_and_is_not_believed(desk):
+    run = RunContext(a_run(), desk)
+    desk.held = False
+
+    with pytest.raises(LeaseLost, match=f"run {UUID(int=1)}, fence 4"):
+        await run.checkpoint(1)
+    with pytest.raises(LeaseLost):
+        run.checkpoint_sync(1)
+    assert run.saved is None
+
+
+async def test_a_checkpoint_over_the_limit_is_refused_before_it_is_sent(desk):
+    with pytest.raises(InvalidPayload, match=r"the checkpoint of run .* the limit is 262144"):
+        await RunContext(a_run(), desk).checkpoint("x" * 262_144)
+    assert desk.noted == []
+
+
+def test_a_cancelled_run_is_told(desk):
+    run = RunContext(a_run(), desk)
+    run.raise_if_cancelled()
+
+    run.mark_cancelled()
+
+    assert run.cancelled
+    with pytest.raises(Cancelled):
+        run.raise_if_cancelled()
+
+
+def test_a_snooze_knows_how_long():
+    assert Snooze("PT5M").delay == timedelta(minutes=5)
+    assert Snooze(2).delay == timedelta(seconds=2)
+    with pytest.raises(InvalidSchedule, match="snooze 'soon' is not a duration"):
+        Snooze("soon")
+    with pytest.raises(InvalidOption, match="snooze -1 is negative"):
+        Snooze(-1)
+
+
+def test_what_is_not_retryable_says_why():
+    assert NonRetryable("no such customer").reason == str(NonRetryable("no such customer")) == "no such customer"

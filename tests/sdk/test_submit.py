@@ -1,0 +1,353 @@
+"""Submitting from Python: durable, once, and said in words."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from duly import (
+    App,
+    InvalidArguments,
+    InvalidOption,
+    InvalidSchedule,
+    KeyConflict,
+    NameTaken,
+    Retry,
+    Unavailable,
+    UnknownHandler,
+    UnknownQueue,
+)
+from duly.domain.retry import Retry as RetryPolicy
+from duly.domain.run import Options
+from duly.store import hints
+from duly.store.database import Database
+from tests.builders import counts
+from tests.clock import START
+
+
+async def rows(database, box):
+    return [dict(row) for row in await database.fetch(f"select * from duly.{box} order by run_id")]
+
+
+async def test_work_due_now_is_ready_at_once(greet, database):
+    handle = await greet.submit("world", times=2)
+
+    [row] = await rows(database, "ready")
+    assert row["run_id"] == row["job_id"] == handle.job_id == handle.run_id
+    assert (row["handler"], row["queue"], row["priority"], row["options"]) == ("greet", "default", 5, None)
+    assert row["payload"] == '{"name": "world", "times": 2}'
+    assert handle.next_fires == [START]
+    assert handle.description == "Once, at 2026-11-02 09:00:00 UTC"
+
+
+async def test_a_delay_waits_in_timers(greet, database):
+    handle = await greet.options(delay="PT10M", priority=2).submit("world")
+
+    [row] = await rows(database, "timers")
+    assert row["due_at"] == handle.scheduled_at == START + timedelta(minutes=10)
+    assert row["priority"] == 2
+
+
+async def test_a_moment_may_be_in_any_zone(greet, database):
+    moment = datetime(2026, 11, 3, 10, 0, tzinfo=UTC).astimezone()
+
+    handle = await greet.options(at=moment).submit("world")
+
+    assert handle.scheduled_at == moment
+
+
+async def test_a_handlers_options_travel_with_its_runs_and_a_submit_may_change_them(app, database):
+    @app.handler(queue="mail", priority=3, retry=Retry(max_attempts=7, base="PT2S", cap="PT5M"), timeout="PT30S")
+    def careful() -> None: ...
+
+    await careful.submit()
+    await careful.options(retry=Retry(max_attempts=1), timeout=None, queue="other", priority=0).submit()
+
+    found = {row["queue"]: row for row in await rows(database, "ready")}
+    carried = {queue: msgspec.json.decode(row["options"], type=Options) for queue, row in found.items()}
+    assert carried["mail"] == Options(retry=RetryPolicy(7, 2.0, 300.0), timeout_seconds=30.0)
+    assert carried["other"] == Options(retry=RetryPolicy(1), timeout_seconds=None)
+    assert (found["mail"]["priority"], found["other"]["priority"]) == (3, 0)
+
+
+async def test_a_schedule_tells_its_next_three_fires_and_itself_in_english(tick, database):
+    handle = await tick.options(every="PT10S", name="heartbeat").submit()
+
+    assert handle.next_fires == [START, START + timedelta(seconds=10), START + timedelta(seconds=20)]
+    assert handle.description == "Every 10 seconds, from 2026-11-02 09:00:00 UTC"
+    assert await handle.status() == "active"
+    assert [row["job_id"] for row in await rows(database, "timers")] == [handle.job_id]
+
+
+async def test_a_schedule_may_say_when_it_starts(tick):
+    first = START + timedelta(hours=5)
+
+    assert (await tick.options(every="P1D", at=first).submit()).next_fires[1] == first + timedelta(days=1)
+
+
+async def test_many_are_stored_in_order_in_one_transaction(greet, database):
+    handles = await greet.options(delay=60).submit_many([{"name": f"guest {i}"} for i in range(100)])
+
+    found = {row["run_id"]: row["payload"] for row in await rows(database, "timers")}
+    assert [found[handle.job_id] for handle in handles] == [f'{{"name": "guest {i}"}}' for i in range(100)]
+    assert await greet.submit_many([]) == []
+
+
+async def test_one_bad_set_of_arguments_among_many_stores_nothing(greet, database):
+    with pytest.raises(InvalidArguments, match="argument name is 7"):
+        await greet.submit_many([{"name": "a"}, {"name": 7}])
+    assert await counts(database) == {}
+
+
+async def test_the_same_key_and_body_is_the_same_job(greet, database):
+    first = await greet.options(key="report-7").submit("world")
+    again = await greet.options(key="report-7").submit("world")
+
+    assert again.job_id == first.job_id
+    assert (first.replayed, again.replayed) == (False, True)
+    assert await counts(database) == {"ready": 1}
+
+
+async def test_the_same_key_with_another_body_is_a_conflict_with_a_remedy(greet, database):
+    await greet.options(key="report-7").submit("world")
+
+    with pytest.raises(KeyConflict, match=r"key 'report-7' was used for another job .* Use another key"):
+        await greet.options(key="report-7").submit("moon")
+    assert await counts(database) == {"ready": 1}
+
+
+async def test_without_a_key_each_submit_is_a_job_of_its_own(greet, database):
+    first, second = await asyncio.gather(greet.submit("world"), greet.submit("world"))
+
+    assert first.job_id != second.job_id
+    assert first.key != second.key
+
+
+async def test_tenants_have_keys_of_their_own(greet, database):
+    first = await greet.options(key="k").submit("world")
+    second = await greet.options(key="k", tenant=2).submit("moon")
+
+    assert first.job_id != second.job_id
+    assert {row["tenant"] for row in await rows(database, "ready")} == {1, 2}
+
+
+async def test_two_schedules_of_one_name_are_refused(tick, database):
+    await tick.options(every=60, name="heartbeat").submit()
+
+    with pytest.raises(NameTaken, match="choose another name, or cancel that one first"):
+        await tick.options(every=30, name="heartbeat").submit()
+    assert await counts(database) == {"timers": 1}
+
+
+class FlakyDatabase(Database):
+    """Loses the answer of the first few statements, after they were done."""
+
+    lost = 0
+
+    async def fetch(self, query, *args):
+        answer = await super().fetch(query, *args)
+        if "submit" in query and self.lost > 0:
+            self.lost -= 1
+            raise Unavailable("the answer was lost")
+        return answer
+
+
+@pytest.fixture
+def flaky(app, database_url, monkeypatch):
+    async def database_with_losses():
+        return opened
+
+    opened = FlakyDatabase(database_url)
+    monkeypatch.setattr("duly.sdk.submitter._AGAIN_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(app.connections, "database", database_with_losses)
+    return opened
+
+
+async def test_an_unknown_commit_is_asked_again_and_stored_once(flaky, greet, database):
+    async with flaky:
+        flaky.lost = 2
+        handle = await greet.submit("world")
+
+    assert handle.replayed
+    assert await counts(database) == {"ready": 1}
+
+
+async def test_a_database_that_never_answers_leaves_a_key_to_ask_again_with(flaky, greet, database):
+    async with flaky:
+        flaky.lost = 100
+        with pytest.raises(Unavailable, match="may or may not be stored: submit it again with key='k'") as unknown:
+            await greet.options(key="k").submit("world")
+        assert "asked 3 times" in str(unknown.value)
+
+        flaky.lost = 0
+        await greet.options(key="k").submit("world")
+    assert await counts(database) == {"ready": 1}
+
+
+@pytest.fixture
+async def hinted(database):
+    """The queues for which a wake-up came."""
+    queues: list[str] = []
+    async with database.pool.acquire() as connection:
+        await connection.add_listener("duly_ready", lambda *event: queues.append(event[3]))
+        yield queues
+        await connection.reset()
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_work_due_now_wakes_the_workers_of_its_queue(send, greet, hinted):
+    await send.submit(7, to="a")
+    await until(lambda: hinted == ["mail"])
+
+    await greet.options(delay=60).submit("world")
+    await greet.submit("world")
+    await until(lambda: hinted == ["mail", "default"])
+
+
+async def test_wake_ups_are_gathered(greet, hinted, monkeypatch):
+    sent = []
+    send = hints.send
+
+    async def counted(database, queues):
+        sent.append(queues)
+        await send(database, queues)
+
+    monkeypatch.setattr(hints, "send", counted)
+    await asyncio.gather(*(greet.submit(f"guest {i}") for i in range(50)))
+    await until(lambda: hinted)
+
+    assert len(sent) < 25
+
+
+async def test_a_wake_up_that_fails_is_nobodys_business(greet, database, monkeypatch):
+    async def broken(database, queues):
+        raise Unavailable("gone")
+
+    monkeypatch.setattr(hints, "send", broken)
+
+    await greet.submit("world")
+    await asyncio.sleep(0.01)
+    assert await counts(database) == {"ready": 1}
+
+
+def test_the_decorated_function_is_still_a_plain_call(database_url):
+    app = App()
+
+    @app.handler
+    def double(x: int) -> int:
+        """Double it."""
+        return 2 * x
+
+    assert double(4) == 8
+    assert (double.__name__, double.__doc__, double.name) == ("double", "Double it.", "double")
+
+
+def test_a_handler_keeps_its_old_names_as_aliases():
+    app = App()
+
+    @app.handler(name="mail.send", aliases=["send"])
+    def send_mail() -> None: ...
+
+    assert app["mail.send"] is app["send"] is send_mail
+    assert app.registry.names() == ["mail.send", "send"]
+
+
+def test_an_unknown_handler_is_refused_with_the_nearest_name():
+    app = App()
+
+    @app.handler
+    def greet() -> None: ...
+
+    with pytest.raises(UnknownHandler, match="did you mean 'greet'"):
+        app["gret"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"delay": -1}, InvalidSchedule, "delay -1 is negative"),
+        ({"delay": "ten minutes"}, InvalidSchedule, "delay 'ten minutes' is not a duration; write PT30S"),
+        ({"delay": "P200000D"}, InvalidSchedule, "longer than a hundred years"),
+        ({"at": datetime(2026, 11, 2)}, InvalidSchedule, "has no time zone"),  # noqa: DTZ001
+        ({"delay": 1, "at": START}, InvalidOption, "delay= goes with neither at= nor every="),
+        ({"delay": 1, "every": 1}, InvalidOption, "delay= goes with neither at= nor every="),
+        ({"every": 0.5}, InvalidSchedule, "shorter than one second"),
+        ({"every": "PT1.5S"}, InvalidSchedule, "not a whole number of seconds"),
+        ({"name": "x"}, InvalidOption, "name= belongs to a schedule; give every= as well"),
+        ({"name": "", "every": 1}, InvalidOption, "name '' is not a name"),
+        ({"queue": "a\nb"}, InvalidOption, "is not a name"),
+        ({"key": "k" * 201}, InvalidOption, "is not a name"),
+        ({"priority": 10}, InvalidOption, "priority 10 is outside 0"),
+        ({"timeout": 0}, InvalidOption, "timeout 0 must be more than 0"),
+        ({"tenant": 0}, InvalidOption, "tenant 0 is not a tenant's number"),
+    ],
+)
+async def test_an_option_that_makes_no_sense_is_refused_when_it_is_said(options, error, words):
+    app = App("postgresql:///nowhere")
+
+    @app.handler
+    def tick() -> None: ...
+
+    with pytest.raises(error) as refused:
+        tick.options(**options)
+    assert words in str(refused.value)
+
+
+async def test_a_moment_in_the_past_beyond_grace_is_refused_by_the_database(greet, database):
+    with pytest.raises(InvalidSchedule, match=r"is past: the database's clock says .* Give a moment to come"):
+        await greet.options(at=START - timedelta(minutes=2)).submit("world")
+    assert await counts(database) == {}
+
+    await greet.options(at=START - timedelta(seconds=30)).submit("world")
+    assert await counts(database) == {"ready": 1}
+
+
+async def test_many_schedules_at_once_are_refused(tick):
+    with pytest.raises(InvalidOption, match="submit each schedule by itself"):
+        await tick.options(every=1).submit_many([{}])
+
+
+def test_a_retry_that_makes_no_sense_is_refused():
+    with pytest.raises(InvalidOption, match="max_attempts 0 is outside 1 to 1000"):
+        Retry(max_attempts=0)
+    with pytest.raises(InvalidOption, match="cap at least base"):
+        Retry(base="PT5M", cap="PT2S")
+
+
+def test_a_strict_app_refuses_an_unknown_queue_with_the_nearest():
+    app = App(queues=["mail", "reports"], strict=True)
+
+    with pytest.raises(UnknownQueue, match=r"no queue 'mial'; did you mean 'mail'\? .* App\(queues="):
+
+        @app.handler(queue="mial")
+        def broken() -> None: ...
+
+    assert app.registry.names() == []
+
+    @app.handler(queue="mail")
+    def send() -> None: ...
+
+    with pytest.raises(UnknownQueue, match="no queue 'default'; known are 'mail', 'reports'"):
+        send.options(queue="default")
+
+
+def test_an_app_that_is_not_strict_takes_any_queue():
+    app = App(queues=["mail"])
+
+    @app.handler(queue="other")
+    def send() -> None: ...
+
+    assert app.queues == ["mail", "other"]
+    assert App().queues == ["default"]
+
+
+@pytest.mark.parametrize(("queues", "words"), [(None, "names its queues"), ("mail", "give a list")])
+def test_a_strict_app_says_which_queues_it_has(queues, words):
+    with pytest.raises(InvalidOption, match=words):
+        App(queues=queues, strict=True)
