@@ -1,0 +1,72 @@
+"""The application: health for machines that watch us, metrics for those that count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Litestar, Request, Response, get
+from litestar.exceptions import HTTPException
+
+from duly import __version__
+from duly.api.health import Readiness, Vitals, readiness
+from duly.api.metrics import Metrics
+from duly.api.problems import Problems
+from duly.clock import Rng
+from duly.log import Log
+
+AnyRequest = Request[Any, Any, Any]
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+def create(vitals: Vitals, metrics: Metrics, log: Log) -> Litestar:
+    """Build the application over the vitals of this process."""
+
+    @get(["/livez", "/healthz"])
+    async def livez() -> Response[dict[str, str]]:
+        """Say that this process answers; nothing more."""
+        return _answer({"status": "alive", "version": __version__}, ok=True)
+
+    @get("/startupz")
+    async def startupz() -> Response[dict[str, str]]:
+        """Say whether the start is over."""
+        return _answer({"status": "started" if vitals.started else "starting"}, ok=vitals.started)
+
+    @get("/readyz")
+    async def readyz(request: AnyRequest) -> Response[dict[str, Any]]:
+        """Say whether everything is in order; with ?verbose, what was looked at."""
+        seen = await readiness(vitals)
+        return _answer(_summary(seen, verbose=_is_asked(request, "verbose")), ok=seen.ready)
+
+    @get("/metrics")
+    async def scrape(request: AnyRequest) -> Response[bytes]:
+        """Give the metrics in the format the scraper asks for."""
+        body, content_type = await metrics.scrape(request.headers.get("accept", ""))
+        return Response(body, headers={**_NO_STORE, "Content-Type": content_type})
+
+    problems = Problems(Rng(), log)
+    return Litestar(
+        [livez, startupz, readyz, scrape],
+        exception_handlers={HTTPException: problems.refused, Exception: problems.failed},
+        openapi_config=None,
+        logging_config=None,
+        debug=False,
+    )
+
+
+def _answer(body: dict[str, Any], *, ok: bool) -> Response[dict[str, Any]]:
+    return Response(body, status_code=200 if ok else 503, headers=_NO_STORE)
+
+
+def _is_asked(request: AnyRequest, name: str) -> bool:
+    """A bare `?verbose` counts, and so does any value but a plain no."""
+    query = request.url.query.split("&")
+    return any(
+        part == name or (part.startswith(f"{name}=") and part not in (f"{name}=0", f"{name}=false")) for part in query
+    )
+
+
+def _summary(seen: Readiness, *, verbose: bool) -> dict[str, Any]:
+    failing = [check.name for check in seen.checks if not check.ok]
+    summary: dict[str, Any] = {"status": "not ready" if failing else "ready", "failing": failing}
+    return summary | msgspec.to_builtins(seen) if verbose else summary

@@ -1,0 +1,125 @@
+"""Whether we are in order: every check has a value, a limit and a sentence, and the whole is true only if all are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from duly.api.queries import Backlog, backlog
+from duly.clock import Clock
+from duly.domain.errors import DulyError
+from duly.store.database import Database
+from duly.store.shards import SHARDS
+
+LAG_SECONDS_MAX = 5.0
+STEP_AGE_SECONDS_MAX = 5.0
+REAPER_AGE_SECONDS_MAX = 10.0
+OLDEST_READY_SECONDS_MAX = 60.0
+
+
+class SchedulerPulse(Protocol):
+    """What a scheduler tells of itself."""
+
+    shards: int
+    staged: int
+    stage_seconds: float
+    lag_seconds: float
+    stepped_at: float | None
+
+
+class Vitals(msgspec.Struct):
+    """Where health is read: the parts of this process, and the database they share."""
+
+    database: Database
+    scheduler: SchedulerPulse
+    reaped_at: Callable[[], float | None]
+    lease_expiries: Callable[[], int]
+    tick_seconds: float
+    horizon_seconds: float
+    workers_expected: int = 0
+    started: bool = False
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the database."""
+        return self.database.clock
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that must be in order."""
+
+    name: str
+    ok: bool
+    value: float | int | str | None
+    limit: float | int | None
+    says: str
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """All checks at one moment."""
+
+    checks: list[Check]
+    tick_seconds: float
+    horizon_seconds: float
+    precision: str
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything is in order."""
+        return all(check.ok for check in self.checks)
+
+
+async def readiness(vitals: Vitals) -> Readiness:
+    """Look at everything once."""
+    seen: Backlog | None = None
+    try:
+        seen = await backlog(vitals.database)
+        database = Check("database", True, "answers", None, "the database answers")
+    except DulyError as error:
+        database = Check("database", False, "silent", None, f"the database does not answer: {error}")
+    checks = [database, *_own_checks(vitals), *(_shared_checks(vitals, seen) if seen else [])]
+    return Readiness(checks, vitals.tick_seconds, vitals.horizon_seconds, precision(vitals))
+
+
+def precision(vitals: Vitals) -> str:
+    """Say what the tick means for punctuality."""
+    return (
+        f"The scheduler looks every {vitals.tick_seconds:g} s and stages {vitals.horizon_seconds:g} s ahead; workers fire"
+        " from memory on the database's clock, never early and within milliseconds of due. What is submitted for sooner"
+        " than the horizon goes straight to its queue."
+    )
+
+
+def _own_checks(vitals: Vitals) -> list[Check]:
+    now, scheduler = vitals.clock.monotonic(), vitals.scheduler
+    step_age = _age(now, scheduler.stepped_at)
+    reaper_age = _age(now, vitals.reaped_at())
+    return [
+        _at_most("stage_age_seconds", step_age, STEP_AGE_SECONDS_MAX, "since the last staging"),
+        _at_most("staging_lag_seconds", scheduler.lag_seconds, LAG_SECONDS_MAX, "behind in staging"),
+        _at_most("reaper_age_seconds", reaper_age, REAPER_AGE_SECONDS_MAX, "since the last look for dead workers"),
+    ]
+
+
+def _shared_checks(vitals: Vitals, seen: Backlog) -> list[Check]:
+    held = f"{seen.shards} of {SHARDS} shards are held by live schedulers, {vitals.scheduler.shards} of them here"
+    living = f"workers that live: {seen.workers}, expected: {vitals.workers_expected}"
+    return [
+        Check("shards_held", seen.shards == SHARDS, seen.shards, SHARDS, held),
+        _at_most(
+            "oldest_ready_seconds", seen.oldest_age_seconds, OLDEST_READY_SECONDS_MAX, "since the oldest run fell due"
+        ),
+        Check("workers", seen.workers >= vitals.workers_expected, seen.workers, vitals.workers_expected, living),
+    ]
+
+
+def _at_most(name: str, value: float | None, limit: float, what: str) -> Check:
+    if value is None:
+        return Check(name, False, None, limit, f"has not happened yet: {what}")
+    return Check(name, value <= limit, round(value, 3), limit, f"{value:.1f} s {what}, at most {limit:g} s")
+
+
+def _age(now: float, then: float | None) -> float | None:
+    return None if then is None else now - then

@@ -1,0 +1,186 @@
+"""What Prometheus reads. Counters come from history as it grows, gauges from the boxes at the moment of the scrape."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from duly import __version__
+from duly.api.health import Vitals
+from duly.api.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
+from duly.domain.errors import DulyError
+from duly.log import Log
+from duly.store import ready
+
+LOOK_SECONDS = 5.0
+STAGE_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+# Users choose the names of queues: beyond this many, the others share one label.
+QUEUES_MAX = 200
+_OTHER = "other"
+
+
+class Histogram:
+    """Counts per bucket, fed with counts."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def add(self, bucket: int, count: int, total: float) -> None:
+        """Count `count` values that fell into a bucket, and add their sum."""
+        self._counts[bucket] += count
+        self._sum += total
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.add(sum(value > bound for bound in self._bounds), 1, value)
+
+    def family(self, name: str, help_text: str) -> HistogramMetricFamily:
+        """Give it as Prometheus reads it: each bucket includes those below it."""
+        names = [*map(str, self._bounds), "+Inf"]
+        cumulated = [sum(self._counts[: number + 1]) for number in range(len(self._counts))]
+        return HistogramMetricFamily(
+            name, help_text, buckets=list(zip(names, cumulated, strict=True)), sum_value=self._sum
+        )
+
+
+class Depth(msgspec.Struct, frozen=True):
+    """What waits in a queue."""
+
+    runs: int
+    oldest_age_seconds: float
+
+
+class Totals(Collector):
+    """Everything counted since this process started."""
+
+    def __init__(self, vitals: Vitals) -> None:
+        self._vitals = vitals
+        self.runs: Counter[tuple[str, str]] = Counter()
+        self.dead = 0
+        self.skew = Histogram(SKEW_BOUNDS)
+        self.duration = Histogram(DURATION_BOUNDS)
+        self.stage = Histogram(STAGE_BOUNDS)
+        self.depths: dict[str, Depth] = {}
+        self._queues: set[str] = set()
+
+    def add(self, ended: Ended) -> None:
+        """Count attempts that ended."""
+        self.runs[self._label(ended.queue), ended.outcome] += ended.runs
+        self.dead += ended.runs if ended.became == "dead" else 0
+        if ended.outcome == "fenced" or ended.skew_bucket is None or ended.skew is None:
+            return
+        self.skew.add(ended.skew_bucket, ended.runs, ended.skew)
+        if ended.duration_bucket is not None and ended.duration is not None:
+            self.duration.add(ended.duration_bucket, ended.runs, ended.duration)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give every metric."""
+        yield from self._counters()
+        yield from self._gauges()
+        yield self.skew.family("duly_fire_skew_seconds", "How late attempts started after they were due.")
+        yield self.duration.family("duly_run_duration_seconds", "How long attempts took.")
+        yield self.stage.family("duly_stage_duration_seconds", "How long staging took, looked at once a second.")
+        yield InfoMetricFamily(
+            "duly_build", "This Duly.", value={"version": __version__, "python": platform.python_version()}
+        )
+
+    def _counters(self) -> Iterator[Metric]:
+        runs = CounterMetricFamily("duly_runs", "Attempts that ended, by outcome.", labels=["queue", "outcome"])
+        for (queue, outcome), count in sorted(self.runs.items()):
+            runs.add_metric([queue, outcome], count)
+        yield runs
+        fenced = sum(count for (_, outcome), count in self.runs.items() if outcome == "fenced")
+        yield CounterMetricFamily("duly_dead_letters", "Runs that gave up.", value=self.dead)
+        yield CounterMetricFamily("duly_fenced_outcomes", "Outcomes refused because the lease was lost.", value=fenced)
+        yield CounterMetricFamily(
+            "duly_lease_expiries", "Workers whose lease ran out.", value=self._vitals.lease_expiries()
+        )
+
+    def _gauges(self) -> Iterator[Metric]:
+        depth = GaugeMetricFamily("duly_queue_depth", "Runs that are ready, counted up to 100,000.", labels=["queue"])
+        oldest = GaugeMetricFamily(
+            "duly_queue_oldest_age_seconds", "How long the oldest ready run has been due.", labels=["queue"]
+        )
+        for queue, seen in sorted(self.depths.items()):
+            depth.add_metric([queue], seen.runs)
+            oldest.add_metric([queue], seen.oldest_age_seconds)
+        yield depth
+        yield oldest
+        yield GaugeMetricFamily("duly_shards_held", "Shards this scheduler holds.", value=self._vitals.scheduler.shards)
+
+    def _label(self, queue: str) -> str:
+        if queue not in self._queues and len(self._queues) >= QUEUES_MAX:
+            return _OTHER
+        self._queues.add(queue)
+        return queue
+
+
+class Metrics:
+    """Keeps the totals up to date and writes them out."""
+
+    def __init__(self, vitals: Vitals, log: Log) -> None:
+        self.totals = Totals(vitals)
+        self._vitals = vitals
+        self._log = log
+        self._tail = Tail(vitals.database)
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self.totals)
+        self._looking = asyncio.Lock()
+        self._stepped_at: float | None = None
+
+    async def run(self) -> None:
+        """Look for ever, so that a scrape finds little left to read."""
+        looks = 0
+        while True:
+            self._sample_stage()
+            if looks % LOOK_SECONDS == 0:
+                await self._look_safely()
+            looks += 1
+            await self._vitals.clock.sleep(1.0)
+
+    async def scrape(self, accept: str) -> tuple[bytes, str]:
+        """Give the metrics as of now, and their content type."""
+        await self._look_safely()
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+    async def look(self) -> None:
+        """Count what ended since the last look, and measure the queues."""
+        async with self._looking:
+            for ended in await self._tail.look():
+                self.totals.add(ended)
+            now = await self._vitals.database.read_clock()
+            rows = await ready.depth(self._vitals.database)
+        ages = {row["queue"]: (now - row["oldest_due_at"]).total_seconds() for row in rows}
+        emptied = {queue: Depth(0, 0.0) for queue in self.totals.depths}
+        self.totals.depths = emptied | {
+            row["queue"]: Depth(row["runs"], max(0.0, ages[row["queue"]])) for row in rows[:QUEUES_MAX]
+        }
+
+    async def _look_safely(self) -> None:
+        try:
+            await self.look()
+        except DulyError as error:
+            self._log.warning("metrics_stale", error=str(error))
+
+    def _sample_stage(self) -> None:
+        scheduler = self._vitals.scheduler
+        if scheduler.stepped_at is not None and scheduler.stepped_at != self._stepped_at:
+            self._stepped_at = scheduler.stepped_at
+            self.totals.stage.observe(scheduler.stage_seconds)

@@ -1,0 +1,133 @@
+"""Counting what ended, as it ends: each row of history exactly once, at a cost that follows the new rows only.
+
+History is append-only, so what is new stands at the end of the day's partitions: a look reads each from the block where it
+ended some seconds ago. Rows become visible in another order than they were written; so of these a look counts the ones
+that the snapshot of the look before could not see, by their transaction. Nothing is counted twice, and nothing is missed
+but the rows of a transaction that stayed open longer than the overlap while others wrote whole blocks behind it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+import asyncpg
+import msgspec
+
+from duly.store.database import Database
+
+OVERLAP_SECONDS = 10.0
+SKEW_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+DURATION_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
+
+_LEAVES = """
+select relid::regclass::text as name, pg_relation_size(relid) / current_setting('block_size')::int as blocks,
+       duly.clock_now() as read_at
+  from pg_partition_tree('duly.attempts') where isleaf and pg_relation_size(relid) > 0
+"""
+
+_SNAPSHOT = "select pg_current_snapshot()::text"
+
+# $1: where the last snapshot ended, modulo 2^32; $2: how far below that its oldest open transaction was; $3: those that
+# were open, as distances too; $4 and $5: the bounds of the histograms; $6 …: where to begin in each leaf.
+_UNSEEN = """
+select queue, outcome, became, skew, duration,
+       width_bucket(skew, $4::float8[]) as skew_bucket, width_bucket(duration, $5::float8[]) as duration_bucket
+  from (select queue, outcome::text as outcome, became::text as became,
+               ((xmin::text::bigint - $1::bigint + 2147483648) & 4294967295) - 2147483648 as distance,
+               date_part('epoch', started_at - due_at) as skew, date_part('epoch', finished_at - started_at) as duration
+          from only {leaf} where ctid >= ${number}::tid) as tail
+ where distance >= $2::bigint and (distance >= 0 or distance = any ($3::bigint[]))
+"""
+_LOOK = """
+select pg_current_snapshot()::text as snapshot, counted.*
+  from (select 1) as one left join (
+       select queue, outcome, became, skew_bucket, duration_bucket, count(*) as runs, sum(skew) as skew, sum(duration) as duration
+         from ({unseen}) as unseen group by 1, 2, 3, 4, 5) as counted on true
+"""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """So many attempts of one kind. A bucket is None where there was no start."""
+
+    queue: str
+    outcome: str
+    became: str
+    skew_bucket: int | None
+    duration_bucket: int | None
+    runs: int
+    skew: float | None
+    duration: float | None
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Which transactions had ended at a moment."""
+
+    oldest_open: int
+    end: int
+    open: tuple[int, ...]
+
+    @staticmethod
+    def parse(text: str) -> Snapshot:
+        """Read PostgreSQL's own notation, `xmin:xmax:xip,xip`."""
+        oldest_open, end, still_open = text.split(":")
+        return Snapshot(int(oldest_open), int(end), tuple(int(number) for number in still_open.split(",") if number))
+
+    def arguments(self) -> tuple[int, int, list[int]]:
+        """Give the end modulo 2^32 as rows carry it, and everything else as a distance from it."""
+        return self.end % 2**32, self.oldest_open - self.end, [number - self.end for number in self.open]
+
+
+class Tail:
+    """Reads history from where the last look ended."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._snapshot: Snapshot | None = None
+        self._sizes: deque[tuple[float, dict[str, int]]] = deque()
+
+    async def look(self) -> list[Ended]:
+        """Count what ended since the last look; the first one only takes its place."""
+        leaves = await self._leaves()
+        if self._snapshot is None:
+            self._snapshot = Snapshot.parse(await self._database.fetchval(_SNAPSHOT))
+            return []
+        if not leaves:
+            return []
+        arguments = (*self._snapshot.arguments(), SKEW_BOUNDS, DURATION_BOUNDS, *self._floors(leaves))
+        try:
+            rows = await self._database.fetch(_statement(leaves), *arguments)
+        except (
+            asyncpg.UndefinedTableError
+        ):  # A partition was dropped between the two statements: the next look sees it.
+            return []
+        self._snapshot = Snapshot.parse(rows[0]["snapshot"])
+        return [Ended(*row[1:]) for row in rows if row["runs"] is not None]
+
+    async def _leaves(self) -> list[str]:
+        """Name the partitions that may still grow, and note how large each is."""
+        rows = await self._database.fetch(_LEAVES)
+        recent = [row for row in rows if _may_grow(row["name"], row["read_at"].date())]
+        now = self._database.clock.monotonic()
+        self._sizes.append((now, {row["name"]: row["blocks"] for row in recent}))
+        # Keep one note older than the overlap, to begin from.
+        while len(self._sizes) > 1 and now - self._sizes[1][0] >= OVERLAP_SECONDS:
+            self._sizes.popleft()
+        return sorted(row["name"] for row in recent)
+
+    def _floors(self, leaves: Sequence[str]) -> list[tuple[int, int]]:
+        """Say where to begin: in the block that was the last one when the overlap began, which may have filled up since."""
+        _, sizes = self._sizes[0]
+        return [(max(0, sizes.get(leaf, 0) - 1), 0) for leaf in leaves]
+
+
+def _may_grow(leaf: str, today: date) -> bool:
+    """Say whether rows may still come: to the default, and to the days around today."""
+    suffix = leaf.rpartition("_")[2].strip('"')
+    return not suffix.isdigit() or suffix >= f"{today - timedelta(days=1):%Y%m%d}"
+
+
+def _statement(leaves: Sequence[str]) -> str:
+    unseen = "union all".join(_UNSEEN.format(leaf=leaf, number=number) for number, leaf in enumerate(leaves, 6))
+    return _LOOK.format(unseen=unseen)

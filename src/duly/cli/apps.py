@@ -1,0 +1,26 @@
+"""Loading a user's app, so that what is wrong with it is said in one sentence."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from duly.domain.errors import DulyError, Refused
+from duly.worker.loading import load_app
+
+
+def load(path: str) -> Any:
+    """Import the app named `module:name`. Raises Refused, saying where its code failed."""
+    try:
+        return load_app(path)
+    except DulyError:
+        raise
+    except Exception as error:
+        raise Refused(f"{path} cannot be imported: {type(error).__name__}: {error} ({_place(error)})") from error
+
+
+def _place(error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename}, line {last.lineno}"

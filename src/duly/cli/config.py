@@ -1,0 +1,46 @@
+"""`duly config`: every setting, its value and where it came from."""
+
+from __future__ import annotations
+
+import click
+
+from duly.cli.options import with_settings
+from duly.cli.output import json_option, print_json, print_table
+from duly.settings import KNOWN, Settings, redacted
+
+_ALL = tuple(name for name in KNOWN if name not in ("data", "database_url", "log_level", "log_format"))
+
+
+@click.command
+@json_option
+@with_settings(*_ALL)
+def config(settings: Settings, as_json: bool) -> None:
+    """Show every setting, its value, where it came from and what it means. Passwords are not shown."""
+    rows = [(name, _value(settings, name), settings.sources[name], known.help) for name, known in KNOWN.items()]
+    if as_json:
+        print_json({name: {"value": value, "source": source} for name, value, source, _ in rows})
+    else:
+        print_table(
+            [[name, _words(value), source, text] for name, value, source, text in rows],
+            ["setting", "value", "source", "meaning"],
+        )
+
+
+def _value(settings: Settings, name: str) -> object:
+    value: object = getattr(settings, name)
+    if name == "database_url" and isinstance(value, str):
+        return redacted(value)
+    return str(value) if name == "data" else value
+
+
+def _words(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f"{value:g} s"
+        case tuple():
+            return ", ".join(value)
+    return str(value)

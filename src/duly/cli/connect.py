@@ -1,0 +1,43 @@
+"""From settings to an open database, and from a coroutine to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from duly.domain.errors import DatabaseUnusable
+from duly.settings import Settings
+from duly.store import embedded, migrate
+from duly.store.database import Database
+
+T = TypeVar("T")
+
+
+def database_url(settings: Settings) -> str:
+    """Find the database: the one that was named, or the one that `duly up` runs on the data folder."""
+    url = settings.database_url or embedded.attach(settings.data)
+    if url is None:
+        raise DatabaseUnusable(
+            f"nothing runs on {settings.data}; start it with `duly up`, or set DULY_DATABASE_URL to a PostgreSQL"
+        )
+    return url
+
+
+@asynccontextmanager
+async def opened(settings: Settings, *, size_max: int = 2) -> AsyncIterator[Database]:
+    """Open the database and see that its schema is the one this version needs."""
+    async with Database(database_url(settings), pooler=settings.pooler, size_max=size_max) as database:
+        await migrate.check(database)
+        yield database
+
+
+def run_loop(main: Coroutine[object, object, T]) -> T:
+    """Run a role to its end on the fastest loop there is."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)

@@ -1,0 +1,46 @@
+"""What went wrong, in one sentence with its remedy, and the exit code that goes with it."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+from duly.settings import SettingsError
+
+REFUSED, USAGE, DATABASE, NOT_FOUND, FAULT, INTERRUPTED = 1, 2, 3, 4, 70, 130
+
+EXIT_CODES = """\b
+Exit codes:
+  0    done
+  1    refused, or what was asked for failed
+  2    wrong usage or settings
+  3    the database cannot be used
+  4    no such job or run
+  70   a fault in Duly itself
+  130  interrupted"""
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """Give the sentence for a person and the exit code."""
+    from duly.domain.errors import DatabaseUnusable, DulyError, NotFound
+    from duly.store.database import Unavailable
+
+    match error:
+        case SettingsError():
+            return str(error), USAGE
+        case NotFound():
+            return str(error), NOT_FOUND
+        case DatabaseUnusable():
+            return str(error), DATABASE
+        case Unavailable():
+            return str(error), DATABASE
+        case DulyError():
+            return str(error), REFUSED
+    return _fault(error), FAULT
+
+
+def _fault(error: Exception) -> str:
+    if logging.getLogger("duly").isEnabledFor(logging.DEBUG):
+        return "".join(traceback.format_exception(error)).rstrip()
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"this should not happen: {what}. Set DULY_LOG_LEVEL=debug to see where"

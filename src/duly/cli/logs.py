@@ -1,0 +1,28 @@
+"""`duly logs`: what a run said."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import click
+
+from duly.cli.connect import opened
+from duly.cli.follow import log_lines
+from duly.cli.options import with_settings
+from duly.settings import Settings
+
+
+@click.command
+@click.argument("run_id", metavar="RUN", type=click.UUID)
+@click.option("-f", "--follow", is_flag=True, help="Stay until the run has ended.")
+@with_settings()
+def logs(settings: Settings, run_id: UUID, follow: bool) -> None:
+    """Show what RUN logged, over all its attempts."""
+    asyncio.run(_logs(settings, run_id, follow))
+
+
+async def _logs(settings: Settings, run_id: UUID, follow: bool) -> None:
+    async with opened(settings) as database:
+        async for line in log_lines(database, run_id, until_final=follow):
+            click.echo(line)

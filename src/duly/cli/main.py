@@ -1,0 +1,84 @@
+"""`duly`: the list of commands, and the one place where an error becomes a sentence and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from duly import __version__
+from duly.cli.failures import EXIT_CODES, INTERRUPTED, REFUSED, explain
+from duly.cli.lazy import LazyGroup
+
+SECTIONS = {
+    "Run": {
+        "up": ("duly.cli.up:up", "Start everything here: PostgreSQL, scheduler, worker, health and metrics."),
+        "scheduler": ("duly.cli.scheduler:scheduler", "Run a scheduler."),
+        "worker": ("duly.cli.worker:worker", "Run a worker for an app."),
+        "migrate": ("duly.cli.migrate:migrate", "Bring the database's schema up to date."),
+        "init": ("duly.cli.init:init", "Write an app, its test and a config to start from."),
+        "config": ("duly.cli.config:config", "Show every setting and where it came from."),
+    },
+    "Work": {
+        "submit": ("duly.cli.submit:submit", "Submit a job: now, later or again and again."),
+        "run": ("duly.cli.run:run", "Submit a job for now; with --wait, show its log and result."),
+        "jobs": ("duly.cli.jobs:jobs", "List, show and cancel schedules."),
+        "runs": ("duly.cli.runs:runs", "List, show, cancel and replay runs."),
+        "dead": ("duly.cli.dead:dead", "List, show, replay and discard runs that gave up."),
+        "logs": ("duly.cli.logs:logs", "Show what a run logged."),
+    },
+    "Look": {
+        "queues": ("duly.cli.queues:queues", "Show what waits in each queue and who serves it."),
+        "workers": ("duly.cli.workers:workers", "List the workers that live."),
+        "verify": ("duly.cli.verify:verify", "Check that no promise is broken."),
+        "bench": ("duly.bench.cli:bench", "Measure this machine."),
+        "completion": ("duly.cli.completion:completion", "Print the completion script of a shell."),
+    },
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    sections=SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=EXIT_CODES,
+)
+@click.version_option(__version__, "--version", prog_name="duly", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Duly makes things happen later, on time, once.
+
+    Settings come from flags, then DULY_* variables, then duly.toml or [tool.duly], then defaults; see `duly config`.
+    """
+
+
+def main() -> None:
+    """Run the command line and end the process."""
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Run one command and give its exit code."""
+    try:
+        code = cli.main(list(arguments), prog_name="duly", standalone_mode=False)
+    except click.exceptions.Exit as request:
+        return request.exit_code
+    except click.Abort:
+        return _say("stopped; nothing was changed", REFUSED)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # The reader has gone: flush to nobody.
+        return REFUSED
+    except Exception as error:  # noqa: BLE001 - the last line: a person gets a sentence, never a trace
+        return _say(*explain(error))
+    return code if isinstance(code, int) else 0
+
+
+def _say(sentence: str, code: int) -> int:
+    click.echo(f"duly: {sentence}", err=True)
+    return code

@@ -1,0 +1,29 @@
+"""`duly migrate`: bring the schema up to date."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from duly.cli.connect import database_url
+from duly.cli.options import with_settings
+from duly.settings import Settings
+from duly.store import migrate as store
+from duly.store.database import Database
+
+
+@click.command
+@with_settings("pooler")
+def migrate(settings: Settings) -> None:
+    """Bring the database's schema up to date. Safe to run anywhere, at any time, more than once."""
+    asyncio.run(_migrate(settings))
+
+
+async def _migrate(settings: Settings) -> None:
+    async with Database(database_url(settings), pooler=settings.pooler) as database:
+        applied = await store.migrate(database)
+    for migration in applied:
+        click.echo(f"applied {migration.version:04d}_{migration.name}")
+    if not applied:
+        click.echo(f"up to date at {max(migration.version for migration in store.known()):04d}")

@@ -1,0 +1,67 @@
+"""Flags that are also settings: a command names those it takes, and is handed the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from duly import log
+from duly.domain.duration import parse
+from duly.domain.errors import InvalidSchedule
+from duly.settings import KNOWN, Settings, SettingsError, load
+
+Command = Callable[..., Any]
+
+_COMMON = ("data", "database_url", "log_level", "log_format")
+_DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "data": (("--data",), {"type": click.Path(path_type=Path), "metavar": "FOLDER"}),
+    "database_url": (("--database-url",), {"metavar": "URL"}),
+    "host": (("--host",), {}),
+    "port": (("--port",), {"type": int}),
+    "app": (("--app",), {"metavar": "MODULE:NAME"}),
+    "pooler": (("--pooler/--no-pooler",), {"default": None}),
+    "queues": (("--queue", "queues"), {"multiple": True, "metavar": "NAME"}),
+    "slots": (("--slots",), {"type": int}),
+    "threads": (("--threads",), {"type": int}),
+    "lease": (("--lease",), {"metavar": "DURATION"}),
+    "grace": (("--grace",), {"metavar": "DURATION"}),
+    "retention_succeeded": (("--retention-succeeded",), {"metavar": "DURATION"}),
+    "retention_failed": (("--retention-failed",), {"metavar": "DURATION"}),
+    "log_level": (("--log-level",), {"type": click.Choice(["debug", "info", "warning", "error"])}),
+    "log_format": (("--log-format",), {"type": click.Choice(["text", "json"])}),
+}
+
+
+def with_settings(*names: str) -> Callable[[Command], Command]:
+    """Add the flags of these settings, and the common ones, to a command that takes `settings`."""
+    wanted = (*names, *_COMMON)
+
+    def decorate(function: Command) -> Command:
+        @wraps(function)
+        def call(**given: Any) -> Any:
+            settings = load({name: given.pop(name) for name in wanted})
+            log.set_up(settings.log_level, as_json=settings.log_format == "json")
+            return function(settings=settings, **given)
+
+        for name in reversed(wanted):
+            flags, kind = _DECLARATIONS[name]
+            call = click.option(*flags, help=f"{KNOWN[name].help}.", **kind)(call)
+        return call
+
+    return decorate
+
+
+def span(settings: Settings, name: str) -> timedelta:
+    """Read a duration from the settings. Raises SettingsError, saying where it was written."""
+    try:
+        value = parse(getattr(settings, name), name)
+    except InvalidSchedule as error:
+        raise SettingsError(f"{settings.sources[name]}: {error}") from None
+    if value <= timedelta():
+        raise SettingsError(f"{settings.sources[name]}: {name} must be longer than nothing")
+    return value

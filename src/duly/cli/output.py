@@ -1,0 +1,164 @@
+"""What commands print: tables for people, JSON for programs, again and again with --watch."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any
+
+import click
+import msgspec
+
+from duly.cli.connect import opened
+from duly.settings import Settings
+from duly.store.database import Database
+
+Row = Mapping[str, Any]
+Columns = Mapping[str, Callable[[Row], object]]
+
+# Columns that hold JSON as text, to be shown as the JSON they are.
+_JSON_COLUMNS = frozenset({"payload", "options", "result", "detail", "fields"})
+_WIDTH_OF_A_PIPE = 240
+_STYLES = {
+    "succeeded": "green",
+    "running": "cyan",
+    "retrying": "yellow",
+    "dead": "red",
+    "failed": "red",
+    "timed_out": "red",
+    "lost": "red",
+    "active": "green",
+    "cancelled": "dim",
+}
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """How a list is to be shown."""
+
+    as_json: bool
+    watch: bool
+    interval: float
+
+
+def listing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --json, --watch and --interval to a command that takes `listing`."""
+
+    @wraps(function)
+    def call(*, as_json: bool, watch: bool, interval: float, **given: Any) -> Any:
+        return function(listing=Listing(as_json, watch, interval), **given)
+
+    pause = click.option(
+        "--interval", default=2.0, show_default=True, type=click.FloatRange(0.1), help="Seconds between looks."
+    )
+    watch = click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+    return json_option(watch(pause(call)))
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --json to a command that takes `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(function)
+
+
+def show_list(
+    settings: Settings,
+    listing: Listing,
+    read: Callable[[Database], Awaitable[Sequence[Row]]],
+    columns: Columns,
+    empty: str,
+) -> None:
+    """Read rows and show them, once or until interrupted."""
+    asyncio.run(_show_list(settings, listing, read, columns, empty))
+
+
+async def _show_list(
+    settings: Settings,
+    listing: Listing,
+    read: Callable[[Database], Awaitable[Sequence[Row]]],
+    columns: Columns,
+    empty: str,
+) -> None:
+    async with opened(settings) as database:
+        while True:
+            rows = await read(database)
+            if listing.watch and not listing.as_json and sys.stdout.isatty():
+                click.clear()
+            print_rows(rows, columns, empty, as_json=listing.as_json, is_one_line=listing.watch)
+            if not listing.watch:
+                return
+            await database.clock.sleep(listing.interval)
+
+
+def print_rows(
+    rows: Sequence[Row], columns: Columns, empty: str, *, as_json: bool = False, is_one_line: bool = False
+) -> None:
+    """Print rows as a table, or as one JSON array."""
+    if as_json:
+        print_json([plain(row) for row in rows], is_one_line=is_one_line)
+    elif rows:
+        print_table([[text(read(row)) for read in columns.values()] for row in rows], list(columns))
+    else:
+        click.echo(empty)
+
+
+def print_json(value: object, *, is_one_line: bool = False) -> None:
+    """Print one JSON document."""
+    document = msgspec.json.encode(value)
+    click.echo(document if is_one_line else msgspec.json.format(document, indent=2))
+
+
+def print_table(lines: Sequence[Sequence[str]], titles: Sequence[str]) -> None:
+    """Print a table that fits the terminal; a pipe gets every column whole."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold", no_wrap=title in ("id", "run", "job"))
+    for line in lines:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in line))
+    is_terminal = sys.stdout.isatty()
+    Console(width=None if is_terminal else _WIDTH_OF_A_PIPE, highlight=False).print(table)
+
+
+def plain(row: Row) -> dict[str, Any]:
+    """Give a row as it goes into JSON: text that holds JSON becomes that JSON."""
+    return {
+        name: msgspec.Raw(value.encode()) if name in _JSON_COLUMNS and isinstance(value, str) else value
+        for name, value in row.items()
+    }
+
+
+def text(value: object) -> str:
+    """Write one value for a person."""
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return moment(value)
+        case timedelta():
+            return duration(value)
+        case list() | tuple():
+            return ", ".join(map(str, value))
+    return str(value)
+
+
+def moment(value: datetime) -> str:
+    """Write a moment in UTC, to the second."""
+    return f"{value:%Y-%m-%d %H:%M:%S}Z"
+
+
+def duration(value: timedelta) -> str:
+    """Write a span in the unit that says most."""
+    seconds = value.total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    if abs(seconds) >= 10:
+        return f"{seconds:.0f} s"
+    if abs(seconds) >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.0f} ms" if abs(seconds) >= 0.001 else "<1 ms"

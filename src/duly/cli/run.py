@@ -1,0 +1,64 @@
+"""`duly run`: submit for now; with --wait, stay until the result is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import click
+import msgspec
+
+from duly.cli import apps, submission
+from duly.cli.connect import opened
+from duly.cli.failures import REFUSED
+from duly.cli.follow import wait_for_end
+from duly.cli.options import with_settings
+from duly.cli.output import duration
+from duly.cli.submission import Typed
+from duly.cli.submit import handler_arguments
+from duly.clock import Rng
+from duly.settings import Settings
+from duly.store.database import Database
+
+
+@click.command
+@handler_arguments
+@click.option("--wait", is_flag=True, help="Show its log and result; the exit code tells how it ended.")
+@with_settings("app")
+def run(settings: Settings, wait: bool, **typed: Any) -> int:
+    """Submit HANDLER for now. With --wait the log goes to standard error and the result, as JSON, to standard output."""
+    return asyncio.run(_run(settings, wait, Typed(**typed)))
+
+
+async def _run(settings: Settings, wait: bool, typed: Typed) -> int:
+    job = submission.read(typed, apps.load(settings.app) if settings.app else None)
+    async with opened(settings) as database:
+        submitted = await submission.send(database, job, typed.key, Rng())
+        lines = await submission.answer(database, job, submitted, settings.app)
+        click.echo("\n".join(lines), err=wait)
+        return await _wait(database, submitted.job_id) if wait else 0
+
+
+async def _wait(database: Database, run_id: UUID) -> int:
+    try:
+        found = await wait_for_end(database, run_id)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        click.echo(f"the run goes on without us; to end it: duly runs cancel {run_id}", err=True)
+        raise
+    click.echo(ending(found), err=True)
+    result = found["attempts"][-1]["result"]
+    if found["state"] == "succeeded" and result is not None:
+        click.echo(msgspec.json.format(result, indent=2))
+    return 0 if found["state"] == "succeeded" else REFUSED
+
+
+def ending(found: Mapping[str, Any]) -> str:
+    """Say how a run ended."""
+    last = found["attempts"][-1]
+    took = f" in {duration(last['finished_at'] - last['started_at'])}" if last["started_at"] else ""
+    tries = f" after {found['attempt']} attempts" if found["attempt"] > 1 else ""
+    reason = f": {found['reason']}" if found["reason"] else ""
+    remedy = f"; look at it with `duly runs show {found['run_id']}`" if found["state"] == "dead" else ""
+    return f"{found['state']}{took}{tries}{reason}{remedy}"

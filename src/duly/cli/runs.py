@@ -1,0 +1,139 @@
+"""`duly runs`: every run, wherever it stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import click
+import msgspec
+
+from duly.api import queries
+from duly.cli.connect import opened
+from duly.cli.lazy import ListingGroup
+from duly.cli.options import with_settings
+from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
+from duly.cli.replaying import replay_runs
+from duly.domain.errors import NotFound
+from duly.domain.run import TENANT_DEFAULT
+from duly.moves.cancel import cancel_run
+from duly.settings import Settings
+from duly.store import runs as store
+from duly.store.database import Database
+
+STATES = ("scheduled", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "skipped")
+
+RUN_COLUMNS = {
+    "id": lambda row: row["run_id"],
+    "state": lambda row: row["state"],
+    "handler": lambda row: row["handler"],
+    "queue": lambda row: row["queue"],
+    "attempt": lambda row: row["attempt"],
+    "due": lambda row: row["due_at"],
+    "reason": lambda row: row["reason"],
+}
+
+ATTEMPT_COLUMNS = {
+    "attempt": lambda row: row["attempt"],
+    "outcome": lambda row: row["outcome"],
+    "became": lambda row: row["became"],
+    "started": lambda row: row["started_at"],
+    "took": lambda row: row["finished_at"] - row["started_at"] if row["started_at"] else None,
+    "late": lambda row: row["started_at"] - row["due_at"] if row["started_at"] else None,
+    "fence": lambda row: row["fence"],
+    "reason": lambda row: row["reason"],
+}
+
+
+@click.group(cls=ListingGroup)
+def runs() -> None:
+    """List, show, cancel and replay runs. Without a command: list."""
+
+
+@runs.command("list")
+@click.option("--state", type=click.Choice(STATES))
+@click.option("--job", "job_id", type=click.UUID, help="Only the runs of this job.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@listing_options
+@with_settings()
+def list_runs(settings: Settings, listing: Listing, state: str | None, job_id: UUID | None, limit: int) -> None:
+    """List runs: those that wait or run first, then those that ended in the last two days."""
+
+    async def read(database: Database) -> Sequence[Row]:
+        return await store.page(database, TENANT_DEFAULT, state, job_id, limit)
+
+    show_list(settings, listing, read, RUN_COLUMNS, "no runs; make one: duly submit HANDLER")
+
+
+@runs.command("show")
+@click.argument("run_id", metavar="RUN", type=click.UUID)
+@json_option
+@with_settings()
+def show_run(settings: Settings, run_id: UUID, as_json: bool) -> None:
+    """Show RUN: where it stands, its attempts, its last error."""
+    asyncio.run(_show(settings, run_id, as_json))
+
+
+@runs.command("cancel")
+@click.argument("run_ids", metavar="RUN...", type=click.UUID, nargs=-1, required=True)
+@with_settings()
+def cancel(settings: Settings, run_ids: tuple[UUID, ...]) -> None:
+    """Cancel runs. One that is running is asked to stop; the answer says which."""
+    asyncio.run(_cancel(settings, run_ids))
+
+
+@runs.command("replay")
+@click.argument("run_ids", metavar="RUN...", type=click.UUID, nargs=-1, required=True)
+@with_settings()
+def replay(settings: Settings, run_ids: tuple[UUID, ...]) -> int:
+    """Give dead runs another set of attempts; the same as `duly dead replay`."""
+    return replay_runs(settings, run_ids)
+
+
+async def _show(settings: Settings, run_id: UUID, as_json: bool) -> None:
+    async with opened(settings) as database:
+        await print_run(database, run_id, as_json=as_json)
+
+
+async def _cancel(settings: Settings, run_ids: Sequence[UUID]) -> None:
+    async with opened(settings) as database:
+        for run_id in run_ids:
+            answer = await cancel_run(database, run_id)
+            click.echo(f"run {run_id}: {answer.replace('_', ' ')}")
+
+
+async def print_run(database: Database, run_id: UUID, *, as_json: bool) -> None:
+    """Print one run with its attempts. Raises NotFound."""
+    found = await store.find(database, run_id)
+    if found is None:
+        raise NotFound(f"no run {run_id}; `duly runs` lists them")
+    found |= await queries.arguments(database, run_id)
+    found["progress"] = await store.read_progress(database, run_id)
+    if as_json:
+        print_json({**plain(found), "attempts": [plain(attempt) for attempt in found["attempts"]]})
+    else:
+        _print_found(found)
+
+
+def _print_found(found: Mapping[str, Any]) -> None:
+    reason = f": {found['reason']}" if found["reason"] else ""
+    click.echo(f"run {found['run_id']} is {found['state']}{reason}")
+    click.echo(f"{found['handler']} on queue {found['queue']}, due {moment(found['due_at'])}")
+    if found.get("payload"):
+        click.echo(f"payload {found['payload']}")
+    if found["progress"]:
+        click.echo(f"progress {found['progress']['fraction'] or 0:.0%} {found['progress']['message'] or ''}".rstrip())
+    print_rows(found["attempts"], ATTEMPT_COLUMNS, "no attempts yet")
+    if found["attempts"]:
+        _print_last(found["attempts"][-1])
+
+
+def _print_last(attempt: Mapping[str, Any]) -> None:
+    if attempt["result"] is not None:
+        click.echo(f"result {attempt['result']}")
+    if attempt["detail"] is not None:
+        detail = msgspec.json.decode(attempt["detail"])
+        trace = detail.get("traceback") if isinstance(detail, dict) else None
+        click.echo(trace if isinstance(trace, str) else f"detail {attempt['detail']}")

@@ -1,0 +1,57 @@
+"""`duly scheduler`: the loop that stages, and the loop that keeps the house in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+import click
+
+from duly.cli.connect import opened, run_loop
+from duly.cli.options import span, with_settings
+from duly.cli.stopping import stop_on_signals
+from duly.clock import Rng
+from duly.log import Log
+from duly.maintenance.service import Maintenance, Retention
+from duly.scheduler.service import Scheduler
+from duly.settings import Settings
+from duly.store.database import Database
+
+CONNECTIONS_MAX = 4
+
+
+@click.command
+@click.option("--name", help="How others see it; default: host and process.")
+@with_settings("pooler", "retention_succeeded", "retention_failed")
+def scheduler(settings: Settings, name: str | None) -> None:
+    """Run a scheduler: it fires its share of the shards, and keeps history, leases and tables in order."""
+    run_loop(_run(settings, name or process_name()))
+
+
+def process_name() -> str:
+    """Name this process for people; it is no identity."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def build(settings: Settings, database: Database, name: str) -> tuple[Scheduler, Maintenance]:
+    """Build the two loops on one database."""
+    retention = Retention(span(settings, "retention_succeeded"), span(settings, "retention_failed"))
+    return (
+        Scheduler(database, name=name, rng=Rng(), log=Log("scheduler")),
+        Maintenance(database, rng=Rng(), log=Log("maintenance"), retention=retention),
+    )
+
+
+async def _run(settings: Settings, name: str) -> None:
+    async with opened(settings, size_max=CONNECTIONS_MAX) as database:
+        stager, maintenance = build(settings, database, name)
+
+        def stop() -> None:
+            stager.stop()
+            maintenance.stop()
+
+        loop = asyncio.get_running_loop()
+        stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
+        click.echo(f"scheduler {name} runs. Ctrl-C hands its shards over.")
+        await asyncio.gather(stager.run(), maintenance.run())

@@ -1,0 +1,38 @@
+"""What `duly up` shows: facts as they become true, each with the time it took."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+_LABEL_WIDTH, _LINE_WIDTH = 12, 76
+
+
+class Screen:
+    """Prints line by line, to whoever watches."""
+
+    def title(self, version: str) -> None:
+        """Say what this is."""
+        click.echo(f"duly {version}   development mode: loopback only")
+
+    def fact(self, label: str, text: str, seconds: float | None = None) -> None:
+        """Say one thing that is true now, and how long it took."""
+        line = f"  {label:{_LABEL_WIDTH}}{text}"
+        click.echo(line if seconds is None else f"{line:{_LINE_WIDTH}}{seconds:.1f} s")
+
+    def line(self, text: str) -> None:
+        """Print a line as it is."""
+        click.echo(text)
+
+
+def short_path(path: Path) -> str:
+    """Write a path as people would: from here if it is below here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else f"./{relative}"
+
+
+def some(count: int, singular: str, plural: str | None = None) -> str:
+    """Write a count with its noun."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"

@@ -1,0 +1,164 @@
+"""From what was typed to a job in the store: checks, defaults of the app's handler, and the answer for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+
+from duly.cli.arguments import read_duration, read_moment, read_payload
+from duly.cli.fires import both_clocks, fire_lines, next_fires
+from duly.clock import Rng
+from duly.domain import payload as payloads
+from duly.domain.errors import DulyError
+from duly.domain.job import Schedule, Submission, check_delay, check_moment, check_name, check_priority, check_timeout
+from duly.domain.retry import retry_policy
+from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options
+from duly.domain.triggers.interval import describe_every, parse_every
+from duly.moves import submit as moves
+from duly.store import hints, jobs, workers
+from duly.store.database import Database, Unavailable
+from duly.store.jobs import Submitted
+from duly.store.workers import WorkerRow
+
+
+class Typed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was typed, unread."""
+
+    handler: str
+    pairs: tuple[str, ...]
+    json_text: str | None
+    at: str | None = None
+    delay: str | None = None
+    every: str | None = None
+    name: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    key: str | None = None
+    max_attempts: int | None = None
+    timeout: str | None = None
+
+
+class Defaults(msgspec.Struct, frozen=True):
+    """What holds where nothing was typed: the handler's own choices if its app is known."""
+
+    queue: str = QUEUE_DEFAULT
+    priority: int = PRIORITY_DEFAULT
+    options: Options = DEFAULTS
+
+
+def read(typed: Typed, app: Any | None) -> Submission | Schedule:
+    """Check everything that can be checked before the database is asked. Raises Refused."""
+    payload, defaults = _arguments(typed, app)
+    if typed.every is not None:
+        return _schedule(typed, payload, defaults)
+    if typed.name is not None:
+        raise click.UsageError("--name is for a schedule; add --every, or use --key to submit only once")
+    if typed.at is not None and typed.delay is not None:
+        raise click.UsageError("give --at or --delay, not both")
+    at = read_moment(typed.at, "at")
+    return Submission(
+        **_shared(typed, payload, defaults),
+        at=check_moment(at, "at") if at else None,
+        delay=check_delay(read_duration(typed.delay)) if typed.delay is not None else None,
+    )
+
+
+async def send(database: Database, job: Submission | Schedule, key: str | None, rng: Rng) -> Submitted:
+    """Make the job durable."""
+    chosen = key if key is not None else str(rng.uuid())
+    try:
+        if isinstance(job, Schedule):
+            return await moves.submit_schedule(database, job, key=chosen)
+        submitted = await moves.submit(database, job, key=chosen)
+    except Unavailable as error:
+        raise Unavailable(
+            f"{error}. The job may or may not be stored: submit it again with --key {chosen}, which stores it once"
+        ) from error
+    with suppress(DulyError):  # A hint that is lost costs a moment.
+        await hints.send(database, [job.queue])
+    return submitted
+
+
+async def answer(
+    database: Database, job: Submission | Schedule, submitted: Submitted, app_path: str | None
+) -> list[str]:
+    """Say what was accepted, when it fires, and what stands in its way."""
+    again = "   (submitted before under this key; nothing new was made)" if submitted.replayed else ""
+    live = [row for row in await workers.live(database) if row.until > row.read_at]
+    first = await _first_fire(database, submitted)
+    return [f"job {submitted.job_id}{again}", *_when(job, first), *_obstacles(job, live, app_path)]
+
+
+async def _first_fire(database: Database, submitted: Submitted) -> datetime:
+    """Give the next moment: of a schedule submitted before, that is not its first one any more."""
+    found = await jobs.find(database, submitted.job_id) if submitted.replayed else None
+    return (found and found["next_run_at"]) or submitted.scheduled_at
+
+
+def _when(job: Submission | Schedule, first: datetime) -> list[str]:
+    if isinstance(job, Schedule):
+        fires = next_fires(job.every, first, first)
+        return [f"{describe_every(job.every)}: {job.handler} on queue {job.queue}", *fire_lines(fires)]
+    how = "Once, now" if job.at is None and not job.delay else "Once"
+    return [f"{how}: {job.handler} on queue {job.queue}", f"{'at':6}{both_clocks(first)}"]
+
+
+def _obstacles(job: Submission | Schedule, live: Sequence[WorkerRow], app_path: str | None) -> list[str]:
+    command = f"duly worker {app_path or 'module:app'}"
+    serving = [row for row in live if job.queue in row.queues]
+    if not serving:
+        flag = "" if job.queue == QUEUE_DEFAULT else f" --queue {job.queue}"
+        return [f"nobody serves queue {job.queue} at this moment, so it waits; this would serve it: {command}{flag}"]
+    if not any(job.handler in row.handlers for row in serving):
+        known = sorted({name for row in serving for name in row.handlers})
+        others = f"known on queue {job.queue}: {', '.join(known[:10]) or 'none'}"
+        return [f"no live worker knows handler {job.handler!r}, so it waits for one that does: {command}   ({others})"]
+    return []
+
+
+def _arguments(typed: Typed, app: Any | None) -> tuple[str, Defaults]:
+    """Read the arguments; an app's handler checks them by its annotations and lends its own defaults."""
+    payload = read_payload(typed.pairs, typed.json_text)
+    if app is None:
+        return payloads.encode(payload, "the payload"), Defaults()
+    handler = app.registry[typed.handler]
+    app.check_queue(typed.queue or handler.queue)
+    return handler.encode((), payload), Defaults(handler.queue, handler.priority, handler.options)
+
+
+def _schedule(typed: Typed, payload: str, defaults: Defaults) -> Schedule:
+    if typed.delay is not None:
+        raise click.UsageError("--every counts from --at; it takes no --delay")
+    assert typed.every is not None
+    every: timedelta = parse_every(read_duration(typed.every))
+    anchor = read_moment(typed.at, "at")
+    return Schedule(
+        **_shared(typed, payload, defaults),
+        every=every,
+        anchor=check_moment(anchor, "at") if anchor else None,
+        name=check_name(typed.name, "name") if typed.name is not None else None,
+    )
+
+
+def _shared(typed: Typed, payload: str, defaults: Defaults) -> dict[str, Any]:
+    return {
+        "handler": check_name(typed.handler, "handler"),
+        "payload": payload,
+        "queue": check_name(typed.queue, "queue") if typed.queue is not None else defaults.queue,
+        "priority": check_priority(typed.priority if typed.priority is not None else defaults.priority),
+        "options": encode_options(_options(typed, defaults.options)),
+    }
+
+
+def _options(typed: Typed, options: Options) -> Options:
+    if typed.max_attempts is not None:
+        retry = retry_policy(typed.max_attempts, options.retry.base_seconds, options.retry.cap_seconds)
+        options = msgspec.structs.replace(options, retry=retry)
+    if typed.timeout is not None:
+        options = msgspec.structs.replace(options, timeout_seconds=check_timeout(read_duration(typed.timeout)))
+    return options

@@ -1,0 +1,59 @@
+"""`duly submit`: make a job durable, and say when it fires."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from duly.cli import apps, submission
+from duly.cli.connect import opened
+from duly.cli.options import with_settings
+from duly.cli.submission import Typed
+from duly.clock import Rng
+from duly.settings import Settings
+
+
+def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add HANDLER and its arguments to a command."""
+    for decorate in reversed(
+        (
+            click.argument("handler"),
+            click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]..."),
+            click.option("--json", "json_text", metavar="PAYLOAD", help="The arguments as one JSON object."),
+            click.option("--queue", help="The queue; default: the handler's own, or `default`."),
+            click.option("--priority", type=int, help="0 (first) to 9 (last)."),
+            click.option("--key", help="Submit only once under this key, however often it is asked."),
+            click.option("--max-attempts", type=int, help="How often it is tried at most."),
+            click.option("--timeout", metavar="DURATION", help="When an attempt is stopped."),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+@click.command
+@handler_arguments
+@click.option("--at", metavar="MOMENT", help="When, with its offset; with --every, the first moment.")
+@click.option("--delay", metavar="DURATION", help="How long from now, as PT10M or seconds.")
+@click.option("--every", metavar="DURATION", help="Again and again, as PT1H or seconds.")
+@click.option("--name", help="The schedule's name.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the job's id.")
+@with_settings("app")
+def submit(settings: Settings, quiet: bool, **typed: Any) -> None:
+    """Submit a job: HANDLER with its arguments, now, later or again and again.
+
+    A value is JSON if it reads as JSON, and text if not: customer=7 to=a@b.example tags='["new"]'. If the app is known
+    (--app, or `app` in duly.toml), arguments are checked against the handler before anything is written.
+    """
+    asyncio.run(_submit(settings, quiet, Typed(**typed)))
+
+
+async def _submit(settings: Settings, quiet: bool, typed: Typed) -> None:
+    job = submission.read(typed, apps.load(settings.app) if settings.app else None)
+    async with opened(settings) as database:
+        submitted = await submission.send(database, job, typed.key, Rng())
+        lines = [str(submitted.job_id)] if quiet else await submission.answer(database, job, submitted, settings.app)
+    click.echo("\n".join(lines))

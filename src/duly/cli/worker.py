@@ -1,0 +1,80 @@
+"""`duly worker`: run an app's handlers."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from duly.cli import apps
+from duly.cli.connect import database_url, opened, run_loop
+from duly.cli.options import span, with_settings
+from duly.cli.scheduler import process_name
+from duly.cli.stopping import stop_on_signals, stop_with_parent
+from duly.clock import Rng
+from duly.domain.run import QUEUE_DEFAULT
+from duly.log import Log
+from duly.settings import Settings
+from duly.worker.service import Worker, WorkerOptions
+
+
+@click.command
+@click.argument("app", required=False, metavar="[MODULE:APP]")
+@click.option("--reload", is_flag=True, help="Start again when a Python file below this folder changes.")
+@click.option("--name", help="How others see it; default: host and process.")
+@click.option("--tied", is_flag=True, hidden=True, help="End when standard input ends.")
+@click.option("--quiet", is_flag=True, hidden=True, help="Say nothing at the start.")
+@with_settings("queues", "slots", "threads", "lease", "grace", "pooler")
+def worker(settings: Settings, app: str | None, reload: bool, name: str | None, tied: bool, quiet: bool) -> int:
+    """Run a worker for MODULE:APP, by default the `app` of the settings.
+
+    It finds the `duly up` of this folder, or uses DULY_DATABASE_URL. It serves the queues of the app's handlers and
+    `default`, unless told otherwise. Ctrl-C lets runs finish and hands back what has not started.
+    """
+    path = app or settings.app
+    if path is None:
+        raise click.UsageError("name the app, as in `duly worker app:app`, or set `app` in duly.toml")
+    if reload:
+        from duly.cli.reload import reload_for_ever
+
+        return run_loop(reload_for_ever([argument for argument in sys.argv[1:] if argument != "--reload"]))
+    run_loop(_run(settings, path, name or process_name(), tied=tied, quiet=quiet))
+    return 0
+
+
+async def _run(settings: Settings, path: str, name: str, *, tied: bool, quiet: bool) -> None:
+    app = apps.load(path)
+    async with opened(settings):
+        pass
+    options = _options(settings, app, path, name)
+    service = Worker(database_url(settings), app.registry, options, rng=Rng(), log=Log("worker"))
+    stop_on_signals(service.stop)
+    if tied:
+        stop_with_parent(service.stop)
+    if not quiet:
+        handlers = ", ".join(sorted(app.registry.names()))
+        click.echo(
+            f"worker {name} serves {', '.join(options.queues)} with {handlers}. Ctrl-C hands back what has not started."
+        )
+    await service.run()
+
+
+def _options(settings: Settings, app: Any, path: str, name: str) -> WorkerOptions:
+    return WorkerOptions(
+        name=name,
+        queues=queues_of(settings, app),
+        slots=settings.slots,
+        threads=settings.threads,
+        lease=span(settings, "lease"),
+        grace_seconds=span(settings, "grace").total_seconds(),
+        pooler=settings.pooler,
+        app_path=path,
+    )
+
+
+def queues_of(settings: Settings, app: Any) -> tuple[str, ...]:
+    """Choose what to serve: what was asked for, else the queues of the app's handlers and the default one."""
+    if settings.is_given("queues"):
+        return settings.queues
+    return tuple(dict.fromkeys([QUEUE_DEFAULT, *sorted(handler.queue for handler in app.registry)]))
