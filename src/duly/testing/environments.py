@@ -1,0 +1,189 @@
+"""An environment: the app on a scratch database whose clock the test moves. What is due runs by the real moves, in this process.
+
+The clock goes from one due moment to the next, so each occurrence fires at its own moment, in order. `async def` handlers run
+on the test's loop, plain functions in a thread; a timeout counts real seconds, and only stops the former.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from duly import __version__
+from duly.clock import Rng
+from duly.domain.duration import Duration, parse
+from duly.domain.errors import InvalidSchedule
+from duly.domain.job import check_moment
+from duly.domain.outcome import Outcome
+from duly.domain.run import Run
+from duly.moves.cancel import carry_out
+from duly.moves.claim import claim
+from duly.moves.settle import Settled, hand_back, settle
+from duly.moves.stage import stage
+from duly.sdk.app import App
+from duly.sdk.handler import Handler
+from duly.store import ready, runs, shards, test_clock, workers
+from duly.store.database import Database
+from duly.testing.desk import EnvironmentDesk
+from duly.testing.fires import Fire, fire_of
+from duly.testing.scratch import scratch
+from duly.worker.attempt import attempt_in_thread, attempt_on_loop
+from duly.worker.context import RunContext
+from duly.worker.handlers import Handler as Registered
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+FIRES_AT_ONE_MOMENT_MAX = 10_000
+_LEASE = timedelta(days=1)
+_CLAIM_MAX = 10_000
+
+
+def environment(app: App, *, at: datetime = START, seed: int = 0) -> Environment:
+    """Put `app` on a scratch database for as long as the `with` or `async with` lasts; its time begins at `at`."""
+    return Environment(app, check_moment(at, "at"), seed)
+
+
+class Environment:
+    """What a test holds. `fires` are all attempts so far, in order."""
+
+    def __init__(self, app: App, at: datetime, seed: int) -> None:
+        self.fires: list[Fire] = []
+        self._app = app
+        self._at = at
+        self._rng = Rng(seed)
+        self._scheduler_id, self._worker_id = self._rng.uuid(), self._rng.uuid()
+        self._renewed_at: datetime | None = None
+        self._epochs: dict[int, int] = {}
+        self._next_due_at: datetime | None = None
+        self._open = ExitStack()
+
+    @property
+    def now(self) -> datetime:
+        """The moment it is, for Duly."""
+        return self._at
+
+    def runs(self, handler: Handler[..., ..., Any, Any] | str | None = None) -> list[Fire]:
+        """Give the last attempt of each run, of one handler or of all, in the order of their first."""
+        name = handler.name if isinstance(handler, Handler) else handler
+        latest = {fire.run_id: fire for fire in self.fires}
+        return [fire for fire in latest.values() if name is None or fire.handler == name]
+
+    async def run_due(self) -> list[Fire]:
+        """Run what is due at this moment, and what becomes due by it. Returns what fired."""
+        database = await self._app.connections.database()
+        await self._renew(database)
+        fired: list[Fire] = []
+        while due := await self._take_due(database):
+            fired += [await self._fire(database, run) for run in due]
+            await carry_out(database)
+            if len(fired) > FIRES_AT_ONE_MOMENT_MAX:
+                raise RuntimeError(
+                    f"{len(fired)} runs fired at {self._at} and there are more: does {fired[-1].handler} call itself?"
+                )
+        return fired
+
+    async def advance(self, duration: Duration) -> list[Fire]:
+        """Let time pass, stopping at each due moment to run what is due. Returns what fired."""
+        span = parse(duration, "advance")
+        if span < timedelta():
+            raise InvalidSchedule(f"advance {duration!r} is negative; time only goes on")
+        return await self._advance_to(self._at + span)
+
+    def run_due_sync(self) -> list[Fire]:
+        """Run what is due at this moment, from a plain test."""
+        return self._app.background.run(self.run_due())
+
+    def advance_sync(self, duration: Duration) -> list[Fire]:
+        """Let time pass, from a plain test."""
+        return self._app.background.run(self.advance(duration))
+
+    def __enter__(self) -> Self:
+        server = scratch()
+        name, url = server.create(self._at)
+        self._open.callback(server.drop, name)
+        self._open.enter_context(self._app.connections.elsewhere(url))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._app.background.run(self._app.connections.close())
+        finally:
+            self._open.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._app.connections.close()
+        self.__exit__(kind, error, trace)
+
+    async def _advance_to(self, moment: datetime) -> list[Fire]:
+        fired = await self.run_due()
+        while self._next_due_at is not None and self._at < self._next_due_at <= moment:
+            await self._move_to(self._next_due_at)
+            fired += await self.run_due()
+        await self._move_to(moment)
+        return fired
+
+    async def _move_to(self, moment: datetime) -> None:
+        await test_clock.move(await self._app.connections.database(), moment)
+        self._at = moment
+
+    async def _renew(self, database: Database) -> None:
+        """Keep what a scheduler and a worker need to live; a lease lasts long enough to be renewed seldom."""
+        if self._renewed_at is not None and self._at - self._renewed_at < _LEASE / 2:
+            return
+        if self._renewed_at is None:
+            queues, names = self._app.queues, self._app.registry.names()
+            identity = workers.Identity(self._worker_id, "testing", __version__, queues, names, 1, _LEASE)
+            await workers.register(database, identity)
+        await workers.beat(database, self._worker_id)
+        self._epochs = await shards.hold(database, self._scheduler_id, "testing", __version__, _LEASE)
+        self._renewed_at = self._at
+
+    async def _take_due(self, database: Database) -> list[Run]:
+        """Stage and claim; hand back what is ahead of its time. Learns when the next run is due."""
+        staged = await stage(database, self._scheduler_id, self._epochs, horizon=timedelta())
+        queues = [row["queue"] for row in await ready.depth(database)]
+        names = self._app.registry.names()
+        claimed = await claim(database, self._worker_id, queues, names, _CLAIM_MAX) if queues else []
+        ahead = [run for run in claimed if run.due_at > self._at]
+        await hand_back(database, self._worker_id, ahead)
+        upcoming = [run.due_at for run in ahead] + ([staged.next_due_at] if staged.next_due_at else [])
+        self._next_due_at = min(upcoming, default=None)
+        return sorted((run for run in claimed if run.due_at <= self._at), key=_order)
+
+    async def _fire(self, database: Database, run: Run) -> Fire:
+        handler = self._app.registry[run.handler]
+        payload = await _payload_of(database, run)
+        desk = EnvironmentDesk(self._app, self._worker_id)
+        saved = (await runs.checkpoints(database, [run.run_id])).get(run.run_id) if run.attempt > 1 else None
+        context = RunContext(run, desk, started_at=self._at, saved=saved)
+        outcome = await _attempt(handler, context, payload, run.policy.timeout_seconds)
+        settled = Settled(run, self._at, self._at, outcome, context.left_behind)
+        await settle(database, self._worker_id, [settled], self._rng)
+        fire = fire_of(handler, run, payload, self._at, outcome, desk.lines)
+        self.fires.append(fire)
+        return fire
+
+
+def _order(run: Run) -> tuple[datetime, int, int]:
+    return run.due_at, run.priority, run.run_id.int
+
+
+async def _payload_of(database: Database, run: Run) -> str | None:
+    if not run.payload_stored:
+        return run.payload
+    return (await runs.payloads(database, [(run.job_id, run.generation)]))[run.job_id, run.generation]
+
+
+async def _attempt(handler: Registered, context: RunContext, payload: str | None, timeout: float | None) -> Outcome:
+    if handler.is_async:
+        return await attempt_on_loop(handler, context, payload, timeout)
+    return await asyncio.to_thread(attempt_in_thread, handler, context, payload)

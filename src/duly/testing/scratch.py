@@ -1,0 +1,72 @@
+"""The scratch PostgreSQL of a test session: started once, forgotten at its end. Each environment gets a database of its own."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from datetime import datetime
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+from duly.sdk.background import Background
+from duly.store import embedded, test_clock
+from duly.store.database import Database
+from duly.store.migrate import migrate
+
+_TEMPLATE = "duly_template"
+
+
+class Scratch:
+    """A server that is fast because it would forget everything in a crash."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="duly-testing-"))
+        self._server = embedded.start(self._folder / "data", durable=False, settings={"shared_buffers": "64MB"})
+        self._background = Background()
+        self._numbers = count(1)
+        self._background.run(self._make_template())
+
+    def create(self, at: datetime) -> tuple[str, str]:
+        """Make a database whose clock stands at `at`. Gives its name and address."""
+        name = f"test_{next(self._numbers)}"
+        self._background.run(self._create(name, at))
+        return name, self._url(name)
+
+    def drop(self, name: str) -> None:
+        """Drop a database, whoever is connected."""
+        self._background.run(self._execute(f"drop database if exists {name} with (force)"))
+
+    def stop(self) -> None:
+        """Stop the server and remove its data."""
+        self._background.close()
+        self._server.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _make_template(self) -> None:
+        await self._execute(f"create database {_TEMPLATE}")
+        async with Database(self._url(_TEMPLATE)) as database:
+            await migrate(database)
+            await test_clock.mark_as_made_for_tests(database)
+
+    async def _create(self, name: str, at: datetime) -> None:
+        # Copying files is several times faster than writing the copy to the log.
+        await self._execute(f"create database {name} template {_TEMPLATE} strategy file_copy")
+        async with Database(self._url(name)) as database:
+            await test_clock.install(database, at)
+
+    async def _execute(self, statement: str) -> None:
+        async with Database(self._server.url) as database:
+            await database.execute(statement)
+
+    def _url(self, name: str) -> str:
+        return self._server.url.replace(":///duly?", f":///{name}?")
+
+
+@cache
+def scratch() -> Scratch:
+    """Give the server of this process, started at the first call."""
+    started = Scratch()
+    atexit.register(started.stop)
+    return started
