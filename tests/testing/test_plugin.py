@@ -48,8 +48,7 @@ def project(tmp_path):
     (tmp_path / "test_app.py").write_text(TEST)
 
     def tested(settings: str) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "pytest.ini").write_text(f"{SETTINGS}{settings}
-")
+        (tmp_path / "pytest.ini").write_text(SETTINGS + settings)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin()]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
 
