@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from duly import InvalidOption, InvalidSchedule, KeyBusy, KeyConflict
+from duly import App, InvalidOption, InvalidSchedule, KeyBusy, KeyConflict
 from tests.builders import counts
 from tests.clock import START
 
@@ -285,11 +285,16 @@ async def test_what_is_no_connection_is_refused(given, send):
         send.options(connection=given).submit_sync(7, to="a")
 
 
-async def test_what_a_caller_changed_commits_with_the_job(send, database, database_url):
-    async with sqlalchemy_async_session(database_url) as session:
+async def test_what_a_caller_changed_commits_with_the_job(own_database, own_database_url):
+    app = App()
+
+    @app.handler
+    def send(customer: int) -> None: ...
+
+    async with sqlalchemy_async_session(own_database_url) as session:
         await session.execute(text("create table customers (id int)"))
         await session.execute(text("insert into customers values (7)"))
-        await send.options(connection=session).submit(7, to="a")
+        await send.options(connection=session).submit(7)
 
-    assert await database.fetchval("select id from customers") == 7
-    assert await counts(database) == {"ready": 1}
+    assert await own_database.fetchval("select id from customers") == 7
+    assert await counts(own_database) == {"ready": 1}

@@ -1,0 +1,75 @@
+"""A wrong argument is red in the editor: what a type checker says of users' code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+CODE = """
+from typing import assert_type
+from duly import App, Handle, Retry, Run
+
+app = App()
+
+@app.handler(queue="mail", retry=Retry(max_attempts=5, base="PT2S", cap="PT5M"), timeout="PT30S")
+async def send_report(run: Run, customer: int, to: str) -> dict[str, int]:
+    run.log.info("building", customer=customer)
+    await run.progress(0.5)
+    return {"rows": 42}
+
+@app.handler
+def double(x: int, times: int = 2) -> int:
+    return x * times
+
+@app.handler
+async def nightly() -> None: ...
+
+@app.handler(name="plain")
+def with_run(run: Run, note: str = "") -> str:
+    return note
+
+async def fine() -> None:
+    assert_type(await send_report.submit(customer=7, to="a"), Handle[dict[str, int]])
+    assert_type(await (await send_report.submit(7, "a")).result(), dict[str, int])
+    assert_type(await double.options(delay="PT10M", key="k", priority=2).submit(7), Handle[int])
+    assert_type(double(4), int)
+    assert_type(with_run.submit_sync(note="x").result_sync(), str)
+    await nightly.options(every="P1D", name="nightly").submit()
+    await nightly()
+    await double.submit_many([{"x": 1}, {"x": 2}])
+
+async def wrong() -> None:
+    await send_report.submit(customer="seven", to="a")      # red: type
+    await send_report.submit(customer=7)                    # red: missing
+    await send_report.submit(customer=7, to="a", cc="b")    # red: unknown
+    await send_report.options(delay=1).submit(7, 8)         # red: type
+    send_report.submit_sync("a", "b")                       # red: type
+    double("x")                                             # red: type
+    double.options(queue=7)                                 # red: option
+    double.options(dealy=1)                                 # red: option
+    await nightly.submit(1)                                 # red: none taken
+    with_run.submit_sync(1)                                 # red: type
+    app.handler(quue="x")                                   # red: option
+    (await double.submit(1)).result_sync().upper()          # red: result
+"""
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory) -> dict[int, str]:
+    """What mypy says, by line."""
+    path = tmp_path_factory.mktemp("user") / "app.py"
+    path.write_text(CODE)
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file=", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    lines = [line.split(":", 2) for line in done.stdout.splitlines() if "app.py" in line and ": error:" in line]
+    assert done.returncode == 1, done.stdout + done.stderr
+    return {int(number): said.strip() for _, number, said in lines}
+
+
+def test_what_is_right_is_not_red_and_what_is_wrong_is(complaints):
+    red = {number for number, line in enumerate(CODE.splitlines(), 1) if "# red" in line}
+
+    assert set(complaints) == red, complaints
