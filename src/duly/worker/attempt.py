@@ -17,6 +17,7 @@ from duly.worker.handlers import Handler
 
 _encoder = msgspec.json.Encoder()
 _TRACEBACK_CHARACTERS_MAX = 16_384
+INTERRUPTED = "interrupted: the worker stopped before the handler had ended"
 
 
 async def attempt_on_loop(handler: Handler, context: RunContext, payload: str | None, timeout: float | None) -> Outcome:
@@ -54,11 +55,7 @@ def succeeded(value: Any) -> Outcome:
     if value is None:
         return Succeeded()
     try:
-        text = _encoder.encode(value)
-        if b"\\u0000" in text:
-            text = _encoder.encode(storable_value(msgspec.to_builtins(value)))
-    except UnicodeEncodeError:
-        text = _encoder.encode(storable_value(value))
+        text = _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         return Failed(storable(f"the result is not JSON: {error}"), retryable=False)
     if len(text) > RESULT_BYTES_MAX:
@@ -66,6 +63,16 @@ def succeeded(value: Any) -> Outcome:
             _encoder.encode({"not_kept": f"{len(text)} bytes; results up to {RESULT_BYTES_MAX} are kept"}).decode()
         )
     return Succeeded(text.decode())
+
+
+def _encode(value: Any) -> bytes:
+    try:
+        text = _encoder.encode(value)
+    except UnicodeEncodeError:
+        text = None
+    if text is None or b"\\u0000" in text:  # A lone surrogate or a NUL somewhere within.
+        text = _encoder.encode(storable_value(msgspec.to_builtins(value)))
+    return text
 
 
 def outcome_of(error: BaseException, context: RunContext) -> Outcome:
@@ -76,7 +83,7 @@ def outcome_of(error: BaseException, context: RunContext) -> Outcome:
         case asyncio.CancelledError() | handlers_hand.Cancelled() | LeaseLost() if context.cancelled:
             return Cancelled()
         case asyncio.CancelledError():
-            return Failed("interrupted: the worker stopped before the handler had ended")
+            return Failed(INTERRUPTED)
         case NonRetryable() | InvalidArguments():
             return Failed(_reason(error), retryable=False, detail=_detail(error))
     return Failed(_reason(error), detail=_detail(error))

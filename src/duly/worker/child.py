@@ -1,15 +1,18 @@
 """A child process that runs one handler at a time and may be killed. Run as `python -m duly.worker.child FD module:app`.
 
-It speaks lines of JSON over one socket: a `Task` comes in; `Said` lines go out while it runs, each checkpoint waiting for
-its answer; a `Done` line ends it.
+It speaks lines of JSON over one socket: `READY` goes out once the app is loaded; a `Task` comes in, and `READY` again says
+that it has; `Said` lines go out while it runs, each checkpoint waiting for its answer; a `Done` line ends it. It ends with
+the worker's process, and with it everything that its handler started.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
+import threading
 from datetime import datetime
 from typing import Any
 
@@ -18,9 +21,12 @@ import msgspec
 from duly.domain.outcome import Outcome
 from duly.domain.run import Run
 from duly.worker.attempt import attempt_in_thread, attempt_on_loop
-from duly.worker.context import RunContext
+from duly.worker.context import RunContext, plain_fields, plain_text
 from duly.worker.handlers import Registry
 from duly.worker.loading import load_app
+
+READY = b"true\n"
+_ORPHANED_SECONDS = 0.5
 
 
 class Task(msgspec.Struct):
@@ -55,10 +61,18 @@ class Wire:
     def __init__(self, descriptor: int) -> None:
         self._stream = socket.socket(fileno=descriptor).makefile("rwb")
 
+    def ready(self) -> None:
+        """Say that work may come, or that it has come."""
+        self._stream.write(READY)
+        self._stream.flush()
+
     def receive(self) -> Task | None:
         """Wait for work; None: the worker is gone."""
         line = self._stream.readline()
-        return msgspec.json.decode(line, type=Task) if line else None
+        if not line:
+            return None
+        self.ready()
+        return msgspec.json.decode(line, type=Task)
 
     def send(self, message: Said | Done) -> None:
         """Say something."""
@@ -67,7 +81,7 @@ class Wire:
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
         """Pass a log line on."""
-        self.send(Said("log", level=level, text=message, fields=fields))
+        self.send(Said("log", level=level, text=plain_text(message), fields=plain_fields(fields)))
 
     def checkpoint_sync(self, run: Run, body: str) -> bool:
         """Pass a checkpoint on and wait until it is durable."""
@@ -89,6 +103,7 @@ class Wire:
 
 def serve(wire: Wire, registry: Registry) -> None:
     """Run what comes, one at a time, until the worker hangs up."""
+    wire.ready()
     while (task := wire.receive()) is not None:
         handler = registry[task.run.handler]
         context = RunContext(task.run, wire, started_at=task.started_at, saved=task.saved)
@@ -101,6 +116,13 @@ def serve(wire: Wire, registry: Registry) -> None:
         wire.send(Done(outcome, context.left_behind))
 
 
+def end_with(parent: int) -> None:
+    """Take everything the handler started along when the worker has died: its lease will go to someone else."""
+    while os.getppid() == parent:
+        threading.Event().wait(_ORPHANED_SECONDS)
+    os.killpg(0, signal.SIGKILL)
+
+
 def _cancel(context: RunContext) -> None:
     context.mark_cancelled()
     raise asyncio.CancelledError
@@ -109,4 +131,5 @@ def _cancel(context: RunContext) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     serve(Wire(int(sys.argv[1])), load_app(sys.argv[2]).registry)

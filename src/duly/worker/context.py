@@ -17,6 +17,8 @@ from duly.domain.duration import Duration, parse
 from duly.domain.errors import DulyError, InvalidOption
 from duly.domain.run import Run
 
+_MESSAGE_CHARACTERS_MAX = 8_192
+
 
 class Desk(Protocol):
     """What the worker does for the runs it executes."""
@@ -215,6 +217,28 @@ class RunContext:
         if not held:
             raise LeaseLost(f"run {self._run.run_id}, fence {self._run.fence}: the lease was lost; stop here")
         self._saved = body
+
+
+def plain_text(message: object) -> str:
+    """Write what a handler logs as text that can be stored, whatever it is: a line must never fail a handler."""
+    try:
+        return payloads.storable(str(message), _MESSAGE_CHARACTERS_MAX)
+    except Exception:  # noqa: BLE001 - what cannot be written is named by its type
+        return f"(a {type(message).__name__} that cannot be written)"
+
+
+def plain_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Write the fields of a line as JSON values that can be stored, those that are none as text."""
+    return {payloads.storable(name): _plain(value) for name, value in fields.items()}
+
+
+def _plain(value: Any) -> Any:
+    try:
+        plain = payloads.storable_value(msgspec.to_builtins(value))
+        msgspec.json.encode(plain)
+    except Exception:  # noqa: BLE001 - as above
+        return plain_text(value)
+    return plain
 
 
 def _fraction(value: float | None) -> float | None:

@@ -1,0 +1,274 @@
+"""The crew: handlers that may have to be killed, in processes that can be."""
+
+import asyncio
+import signal
+import sys
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from duly.clock import SystemClock
+from duly.domain.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded, TimedOut
+from duly.domain.run import Run
+from duly.worker import crew as module
+from duly.worker.attempt import INTERRUPTED
+from duly.worker.child import Said
+from duly.worker.crew import Crew
+from tests.worker import app
+from tests.worker.stories import PATIENCE_SECONDS, a_run, until
+
+STARTED_AT = datetime(2026, 11, 2, 9, tzinfo=UTC)
+
+
+class Heard:
+    """What the handlers said, and what they are answered."""
+
+    def __init__(self) -> None:
+        self.said: list[Said] = []
+        self.answer = True
+
+    def on_said(self, run: Run, said: Said) -> asyncio.Future[bool] | None:
+        self.said.append(said)
+        if said.what != "checkpoint":
+            return None
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        answer.set_result(self.answer)
+        return answer
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+@pytest.fixture
+async def crew():
+    crew = Crew(app.PATH, SystemClock())
+    yield crew
+    crew.close()
+    await until(lambda: not children())
+
+
+def children() -> list[psutil.Process]:
+    return [
+        child
+        for child in psutil.Process().children()
+        if not is_gone(child.pid) and "duly.worker.child" in command_of(child)
+    ]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def is_gone(pid: str | int) -> bool:
+    try:
+        return psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def a_task(handler: str, **arguments: Any) -> Run:
+    return a_run(handler, payload=msgspec.json.encode(arguments).decode())
+
+
+async def served(crew: Crew, run: Run, *, heard: Heard | None = None, timeout: float | None = None, saved: Any = None):
+    text = None if saved is None else msgspec.json.encode(saved).decode()
+    work = crew.run(run, STARTED_AT, text, timeout, (heard or Heard()).on_said)
+    return await asyncio.wait_for(work, PATIENCE_SECONDS)
+
+
+@asynccontextmanager
+async def underway(crew: Crew, run: Run, mark: Path):
+    """Let a run come so far that it has left its mark."""
+    task = asyncio.create_task(served(crew, run))
+    await until(mark.exists)
+    yield task
+    await asyncio.wait_for(task, PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("handler", ["add", "add_on_loop"])
+async def test_a_handler_runs_in_a_child(crew, handler):
+    assert await served(crew, a_task(handler, a=2, b=3)) == (Succeeded("5"), False)
+
+
+async def test_every_kind_of_outcome_comes_back(crew):
+    failed, _ = await served(crew, a_task("fail", words="a\0b \ud800 c".encode("utf-8", "replace").decode()))
+    assert isinstance(failed, Failed)
+    assert failed.reason == "ValueError: a\ufffdb ? c"
+    assert failed.retryable
+    refused, _ = await served(crew, a_task("refuse"))
+    assert isinstance(refused, Failed)
+    assert not refused.retryable
+    assert await served(crew, a_task("snooze")) == (Snoozed(timedelta(seconds=60)), False)
+
+
+async def test_one_child_serves_many_runs(crew):
+    first, _ = await served(crew, a_task("pid_of_child"))
+    second, _ = await served(crew, a_task("pid_of_child"))
+    assert first == second
+
+
+async def test_runs_at_the_same_time_have_a_child_each_and_few_stay(crew, tmp_path):
+    runs = [served(crew, a_task("pid_of_child")) for _ in range(module.IDLE_MAX + 2)]
+    outcomes = {outcome for outcome, _ in await asyncio.gather(*runs)}
+    assert len(outcomes) == module.IDLE_MAX + 2
+    await until(lambda: len(children()) == module.IDLE_MAX)
+
+
+async def test_past_its_timeout_a_handler_is_killed_with_everything_it_started(crew, tmp_path):
+    mark = tmp_path / "pids"
+    outcome, left_behind = await served(crew, a_task("sleep_with_child", mark=str(mark)), timeout=1.0)
+    assert (outcome, left_behind) == (TimedOut(1.0), True)
+    pids = mark.read_text().split()
+    await until(lambda: all(is_gone(pid) for pid in pids))
+
+
+async def test_the_time_it_takes_to_load_the_app_is_not_the_handlers(crew):
+    """A fresh child needs longer than this to start."""
+    assert await served(crew, a_task("add", a=1, b=1), timeout=0.1) == (Succeeded("2"), False)
+
+
+@pytest.mark.parametrize("handler", ["crash", "crash_on_loop"])
+async def test_a_handler_that_kills_its_process_is_lost_by_its_own_doing(crew, handler):
+    assert await served(crew, a_task(handler)) == (Lost(named=True), True)
+    assert await served(crew, a_task("add", a=2, b=3)) == (Succeeded("5"), False)
+
+
+async def test_a_child_that_died_while_idle_harms_no_run(crew):
+    await served(crew, a_task("add", a=1, b=1))
+    [child] = children()
+    child.kill()
+    await until(lambda: is_gone(child.pid))
+    assert await served(crew, a_task("add", a=2, b=3)) == (Succeeded("5"), False)
+
+
+async def test_a_cancelled_handler_is_asked_first_and_may_tidy_up(crew, tmp_path):
+    mark = tmp_path / "mark"
+    run = a_task("sleep_until_stopped", mark=str(mark))
+    async with underway(crew, run, mark) as task:
+        crew.cancel(run)
+        assert await task == (Cancelled(), False)
+    assert mark.read_text() == "tidied"
+
+
+async def test_an_async_handler_is_asked_likewise(crew, tmp_path):
+    mark = tmp_path / "mark"
+    run = a_task("wait_until_stopped", mark=str(mark))
+    async with underway(crew, run, mark) as task:
+        crew.cancel(run)
+        outcome, _ = await task
+        assert outcome == Cancelled()
+    assert mark.read_text() == "tidied"
+
+
+async def test_a_handler_that_does_not_heed_is_killed_after_its_grace(crew, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "STOP_GRACE_SECONDS", 0.3)
+    mark = tmp_path / "pid"
+    run = a_task("sleep_whatever_comes", mark=str(mark))
+    async with underway(crew, run, mark) as task:
+        crew.cancel(run)
+        assert await task == (Cancelled(), True)
+    await until(lambda: is_gone(mark.read_text()))
+
+
+@pytest.mark.parametrize("handler", ["sleep_until_stopped", "wait_until_stopped", "sleep_whatever_comes"])
+async def test_a_handler_interrupted_by_the_end_of_its_worker_may_be_tried_again(crew, tmp_path, monkeypatch, handler):
+    monkeypatch.setattr(module, "STOP_GRACE_SECONDS", 0.3)
+    mark = tmp_path / "mark"
+    run = a_task(handler, mark=str(mark))
+    async with underway(crew, run, mark) as task:
+        crew.interrupt(run)
+        outcome, _ = await task
+        assert outcome == Failed(INTERRUPTED)
+
+
+async def test_a_cancel_that_comes_before_the_child_is_there_starts_nothing(crew, tmp_path):
+    mark = tmp_path / "mark"
+    run = a_task("sleep_until_stopped", mark=str(mark))
+    task = asyncio.create_task(served(crew, run))
+    await until(children)  # It is being started, and has not loaded the app.
+    crew.cancel(run)
+    assert await task == (Cancelled(), False)
+    assert not mark.exists()
+
+
+async def test_a_child_that_was_stopped_is_not_used_again(crew, tmp_path):
+    mark = tmp_path / "mark"
+    run = a_task("sleep_until_stopped", mark=str(mark))
+    async with underway(crew, run, mark) as task:
+        crew.cancel(run)
+        await task
+    await until(lambda: not children())
+
+
+async def test_checkpoints_are_answered_and_what_is_said_arrives_in_order(crew, heard, tmp_path):
+    run = a_task("count_steps", mark=str(tmp_path / "mark"), crash_at=0)
+    assert await served(crew, run, heard=heard, saved=[1, 2]) == (Succeeded("[1,2,3,4,5]"), True)
+    assert [said.what for said in heard.said] == ["checkpoint", "progress", "log"] * 3
+    assert [said.text for said in heard.said if said.what == "checkpoint"] == ["[1,2,3]", "[1,2,3,4]", "[1,2,3,4,5]"]
+    assert [said.fraction for said in heard.said if said.what == "progress"] == [0.6, 0.8, 1.0]
+
+
+async def test_a_checkpoint_after_the_lease_was_lost_ends_the_handler(crew, heard, tmp_path):
+    heard.answer = False
+    run = a_task("count_steps", mark=str(tmp_path / "mark"), crash_at=0)
+    outcome, left_behind = await served(crew, run, heard=heard)
+    assert isinstance(outcome, Failed)
+    assert outcome.reason.startswith("LeaseLost")
+    assert not left_behind
+
+
+async def test_whatever_a_handler_logs_fails_neither_it_nor_the_child(crew, heard):
+    assert await served(crew, a_task("say"), heard=heard) == (Succeeded(), False)
+    assert [(said.level, said.text) for said in heard.said] == [
+        ("info", "plain"),
+        ("warning", "\ufffd and ?"),
+        ("error", "not even text"),
+    ]
+
+
+async def test_an_app_that_cannot_be_loaded_is_no_crime_of_the_run(heard):
+    crew = Crew("tests.worker.app:nothing", SystemClock())
+    with pytest.raises(RuntimeError, match="could not load"):
+        await served(crew, a_task("add", a=1, b=1))
+    crew.close()
+
+
+async def test_the_end_of_the_crew_is_the_end_of_every_child(crew, tmp_path):
+    mark = tmp_path / "pids"
+    run = a_task("sleep_with_child", mark=str(mark))
+    async with underway(crew, run, mark):
+        crew.close()
+        pids = mark.read_text().split()
+        await until(lambda: all(is_gone(pid) for pid in pids))
+
+
+async def test_a_child_does_not_outlive_a_worker_that_was_killed(tmp_path):
+    """What it does from there on would be done again by whoever takes over."""
+    mark = tmp_path / "pids"
+    worker = await asyncio.create_subprocess_exec(sys.executable, "-c", _WORKER, str(mark))
+    await until(mark.exists)
+    worker.send_signal(signal.SIGKILL)
+    await worker.wait()
+    pids = mark.read_text().split()
+    await until(lambda: all(is_gone(pid) for pid in pids))
+
+
+_WORKER = """
+import asyncio, sys
+from tests.worker.test_crew import *
+
+async def main():
+    await Crew(app.PATH, SystemClock()).run(a_task("sleep_with_child", mark=sys.argv[1]), STARTED_AT, None, None, Heard().on_said)
+
+asyncio.run(main())
+"""
