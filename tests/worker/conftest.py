@@ -8,6 +8,7 @@ import pytest
 from duly.store.database import Database
 from duly.store.migrate import migrate
 from tests.postgres import Postgres
+from tests.worker.stories import Faulty
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = "template_in_real_time"
@@ -39,6 +40,14 @@ def url(postgres: Postgres, real_time: str):
 async def store(url: str):
     """The test's own way into that database."""
     async with Database(url, size_max=4) as database:
+        await database.read_clock()
+        yield database
+
+
+@pytest.fixture
+async def faulty(url: str):
+    """A way into that database which fails when told."""
+    async with Faulty(url) as database:
         await database.read_clock()
         yield database
 

@@ -17,9 +17,11 @@ from duly.domain.retry import Retry
 from duly.domain.run import Options, Run, encode_options
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
+from duly.moves.claim import claim
 from duly.moves.submit import submit
-from duly.store import runs
-from duly.store.database import Database
+from duly.store import runs, workers
+from duly.store.database import Database, Unavailable
+from duly.store.workers import Identity
 from duly.worker.handlers import Handler, Registry
 from duly.worker.service import Worker, WorkerOptions
 
@@ -135,3 +137,37 @@ async def reaping(store: Database) -> AsyncIterator[Reaper]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def a_registered_worker(store: Database, *, lease: timedelta = timedelta(seconds=60)) -> UUID:
+    """Put a worker among the living that exists on paper only."""
+    worker_id = Rng().uuid()
+    await workers.register(store, Identity(worker_id, "paper", "0", ["default"], ["work"], 10, lease))
+    return worker_id
+
+
+async def leased_runs(store: Database, worker_id: UUID, number: int) -> list[Run]:
+    """Put runs into the hands of a worker."""
+    for _ in range(number):
+        await submitted(store, "work")
+    return await claim(store, worker_id, ["default"], ["work"], number)
+
+
+class Faulty(Database):
+    """A database whose connection fails as often as it is told: before a statement, or after it with the answer lost."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, size_max=4)
+        self.fail_before = 0
+        self.lose_answers = 0
+
+    async def fetch(self, query: str, *args: Any) -> Any:
+        """Run a statement, or not."""
+        if self.fail_before:
+            self.fail_before -= 1
+            raise Unavailable("the connection failed before the statement")
+        answer = await super().fetch(query, *args)
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise Unavailable("the answer was lost")
+        return answer

@@ -20,7 +20,7 @@ import msgspec
 
 from duly.clock import Rng, moment_of
 from duly.domain.errors import WorkerExpired
-from duly.domain.outcome import Cancelled
+from duly.domain.outcome import Cancelled, Failed
 from duly.domain.run import Run
 from duly.log import Log
 from duly.moves.claim import claim
@@ -42,8 +42,11 @@ POLL_SECONDS = 0.5
 LOOK_SECONDS = 0.25
 LOOK_IDLE_SECONDS = 1.0
 STUCK_SECONDS = 0.25
-IN_DOUBT = timedelta(seconds=5)
 BELT_SECONDS = 30.0
+BELT_IN_DOUBT_SECONDS = 1.0
+DOUBT_SECONDS = 60.0  # A claim whose answer was lost may still commit until the server has noticed that we are gone.
+STALE_NEWS_SECONDS = 0.05
+LAST_WORDS_SECONDS = 2.0
 HINT_CHANNEL = "duly_ready"
 
 
@@ -54,6 +57,11 @@ class Held(msgspec.Struct):
     kind: Kind
     saved: str | None = None
     started: bool = False
+    cancelled: bool = False  # Someone asked for it; one that was not started never will be.
+
+    def as_cancelled(self) -> Settled:
+        """Give the outcome of a run that was cancelled before its handler was called."""
+        return Settled(self.run, None, None, Cancelled(), self.saved is not None)
 
 
 class Engine:
@@ -84,15 +92,15 @@ class Engine:
         self._wheel: Wheel[Run] = Wheel()
         self._room = Room(identity.slots)
         self._held: dict[UUID, Held] = {}
-        self._desk = WorkerDesk(database, identity.worker_id)
+        self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe)
         self.outbox = Outbox(database, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
         self._wake_intake = asyncio.Event()
         self._wake_line = asyncio.Event()
         self._stopping = False
         self._gone = asyncio.Event()
-        self._claims_in_doubt = (
-            True  # An earlier process may not have been us, but a claim's answer may be lost at any time.
-        )
+        self._claiming = asyncio.Lock()
+        self._in_doubt = asyncio.Event()
+        self._in_doubt_until = float("-inf")
         self._children: set[asyncio.Task[None]] = set()
         self._finished = 0
 
@@ -149,7 +157,7 @@ class Engine:
                 await self._clock.wait(self._wake_intake, 0.02 if self._slots.waiting else POLL_SECONDS)
                 continue
             claimed = await self._claim(limit)
-            if len(claimed) < limit // 2:
+            if not claimed or len(claimed) < limit // 2:
                 await self._clock.wait(self._wake_intake, POLL_SECONDS)
             else:
                 self._room.grow()
@@ -158,15 +166,17 @@ class Engine:
         return self._room.left(free=self._slots.free, waiting=self._slots.waiting, held_ahead=len(self._wheel))
 
     async def _claim(self, limit: int) -> list[Run]:
+        identity = self.identity
         try:
-            claimed = await claim(self._database, self.worker_id, self.identity.queues, self.identity.handlers, limit)
+            async with self._claiming:
+                claimed = await claim(self._database, self.worker_id, identity.queues, identity.handlers, limit)
+                await self._receive(claimed)
         except Unavailable:
-            self._claims_in_doubt = True
+            self._doubt()
             raise
         except WorkerExpired:
             self.lease_lost()
             return []
-        await self._receive(claimed)
         return claimed
 
     async def _receive(self, claimed: list[Run]) -> None:
@@ -242,7 +252,7 @@ class Engine:
         batch: list[tuple[Kind, Run, str | None]] = []
         for kind, run in starting:
             held = self._held.get(run.run_id)
-            if held is None or held.run.fence != run.fence:
+            if held is None or held.run.fence != run.fence or held.cancelled:
                 self._slots.release(kind)
                 continue
             held.started = True
@@ -256,19 +266,20 @@ class Engine:
     async def _run_apart(self, kind: Kind, held: Held) -> None:
         """Run one in a child process; a suspect is announced first, so that its death is laid at its own door."""
         run = held.run
-        if not self._lifeline.is_safe or (kind is Kind.ALONE and not await self._announce(run)):
+        if not self._lifeline.is_safe or (kind is Kind.ALONE and not await self._announce(run)) or held.cancelled:
             self.on_ended([Ended(kind, run, None)])
             return
         if self._crew is None:
             self._executor.start(self._desk, [(kind, run, held.saved)])
             return
         started_at = moment_of(self._clock.now())
-        outcome, left_behind = await self._crew.run(
-            run, started_at, held.saved, run.policy.timeout_seconds, self._desk.on_said
-        )
-        if kind is Kind.ALONE:
-            with contextlib.suppress(Unavailable):
-                await workers.retract(self._database, self.worker_id, run.run_id)
+        try:
+            outcome, left_behind = await self._crew.run(
+                run, started_at, held.saved, run.policy.timeout_seconds, self._desk.on_said
+            )
+        except Exception as error:  # noqa: BLE001 - whatever becomes of a child, its run must not stay in our hands
+            self._log.error("child_failed", run_id=run.run_id, error=repr(error))
+            outcome, left_behind = Failed(f"its child process failed: {error!r}"), True
         settled = Settled(run, started_at, moment_of(self._clock.now()), outcome, left_behind or held.saved is not None)
         self.on_ended([Ended(kind, run, settled)])
 
@@ -284,26 +295,30 @@ class Engine:
         if self._slots.waiting <= soon or self._clock.now() - self._slots.oldest_due() < STUCK_SECONDS:
             return
         self._room.shrink()
-        await self._return([run for run in self._slots.give_up(soon) if run.run_id in self._held])
+        await self._return(self._slots.give_up(soon))
 
     async def _look(self) -> None:
         """Read the database's clock and our signals, several times a second while we hold anything."""
         while not self._gone.is_set():
             signals = await runs.look(self._database, self.worker_id)
-            for signal in signals:
-                self._heed(signal)
-            if signals:
-                await runs.drop_signals(self._database, self.worker_id, signals)
+            if heeded := [signal for signal in signals if self._heed(signal)]:
+                await runs.drop_signals(self._database, self.worker_id, heeded)
             await self._clock.sleep(LOOK_SECONDS if self._held else LOOK_IDLE_SECONDS)
 
-    def _heed(self, signal: runs.Signal) -> None:
+    def _heed(self, signal: runs.Signal) -> bool:
+        """Do as a signal says. False: we do not know its run, perhaps not yet: the answer to its claim is on its way."""
         held = self._held.get(signal.run_id)
         if held is None or held.run.fence != signal.fence:
-            return
-        if not held.started:
-            del self._held[signal.run_id]  # Wherever it waits, it will not be started.
-            self.outbox.put([Settled(held.run, None, None, Cancelled(), held.saved is not None)])
-        elif held.kind in (Kind.CHILD, Kind.ALONE) and self._crew is not None:
+            return False
+        if held.started:
+            self._ask_to_stop(held)
+        elif not held.cancelled:
+            self.outbox.put([held.as_cancelled()])  # Wherever it waits, it will not be started.
+        held.cancelled = True
+        return True
+
+    def _ask_to_stop(self, held: Held) -> None:
+        if held.kind in (Kind.CHILD, Kind.ALONE) and self._crew is not None:
             self._crew.cancel(held.run)
         else:
             self._executor.cancel(held.run)
@@ -312,8 +327,11 @@ class Engine:
         """End this life when the lease could not be renewed in time: from here on someone else may hold our runs."""
         while not self._gone.is_set():
             if not self._lifeline.is_safe:
-                self._log.error("self_fenced", worker_id=self.worker_id)
-                self.lease_lost()
+                # A handler that held the interpreter kept us from hearing good news: listen before believing the worst.
+                await self._clock.sleep(STALE_NEWS_SECONDS)
+                if not self._lifeline.is_safe:
+                    self._log.error("self_fenced", worker_id=self.worker_id)
+                    self.lease_lost()
             await self._clock.sleep(0.1 if self._held else 0.5)
 
     async def _keep_logs(self) -> None:
@@ -324,17 +342,25 @@ class Engine:
     async def _mind_the_belt(self) -> None:
         """Hand back leases that hang on us and that we do not know: claims whose answer was lost."""
         while not self._gone.is_set():
-            await self._clock.sleep(2.0 if self._claims_in_doubt else BELT_SECONDS)
-            self._claims_in_doubt = False
-            hanging = await leased.held_by(self._database, self.worker_id, IN_DOUBT, 10_000)
-            unknown = [run for run in hanging if not self._knows(run)]
-            if unknown:
+            doubtful = self._clock.monotonic() < self._in_doubt_until
+            await self._clock.wait(self._in_doubt, BELT_IN_DOUBT_SECONDS if doubtful else BELT_SECONDS)
+            hanging = await leased.held_by(self._database, self.worker_id, timedelta(), 10_000)
+            async with self._claiming:  # A claim that was under way when we looked has been answered now.
+                unknown = [run for run in hanging if not self._knows(run)]
+            if unknown and await hand_back(self._database, self.worker_id, unknown):
                 self._log.warning("unknown_leases_handed_back", runs=len(unknown))
-                await hand_back(self._database, self.worker_id, unknown)
+
+    def _doubt(self) -> None:
+        """Remember that runs may hang on us of which we know nothing."""
+        self._in_doubt_until = self._clock.monotonic() + DOUBT_SECONDS
+        self._in_doubt.set()
 
     def _knows(self, run: Run) -> bool:
         held = self._held.get(run.run_id)
         return held is not None and held.run.fence == run.fence
+
+    def _is_cancelled(self, run: Run) -> bool:
+        return self._knows(run) and self._held[run.run_id].cancelled
 
     async def _listen(self) -> None:
         """Wake the intake on a hint. Only a hint: the poll is the truth, so a lost connection costs latency alone."""
@@ -361,8 +387,8 @@ class Engine:
             self._slots.release(item.kind)
         self._finished += len(ended)
         self.outbox.put([item.settled for item in ended if item.settled is not None])
-        unstarted = [item.run for item in ended if item.settled is None]
-        if unstarted:
+        if unstarted := [item.run for item in ended if item.settled is None]:
+            self.outbox.put([self._held[run.run_id].as_cancelled() for run in unstarted if self._is_cancelled(run)])
             self._spawn(self._return(unstarted))
         self._wake_line.set()
         if self._claimable():
@@ -373,33 +399,52 @@ class Engine:
             held = self._held.get(item.run.run_id)
             if held is not None and held.run.fence == item.run.fence:
                 del self._held[item.run.run_id]
+                if held.kind is Kind.ALONE:
+                    self._spawn(self._retract(item.run))
             self._desk.forget(item.run)
+
+    async def _retract(self, run: Run) -> None:
+        """Take a suspect's name back, once its outcome is written: a suspect that is not named counts as never started."""
+        with contextlib.suppress(Unavailable):
+            await workers.retract(self._database, self.worker_id, run.run_id)
 
     async def _return(self, given: list[Run]) -> None:
         """Hand back runs that were not started."""
-        for run in given:
-            self._held.pop(run.run_id, None)
+        unstarted = [run for run in given if self._knows(run) and not self._is_cancelled(run)]
+        for run in unstarted:
+            del self._held[run.run_id]
         try:
-            await hand_back(self._database, self.worker_id, given)
+            await hand_back(self._database, self.worker_id, unstarted)
         except Unavailable:
-            self._claims_in_doubt = True  # The belt will find them.
+            self._doubt()  # The belt will find them.
 
     async def _wind_down(self, grace_seconds: float) -> None:
         """Hand back what was not started, let what runs end within the grace, then interrupt it."""
         waiting = [*self._slots.drain(), *self._wheel.drain()]
-        if self._lifeline.is_safe and self._stopping:
-            await self._return([run for run in waiting if run.run_id in self._held])
-            await self._until_quiet(grace_seconds)
+        if self._stopping and self._lifeline.is_safe:
+            await self._return(waiting)
+            await self._until_quiet(grace_seconds, lambda: self._lifeline.is_safe)
+            self._interrupt()
+        else:
+            self._interrupt()
+            self._spawn(self._return(waiting))
+        await self._until_quiet(LAST_WORDS_SECONDS, lambda: True)
+
+    def _interrupt(self) -> None:
         self._executor.interrupt()
         for held in self._held.values():
             if held.started and self._crew is not None and held.kind in (Kind.CHILD, Kind.ALONE):
-                self._crew.cancel(held.run)
-        await self._until_quiet(2.0)
+                self._crew.interrupt(held.run)
 
-    async def _until_quiet(self, seconds: float) -> None:
+    async def _until_quiet(self, seconds: float, may_wait: Callable[[], bool]) -> None:
+        """Wait until nothing runs and everything is written, at most so long."""
         deadline = self._clock.monotonic() + seconds
-        while (self._slots.running or len(self.outbox)) and self._clock.monotonic() < deadline:
+        while self._is_busy and may_wait() and self._clock.monotonic() < deadline:
             await self._clock.sleep(0.01)
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._slots.running or len(self.outbox) or self._children)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -31,11 +31,11 @@ def is_stopped(pid: int) -> bool:
 
 
 async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
-    """Beat until the lease is gone."""
+    """Beat until the lease is gone, or the worker is: what it forked may hold the other end of our standard input open."""
     import asyncpg
 
     connection: Any = None
-    while True:
+    while os.getppid() == parent:
         if is_stopped(parent):
             await asyncio.sleep(_RETRY_SECONDS)
             continue

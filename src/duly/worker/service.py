@@ -10,6 +10,7 @@ import asyncio
 import sys
 import threading
 from datetime import timedelta
+from uuid import UUID
 
 import msgspec
 
@@ -17,6 +18,7 @@ from duly import __version__
 from duly.clock import Rng
 from duly.domain.errors import DatabaseUnusable, DulyError, Refused
 from duly.log import Log
+from duly.moves.settle import Settled
 from duly.store import workers
 from duly.store.database import Database, Unavailable
 from duly.store.workers import Identity
@@ -25,6 +27,7 @@ from duly.worker.engine import Engine
 from duly.worker.executor import Ended, Executor
 from duly.worker.handlers import Registry
 from duly.worker.lifeline import Lifeline
+from duly.worker.outbox import Outbox
 from duly.worker.slots import Kind, Slots
 
 CONNECTIONS_MAX = 6
@@ -73,6 +76,7 @@ class Worker:
         self._engine: Engine | None = None
         self._engine_loop: asyncio.AbstractEventLoop | None = None
         self._lifeline: Lifeline | None = None
+        self._settling_late: set[asyncio.Task[None]] = set()
         self._past_settled = 0
         self._past_fenced = 0
         self._lives = 0
@@ -141,7 +145,7 @@ class Worker:
             self._url, identity.worker_id, lease_seconds, clock=database.clock, log=self._log, on_gone=self._lease_gone
         )
         crew = Crew(self._options.app_path, database.clock) if self._options.app_path else None
-        executor = await self._executor_on(handlers_loop, database, lifeline)
+        executor = await self._executor_on(handlers_loop, database, identity, lifeline)
         try:
             await lifeline.start(give_up=self._stopping.is_set)
             self._lifeline = lifeline
@@ -158,17 +162,24 @@ class Worker:
             )
             if self._stopping.is_set():
                 self._engine.stop()
-            await self._engine.live(self._options.grace_seconds)
+            await self._live_out(self._engine)
             await self._retire(database, identity)
         finally:
-            if self._engine is not None:
-                self._past_settled += self._engine.outbox.settled
-                self._past_fenced += self._engine.outbox.fenced
-            self._engine = None
             executor.close()
             if crew is not None:
                 crew.close()
             await lifeline.stop()
+
+    async def _live_out(self, engine: Engine) -> None:
+        try:
+            await engine.live(self._options.grace_seconds)
+        finally:
+            self._engine = None
+            self._count(engine.outbox)
+
+    def _count(self, outbox: Outbox) -> None:
+        self._past_settled += outbox.settled
+        self._past_fenced += outbox.fenced
 
     def _identity(self) -> Identity:
         """A random name for each life: a host name may come back, and with it a stale claim to its leases."""
@@ -195,13 +206,13 @@ class Worker:
         }
 
     async def _executor_on(
-        self, handlers_loop: asyncio.AbstractEventLoop, database: Database, lifeline: Lifeline
+        self, handlers_loop: asyncio.AbstractEventLoop, database: Database, identity: Identity, lifeline: Lifeline
     ) -> Executor:
         engine_loop = asyncio.get_running_loop()
 
         def carry(ended: list[Ended]) -> None:
             if not engine_loop.is_closed():
-                engine_loop.call_soon_threadsafe(self._ended, ended)
+                engine_loop.call_soon_threadsafe(self._ended, database, identity.worker_id, ended)
 
         async def make() -> Executor:
             threads = self._options.threads + 1
@@ -211,9 +222,21 @@ class Worker:
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), handlers_loop))
 
-    def _ended(self, ended: list[Ended]) -> None:
-        if self._engine is not None:
+    def _ended(self, database: Database, worker_id: UUID, ended: list[Ended]) -> None:
+        if self._engine is not None and self._engine.worker_id == worker_id:
             self._engine.on_ended(ended)
+        elif late := [item.settled for item in ended if item.settled is not None]:
+            task = asyncio.create_task(self._settle_late(database, worker_id, late))
+            self._settling_late.add(task)
+            task.add_done_callback(self._settling_late.discard)
+
+    async def _settle_late(self, database: Database, worker_id: UUID, late: list[Settled]) -> None:
+        """Offer outcomes from an earlier life under the name they were claimed with: taken where nobody else holds the run."""
+        outbox = Outbox(database, worker_id, rng=self._rng, log=self._log, on_settled=lambda _: None)
+        outbox.put(late)
+        outbox.close()
+        await outbox.run()
+        self._count(outbox)
 
     def _lease_gone(self) -> None:
         self._log.warning("lease_gone")

@@ -1,0 +1,130 @@
+"""The outbox: outcomes reach the store, once, whatever the connection does."""
+
+import asyncio
+
+import pytest
+
+from duly.clock import Rng, moment_of
+from duly.domain.outcome import Failed, Outcome, Succeeded
+from duly.domain.run import Run
+from duly.log import Log
+from duly.moves import settle as move
+from duly.moves.settle import Settled
+from duly.store.database import Database
+from duly.worker import outbox as module
+from duly.worker.outbox import Outbox
+from tests.worker.stories import a_registered_worker, attempts_of, leased_runs, state_of
+
+
+@pytest.fixture
+async def worker_id(store):
+    return await a_registered_worker(store)
+
+
+def ended(database: Database, run: Run, outcome: Outcome | None = None) -> Settled:
+    now = moment_of(database.clock.now())
+    return Settled(run, now, now, outcome or Succeeded())
+
+
+async def emptied(database: Database, worker_id, settled: list[Settled]) -> tuple[Outbox, list[Settled]]:
+    """Put outcomes into an outbox and let it run until it is empty."""
+    done: list[Settled] = []
+    outbox = Outbox(database, worker_id, rng=Rng(1), log=Log("test"), on_settled=done.extend)
+    outbox.put(settled)
+    outbox.close()
+    await asyncio.wait_for(outbox.run(), 20)
+    assert len(outbox) == 0
+    return outbox, done
+
+
+async def test_what_is_put_in_is_settled_and_said(store, worker_id):
+    runs = await leased_runs(store, worker_id, 3)
+    settled = [ended(store, run) for run in runs]
+
+    outbox, done = await emptied(store, worker_id, settled)
+
+    assert done == settled
+    assert (outbox.settled, outbox.fenced) == (3, 0)
+    assert [await state_of(store, run.run_id) for run in runs] == ["succeeded"] * 3
+
+
+async def test_an_outcome_waits_for_a_database_that_is_away(store, faulty, worker_id):
+    [run] = await leased_runs(store, worker_id, 1)
+    faulty.fail_before = 3
+
+    outbox, _ = await emptied(faulty, worker_id, [ended(store, run)])
+
+    assert (outbox.settled, outbox.fenced) == (1, 0)
+    assert await attempts_of(store, run.run_id) == [(1, "succeeded")]
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(), Failed("broken"), Failed("broken", retryable=False)], ids=repr)
+async def test_an_outcome_whose_answer_was_lost_is_recorded_once(store, faulty, worker_id, outcome):
+    runs = await leased_runs(store, worker_id, 3)
+    faulty.lose_answers = 1
+
+    outbox, _ = await emptied(faulty, worker_id, [ended(store, run, outcome) for run in runs])
+
+    assert (outbox.settled, outbox.fenced) == (3, 0)
+    assert [len(await attempts_of(store, run.run_id)) for run in runs] == [1, 1, 1]
+
+
+async def test_an_outcome_that_comes_after_the_lease_was_lost_is_refused_counted_and_let_go(store, worker_id):
+    stale, held = await leased_runs(store, worker_id, 2)
+    await move.hand_back(store, worker_id, [stale])
+
+    outbox, done = await emptied(store, worker_id, [ended(store, stale), ended(store, held)])
+
+    assert (outbox.settled, outbox.fenced) == (1, 1)
+    assert len(done) == 2
+    assert await attempts_of(store, stale.run_id) == [(1, "fenced")]
+    assert await state_of(store, stale.run_id) == "ready"
+
+
+async def test_one_bad_outcome_holds_up_no_other(store, worker_id):
+    runs = await leased_runs(store, worker_id, 9)
+    settled = [ended(store, run, Succeeded('{"fine":true}')) for run in runs]
+    settled[4] = ended(store, runs[4], Succeeded("this is not JSON"))
+    settled[7] = ended(store, runs[7], Failed("broken", detail="{nor is this"))
+
+    outbox, _ = await emptied(store, worker_id, settled)
+
+    assert (outbox.settled, outbox.fenced) == (9, 0)
+    rows = await store.fetch("select run_id, outcome::text, result::text, detail::text from duly.attempts")
+    kept = {row["run_id"]: (row["outcome"], row["result"], row["detail"]) for row in rows}
+    expected = {run.run_id: ("succeeded", '{"fine": true}', None) for run in runs}
+    expected[runs[4].run_id] = ("succeeded", None, None)
+    expected[runs[7].run_id] = ("failed", None, None)
+    assert kept == expected
+
+
+async def test_an_outcome_is_not_lost_to_a_fault_of_our_own(store, worker_id, monkeypatch):
+    [run] = await leased_runs(store, worker_id, 1)
+    calls = 0
+
+    async def settle(*args):
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise RuntimeError("a bug")
+        return await move.settle(*args)
+
+    monkeypatch.setattr(module, "settle", settle)
+    outbox, _ = await emptied(store, worker_id, [ended(store, run)])
+    assert (outbox.settled, calls) == (1, 2)
+
+
+async def test_it_is_full_while_what_it_holds_is_not_written(store, worker_id, monkeypatch):
+    monkeypatch.setattr(module, "FULL", 3)
+    monkeypatch.setattr(module, "BATCH_MAX", 2)
+    runs = await leased_runs(store, worker_id, 3)
+    outbox = Outbox(store, worker_id, rng=Rng(1), log=Log("test"), on_settled=lambda _: None)
+
+    outbox.put([ended(store, run) for run in runs[:2]])
+    assert not outbox.is_full
+    outbox.put([ended(store, runs[2])])
+    assert outbox.is_full
+
+    await outbox.flush()
+    assert not outbox.is_full
+    assert len(outbox) == 1

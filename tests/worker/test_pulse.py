@@ -1,0 +1,179 @@
+"""The heartbeat: a process of its own that lives, falls silent and ends with its worker."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import msgspec
+import psutil
+import pytest
+
+from duly.log import Log
+from duly.store.workers import SQL
+from duly.worker.lifeline import Lifeline
+from tests.worker.stories import PATIENCE_SECONDS, a_registered_worker, until
+
+HANG_UP_ON_OTHERS = """
+select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
+"""
+LEASE = timedelta(seconds=1)
+# Stands between us and the pulse, so that it can be stopped and killed.
+PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'duly.worker.pulse'])"
+
+
+@pytest.fixture
+async def worker_id(store):
+    return await a_registered_worker(store, lease=LEASE)
+
+
+@asynccontextmanager
+async def a_pulse(url, worker_id, statement=SQL["beat"], *, parent=False):
+    command = ["-c", PARENT] if parent else ["-m", "duly.worker.pulse"]
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
+    assert process.stdin
+    config = {"url": url, "worker_id": str(worker_id), "lease": LEASE.total_seconds(), "statement": statement}
+    process.stdin.write(msgspec.json.encode(config) + b"\n")
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGCONT)
+            process.stdin.close()
+        await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
+
+
+async def message(process: Process):
+    assert process.stdout
+    line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_SECONDS)
+    return msgspec.json.decode(line) if line else None
+
+
+async def beats(store, worker_id) -> int:
+    return await store.fetchval("select beat from duly.workers where worker_id = $1", worker_id)
+
+
+async def test_it_renews_the_lease_and_says_until_when_it_is_safe(url, store, worker_id):
+    began = time.monotonic()
+    async with a_pulse(url, worker_id) as pulse:
+        for beat in (1, 2, 3):
+            said = await message(pulse)
+            assert began < said["safe_until"] - LEASE.total_seconds() * 2 / 3 < time.monotonic()
+            assert await beats(store, worker_id) >= beat
+
+
+async def test_safety_counts_from_when_the_beat_was_sent_not_from_when_it_was_answered(url, worker_id):
+    slow = f"with slow as materialized (select pg_sleep(0.2)), beat as ({SQL['beat']}) select beat.* from slow, beat"
+    async with a_pulse(url, worker_id, slow) as pulse:
+        await message(pulse)  # The first includes the connection.
+        for _ in range(2):
+            said = await message(pulse)
+            assert said["safe_until"] <= time.monotonic() - 0.2 + LEASE.total_seconds() * 2 / 3
+
+
+async def test_it_says_when_the_lease_is_gone_and_ends(url, store, worker_id):
+    async with a_pulse(url, worker_id) as pulse:
+        await message(pulse)
+        await store.execute("delete from duly.workers")
+        said = await until(lambda: _first_other(pulse))
+        assert said == {"gone": True}
+        assert await asyncio.wait_for(pulse.wait(), PATIENCE_SECONDS) == 0
+
+
+async def _first_other(pulse: Process):
+    said = await message(pulse)
+    return None if "safe_until" in said else said
+
+
+async def test_it_beats_on_when_its_connection_was_lost(url, store, worker_id):
+    async with a_pulse(url, worker_id) as pulse:
+        await message(pulse)
+        await store.execute(HANG_UP_ON_OTHERS)
+        assert "error" in await until(lambda: _first_other(pulse))
+        assert "safe_until" in await message(pulse)
+
+
+async def test_it_ends_when_the_worker_hangs_up(url, worker_id):
+    async with a_pulse(url, worker_id) as pulse:
+        await message(pulse)
+        pulse.stdin.close()
+        assert await asyncio.wait_for(pulse.wait(), PATIENCE_SECONDS) == 0
+
+
+async def test_it_ends_with_the_worker_though_its_standard_input_stays_open(url, store, worker_id):
+    async with a_pulse(url, worker_id, parent=True) as parent:
+        await message(parent)
+        [pulse] = psutil.Process(parent.pid).children()
+        parent.kill()
+        await until(lambda: not pulse.is_running())
+
+
+async def test_it_is_silent_while_the_worker_is_stopped_so_that_a_frozen_worker_loses_its_lease(url, store, worker_id):
+    async with a_pulse(url, worker_id, parent=True) as parent:
+        await message(parent)
+        parent.send_signal(signal.SIGSTOP)
+
+        async def lapsed():
+            return await store.fetchval("select until < clock_timestamp() from duly.workers")
+
+        await until(lapsed)
+        parent.send_signal(signal.SIGCONT)
+        counted = await beats(store, worker_id)
+        await until(lambda: _beats_past(store, worker_id, counted))
+
+
+async def _beats_past(store, worker_id, counted):
+    return await beats(store, worker_id) > counted
+
+
+@asynccontextmanager
+async def a_lifeline(url, store, worker_id):
+    gone: list[bool] = []
+    lifeline = Lifeline(
+        url, worker_id, LEASE.total_seconds(), clock=store.clock, log=Log("test"), on_gone=lambda: gone.append(True)
+    )
+    await asyncio.wait_for(lifeline.start(give_up=lambda: False), PATIENCE_SECONDS)
+    try:
+        yield lifeline, gone
+    finally:
+        await lifeline.stop()
+
+
+def the_pulse() -> psutil.Process:
+    [pulse] = [child for child in psutil.Process().children() if "duly.worker.pulse" in child.cmdline()]
+    return pulse
+
+
+async def test_a_pulse_that_dies_is_replaced_before_the_lease_is_in_doubt(url, store, worker_id):
+    async with a_lifeline(url, store, worker_id) as (lifeline, gone):
+        first = the_pulse()
+        until_then = lifeline.safe_until
+        os.kill(first.pid, signal.SIGKILL)
+        await until(lambda: lifeline.safe_until > until_then)
+        assert the_pulse().pid != first.pid
+        assert gone == []
+
+
+async def test_a_lease_that_is_gone_is_unsafe_at_once(url, store, worker_id):
+    async with a_lifeline(url, store, worker_id) as (lifeline, gone):
+        assert lifeline.is_safe
+        await store.execute("delete from duly.workers")
+        await until(lambda: gone)
+        assert not lifeline.is_safe
+
+
+async def test_without_a_beat_it_is_unsafe_before_anyone_else_may_take_over(url, store, worker_id):
+    async with a_lifeline(url, store, worker_id) as (lifeline, gone):
+        os.kill(the_pulse().pid, signal.SIGSTOP)
+        try:
+            left = await store.fetchval("select until - clock_timestamp() from duly.workers")
+            lapses_at = time.monotonic() + left.total_seconds()
+            await until(lambda: not lifeline.is_safe)
+            assert lifeline.safe_until + LEASE.total_seconds() / 3 <= lapses_at
+        finally:
+            os.kill(the_pulse().pid, signal.SIGCONT)
+        assert gone == []
