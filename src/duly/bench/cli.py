@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from duly.bench import loop, place
 from duly.bench.bench import Bench
 from duly.bench.progress import Steps
 from duly.bench.report import Result, print_json, print_table
+from duly.bench.scenarios import burst as burst_scenario
 from duly.bench.scenarios import drain as drain_scenario
+from duly.bench.scenarios import idle as idle_scenario
+from duly.bench.scenarios import latency as latency_scenario
+from duly.bench.scenarios import recurring as recurring_scenario
+from duly.bench.scenarios import submit as submit_scenario
+from duly.bench.scenarios import tick as tick_scenario
+from duly.bench.scenarios import wheel as wheel_scenario
 
 Measure = Callable[[Bench], Awaitable[Result]]
 WORKERS, SLOTS = 2, 100
@@ -76,15 +84,76 @@ async def _measured(measure: Measure, surroundings: Bench) -> Result:
         await surroundings.place.clear()
 
 
-def _positive(name: str, default: int, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(f"--{name}", type=click.IntRange(1), default=default, show_default=True, help=text)
+def _flags(options: msgspec.Struct, **texts: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a flag of each of a scenario's options, with its default."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name, text in reversed(texts.items()):
+            default = getattr(options, name)
+            kind = click.FloatRange(0) if isinstance(default, float) else click.IntRange(1)
+            flag = f"--{name.replace('_', '-')}"
+            function = click.option(flag, name, type=kind, default=default, show_default=True, help=text)(function)
+        return function
+
+    return decorate
 
 
-@_positive("runs", drain_scenario.Options().runs, "How many runs.")
-@_positive("batch", drain_scenario.Options().batch, "How many are submitted at once.")
+@_flags(submit_scenario.Options(), runs="In batches.", batch="Size of a batch.", singles="One by one.")
+def submit(**options: Any) -> Measure:
+    """Make jobs durable: in batches, and one by one."""
+    return lambda bench: submit_scenario.measure(bench, submit_scenario.Options(**options))
+
+
+@_flags(drain_scenario.Options(), runs="How many runs.", batch="How many are submitted at once.")
 def drain(**options: Any) -> Measure:
     """Claim, run and settle no-op runs that are all ready at once."""
     return lambda bench: drain_scenario.measure(bench, drain_scenario.Options(**options))
 
 
-bench.add_command(scenario(drain))
+@_flags(latency_scenario.Options(), samples="How many.", pause_ms="Mean pause between two samples.")
+def latency(**options: Any) -> Measure:
+    """From submit to start, one at a time, on an idle system."""
+    return lambda bench: latency_scenario.measure(bench, latency_scenario.Options(**options))
+
+
+@_flags(burst_scenario.Options(), runs="How many runs.", ahead_seconds="Submitted so long before, at least.")
+def burst(**options: Any) -> Measure:
+    """Start many runs that are due at one instant."""
+    return lambda bench: burst_scenario.measure(bench, burst_scenario.Options(**options))
+
+
+@_flags(recurring_scenario.Options(), jobs="Stored schedules.", rate="Fires offered each second.", seconds="How long.")
+def recurring(**options: Any) -> Measure:
+    """Fire many schedules evenly, in an order unrelated to their ids."""
+    return lambda bench: recurring_scenario.measure(bench, recurring_scenario.Options(**options))
+
+
+@_flags(
+    tick_scenario.Options(), few="Stored timers.", many="Stored timers.", due="Due at each call.", calls="How many calls."
+)
+def tick(**options: Any) -> Measure:
+    """Stage the same number of due timers among few stored ones and among many."""
+    return lambda bench: tick_scenario.measure(bench, tick_scenario.Options(**options))
+
+
+@_flags(
+    idle_scenario.Options(),
+    seconds="How long the idle system is watched.",
+    few="Stored jobs.",
+    many="Stored jobs.",
+    firing="How many of them fire every ten seconds.",
+    firing_seconds="How long those are let fire.",
+)
+def idle(**options: Any) -> Measure:
+    """Watch a `duly up` with nothing to do, and memory with few and many stored jobs."""
+    return lambda bench: idle_scenario.measure(bench, idle_scenario.Options(**options))
+
+
+@_flags(wheel_scenario.Options(), few="Timers.", many="Timers.", repeats="How often.")
+def wheel(**options: Any) -> Measure:
+    """Insert and fire timers in a worker's memory, among few and among many."""
+    return lambda bench: wheel_scenario.measure(bench, wheel_scenario.Options(**options))
+
+
+for _function in (submit, drain, latency, burst, recurring, tick, idle, wheel):
+    bench.add_command(scenario(_function))

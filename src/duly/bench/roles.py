@@ -20,7 +20,12 @@ START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 _LOOK_SECONDS = 0.01
 # A process that may not keep its bytecode compiles everything at each start, which nobody else's does.
-_ENVIRONMENT_WITHOUT = ("PYTHONDONTWRITEBYTECODE",)
+_NOT_INHERITED = ("PYTHONDONTWRITEBYTECODE", "DULY_")
+
+
+def environment() -> dict[str, str]:
+    """Give the environment for a process that is measured: nobody's settings but the defaults."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
 
 
 class RoleFailed(DulyError):
@@ -38,9 +43,8 @@ class Role:
 
     async def start(self) -> None:
         """Start it."""
-        environment = {name: value for name, value in os.environ.items() if name not in _ENVIRONMENT_WITHOUT}
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "duly.bench.role_process", stdin=PIPE, stdout=PIPE, env=environment
+            sys.executable, "-m", "duly.bench.role_process", stdin=PIPE, stdout=PIPE, env=environment()
         )
         assert self._process.stdin
         self._process.stdin.write(msgspec.json.encode(self.config) + b"\n")

@@ -1,0 +1,68 @@
+"""`latency`: from the call of `submit` to the call of the handler, one at a time, on a system with nothing else to do.
+
+Each sample goes through the SDK as an application would use it. Between samples the system is idle for a moment of changing
+length, so that no rhythm of its own can hide. The baseline is a bare INSERT and NOTIFY, with a listener that claims the row
+by deleting it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from time import time
+
+import msgspec
+
+from duly.bench import audit, baseline
+from duly.bench.app import STAMPED, make_app
+from duly.bench.bench import Bench
+from duly.bench.report import Result, percentiles, rate, share
+
+_SETTLE_SECONDS = 10.0
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How much; the pause between two samples is between half and one and a half of `pause_ms`."""
+
+    samples: int = 500
+    pause_ms: int = 30
+
+
+async def measure(bench: Bench, options: Options) -> Result:
+    """Submit one at a time."""
+
+    async def pause() -> None:
+        await asyncio.sleep(options.pause_ms / 1000 * random.uniform(0.5, 1.5))
+
+    with bench.steps.step("baseline"):
+        bare = await baseline.round_trips(bench.place.url, options.samples, pause)
+    await bench.place.renew()
+    sent: dict[bytes, float] = {}
+    async with make_app(bench.place.url) as client, bench.roles(stamped=True) as roles:
+        handler = client[STAMPED]
+        with bench.steps.step(f"{options.samples:,} samples", options.samples) as advance:
+            for _ in range(options.samples):
+                called = time()
+                handle = await handler.submit()
+                sent[handle.run_id.bytes] = called
+                advance(len(sent))
+                await pause()
+        await roles.until(lambda: roles.settled >= options.samples, _SETTLE_SECONDS, "settling the last sample")
+    async with bench.place.database() as database:
+        stamps = bench.stamps()
+        verdict = await audit.of_one_shots(database, options.samples, stamps)
+    spans = [stamp.started - sent[stamp.run_id] for stamp in stamps]
+    achieved, bare_rate = rate(len(spans), sum(spans)), rate(len(bare), sum(bare))
+    return Result(
+        scenario="latency",
+        config=bench.config(options),
+        runs_per_second=achieved,
+        baseline_per_second=bare_rate,
+        ratio=share(achieved, bare_rate),
+        early=verdict.early,
+        lost=verdict.lost,
+        duplicates=verdict.duplicates,
+        latency_ms=percentiles(spans),
+        skew_ms=percentiles(stamp.skew for stamp in stamps),
+        more={"baseline_ms": percentiles(bare)},
+    )

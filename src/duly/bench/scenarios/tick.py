@@ -1,0 +1,84 @@
+"""`tick`: what one call of stage costs with the same number of timers due, among few stored timers and among many.
+
+The cost has to follow the rows that are due, never the rows that exist: `ratio` is the time among many against the time among
+few, and the baseline is the rate among few. Each call fires a thousand schedules and arms their next fires. Latency: one call
+among many.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from statistics import median
+from time import perf_counter
+from uuid import uuid4
+
+import msgspec
+
+from duly import __version__
+from duly.bench import fill
+from duly.bench.app import NOOP
+from duly.bench.bench import Bench
+from duly.bench.fill import Jobs
+from duly.bench.report import Result, milliseconds, percentiles, rate, share
+from duly.domain.errors import Refused
+from duly.moves.stage import stage
+from duly.store import shards
+from duly.store.database import Database
+
+# All fires lie this far ahead, as many as are due at a call within each such span; the horizon of a call ends with a span.
+_AHEAD = timedelta(hours=1)
+_APART = timedelta(seconds=100)
+_LEASE = timedelta(hours=1)
+_EVERY_SECONDS = 100_000_000
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How many timers are stored, how many are due at each call, and how many calls there are."""
+
+    few: int = 10_000
+    many: int = 1_000_000
+    due: int = 1_000
+    calls: int = 9
+
+
+async def measure(bench: Bench, options: Options) -> Result:
+    """Stage among few, then among many."""
+    if options.calls * options.due > options.few:
+        raise Refused(f"{options.calls} calls of {options.due} due need more than {options.few} stored timers")
+    few = await _calls(bench, options, options.few)
+    many = await _calls(bench, options, options.many)
+    return Result(
+        scenario="tick",
+        config=bench.config(options, workers=0, slots=0),
+        runs_per_second=rate(options.due, median(many)),
+        baseline_per_second=rate(options.due, median(few)),
+        ratio=share(median(many), median(few)),
+        latency_ms=percentiles(many),
+        more={"few_ms": [milliseconds(span) for span in few], "many_ms": [milliseconds(span) for span in many]},
+    )
+
+
+async def _calls(bench: Bench, options: Options, stored: int) -> list[float]:
+    await bench.place.renew()
+    async with bench.place.database() as database:
+        jobs = Jobs(stored, NOOP, _EVERY_SECONDS, _APART * (stored / options.due))
+        base = await fill.fill_jobs(database, jobs, bench.steps, _AHEAD)
+        await fill.arm(database, stored, base, bench.steps)
+        scheduler_id = uuid4()
+        epochs = await shards.hold(database, scheduler_id, "bench", __version__, _LEASE)
+        spans = []
+        with bench.steps.step(f"{options.calls} calls among {stored:,}", options.calls) as advance:
+            for number in range(1, options.calls + 1):
+                horizon = base + _AHEAD + _APART * (number - 0.5 / options.due) - await _now(database)
+                began = perf_counter()
+                staged = await stage(database, scheduler_id, epochs, horizon=horizon)
+                spans.append(perf_counter() - began)
+                assert staged.count == options.due, staged
+                await database.execute("truncate duly.ready")
+                advance(number)
+        return spans
+
+
+async def _now(database: Database) -> datetime:
+    now: datetime = await database.fetchval("select clock_timestamp()")
+    return now
