@@ -1,10 +1,11 @@
-"""What every test shares: a database of its own, and a clock that moves both Python's time and SQL's."""
+"""What every test shares: a clean database, and a clock that moves both Python's time and SQL's."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from psycopg import sql
 
@@ -19,6 +20,62 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.plugins.budget", "tests.postgres"]
 
 TEMPLATE = "test_template"
+SHARED = "test_shared"
+# Changes with any change of the schema, and with a migration that is more or less.
+SCHEMA = """
+select md5(string_agg(thing, ',' order by thing)) from (
+    select concat('relation ', oid, ' ', xmin) from pg_class where relnamespace = 'duly'::regnamespace
+    union all select concat('function ', oid, ' ', xmin) from pg_proc where pronamespace = 'duly'::regnamespace
+    union all select concat('migration ', version) from duly.migrations) as things (thing)
+"""
+TABLES = """
+select format('duly.%I', relname) from pg_class
+ where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p') and not relispartition
+   and relname not in ('migrations', 'made_for_tests', 'shards')
+"""
+OTHERS = """
+select pg_terminate_backend(pid) from pg_stat_activity
+ where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
+"""
+
+
+class Shared:
+    """One database for all tests, emptied before each: that takes 3 ms, a copy of the template 20 to 300."""
+
+    def __init__(self, postgres: Postgres, template: str) -> None:
+        self._postgres = postgres
+        self._template = template
+        self.url = postgres.url(SHARED)
+        self._create()
+
+    def empty(self) -> None:
+        """Bring it to where every test begins; after a test that changed the schema, from scratch."""
+        try:
+            with psycopg.connect(self.url) as connection:
+                if self._read_schema(connection) == self._schema:
+                    self._delete(connection)
+                    return
+        except psycopg.Error:
+            pass
+        self._postgres.drop_database(SHARED)
+        self._create()
+
+    def _create(self) -> None:
+        copy(self._postgres, SHARED, self._template)
+        with psycopg.connect(self.url) as connection:
+            self._schema = self._read_schema(connection)
+            self._tables = [row[0] for row in connection.execute(TABLES)]
+
+    def _read_schema(self, connection: psycopg.Connection) -> str:
+        connection.execute(OTHERS)
+        [(fingerprint,)] = connection.execute(SCHEMA)
+        return str(fingerprint)
+
+    def _delete(self, connection: psycopg.Connection) -> None:
+        for table in self._tables:
+            connection.execute(f"delete from {table}")
+        connection.execute("update duly.shards set holder = null, epoch = 0")
+        connection.execute("insert into duly.test_clock (at) values (%s)", [START])
 
 
 async def make_template(url: str) -> None:
@@ -29,6 +86,12 @@ async def make_template(url: str) -> None:
         await test_clock.install(database, START)
 
 
+def copy(postgres: Postgres, name: str, template: str) -> None:
+    """Create a database as a copy of another, file by file, which takes a fifth of the time that the log would."""
+    statement = sql.SQL("create database {} template {} strategy file_copy")
+    postgres.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
+
+
 @pytest.fixture(scope="session")
 def template(postgres: Postgres) -> str:
     """A migrated database, with a clock that tests move."""
@@ -37,13 +100,24 @@ def template(postgres: Postgres) -> str:
     return TEMPLATE
 
 
+@pytest.fixture(scope="session")
+def shared(postgres: Postgres, template: str) -> Shared:
+    """The database that tests share."""
+    return Shared(postgres, template)
+
+
 @pytest.fixture
-def database_url(request, postgres: Postgres, template: str):
-    """The address of a database for this test alone."""
+def database_url(shared: Shared) -> str:
+    """The address of a database that holds nothing."""
+    shared.empty()
+    return shared.url
+
+
+@pytest.fixture
+def own_database_url(request, postgres: Postgres, template: str):
+    """The address of a database for this test alone, to change its schema."""
     name = f"test_of_{abs(hash(request.node.nodeid)):x}"
-    # Copying files takes 20 ms, five times less than writing the copy to the log.
-    statement = sql.SQL("create database {} template {} strategy file_copy")
-    postgres.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
+    copy(postgres, name, template)
     yield postgres.url(name)
     postgres.drop_database(name)
 
@@ -56,7 +130,15 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def database(database_url: str, clock: ManualClock):
-    """An open database for this test alone."""
+    """An open database that holds nothing."""
     async with Database(database_url, size_max=8, clock=clock) as opened:
+        clock.moves(opened)
+        yield opened
+
+
+@pytest.fixture
+async def own_database(own_database_url: str, clock: ManualClock):
+    """An open database for this test alone, to change its schema."""
+    async with Database(own_database_url, size_max=8, clock=clock) as opened:
         clock.moves(opened)
         yield opened

@@ -43,7 +43,8 @@ class Reaper:
         self._steps += 1
         moved = 0
         for gone in await workers.departed(self._database):
-            moved += await reclaim(self._database, gone, self._rng)
+            while batch := await reclaim(self._database, gone, self._rng):
+                moved += batch
         return moved
 
     def _first_seen(self, row: WorkerRow) -> tuple[int, float]:

@@ -12,7 +12,8 @@ from duly.clock import Rng
 from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
-from duly.store import history, leased, ready, runs, shards, workers
+from duly.moves.cancel import carry_out
+from duly.store import history, leased, ready, shards, workers
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
@@ -72,6 +73,7 @@ class Maintenance:
 
     async def _reap(self) -> None:
         await self.reaper.step()
+        await carry_out(self._database)
         self.reaped_at = self._database.clock.monotonic()
 
     async def _vacuum(self) -> None:
@@ -82,7 +84,6 @@ class Maintenance:
         await history.forget_keys(self._database, BATCH_MAX)
         await history.forget_payloads(self._database, self._retention.succeeded, BATCH_MAX)
         await history.forget_progress(self._database, BATCH_MAX)
-        await runs.drop_stale_signals(self._database)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
 

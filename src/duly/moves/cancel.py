@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
 from uuid import UUID
 
@@ -43,11 +44,22 @@ async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled"
         return await cancel_run(database, job_id, reason)
     for _ in range(_LOOKS_MAX):  # While the schedule is being staged its timer is not there: look again.
         if await jobs.cancel_schedule(database, job_id):
-            staged = await jobs.staged_runs(database, job_id)
-            await runs.cancel(database, staged, reason)
+            await runs.cancel(database, await jobs.staged_runs(database, job_id), reason)
+            await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel")
             return CancelAnswer.CANCELLED
         job = await jobs.find(database, job_id)
         if job is None or job["state"] not in ("active", "paused"):
             return CancelAnswer.TOO_LATE
         await database.clock.sleep(_LOOK_PAUSE_SECONDS)
     raise TimeoutError(f"job {job_id} kept moving; try again")
+
+
+async def carry_out(database: Database) -> int:
+    """Carry out cancels whose run left its holder's hands before the holder heard of them. Returns how many there were."""
+    left_over = await runs.stale_signals(database)
+    for run_id in left_over:
+        with suppress(NotFound):
+            await cancel_run(database, run_id)
+    if left_over:
+        await runs.drop_stale_signals(database, left_over)
+    return len(left_over)

@@ -20,14 +20,12 @@ BATCH_MAX = 500
 
 
 async def reclaim(database: Database, worker: Departed, rng: Rng) -> int:
-    """Move one batch of a departed worker's runs on. Returns how many hung on it; none: it is done."""
+    """Move one batch of a departed worker's runs on. Returns how many were moved; none: it is done."""
     held = await leased.held_by(database, worker.worker_id, timedelta(), BATCH_MAX)
     unstarted = [run for run in held if _was_not_started(run, worker)]
-    await hand_back(database, worker.worker_id, unstarted)
-    for run in held:
-        if not _was_not_started(run, worker):
-            await lose(database, worker.worker_id, run, Lost(named=run.run_id in worker.named), rng)
-    return len(held)
+    lost = [(run, Lost(named=run.run_id in worker.named)) for run in held if not _was_not_started(run, worker)]
+    back = await hand_back(database, worker.worker_id, unstarted)
+    return len(back) + len(await lose(database, worker.worker_id, lost, rng))
 
 
 def _was_not_started(run: Run, worker: Departed) -> bool:

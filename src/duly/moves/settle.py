@@ -17,6 +17,7 @@ import asyncpg
 import msgspec
 
 from duly.clock import Rng
+from duly.domain.job import DELAY_MAX
 from duly.domain.lifecycle import Bury, Finish, Transition, WaitFor, decide
 from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.payload import storable
@@ -28,6 +29,13 @@ from duly.store.leased import Finished, Handle, Moved
 HORIZON = timedelta(seconds=5)
 _REASON_CHARACTERS_MAX = 2_000
 _Item = TypeVar("_Item", Finished, Moved)
+# The last is what the driver says itself, of text that cannot be written as UTF-8.
+_BAD_ROW = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    ValueError,
+)
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
@@ -54,10 +62,10 @@ async def settle(database: Database, worker_id: UUID, settled: Sequence[Settled]
     return await _settle_by_key(database, worker_id, [*others, *missed])
 
 
-async def lose(database: Database, worker_id: UUID, run: Run, outcome: Lost, rng: Rng) -> bool:
-    """Settle for a worker that is gone. False: someone else has moved the run on."""
-    moved = _moved(Settled(run, None, None, outcome), rng)
-    return bool(await leased.settle(database, worker_id, [moved], HORIZON))
+async def lose(database: Database, worker_id: UUID, lost: Sequence[tuple[Run, Lost]], rng: Rng) -> set[Handle]:
+    """Settle for a worker that is gone. Returns those that were there; someone else has moved the others on."""
+    moved = [_moved(Settled(run, None, None, outcome), rng) for run, outcome in lost]
+    return await _apply(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
 
 
 async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
@@ -85,7 +93,7 @@ async def _apply(batch: Sequence[_Item], send: Callable[[Sequence[_Item]], Await
         return set()
     try:
         return await send(batch)
-    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError):
+    except _BAD_ROW:
         if len(batch) == 1:
             return await send([_bare(batch[0])])
     middle = len(batch) // 2
@@ -121,7 +129,7 @@ def _effect(transition: Transition) -> tuple[str, timedelta, int, bool, str | No
         case Finish(state):
             return state, timedelta(), 0, False, None
         case WaitFor(delay, losses, suspect):
-            return "retrying", delay, losses, suspect, None
+            return "retrying", min(delay, DELAY_MAX), losses, suspect, None
         case Bury(reason, losses, suspect):
             return "dead", timedelta(), losses, suspect, storable(reason, _REASON_CHARACTERS_MAX)
     assert_never(transition)

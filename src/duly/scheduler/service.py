@@ -99,6 +99,9 @@ class Scheduler:
         except Unavailable as error:
             self._log.warning("stage_failed", error=str(error))
             return RENEW_SECONDS
+        except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
+            self._log.error("stage_failed", error=repr(error))
+            return RENEW_SECONDS
         if staged is None:
             return TICK_SECONDS
         if staged.count >= BATCH_MAX // 2:

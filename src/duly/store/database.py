@@ -49,7 +49,7 @@ class Connection(Protocol):
 def is_gone(error: BaseException) -> bool:
     """Say whether `error` means that the connection, and with it the answer, was lost."""
     if isinstance(error, asyncpg.InterfaceError):
-        return not isinstance(error, asyncpg.DataError)
+        return not isinstance(error, ValueError)  # What the driver could not encode never left us.
     return isinstance(error, _GONE)
 
 
@@ -181,7 +181,7 @@ def translated(error: Exception) -> Exception:
     if isinstance(error, DulyError):
         return error
     if isinstance(error, asyncpg.PostgresError) and (
-        refused := refusal(error.sqlstate or "", str(error), error.as_dict().get("detail"))
+        refused := refusal(error.sqlstate or "", str(error.args[0]), error.as_dict().get("detail"))
     ):
         return refused
     if is_gone(error):

@@ -18,12 +18,10 @@ async def make_partitions(database: Database, days_ahead: int) -> int:
 
 
 async def drop_partitions(database: Database, parent: str, before: date) -> list[str]:
-    """Drop whole the partitions of days before a date."""
+    """Drop whole the partitions of days before a date. Returns those dropped; one that is being read stays for now."""
     rows = await database.fetch(SQL["partitions"])
     names = [row["name"] for row in rows if row["parent"] == parent and _day_of(row["name"]) < before]
-    for name in names:
-        await database.execute(f'drop table if exists duly."{name}"')
-    return names
+    return [name for name in names if await database.fetchval(SQL["drop_partition"], name)]
 
 
 def _day_of(partition: str) -> date:

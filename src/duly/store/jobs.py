@@ -88,6 +88,11 @@ async def staged_runs(database: Database, job_id: UUID) -> list[UUID]:
     return [row[0] for row in await database.fetch(SQL["staged_runs"], job_id)]
 
 
+async def held_ahead(database: Database, job_id: UUID) -> list[UUID]:
+    """Give the runs of a job that a worker holds ahead of their due moment."""
+    return [row[0] for row in await database.fetch(SQL["held_ahead"], job_id)]
+
+
 async def find(database: Database, job_id: UUID) -> dict[str, Any] | None:
     """Read one recurring job with its next fire."""
     row = await database.fetchrow(SQL["find"], job_id)

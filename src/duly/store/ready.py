@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+import asyncpg
+
 from duly.domain.run import Run
 from duly.store.database import Database
 from duly.store.statements import load
@@ -17,7 +19,11 @@ async def claim(
     database: Database, worker_id: UUID, queues: Sequence[str], handlers: Sequence[str], limit: int
 ) -> list[Run]:
     """Move up to `limit` runs into the worker's hands. Raises WorkerExpired when its lease has ended."""
-    return [Run(*row) for row in await database.fetch(SQL["claim"], worker_id, queues, handlers, limit)]
+    try:
+        return [Run(*row) for row in await database.fetch(SQL["claim"], worker_id, queues, handlers, limit)]
+    except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
+        await database.execute(SQL["drop_duplicates"])
+        return []
 
 
 async def unknown_handlers(database: Database) -> list[dict[str, Any]]:

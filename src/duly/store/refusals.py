@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from duly.domain.errors import (
     DulyError,
+    InvalidOption,
     InvalidPayload,
     InvalidSchedule,
     KeyBusy,
@@ -24,6 +25,7 @@ _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
         InvalidPayload,
         f"{{message}}; the limit is {PAYLOAD_BYTES_MAX}. Store it elsewhere and pass a reference",
     ),
+    "DU005": (InvalidOption, "{message}"),
     "DU010": (WorkerExpired, "{message}"),
     "55P03": (KeyBusy, "another transaction is submitting under this key and has not ended; try again when it has"),
 }

@@ -97,7 +97,7 @@ async def retire(database: Database, worker_id: UUID) -> bool:
 
 
 async def departed(database: Database) -> list[Departed]:
-    """Read who left of late."""
+    """Read who left while something still hangs on them."""
     return [Departed(*row) for row in await database.fetch(SQL["departed"])]
 
 

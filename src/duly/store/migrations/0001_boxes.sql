@@ -27,7 +27,7 @@ create table duly.jobs (
     created_at   timestamptz not null,
     updated_at   timestamptz not null
 );
-create unique index jobs_by_name on duly.jobs (tenant, name) where name is not null;
+create unique index jobs_by_name on duly.jobs (tenant, name) where name is not null and state in ('active', 'paused');
 
 create table duly.timers (
     run_id       uuid,                                  -- null: the next fire of job_id, its mutex and its cursor
@@ -37,7 +37,7 @@ create table duly.timers (
     previous_scheduled_at timestamptz,                  -- of a next fire: the last moment staged, never to be staged again
     generation   integer     not null,
     tenant       integer     not null,
-    attempt      smallint    not null default 0,        -- attempts used up
+    attempt      integer     not null default 0,        -- attempts used up
     priority     smallint    not null default 5,
     losses       smallint    not null default 0,        -- losses in which this run was named
     suspect      boolean     not null default false,    -- lost beside others: runs alone, in a child process
@@ -65,7 +65,7 @@ create table duly.ready (
     previous_scheduled_at timestamptz,
     generation   integer     not null,
     tenant       integer     not null,
-    attempt      smallint    not null,
+    attempt      integer     not null,
     priority     smallint    not null,
     losses       smallint    not null,
     suspect      boolean     not null,
@@ -87,7 +87,7 @@ create table duly.leased (
     previous_scheduled_at timestamptz,
     generation   integer     not null,
     tenant       integer     not null,
-    attempt      smallint    not null check (attempt >= 1),      -- the attempt this lease is for
+    attempt      integer     not null check (attempt >= 1),      -- the attempt this lease is for
     priority     smallint    not null,
     losses       smallint    not null,
     suspect      boolean     not null,
@@ -111,7 +111,7 @@ create table duly.dead (
     previous_scheduled_at timestamptz,
     generation   integer     not null,
     tenant       integer     not null,
-    attempt      smallint    not null,
+    attempt      integer     not null,
     priority     smallint    not null,
     losses       smallint    not null,
     suspect      boolean     not null,
@@ -122,7 +122,7 @@ create table duly.dead (
     options      jsonb,
     buried_at    timestamptz not null,
     reason       text        not null,
-    replays      smallint    not null default 0
+    replays      integer     not null default 0
 );
 create index dead_by_time on duly.dead (tenant, buried_at);
 
@@ -137,7 +137,7 @@ create table duly.attempts (
     finished_at  timestamptz not null,
     fence        bigint,
     tenant       integer     not null,
-    attempt      smallint    not null,
+    attempt      integer     not null,
     outcome      duly.outcome not null,
     became       duly.state  not null,                  -- what the run became by this attempt
     queue        text        not null collate "C",
@@ -157,7 +157,7 @@ create table duly.attempts_failed_default partition of duly.attempts_failed defa
 
 create table duly.logs (
     run_id       uuid        not null,
-    attempt      smallint    not null,
+    attempt      integer     not null,
     number       integer     not null,
     logged_at    timestamptz not null,
     level        text        not null,

@@ -33,18 +33,36 @@ $$;
 
 ---------------------------------------------------------------------------------------------------------------- submit
 
+-- The jobs submitted under a key are named after it and after the moment it was first used: a key that has expired and is used
+-- again makes other jobs, although the first ones may still be waiting.
+create function duly.batch_name(p_tenant integer, p_key text, p_at timestamptz) returns text language sql stable parallel safe as $$
+    select p_tenant::text || '/' || p_key || '/' || (date_part('epoch', p_at) * 1000000)::bigint::text || '/'
+$$;
+
+-- Options come from any language, and every worker has to read them: see domain/run.py.
+create function duly.are_options(p_options jsonb) returns boolean language sql immutable parallel safe as $$
+    select jsonb_typeof(p_options) = 'object' and p_options - array['retry', 'timeout_seconds', 'trace'] = '{}'
+       and coalesce(jsonb_typeof(p_options->'retry'), 'object') = 'object'
+       and coalesce(p_options #> '{retry,max_attempts}', '1')::text ~ '^[1-9][0-9]{0,3}$'
+       and coalesce(jsonb_typeof(p_options #> '{retry,base_seconds}'), 'number') = 'number'
+       and coalesce(jsonb_typeof(p_options #> '{retry,cap_seconds}'), 'number') = 'number'
+       and coalesce(jsonb_typeof(p_options->'timeout_seconds'), 'null') in ('number', 'null')
+       and coalesce(jsonb_typeof(p_options->'trace'), 'null') in ('string', 'null')
+$$;
+
 -- Submit one-shots. They only insert: what is due within the horizon goes straight to ready, the rest to timers.
--- p_key names the whole batch: asked again with the same key, it answers with the same ids and inserts nothing.
+-- p_key names the whole batch: asked again with the same key, it answers with the same ids and inserts nothing. The settings
+-- keep the hash of a body from depending on the caller's session.
 create function duly.submit_v1(
     p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea default null,
     p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
 returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
-language plpgsql set lock_timeout = '2s' as $$
+language plpgsql set lock_timeout = '2s' set timezone = 'UTC' set intervalstyle = 'postgres' as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_name    text := p_tenant::text || '/' || p_key || '/';
+    v_name    text := duly.batch_name(p_tenant, p_key, v_now);
     v_hash    bytea := coalesce(p_hash, sha256(convert_to(
         jsonb_build_array(p_handlers, p_payloads::jsonb[], p_queues, p_priorities, p_at, p_delays, p_options::jsonb[])::text, 'UTF8')));
     v_key     duly.keys;
@@ -63,6 +81,7 @@ begin
         if v_key.body_hash <> v_hash then
             raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
         end if;
+        v_name := duly.batch_name(p_tenant, p_key, v_key.scheduled_at);
         return query
         select duly.run_id(moment.at, v_name || u.number::text), moment.at, true
           from unnest(p_at, p_delays) with ordinality as u(at, delay, number)
@@ -70,16 +89,21 @@ begin
          order by u.number;
         return;
     end if;
-    select u.at, u.delay, octet_length(u.payload) as bytes into v_bad
-      from unnest(p_at, p_delays, p_payloads) as u(at, delay, payload)
-     where u.at < v_now - p_grace or u.delay < interval '0' or octet_length(u.payload) > 262144 limit 1;
+    select u.at, u.delay, octet_length(u.payload) as bytes, u.priority, u.options into v_bad
+      from unnest(p_at, p_delays, p_payloads, p_priorities, p_options) as u(at, delay, payload, priority, options)
+     where u.at < v_now - p_grace or u.delay < interval '0' or octet_length(u.payload) > 262144 or u.priority not between 0 and 9
+        or (u.options is not null and not duly.are_options(u.options::jsonb)) limit 1;
     if found then
         if v_bad.at < v_now - p_grace then
             raise exception using errcode = 'DU002', message = format('at %s is past', v_bad.at), detail = to_json(v_now)#>>'{}';
         elsif v_bad.delay < interval '0' then
             raise exception using errcode = 'DU003', message = format('delay %s is negative', v_bad.delay);
+        elsif v_bad.bytes > 262144 then
+            raise exception using errcode = 'DU004', message = format('payload has %s bytes', v_bad.bytes);
+        elsif v_bad.priority not between 0 and 9 then
+            raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', v_bad.priority);
         end if;
-        raise exception using errcode = 'DU004', message = format('payload has %s bytes', v_bad.bytes);
+        raise exception using errcode = 'DU005', message = format('options %s are none we know', v_bad.options);
     end if;
     with asked as materialized (
         select u.number, duly.run_id(moment.at, v_name || u.number::text) as run_id, moment.at as due_at, u.handler, u.queue, u.priority,
@@ -111,7 +135,7 @@ create function duly.submit_schedule_v1(
     p_tenant integer, p_key text, p_name text, p_handler text, p_payload jsonb, p_queue text, p_priority smallint,
     p_every interval, p_anchor timestamptz, p_options jsonb)
 returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
-language plpgsql set lock_timeout = '2s' as $$
+language plpgsql set lock_timeout = '2s' set timezone = 'UTC' set intervalstyle = 'postgres' as $$
 #variable_conflict use_column
 declare
     v_now    timestamptz := duly.clock_now();
@@ -126,7 +150,7 @@ begin
     if v_anchor < v_now then                           -- Occurrences before the job was created never exist.
         v_first := v_anchor + make_interval(secs => ceil(date_part('epoch', v_now - v_anchor) / v_every) * v_every);
     end if;
-    v_job_id := duly.run_id(v_now, p_tenant::text || '/' || p_key);
+    v_job_id := duly.run_id(v_now, duly.batch_name(p_tenant, p_key, v_now) || '0');
     insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
     values (p_tenant, p_key, v_job_id, v_hash, v_first, v_now + interval '24 hours')
     on conflict (tenant, key) do update
@@ -142,6 +166,8 @@ begin
     end if;
     if octet_length(p_payload::text) > 262144 then
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
+    elsif p_options is not null and not duly.are_options(p_options) then
+        raise exception using errcode = 'DU005', message = format('options %s are none we know', p_options);
     end if;
     insert into duly.jobs (job_id, tenant, name, queue, handler, priority, every_seconds, anchor_at, payload, payload_stored, options, created_at, updated_at)
     values (v_job_id, p_tenant, p_name, p_queue, p_handler, p_priority, v_every, v_anchor,
@@ -208,7 +234,7 @@ begin
           from wanted where missed > 0),
     staging as (
         select duly.occurrence_id(job_id, scheduled_at, 'schedule') as run_id, job_id, scheduled_at, scheduled_at as due_at, previous_scheduled_at,
-               generation, tenant, 0::smallint as attempt, priority, 0::smallint as losses, false as suspect, payload_stored, queue, handler,
+               generation, tenant, 0 as attempt, priority, 0::smallint as losses, false as suspect, payload_stored, queue, handler,
                payload, options
           from wanted
         union all
@@ -224,7 +250,7 @@ begin
     losers as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'ready', queue, handler, 'skipped_duplicate'
-          from staging where run_id not in (select staged.run_id from staged))
+          from staging where (select count(*) from staged) < (select count(*) from staging) and run_id not in (select staged.run_id from staged))
     select count(*) into v_staged from due;
     return query
     select v_staged, (select min(t.due_at) from unnest(v_held) as held(shard) cross join lateral (
@@ -233,18 +259,19 @@ end $$;
 
 ----------------------------------------------------------------------------------------------------------------- claim
 
--- Move up to p_limit runs, in order of rank, into the hands of a live worker. The worker's row is held for key share, which
+-- Move up to p_limit runs, in order of rank, into the hands of a live worker; each queue gets its share, and the turn to be
+-- served first goes round. The worker's row is held for key share, which
 -- does not hinder its heartbeat but makes the reaper's delete wait, so that no lease can outlive the row it hangs on.
 create function duly.claim_v1(p_worker_id uuid, p_queues text[], p_handlers text[], p_limit integer)
 returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
-               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt smallint, priority smallint, losses smallint,
+               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
                suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now   timestamptz := duly.clock_now();
     v_fence bigint;
-    v_each  integer := greatest(1, p_limit / cardinality(p_queues));
+    v_each  integer := ceil(p_limit::double precision / cardinality(p_queues));
 begin
     perform from duly.workers where workers.worker_id = p_worker_id and workers.until > v_now for key share;
     if not found then
@@ -257,23 +284,32 @@ begin
     return query
     with taken as (
         delete from duly.ready where ctid = any (array(
-            select t.ctid from unnest(p_queues) as wanted(queue) cross join lateral (
+            select t.ctid from (select queue from unnest(p_queues) with ordinality as asked(queue, number)
+                                 order by (number + v_fence) % cardinality(p_queues)) as wanted
+             cross join lateral (
                 select ctid from duly.ready where ready.queue = wanted.queue and ready.handler = any (p_handlers)
-                 order by rank limit v_each for update skip locked) as t))
+                 order by rank limit v_each for update skip locked) as t
+             limit p_limit))
         returning *)
     insert into duly.leased (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                              suspect, payload_stored, queue, handler, payload, options, fence, worker_id, claimed_at)
-    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, (attempt + 1)::smallint, priority, losses,
+    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt + 1, priority, losses,
            suspect, payload_stored, queue, handler, payload, options, v_fence, p_worker_id, v_now
       from taken
     returning ctid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
               suspect, payload_stored, queue, handler, payload, options;
-exception when unique_violation then                   -- A run that is leased already stands in ready once more: drop the loser, with a record.
+end $$;
+
+-- Take out of ready what is leased already, with a record. A claim that met such a duplicate was refused by the unique key of
+-- leased; it must not catch that itself, because rows it has returned by then would stay in its answer.
+create function duly.drop_duplicates_v1() returns void
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+begin
     with losers as (
         delete from duly.ready using duly.leased where ready.run_id = leased.run_id returning ready.*)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
-    select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'running', queue, handler, 'skipped_duplicate' from losers;
-    return;
+    select run_id, job_id, scheduled_at, due_at, duly.clock_now(), tenant, attempt, 'skipped', 'running', queue, handler, 'skipped_duplicate'
+      from losers;
 end $$;
 
 ---------------------------------------------------------------------------------------------------------------- settle
@@ -299,8 +335,19 @@ begin
     returning attempts.run_id, attempts.fence;
 end $$;
 
+-- Somebody has asked this holder to give the run up: then it is not tried again.
+create function duly.is_cancelling(p_worker_id uuid, p_run_id uuid, p_fence bigint) returns boolean language sql stable as $$
+    select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and what = 'cancel')
+$$;
+
+-- A snooze is no failure: the attempt keeps its number, but does not count against max_attempts.
+create function duly.forgive_attempt(p_options jsonb) returns jsonb language sql immutable as $$
+    select coalesce(p_options, '{}') || jsonb_build_object('attempts_before', coalesce((p_options->>'attempts_before')::integer, 0) + 1)
+$$;
+
 -- Record any outcomes and move each run on to what it became: back to ready or timers, into dead, or out of the boxes.
--- Rows are named by run and fence, which holds wherever they stand.
+-- Rows are named by run and fence, which holds wherever they stand. A run that stands in the next box already is not lost, so
+-- a duplicate there is passed over: nothing may hold up a batch.
 create function duly.settle_v1(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_outcomes duly.outcome[],
     p_became duly.state[], p_delays interval[], p_losses smallint[], p_suspects boolean[], p_reasons text[], p_results jsonb[], p_details jsonb[],
@@ -319,28 +366,34 @@ begin
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.run_id, leased.job_id, leased.scheduled_at, leased.due_at as was_due_at, leased.previous_scheduled_at, leased.generation,
                   leased.tenant, leased.attempt, leased.priority, leased.payload_stored, leased.queue, leased.handler, leased.payload,
-                  leased.options, leased.fence, leased.worker_id, held.losses, held.suspect, held.started_at,
-                  coalesce(held.finished_at, v_now) as finished_at, held.outcome, held.became, held.reason, held.result, held.detail,
+                  leased.fence, leased.worker_id, held.losses, held.suspect, held.started_at,
+                  coalesce(held.finished_at, v_now) as finished_at, held.outcome, held.reason, held.result, held.detail,
+                  case when held.became = 'retrying' and duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence)
+                       then 'cancelled' else held.became end as became,
+                  case when held.outcome = 'snoozed' then duly.forgive_attempt(leased.options) else leased.options end as options,
                   greatest(v_now + held.delay, leased.scheduled_at) as due_at),
     again as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                                 suspect, payload_stored, queue, handler, payload, options, rank)
         select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
-          from done where became = 'retrying' and due_at <= v_now + p_horizon),
+          from done where became = 'retrying' and due_at <= v_now + p_horizon
+        on conflict do nothing),
     later as (
         insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                                  suspect, payload_stored, queue, handler, payload, options, shard)
         select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                suspect, payload_stored, queue, handler, payload, options, duly.shard_of(job_id)
-          from done where became = 'retrying' and due_at > v_now + p_horizon),
+          from done where became = 'retrying' and due_at > v_now + p_horizon
+        on conflict do nothing),
     buried as (
         insert into duly.dead (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                                suspect, payload_stored, queue, handler, payload, options, buried_at, reason, replays)
         select run_id, job_id, scheduled_at, was_due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                suspect, payload_stored, queue, handler, payload, options, v_now, coalesce(reason, outcome::text),
-               coalesce((options->>'replays')::smallint, 0)
-          from done where became = 'dead'),
+               coalesce((options->>'replays')::integer, 0)
+          from done where became = 'dead'
+        on conflict do nothing),
     unneeded as (
         delete from duly.checkpoints using done where checkpoints.run_id = done.run_id and done.became not in ('retrying', 'dead'))
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
@@ -351,23 +404,31 @@ begin
     returning attempts.run_id, attempts.fence;
 end $$;
 
--- Put runs back that were never started. The attempt is not used up and nothing is recorded, because nothing happened.
+-- Put runs back that were never started. The attempt is not used up and nothing is recorded, because nothing happened; except
+-- for a run that somebody has cancelled meanwhile, which ends here.
 create function duly.hand_back_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
 returns table (run_id uuid, fence bigint)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
 begin
     return query
     with back as (
         delete from duly.leased using unnest(p_run_ids, p_fences) as held(run_id, fence)
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
-        returning leased.*),
+        returning leased.*, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
     again as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                                 suspect, payload_stored, queue, handler, payload, options, rank)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, (attempt - 1)::smallint, priority, losses,
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,
                suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
-          from back)
+          from back where not cancelled
+        on conflict do nothing),
+    ended as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt - 1, 'cancelled', 'cancelled', queue, handler, 'cancelled'
+          from back where cancelled)
     select back.run_id, back.fence from back;
 end $$;
 
@@ -417,56 +478,81 @@ begin
            false, payload_stored, queue, handler, payload,
            coalesce(options, '{}') || jsonb_build_object('replays', replays + 1, 'attempts_before', attempt), duly.rank(v_now, priority)
       from risen
+    on conflict do nothing
     returning ready.run_id;
 end $$;
 
 --------------------------------------------------------------------------------------------------------- shards, leases
 
--- Renew a scheduler's lease and settle its fair share of the shards. A shard is free when its holder's lease has run out.
+-- Renew a scheduler's lease and settle its fair share of the shards: those who live share all 64, the first by id one more where
+-- it does not come out even. A shard is free when its holder's lease has run out, or, after a step of the clock, when it lies
+-- further ahead than a lease can.
 create function duly.hold_shards_v1(p_scheduler_id uuid, p_name text, p_version text, p_lease interval)
 returns table (shard smallint, epoch bigint)
 language plpgsql as $$
 #variable_conflict use_column
 declare
     v_now   timestamptz := duly.clock_now();
-    v_live  integer;
+    v_live  uuid[];
     v_held  integer;
     v_share integer;
 begin
     insert into duly.schedulers (scheduler_id, name, version, started_at, until)
     values (p_scheduler_id, p_name, p_version, v_now, v_now + p_lease)
     on conflict (scheduler_id) do update set until = excluded.until;
-    select count(*) into v_live from duly.schedulers where until > v_now;
+    v_live := array(select scheduler_id from duly.schedulers where until > v_now and until <= v_now + 2 * p_lease order by scheduler_id);
+    v_share := 64 / cardinality(v_live) + (array_position(v_live, p_scheduler_id) <= 64 % cardinality(v_live))::integer;
     select count(*) into v_held from duly.shards where holder = p_scheduler_id;
-    v_share := ceil(64.0 / v_live);
     if v_held > v_share then
         update duly.shards set holder = null where shards.shard in (
             select shards.shard from duly.shards where holder = p_scheduler_id order by shards.shard desc limit v_held - v_share for update skip locked);
     elsif v_held < v_share then
         update duly.shards set holder = p_scheduler_id, epoch = epoch + 1 where shards.shard in (
             select shards.shard from duly.shards
-             where holder is null or not exists (select from duly.schedulers where scheduler_id = holder and until > v_now)
+             where holder is null or holder <> all (v_live)
              order by shards.shard limit v_share - v_held for update skip locked);
     end if;
     return query select shards.shard, shards.epoch from duly.shards where holder = p_scheduler_id order by 1;
 end $$;
 
--- Make the day partitions of history from p_from on, where they are missing.
+-- Make the day partitions of history from p_from on, where they are missing; what waits in the default partition for its day
+-- goes along. One that does not get its lock in time is left for the next call: behind a lock we wait for, every settle waits.
 create function duly.make_partitions_v1(p_from date, p_days integer) returns integer
-language plpgsql as $$
+language plpgsql set lock_timeout = '200ms' as $$
 declare
-    v_made integer := 0;
-    v_day  date;
+    v_made   integer := 0;
+    v_day    date;
     v_parent text;
+    v_moment text;
+    v_name   text;
 begin
-    for v_day in select p_from + i from generate_series(0, p_days - 1) as i loop
-        foreach v_parent in array array['attempts_succeeded', 'attempts_failed', 'logs'] loop
-            if to_regclass(format('duly.%I', v_parent || to_char(v_day, '_YYYYMMDD'))) is null then
-                execute format('create table duly.%I partition of duly.%I for values from (%L) to (%L)',
-                               v_parent || to_char(v_day, '_YYYYMMDD'), v_parent, v_day::text || ' 00:00+00', (v_day + 1)::text || ' 00:00+00');
-                v_made := v_made + 1;
-            end if;
-        end loop;
+    for v_day, v_parent, v_moment in
+        select p_from + i, parent, moment from generate_series(0, p_days - 1) as i
+         cross join (values ('attempts_succeeded', 'finished_at'), ('attempts_failed', 'finished_at'), ('logs', 'logged_at')) as kept(parent, moment)
+    loop
+        v_name := v_parent || to_char(v_day, '_YYYYMMDD');
+        continue when to_regclass(format('duly.%I', v_name)) is not null;
+        begin
+            execute format('lock table duly.%I in access exclusive mode', v_parent || '_default');
+            execute format('create table duly.%I (like duly.%I including all)', v_name, v_parent);
+            execute format('with strays as (delete from duly.%1$I where %2$I >= %3$L and %2$I < %4$L returning *) insert into duly.%5$I select * from strays',
+                           v_parent || '_default', v_moment, v_day::text || ' 00:00+00', (v_day + 1)::text || ' 00:00+00', v_name);
+            execute format('alter table duly.%I attach partition duly.%I for values from (%L) to (%L)',
+                           v_parent, v_name, v_day::text || ' 00:00+00', (v_day + 1)::text || ' 00:00+00');
+            v_made := v_made + 1;
+        exception when lock_not_available or duplicate_table then
+            continue;
+        end;
     end loop;
     return v_made;
+end $$;
+
+-- Drop one day of history, whole. False: somebody is reading it, so it is left for the next call.
+create function duly.drop_partition_v1(p_name text) returns boolean
+language plpgsql set lock_timeout = '200ms' as $$
+begin
+    execute format('drop table if exists duly.%I', p_name);
+    return true;
+exception when lock_not_available then
+    return false;
 end $$;

@@ -1,6 +1,9 @@
 -- name: make_partitions
 select duly.make_partitions_v1((duly.clock_now() at time zone 'UTC')::date, $1)
 
+-- name: drop_partition
+select duly.drop_partition_v1($1)
+
 -- name: partitions
 select child.relname as name, parent.relname as parent from pg_inherits
   join pg_class as child on child.oid = inhrelid join pg_class as parent on parent.oid = inhparent

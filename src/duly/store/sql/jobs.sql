@@ -8,7 +8,7 @@ select job_id, scheduled_at, replayed from duly.submit_schedule_v1($1, $2, $3, $
 -- The next-fire timer is the job's mutex: it is deleted first. No row: it is being staged at this moment, or there is none.
 with mutex as (
     delete from duly.timers where job_id = $1 and run_id is null returning job_id)
-update duly.jobs set state = 'cancelled', generation = generation + 1, updated_at = duly.clock_now()
+update duly.jobs set state = 'cancelled', updated_at = duly.clock_now()
   from mutex where jobs.job_id = mutex.job_id and jobs.state in ('active', 'paused')
 returning jobs.job_id
 
@@ -16,6 +16,10 @@ returning jobs.job_id
 select run_id from duly.ready where job_id = $1
 union all select run_id from duly.leased where job_id = $1
 union all select run_id from duly.timers where job_id = $1 and run_id is not null and run_id <> job_id
+
+-- name: held_ahead
+-- In a worker's hands, and not started: nothing starts before it is due.
+select run_id from duly.leased where job_id = $1 and due_at > duly.clock_now()
 
 -- name: find
 select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.every_seconds, jobs.anchor_at,

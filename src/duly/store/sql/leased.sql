@@ -25,11 +25,15 @@ select attempts.run_id, attempts.fence from duly.attempts join unnest($1::uuid[]
    and attempts.outcome <> 'lost'
 
 -- name: record_fenced
+-- Asked again after an unknown commit, it records nothing twice.
 insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became, queue, handler, worker_id, reason)
-select run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, 'fenced', 'running', queue, handler, $1, reason
-  from unnest($2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[], $8::bigint[], $9::int[], $10::smallint[],
+select run_id, job_id, scheduled_at, due_at, started_at, coalesce(finished_at, duly.clock_now()), fence, tenant, attempt, 'fenced', 'running',
+       queue, handler, $1, reason
+  from unnest($2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[], $8::bigint[], $9::int[], $10::int[],
               $11::text[], $12::text[], $13::text[])
        as refused(run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, queue, handler, reason)
+ where not exists (select from duly.attempts where attempts.run_id = refused.run_id and attempts.fence = refused.fence
+                      and attempts.worker_id = $1 and attempts.outcome = 'fenced')
 
 -- name: vacuum
 vacuum (skip_locked, truncate off) duly.leased

@@ -3,6 +3,9 @@ select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at
        suspect, payload_stored, queue, handler, payload::text, options::text
   from duly.claim_v1($1, $2, $3, $4)
 
+-- name: drop_duplicates
+select duly.drop_duplicates_v1()
+
 -- name: unknown_handlers
 -- Runs that wait because no live worker knows their handler.
 select ready.queue, ready.handler, count(*) as runs, min(ready.due_at) as oldest_due_at

@@ -16,8 +16,13 @@ select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what
 delete from duly.signals using unnest($2::uuid[], $3::bigint[]) as heeded(run_id, fence)
  where signals.worker_id = $1 and signals.run_id = heeded.run_id and signals.fence = heeded.fence
 
+-- name: stale_signals
+select distinct run_id from duly.signals
+ where not exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence) limit 1000
+
 -- name: drop_stale_signals
-delete from duly.signals where not exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence)
+delete from duly.signals where run_id = any ($1::uuid[])
+   and not exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence)
 
 -- name: find_live
 select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, reason
@@ -75,7 +80,7 @@ select fraction, message, updated_at from duly.progress where run_id = $1
 -- name: append_logs
 insert into duly.logs (run_id, attempt, number, logged_at, level, message, fields)
 select run_id, attempt, number, logged_at, level, message, fields::jsonb
-  from unnest($1::uuid[], $2::smallint[], $3::int[], $4::timestamptz[], $5::text[], $6::text[], $7::text[])
+  from unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::text[], $6::text[], $7::text[])
        as lines(run_id, attempt, number, logged_at, level, message, fields)
 
 -- name: read_logs

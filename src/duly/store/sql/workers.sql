@@ -32,7 +32,8 @@ returning worker_id
 delete from duly.workers where worker_id = $1 and not exists (select from duly.leased where leased.worker_id = $1) returning worker_id
 
 -- name: departed
-select worker_id, name, safe_until, named from duly.departed where departed_at > duly.clock_now() - interval '1 hour' order by departed_at desc limit 1000
+select worker_id, name, safe_until, named from duly.departed
+ where exists (select from duly.leased where leased.worker_id = departed.worker_id) order by departed_at limit 1000
 
 -- name: forget_departed
 delete from duly.departed where departed_at < duly.clock_now() - interval '1 day' and not exists (select from duly.leased where leased.worker_id = departed.worker_id)
