@@ -16,6 +16,8 @@ from duly.store.database import Database
 from duly.store.migrate import migrate
 
 _TEMPLATE = "duly_template"
+# Nothing lives long enough to be vacuumed, and a database in which a vacuum is at work cannot be dropped by force.
+_SETTINGS = {"shared_buffers": "64MB", "autovacuum": "off"}
 
 
 class Scratch:
@@ -23,7 +25,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="duly-testing-"))
-        self._server = embedded.start(self._folder / "data", durable=False, settings={"shared_buffers": "64MB"})
+        self._server = embedded.start(self._folder / "data", durable=False, settings=_SETTINGS)
         self._background = Background()
         self._numbers = count(1)
         self._background.run(self._make_template())
