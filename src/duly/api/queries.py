@@ -13,7 +13,7 @@ from duly.store.database import Database
 
 _JOB_BY_NAME = """
 select job_id, name, state, handler, every_seconds, anchor_at from duly.jobs
- where tenant = $1 and name = $2 order by (state = 'active') desc, created_at desc limit 1
+ where tenant = $1 and name = $2 and state in ('active', 'paused')
 """
 
 # A payload stands in the row, or in payloads when it is large; that of a schedule's run stands with the job.
@@ -70,7 +70,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 async def job_by_name(database: Database, name: str, tenant: int = TENANT_DEFAULT) -> NamedJob | None:
-    """Find a schedule by its name, an active one first."""
+    """Find the schedule that has a name; one that is over has none any more."""
     row = await database.fetchrow(_JOB_BY_NAME, tenant, name)
     return NamedJob(*row) if row else None
 

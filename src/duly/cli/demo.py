@@ -30,7 +30,7 @@ _REMEMBERED_MAX = 1_000
 async def schedule_demo(database: Database, rng: Rng) -> NamedJob:
     """Make sure that the demo's schedule is there; whoever comes second finds the first one's."""
     found = await queries.job_by_name(database, demo.NAME)
-    if found is None or found.state != "active":
+    if found is None:
         anchor = (await database.read_clock()).replace(microsecond=0) + _FIRST_IN
         schedule = Schedule(demo.hello.name, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT, demo.EVERY, anchor, demo.NAME)
         with suppress(NameTaken):
@@ -43,7 +43,7 @@ async def schedule_demo(database: Database, rng: Rng) -> NamedJob:
 async def end_demo(database: Database) -> None:
     """Cancel the demo's schedule if an earlier start left one, so that it does not pile up unserved."""
     found = await queries.job_by_name(database, demo.NAME)
-    if found is not None and found.state == "active" and found.handler == demo.hello.name:
+    if found is not None and found.handler == demo.hello.name:
         await cancel_job(database, found.job_id, "demo switched off")
 
 

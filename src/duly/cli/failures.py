@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import traceback
 
-from duly.settings import SettingsError
-
 REFUSED, USAGE, DATABASE, NOT_FOUND, FAULT, INTERRUPTED = 1, 2, 3, 4, 70, 130
 
 EXIT_CODES = """\b
@@ -23,6 +21,7 @@ Exit codes:
 def explain(error: Exception) -> tuple[str, int]:
     """Give the sentence for a person and the exit code."""
     from duly.domain.errors import DatabaseUnusable, DulyError, NotFound
+    from duly.settings import SettingsError
     from duly.store.database import Unavailable
 
     match error:

@@ -28,21 +28,31 @@ async def greet(run: Run, name: str = "world") -> str:
 '''
 
 _TEST = '''\
-"""A handler is still a function: its test needs no server."""
+"""A test needs no server that runs: it gets one of its own, with a clock that it moves."""
 
-import pytest
-from app import add, app
+from app import add, app, greet
 
-from duly import InvalidArguments
+from duly.testing import environment
 
 
 def test_a_handler_is_a_plain_function():
     assert add(2, 3) == 5
 
 
-def test_what_would_fail_in_a_worker_is_refused_at_submit():
-    with pytest.raises(InvalidArguments):
-        app.registry["add"].encode((), {"a": 2, "b": "three"})
+def test_what_is_submitted_runs():
+    with environment(app) as env:
+        greet.submit_sync(name="Ada")
+        [fire] = env.run_due_sync()
+
+    assert fire.result == "Hello, Ada!"
+
+
+def test_a_schedule_fires_every_minute():
+    with environment(app) as env:
+        add.options(every="PT1M").submit_sync(a=2, b=3)
+        env.advance_sync("PT10M")
+
+    assert [fire.result for fire in env.fires] == [5] * 11  # At once, and after each minute.
 '''
 
 _CONFIG = """\

@@ -119,5 +119,5 @@ async def find_id(database: Database, job: str) -> UUID:
     except ValueError:
         found = await queries.job_by_name(database, job)
     if found is None:
-        raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them")
+        raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them, and those that are over by their id")
     return found.job_id

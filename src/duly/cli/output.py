@@ -106,7 +106,7 @@ def print_rows(
 def print_json(value: object, *, is_one_line: bool = False) -> None:
     """Print one JSON document."""
     document = msgspec.json.encode(value)
-    click.echo(document if is_one_line else msgspec.json.format(document, indent=2))
+    click.echo((document if is_one_line else msgspec.json.format(document, indent=2)).decode())
 
 
 def print_table(lines: Sequence[Sequence[str]], titles: Sequence[str]) -> None:

@@ -1,0 +1,35 @@
+"""One `duly up` on a fresh app, shared by the tests that only talk to it."""
+
+import pytest
+
+from tests.cli.processes import Up, duly, running
+
+# Handlers beside those that `duly init` writes.
+MORE_HANDLERS = """
+
+@app.handler
+def fail(reason: str) -> None:
+    raise NonRetryable(reason)
+
+
+@app.handler(queue="mail")
+async def send(to: str) -> str:
+    return to
+"""
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory):
+    """A folder as `duly init` writes it, with a few handlers more."""
+    folder = tmp_path_factory.mktemp("project")
+    assert duly("init", cwd=folder).returncode == 0
+    app = (folder / "app.py").read_text().replace("import App, Run", "import App, NonRetryable, Run")
+    (folder / "app.py").write_text(app + MORE_HANDLERS)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def up(project):
+    """Everything, running on that folder without the demo."""
+    with running("up", "--port", "0", "--no-demo", cwd=project) as process:
+        yield Up(process, project)

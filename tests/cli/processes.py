@@ -1,0 +1,166 @@
+"""Real `duly` processes, each wait with a deadline."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from duly.cli.main import call
+
+DULY = (sys.executable, "-m", "duly")
+Finished = subprocess.CompletedProcess[str]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Our environment without any setting of Duly but `more`."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("DULY_")} | more
+
+
+def duly(*arguments: str, cwd: Path, stdin: str = "", timeout: float = 30, **more: str) -> Finished:
+    """Run one command to its end."""
+    return subprocess.run(
+        [*DULY, *arguments],
+        cwd=cwd,
+        input=stdin,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def inside(*arguments: str, cwd: Path) -> Finished:
+    """Run one command to its end in this process, ten times as fast; what it imports is forgotten."""
+    modules, paths, folder = set(sys.modules), list(sys.path), Path.cwd()
+    with (
+        redirect_stdout(io.StringIO()) as stdout,
+        redirect_stderr(io.StringIO()) as stderr,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name in os.environ.keys() - environment().keys():
+            patch.delenv(name)
+        os.chdir(cwd)
+        try:
+            code = call(arguments)
+        finally:
+            os.chdir(folder)
+            sys.path[:] = paths
+            for name in sys.modules.keys() - modules:
+                if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == cwd:
+                    del sys.modules[name]
+    return subprocess.CompletedProcess(arguments, code, stdout.getvalue(), stderr.getvalue())
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 10) -> Any:
+    """Wait until `condition` gives something, and give that."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+    return found
+
+
+class Process:
+    """A `duly` that keeps running, and what it has said."""
+
+    def __init__(self, *arguments: str, cwd: Path, **more: str) -> None:
+        self.process = subprocess.Popen(
+            [*DULY, *arguments], cwd=cwd, env=environment(**more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        self.lines: list[str] = []
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def text(self) -> str:
+        """Everything it has said."""
+        return "\n".join(self.lines)
+
+    def wait_for_line(self, words: str, seconds: float = 15) -> str:
+        """Wait until it says a line with these words in it."""
+
+        def look() -> str | None:
+            line = next((line for line in self.lines if words in line), None)
+            assert line or self.process.poll() is None or self._reading.is_alive(), (
+                f"it ended without {words!r}:\n{self.text}"
+            )
+            return line
+
+        try:
+            return str(wait_for(look, seconds))
+        except AssertionError:
+            raise AssertionError(f"no line with {words!r}:\n{self.text}") from None
+
+    def family(self) -> list[psutil.Process]:
+        """Every process below it, and itself."""
+        this = psutil.Process(self.process.pid)
+        return [this, *this.children(recursive=True)]
+
+    def interrupt(self, number: int = signal.SIGINT) -> float:
+        """Ask it to end; gives the seconds it took."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        self.process.wait(12)
+        return time.monotonic() - began
+
+    def close(self) -> None:
+        """End it and everything below it, whatever state it is in."""
+        if self.process.poll() is None:
+            family = self.family()
+            self.process.terminate()
+            try:
+                self.process.wait(12)
+            except subprocess.TimeoutExpired:
+                for member in family:
+                    member.kill()
+        self._reading.join(5)
+        assert self.process.stdout
+        self.process.stdout.close()
+
+
+@contextmanager
+def running(*arguments: str, cwd: Path, **more: str) -> Iterator[Process]:
+    """Run a `duly` for as long as the `with` lasts."""
+    process = Process(*arguments, cwd=cwd, **more)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+class Up:
+    """A `duly up` that is ready."""
+
+    def __init__(self, process: Process, folder: Path) -> None:
+        self.process = process
+        self.folder = folder
+        process.wait_for_line("ready in")
+        self.address = process.wait_for_line("/readyz").split()[1].removesuffix("/readyz?verbose")
+
+    def duly(self, *arguments: str) -> Finished:
+        """Run one command beside it."""
+        return inside(*arguments, cwd=self.folder)
+
+
+def dies(process: psutil.Process) -> bool:
+    """Say whether a process is gone, or only waits to be buried."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -1,0 +1,98 @@
+"""What is typed after a handler: JSON where it reads as JSON, text where it does not."""
+
+import click
+import pytest
+
+from duly.cli.arguments import read_moment, read_payload
+from duly.cli.submission import Typed, read
+from duly.domain.errors import InvalidPayload, InvalidSchedule, Refused
+from duly.domain.job import Schedule, Submission
+
+
+@pytest.mark.parametrize(
+    ("pair", "value"),
+    [
+        ("x=7", 7),
+        ("x=1.5", 1.5),
+        ("x=true", True),
+        ("x=null", None),
+        ("x=[1, 2]", [1, 2]),
+        ('x={"a": 1}', {"a": 1}),
+        ('x="7"', "7"),
+        ("x=seven", "seven"),
+        ("x=a@b.example", "a@b.example"),
+        ("x=a=b", "a=b"),
+        ("x=", ""),
+        ("x=NaN", "NaN"),
+        ("x=007", "007"),
+        ("x=[1,", "[1,"),
+    ],
+)
+def test_a_value_is_json_if_it_reads_as_json_and_text_if_not(pair, value):
+    assert read_payload([pair], None) == {"x": value}
+
+
+@pytest.mark.parametrize("pairs", [["x"], ["=1"], ["x=1", "x=2"]])
+def test_what_is_no_pair_is_wrong_usage(pairs):
+    with pytest.raises(click.UsageError):
+        read_payload(pairs, None)
+
+
+def test_pairs_and_json_exclude_each_other():
+    with pytest.raises(click.UsageError):
+        read_payload(["x=1"], '{"x": 1}')
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "7", '{"x": NaN}', '{"x": "\\ud800"}', "[" * 5000])
+def test_json_that_is_no_object_is_refused(text):
+    with pytest.raises(InvalidPayload):
+        read_payload([], text)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ({"json_text": '{"x": "\\u0000"}'}, "NUL"),
+        ({"pairs": ("x=\udcff",)}, "surrogate"),
+        ({"pairs": ("x=" + "y" * 300_000,)}, "262144"),
+        ({"pairs": ("x=" + "[" * 100 + "]" * 100,)}, "64 levels"),
+        ({"delay": "-5"}, "negative"),
+        ({"delay": "soon"}, "not a duration"),
+        ({"at": "tomorrow"}, "not a moment"),
+        ({"at": "2026-11-01T09:00:00"}, "no time zone"),
+        ({"every": "0.5"}, "shorter than one second"),
+        ({"every": "PT1.5S"}, "whole number of seconds"),
+        ({"priority": 10}, "0 \\(first\\) to 9"),
+        ({"max_attempts": 0}, "1 to 1000"),
+        ({"timeout": "0"}, "more than 0"),
+        ({"queue": "a\nb"}, "printable"),
+        ({"handler": ""}, "handler ''"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words_before_the_database_is_asked(typed, words):
+    with pytest.raises(Refused, match=words):
+        read(Typed(**({"handler": "greet", "pairs": (), "json_text": None} | typed)), None)
+
+
+@pytest.mark.parametrize(
+    "typed", [{"at": "2026-11-01T09:00:00Z", "delay": "1"}, {"name": "x"}, {"every": "1", "delay": "1"}]
+)
+def test_choices_that_exclude_each_other_are_wrong_usage(typed):
+    with pytest.raises(click.UsageError):
+        read(Typed(handler="greet", pairs=(), json_text=None, **typed), None)
+
+
+def test_a_delay_makes_a_one_shot_and_a_period_a_schedule():
+    shot = read(Typed(handler="greet", pairs=("a=1",), json_text=None, delay="PT1M", priority=0), None)
+    schedule = read(Typed(handler="greet", pairs=(), json_text=None, every="60", name="minutely"), None)
+
+    assert isinstance(shot, Submission)
+    assert (shot.payload, shot.delay.total_seconds(), shot.priority) == ('{"a":1}', 60, 0)
+    assert isinstance(schedule, Schedule)
+    assert (schedule.every.total_seconds(), schedule.name, schedule.queue) == (60, "minutely", "default")
+
+
+def test_a_moment_may_have_any_offset():
+    assert read_moment("2026-11-01T09:00:00+01:00", "at") == read_moment("2026-11-01T08:00:00Z", "at")
+    with pytest.raises(InvalidSchedule):
+        read_moment("9 o'clock", "at")

@@ -1,0 +1,153 @@
+"""The commands beside a running `duly up`: what they accept, show and refuse."""
+
+import json
+import re
+
+import pytest
+
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def id_in(text):
+    return UUID.search(text)[0]
+
+
+def test_run_and_wait_shows_the_log_and_the_result(up):
+    said = up.duly("run", "greet", "name=Ada", "--wait")
+
+    assert said.returncode == 0, said
+    assert json.loads(said.stdout) == "Hello, Ada!"
+    assert "greeting" in said.stderr
+    assert "name=Ada" in said.stderr
+    assert "succeeded in" in said.stderr
+
+
+def test_a_run_that_fails_ends_with_an_error_that_names_the_next_step(up):
+    said = up.duly("run", "fail", "reason=because", "--wait")
+    run_id = id_in(said.stderr)
+
+    assert said.returncode == 1
+    assert "dead" in said.stderr
+    assert f"duly runs show {run_id}" in said.stderr
+    shown = up.duly("runs", "show", run_id).stdout
+    assert "because" in shown
+    assert 'payload {"reason": "because"}' in shown
+
+
+def test_dead_runs_are_listed_replayed_and_discarded(up):
+    run_id = id_in(up.duly("run", "fail", "reason=again", "--wait").stderr)
+
+    listed = json.loads(up.duly("dead", "--json", "--limit", "1000").stdout)
+    assert run_id in [row["run_id"] for row in listed]
+    assert up.duly("dead", "replay", run_id).returncode == 0
+    assert up.duly("logs", run_id, "-f").returncode == 0  # Stays until it is dead again.
+    assert json.loads(up.duly("runs", "show", run_id, "--json").stdout)["attempt"] == 2
+    assert "discarded" in up.duly("dead", "discard", run_id).stdout
+    assert up.duly("dead", "replay", run_id).returncode == 4
+
+
+def test_a_schedule_is_answered_with_a_sentence_and_its_next_three_fires(up):
+    said = up.duly("submit", "add", "a=2", "b=3", "--every", "PT1H", "--name", "hourly")
+
+    assert said.returncode == 0, said
+    lines = said.stdout.splitlines()
+    assert lines[1] == "Every hour: add on queue default"
+    assert [line.split()[0] for line in lines[2:5]] == ["next", "then", "then"]
+    assert all(" UTC   " in line and line.endswith(" here") for line in lines[2:5])
+    shown = up.duly("jobs", "show", "hourly").stdout
+    assert "Every hour: add on queue default" in shown
+    assert shown.count(" here") == 3
+    assert up.duly("submit", "add", "a=2", "b=3", "--every", "PT1H", "--name", "hourly").returncode == 1
+    assert "cancelled" in up.duly("jobs", "cancel", "hourly").stdout
+    assert up.duly("jobs", "show", "hourly").returncode == 4
+
+
+def test_the_same_key_submits_once(up):
+    first = up.duly("submit", "add", "a=1", "b=1", "--key", "once", "--delay", "PT1H")
+    again = up.duly("submit", "add", "a=1", "b=1", "--key", "once", "--delay", "PT1H")
+    other = up.duly("submit", "add", "a=1", "b=2", "--key", "once", "--delay", "PT1H")
+
+    assert id_in(first.stdout) == id_in(again.stdout)
+    assert "nothing new" in again.stdout
+    assert other.returncode == 1
+    assert "another key" in other.stderr
+    assert "cancelled" in up.duly("runs", "cancel", id_in(first.stdout)).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["gret"], "did you mean 'greet'?"),
+        (["add", "a=1", "b=two"], "expected `int`"),
+        (["add", "a=1"], "missing a required argument"),
+        (["greet", "--at", "2020-01-01T00:00:00Z"], "is past"),
+        (["greet", "--delay", "-1"], "negative"),
+        (["greet", "--queue", ""], "queue ''"),
+    ],
+)
+def test_what_the_app_would_refuse_is_refused_at_submit(up, arguments, words):
+    said = up.duly("submit", *arguments)
+
+    assert (said.returncode, said.stdout) == (1, "")
+    assert words in said.stderr
+    assert len(said.stderr.splitlines()) == 1
+
+
+def test_without_the_app_an_unknown_handler_is_accepted_and_said_to_wait(up):
+    said = up.duly("submit", "nobody", "--app", "")
+
+    assert said.returncode == 0
+    assert "no live worker knows handler 'nobody'" in said.stdout
+    assert "no live worker knows nobody (1 runs)" in up.duly("queues").stdout
+    assert "cancelled" in up.duly("runs", "cancel", id_in(said.stdout)).stdout
+
+
+def test_a_queue_that_nobody_serves_is_named_with_the_command_that_would(up):
+    said = up.duly("submit", "greet", "--queue", "night")
+
+    assert said.returncode == 0
+    assert "duly worker app:app --queue night" in said.stdout
+    assert "duly worker module:app --queue night" in up.duly("queues").stdout
+    assert up.duly("runs", "cancel", id_in(said.stdout)).returncode == 0
+
+
+def test_a_worker_serves_the_queues_of_its_handlers(up):
+    assert up.duly("run", "send", "to=me", "--wait").stdout == '"me"\n'
+    [worker] = json.loads(up.duly("workers", "--json").stdout)
+    assert worker["queues"] == ["default", "mail"]
+    assert set(worker["handlers"]) == {"add", "greet", "fail", "send"}
+
+
+def test_lists_are_tables_for_people_and_json_for_programs(up):
+    up.duly("run", "greet", "--wait")
+
+    assert {"run_id", "state", "queue", "due_at"} <= json.loads(up.duly("runs", "--json", "--limit", "1").stdout)[
+        0
+    ].keys()
+    assert up.duly("runs", "list", "--limit", "1").stdout.splitlines()[0].split() == [
+        "id", "state", "handler", "queue", "attempt", "due", "reason",
+    ]  # fmt: skip
+    assert [
+        row["state"] for row in json.loads(up.duly("runs", "--state", "succeeded", "--json", "--limit", "2").stdout)
+    ]
+
+
+@pytest.mark.parametrize(
+    "command", [["runs", "show"], ["runs", "cancel"], ["jobs", "show"], ["jobs", "cancel"], ["dead", "show"], ["logs"]]
+)
+def test_what_is_not_there_is_not_found(up, command):
+    said = up.duly(*command, "00000000-0000-8000-8000-000000000000")
+
+    assert said.returncode == 4, said
+    assert len(said.stderr.splitlines()) == 1
+
+
+def test_a_name_is_found_for_a_schedule_only(up):
+    assert up.duly("jobs", "show", "x").returncode == 4
+    assert up.duly("runs", "show", "x").returncode == 2
+
+
+def test_every_promise_holds(up):
+    said = up.duly("verify")
+
+    assert (said.returncode, said.stdout) == (0, "every promise holds\n")

@@ -1,0 +1,83 @@
+"""A database that cannot be used: one clear sentence with the remedy, exit code 3, nothing half-written."""
+
+import subprocess
+
+import psycopg
+import pytest
+
+from duly.cli.main import call
+from duly.store import database
+from tests.cli.processes import duly
+
+
+@pytest.fixture
+def empty_url(postgres):
+    """The address of an empty database."""
+    name = postgres.create()
+    yield postgres.url(name)
+    postgres.drop_database(name)
+
+
+def refused(said, *words):
+    assert said.returncode == 3, said
+    assert said.stderr.startswith("duly: ")
+    assert len(said.stderr.splitlines()) == 1
+    assert all(word in said.stderr for word in words), said.stderr
+
+
+@pytest.mark.parametrize("command", [["jobs"], ["submit", "x"], ["migrate"], ["verify"], ["scheduler"]])
+def test_nothing_runs_here(tmp_path, command):
+    refused(duly(*command, cwd=tmp_path), "nothing runs on", "`duly up`", "DULY_DATABASE_URL")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_answers(tmp_path):
+    url = "postgresql://me@127.0.0.1:1/db"
+
+    refused(duly("jobs", cwd=tmp_path, DULY_DATABASE_URL=url), "no database answers")
+    refused(duly("up", "--port", "0", cwd=tmp_path, DULY_DATABASE_URL=url), "no database answers")
+
+
+def test_what_is_no_address(tmp_path):
+    refused(duly("jobs", cwd=tmp_path, DULY_DATABASE_URL="nonsense://"), "DULY_DATABASE_URL")
+
+
+def test_the_schema_is_missing(tmp_path, empty_url):
+    refused(duly("submit", "x", cwd=tmp_path, DULY_DATABASE_URL=empty_url), "Run `duly migrate`")
+
+    applied = duly("migrate", cwd=tmp_path, DULY_DATABASE_URL=empty_url)
+    assert applied.returncode == 0
+    assert "applied 0001_boxes" in applied.stdout
+    assert "up to date" in duly("migrate", cwd=tmp_path, DULY_DATABASE_URL=empty_url).stdout
+    assert duly("verify", cwd=tmp_path, DULY_DATABASE_URL=empty_url).returncode == 0
+
+
+def test_the_data_is_of_a_newer_duly(tmp_path, own_database_url):
+    with psycopg.connect(own_database_url) as connection:
+        connection.execute("insert into duly.migrations (version, name) values (9999, 'later')")
+
+    for command in (["submit", "x"], ["migrate"], ["up", "--port", "0"]):
+        refused(duly(*command, cwd=tmp_path, DULY_DATABASE_URL=own_database_url), "newer Duly", "Upgrade")
+
+
+def test_the_database_is_read_only(tmp_path, database_url):
+    url = f"{database_url}&default_transaction_read_only=on"
+
+    refused(duly("submit", "x", cwd=tmp_path, DULY_DATABASE_URL=url), "read-only", "primary")
+
+
+def test_the_database_is_too_old(monkeypatch, capsys, database_url):
+    monkeypatch.setattr(database, "VERSION_MIN", 990_000)
+
+    assert call(["jobs", "--database-url", database_url]) == 3
+    assert "too old" in capsys.readouterr().err
+
+
+def test_the_data_folder_holds_something_that_is_not_ours(tmp_path):
+    cluster = tmp_path / ".duly" / "postgres"
+    cluster.mkdir(parents=True, mode=0o700)
+    (cluster / "PG_VERSION").write_text("99\n")
+    subprocess.run(["chown", "-R", "nobody", cluster], check=False)
+
+    refused(duly("up", "--port", "0", cwd=tmp_path), "left as it is", "choose another data folder")
+    assert [path.name for path in cluster.iterdir()] == ["PG_VERSION"]

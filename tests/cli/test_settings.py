@@ -1,0 +1,125 @@
+"""Settings: which source wins, where a value came from, and that nothing unknown is ignored."""
+
+from pathlib import Path
+
+import pytest
+
+from duly.settings import SettingsError, load, redacted
+
+
+def write(folder, text, name="duly.toml"):
+    (folder / name).write_text(text)
+    return folder
+
+
+def test_a_flag_wins_over_the_environment_that_over_the_file_and_that_over_the_default(tmp_path):
+    write(tmp_path, 'port = 1\nslots = 1\nthreads = 1\nhost = "::1"')
+
+    settings = load({"port": 3, "slots": None}, {"DULY_PORT": "2", "DULY_SLOTS": "2"}, tmp_path)
+
+    assert (settings.port, settings.slots, settings.threads, settings.lease) == (3, 2, 1, 15.0)
+    assert [settings.sources[name] for name in ("port", "slots", "threads", "lease")] == [
+        "--port",
+        "DULY_SLOTS",
+        "threads in duly.toml",
+        "default",
+    ]
+
+
+def test_the_file_is_the_nearest_one_upwards(tmp_path):
+    write(tmp_path, "port = 1")
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    write(tmp_path / "a", "[project]\nname = 'x'\n[tool.duly]\nport = 2", "pyproject.toml")
+
+    assert load({}, {}, inner).port == 2
+
+
+def test_a_project_file_without_our_table_is_passed_by(tmp_path):
+    write(tmp_path, "port = 1")
+    (tmp_path / "a").mkdir()
+    write(tmp_path / "a", "[project]\nname = 'x'", "pyproject.toml")
+
+    assert load({}, {}, tmp_path / "a").port == 1
+
+
+def test_a_folder_means_what_it_meant_where_it_was_written(tmp_path):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+
+    assert load({}, {}, inner).data == inner / ".duly"
+    assert load({}, {"DULY_DATA": "here"}, inner).data == inner / "here"
+    write(tmp_path, 'data = "there"')
+    assert load({}, {}, inner).data == tmp_path / "there"
+    write(tmp_path, "")
+    assert load({}, {}, inner).data == tmp_path / ".duly", "beside the file, so that a subfolder finds the same"
+
+
+def test_an_unknown_key_in_a_file_names_the_file_and_the_nearest_key(tmp_path):
+    with pytest.raises(
+        SettingsError, match=r"unknown setting databse_url in .*duly\.toml; did you mean database_url\?"
+    ):
+        load({}, {}, write(tmp_path, 'databse_url = "x"'))
+
+
+def test_an_unknown_variable_names_the_nearest_one(tmp_path):
+    with pytest.raises(SettingsError, match=r"unknown setting DULY_PROT in the environment; did you mean DULY_PORT\?"):
+        load({}, {"DULY_PROT": "1"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("DULY_PORT", "x", "DULY_PORT: 'x' is not a whole number from 0 to 65535"),
+        ("DULY_PORT", "70000", "whole number"),
+        ("DULY_POOLER", "perhaps", "true or false"),
+        ("DULY_LOG_LEVEL", "loud", "one of debug, info, warning, error"),
+        ("DULY_QUEUES", "a,,b", "a list of names"),
+    ],
+)
+def test_a_value_that_cannot_be_read_names_its_source_and_what_it_should_be(tmp_path, name, value, words):
+    with pytest.raises(SettingsError, match=words):
+        load({}, {name: value}, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["port = true", "port = [1]", "app = 1", "data = 1", "lease = []", "queues = 1"])
+def test_a_value_of_the_wrong_kind_in_a_file_is_refused(tmp_path, text):
+    with pytest.raises(SettingsError, match=r"duly\.toml"):
+        load({}, {}, write(tmp_path, text))
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path):
+    with pytest.raises(SettingsError, match=r"duly\.toml cannot be read"):
+        load({}, {}, write(tmp_path, "port 1"))
+
+
+def test_an_empty_variable_says_nothing(tmp_path):
+    assert load({}, {"DULY_DATABASE_URL": ""}, tmp_path).database_url is None
+
+
+def test_lists_and_switches_are_read_from_text(tmp_path):
+    settings = load({"queues": ("a", "b")}, {"DULY_POOLER": "on"}, tmp_path)
+
+    assert (settings.queues, settings.pooler) == (("a", "b"), True)
+    assert load({}, {"DULY_QUEUES": "x, y"}, tmp_path).queues == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:secret@host:5/db", "postgresql://me:***@host:5/db"),
+        ("postgresql://me:se@cret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://host/db?user=me&password=secret", "postgresql://host/db?user=me&password=***"),
+        ("postgresql:///db", "postgresql:///db"),
+    ],
+)
+def test_a_password_is_never_shown(url, shown):
+    assert redacted(url) == shown
+
+
+def test_what_is_read_without_arguments_is_this_process_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DULY_PORT", "7")
+
+    assert load().port == 7
+    assert load().data == Path.cwd() / ".duly"

@@ -1,0 +1,182 @@
+"""`duly up`: what it shows, what it survives, how it stops, and when it refuses to start."""
+
+import json
+import os
+import signal
+import socket
+import urllib.error
+import urllib.request
+
+import psutil
+import pytest
+
+from tests.cli.processes import Up, dies, duly, running, wait_for
+
+STOP_SECONDS = 10
+
+
+def get(address):
+    try:
+        with urllib.request.urlopen(address, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as answer:
+        return answer.code, answer.read().decode()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("up")
+
+
+def test_the_first_minutes(folder):
+    with running("up", "--port", "0", cwd=folder) as process:
+        up = Up(process, folder)
+        assert process.lines[0].startswith("duly 0.")
+        assert [line.split()[0] for line in process.lines[1:6]] == ["postgres", "schema", "scheduler", "demo", "health"]
+        assert "data in ./.duly/postgres" in process.lines[1]
+        assert "64 of 64 shards       worker   1 process, queue default" in process.lines[3]
+        assert process.lines[6].endswith("the data stays (--ephemeral throws it away).")
+
+        assert " after due)" in process.wait_for_line("hello #1", 12)
+        assert (
+            get(f"{up.address}/livez")[0] == get(f"{up.address}/healthz")[0] == get(f"{up.address}/startupz")[0] == 200
+        )
+        status, body = get(f"{up.address}/readyz?verbose")
+        assert (status, json.loads(body)["failing"]) == (200, [])
+        assert 'duly_runs_total{outcome="succeeded",queue="default"} 1.0' in get(f"{up.address}/metrics")[1]
+
+        refused = duly("up", "--port", "0", cwd=folder)
+        assert refused.returncode == 3
+        assert f"is in use by process {process.process.pid}" in refused.stderr
+        port = up.address.rpartition(":")[2]
+        assert "is in use by process" in duly("up", "--port", port, cwd=folder).stderr, (
+            "the folder, not the port, is why"
+        )
+
+        family = process.family()
+        assert process.interrupt() < STOP_SECONDS
+        assert process.process.returncode == 0
+        assert process.lines[-1] == "stopped"
+        wait_for(lambda: all(dies(member) for member in family))
+
+
+def test_the_data_stays_and_the_demo_is_not_doubled(folder):
+    with running("up", "--port", "0", cwd=folder) as process:
+        up = Up(process, folder)
+        assert "up to date" in process.wait_for_line("schema")
+        assert [job["name"] for job in json.loads(up.duly("jobs", "--json").stdout)] == ["hello"]
+
+        assert process.interrupt(signal.SIGTERM) < STOP_SECONDS
+
+
+def test_without_the_demo_its_schedule_is_ended_and_with_it_there_is_a_new_one(folder):
+    with running("up", "--port", "0", "--no-demo", "--workers", "0", cwd=folder) as process:
+        up = Up(process, folder)
+        assert [job["state"] for job in json.loads(up.duly("jobs", "--json").stdout)] == ["cancelled"]
+        assert "demo" not in process.text
+        assert "worker   none" in process.text
+
+
+def test_what_dies_is_started_again(folder):
+    with running("up", "--port", "0", cwd=folder) as process:
+        up = Up(process, folder)
+        [worker] = [member for member in process.family() if "worker" in member.cmdline()]
+        worker.kill()
+        process.wait_for_line("child_died")
+        wait_for(
+            lambda: [member for member in process.family() if "worker" in member.cmdline() and member.pid != worker.pid]
+        )
+
+        os.kill(int((folder / ".duly/postgres/postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+        process.wait_for_line("postgres_restarted")
+        assert json.loads(up.duly("run", "hello", "--wait").stdout) == "Hello, world!"
+        wait_for(lambda: get(f"{up.address}/readyz")[0] == 200)
+
+
+def test_killing_it_leaves_nothing_behind(folder):
+    with running("up", "--port", "0", cwd=folder) as process:
+        Up(process, folder)
+        family = process.family()
+        process.process.kill()
+        wait_for(lambda: all(dies(member) for member in family), STOP_SECONDS)
+
+
+def test_ephemeral_data_goes_with_it(tmp_path):
+    with running("up", "--port", "0", "--ephemeral", "--no-demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
+        process.wait_for_line("the data goes with it")
+        assert len(list(tmp_path.glob("duly-*"))) == 1
+        process.interrupt()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_app_that_cannot_be_imported_stops_it_with_the_reason(tmp_path):
+    (tmp_path / "broken.py").write_text("import nothing_of_that_name\n")
+
+    said = duly("up", "--port", "0", "--app", "broken:app", "--ephemeral", cwd=tmp_path)
+
+    assert said.returncode == 1
+    assert "broken:app cannot be imported: ModuleNotFoundError" in said.stderr
+    assert "broken.py, line 1" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_a_taken_port_is_named_with_the_remedy(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        said = duly("up", "--port", str(port), cwd=tmp_path)
+
+    assert said.returncode == 1
+    assert f"port {port} on 127.0.0.1 is taken" in said.stderr
+    assert "duly up --port" in said.stderr
+    assert list(tmp_path.iterdir()) == [], "nothing was started"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])
+def test_it_is_not_shown_to_others(tmp_path, host):
+    said = duly("up", "--host", host, cwd=tmp_path)
+
+    assert said.returncode == 1
+    assert "use 127.0.0.1" in said.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reset_asks_first(folder):
+    version = folder / ".duly/postgres/PG_VERSION"
+    assert version.exists()
+
+    assert duly("up", "--reset", "--port", "0", cwd=folder, stdin="n\n").returncode == 1
+    assert duly("up", "--reset", "--port", "0", cwd=folder).returncode == 1
+    assert version.exists()
+    with running("up", "--reset", "--yes", "--port", "0", "--no-demo", cwd=folder) as process:
+        up = Up(process, folder)
+        assert "applied" in process.wait_for_line("schema")
+        assert json.loads(up.duly("jobs", "--json").stdout) == []
+        assert "is in use by process" in duly("up", "--reset", "--yes", "--port", "0", cwd=folder).stderr
+
+
+def test_reset_never_touches_another_database(tmp_path, database_url):
+    said = duly("up", "--reset", "--yes", "--port", "0", cwd=tmp_path, DULY_DATABASE_URL=database_url)
+
+    assert said.returncode == 1
+    assert "DULY_DATABASE_URL" in said.stderr
+
+
+def test_a_bad_duration_is_told_before_anything_starts(tmp_path):
+    said = duly("up", "--port", "0", cwd=tmp_path, DULY_LEASE="soon")
+
+    assert said.returncode == 2
+    assert "DULY_LEASE" in said.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_runs_on_a_database_of_ones_own(tmp_path, postgres):
+    name = postgres.create()
+    url = postgres.url(name)
+    with running("up", "--port", "0", cwd=tmp_path, DULY_DATABASE_URL=url) as process:
+        Up(process, tmp_path)
+        assert "postgres    at postgresql:///" in process.text
+        process.wait_for_line("hello #1", 12)
+        children = psutil.Process(process.process.pid).children()
+        assert not any("postgres" in child.name() for child in children)
+        process.interrupt()
+    postgres.drop_database(name)

@@ -1,0 +1,88 @@
+"""`duly worker` and `duly init` in other terminals."""
+
+import json
+import subprocess
+import sys
+
+from tests.cli.processes import duly, environment, running
+
+SHOUT = """
+from duly import App
+
+app = App()
+
+
+@app.handler(queue="far")
+def shout(word: str) -> str:
+    return word.upper()
+"""
+
+
+def test_a_worker_in_another_terminal_finds_the_up_of_this_folder(up):
+    (up.folder / "other.py").write_text(SHOUT)
+    with running("worker", "other:app", cwd=up.folder) as process:
+        assert "serves default, far with shout" in process.wait_for_line("worker ")
+        said = up.duly("run", "shout", "word=hey", "--queue", "far", "--app", "other:app", "--wait")
+        assert said.stdout == '"HEY"\n'
+        assert process.interrupt() < 10
+    assert process.process.returncode == 0
+    assert not [row for row in json.loads(up.duly("workers", "--json").stdout) if "shout" in row["handlers"]]
+
+
+def test_reload_starts_again_when_the_source_changes_and_survives_a_mistake(up):
+    source = up.folder / "fresh.py"
+    text = "from duly import App\napp = App()\n\n\n@app.handler\ndef {name}() -> str:\n    return '{name}'\n"
+    source.write_text(text.format(name="first"))
+    with running("worker", "fresh:app", "--reload", cwd=up.folder) as process:
+        process.wait_for_line("with first")
+        source.write_text("this is no python")
+        process.wait_for_line("fresh:app cannot be imported: SyntaxError")
+        source.write_text(text.format(name="second"))
+        process.wait_for_line("with second")
+        assert up.duly("run", "second", "--app", "fresh:app", "--wait").stdout == '"second"\n'
+        assert process.interrupt() < 10
+
+
+def test_what_is_wrong_with_an_app_is_said_in_one_sentence(up):
+    (up.folder / "empty.py").write_text("from duly import App\napp = App()\n")
+    for path, words in [
+        ("nowhere:app", "there is no module 'nowhere'"),
+        ("app:nothing", "has no app named 'nothing'"),
+        ("app", "module:name"),
+        ("empty:app", "has no handler"),
+    ]:
+        said = up.duly("worker", path)
+        assert said.returncode == 1, said
+        assert words in said.stderr
+        assert len(said.stderr.splitlines()) == 1
+
+
+def test_a_worker_without_an_app_says_how_to_name_one(tmp_path):
+    said = duly("worker", cwd=tmp_path)
+
+    assert said.returncode == 2
+    assert "duly worker app:app" in said.stderr
+
+
+def test_what_init_writes_runs_and_is_never_overwritten(tmp_path):
+    assert duly("init", "new", cwd=tmp_path).returncode == 0
+    folder = tmp_path / "new"
+    assert sorted(path.name for path in folder.iterdir()) == ["app.py", "duly.toml", "test_app.py"]
+    assert 'app = "app:app"' in (folder / "duly.toml").read_text()
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
+    tested = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=60)
+    assert tested.returncode == 0, tested.stdout
+
+    (folder / "app.py").write_text("mine")
+    again = duly("init", "new", cwd=tmp_path)
+    assert again.returncode == 1
+    assert "app.py" in again.stderr
+    assert (folder / "app.py").read_text() == "mine"
+
+
+def test_a_scheduler_of_its_own_shares_the_shards(up):
+    with running("scheduler", "--name", "second", cwd=up.folder) as process:
+        process.wait_for_line("scheduler second runs")
+        assert process.interrupt() < 10
+    assert process.process.returncode == 0
