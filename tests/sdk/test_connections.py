@@ -35,6 +35,15 @@ def test_the_address_given_to_the_app_comes_first(elsewhere, monkeypatch):
     assert App("postgresql:///given").locate() == "postgresql:///given"
 
 
+def test_a_worker_tells_an_app_without_an_address_where_it_runs(elsewhere):
+    told, given = App(), App("postgresql:///given")
+    told.suggest("postgresql:///of_the_worker")
+    given.suggest("postgresql:///of_the_worker")
+
+    assert told.locate() == "postgresql:///of_the_worker"
+    assert given.locate() == "postgresql:///given"
+
+
 def test_then_the_environment(elsewhere, monkeypatch):
     monkeypatch.setenv("DULY_DATABASE_URL", "postgresql:///from_environment")
 

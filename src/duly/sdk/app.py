@@ -120,6 +120,10 @@ class App:
         """Find the database's address. Raises DatabaseUnusable, naming the remedy."""
         return self.connections.locate()
 
+    def suggest(self, url: str) -> None:
+        """Say where the database is, unless the app was given an address: what its handlers submit goes where they run."""
+        self.connections.suggest(url)
+
     async def close(self) -> None:
         """Close every connection; the next use opens them again."""
         await self.connections.close()

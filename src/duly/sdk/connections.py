@@ -83,6 +83,10 @@ class Connections:
         """Find the database's address. Raises DatabaseUnusable, naming the remedy."""
         return self._url or _found(_settings())
 
+    def suggest(self, url: str) -> None:
+        """Say where the database is, to an app that was given no address."""
+        self._url = self._url or url
+
     async def close(self) -> None:
         """Close what this loop has open, and let other loops close what they have; one that has ended took it along."""
         lines, self._lines = list(self._lines.items()), WeakKeyDictionary()
