@@ -119,6 +119,20 @@ async def wait_until_stopped(mark: str) -> None:
 
 
 @app.handler
+async def nap(mark: str, seconds: float) -> None:
+    """Sleep, on the loop."""
+    write(mark, "started")
+    await asyncio.sleep(seconds)
+
+
+@app.handler
+def nap_in_thread(mark: str, seconds: float) -> None:
+    """Sleep, where nobody can interrupt it."""
+    write(mark, "started")
+    time.sleep(seconds)
+
+
+@app.handler
 def count_steps(run: RunContext, mark: str, crash_at: int) -> list[int]:
     """Count to five, one checkpoint a step, and die once on the way."""
     done: list[int] = run.saved or []
@@ -139,14 +153,6 @@ def say(run: RunContext) -> None:
     run.log.info("plain", count=1)
     run.log.warning("\0 and \ud800", odd=object(), nul="\0", deep={"\ud800": [1, float("nan")]})
     run.log.error(ValueError("not even text"))  # type: ignore[arg-type]
-
-
-@app.handler
-def hold_the_interpreter(seconds: float) -> None:
-    """Compute in C without letting anyone else run."""
-    began = time.monotonic()
-    while time.monotonic() - began < seconds:
-        sum(range(50_000_000))
 
 
 def write(mark: str, text: str) -> None:

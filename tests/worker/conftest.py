@@ -1,9 +1,11 @@
 """A worker lives in real time, so here the database keeps its own clock."""
 
 import asyncio
+from itertools import count
 from pathlib import Path
 
 import pytest
+from psycopg import sql
 
 from duly.store.database import Database
 from duly.store.migrate import migrate
@@ -12,6 +14,7 @@ from tests.worker.stories import Faulty
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = "template_in_real_time"
+_numbers = count(1)
 
 
 async def make_template(url: str) -> None:
@@ -31,7 +34,9 @@ def real_time(postgres: Postgres) -> str:
 @pytest.fixture
 def url(postgres: Postgres, real_time: str):
     """The address of a database in real time, for this test alone."""
-    name = postgres.create(real_time)
+    name = f"real_time_{next(_numbers)}"
+    statement = sql.SQL("create database {} template {} strategy file_copy")
+    postgres.execute(statement.format(sql.Identifier(name), sql.Identifier(real_time)))
     yield postgres.url(name)
     postgres.drop_database(name)
 

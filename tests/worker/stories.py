@@ -115,10 +115,10 @@ async def ended(store: Database, run_id: UUID, seconds: float = PATIENCE_SECONDS
 
 
 async def attempts_of(store: Database, run_id: UUID) -> list[tuple[int, str]]:
-    """Tell the number and the outcome of each attempt on record."""
+    """Tell the number and the outcome of each attempt on record, in this order."""
     found = await runs.find(store, run_id)
     assert found is not None, run_id
-    return [(attempt["attempt"], attempt["outcome"]) for attempt in found["attempts"]]
+    return sorted((attempt["attempt"], attempt["outcome"]) for attempt in found["attempts"])
 
 
 @asynccontextmanager

@@ -1,14 +1,332 @@
-"""The whole worker, in this process, on a real database."""
+"""The whole worker, in this process, on a real database: what becomes of what handlers do."""
 
-from tests.worker.stories import attempts_of, ended, registry_of, submitted, working
+import asyncio
+import threading
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from duly.domain.errors import DatabaseUnusable, Refused
+from duly.domain.retry import Retry
+from duly.store import runs
+from duly.worker.context import NonRetryable, RunContext, Snooze
+from duly.worker.handlers import Registry
+from tests.worker import app
+from tests.worker.stories import attempts_of, ended, registry_of, state_of, submitted, until, working
 
 
-async def test_an_async_handler_runs_and_its_result_is_kept(url, store):
+async def attempt_of(store, run_id, number: int = 1):
+    found = await runs.find(store, run_id)
+    [attempt] = [attempt for attempt in found["attempts"] if attempt["attempt"] == number]
+    return attempt
+
+
+async def test_an_async_handler_runs_on_the_callers_loop_and_its_result_is_kept(url, store):
+    ours = asyncio.get_running_loop()
+
     async def add(a: int, b: int) -> int:
+        assert asyncio.get_running_loop() is ours
         return a + b
 
-    async with working(url, registry_of(add)):
+    async with working(url, registry_of(add)) as worker:
         run_id = await submitted(store, "add", payload={"a": 2, "b": 3})
         assert await ended(store, run_id) == "succeeded"
+        assert worker.health.settled == 1
 
-    assert await attempts_of(store, run_id) == [(1, "succeeded")]
+    assert (await attempt_of(store, run_id))["result"] == "5"
+
+
+async def test_plain_functions_run_in_threads_side_by_side(url, store):
+    together = threading.Barrier(3, timeout=20)
+
+    def meet() -> str:
+        together.wait()
+        return threading.current_thread().name
+
+    async with working(url, registry_of(meet), threads=3):
+        run_ids = [await submitted(store, "meet") for _ in range(3)]
+        assert [await ended(store, run_id) for run_id in run_ids] == ["succeeded"] * 3
+
+    names = {(await attempt_of(store, run_id))["result"] for run_id in run_ids}
+    assert len(names) == 3
+    assert all("handler" in name for name in names)
+
+
+async def test_a_run_starts_at_its_due_moment_and_never_before(url, store):
+    async def note() -> None: ...
+
+    async with working(url, registry_of(note)):
+        run_ids = [await submitted(store, "note", delay=delay) for delay in (0.1, 0.3, 0.5)]
+        for run_id in run_ids:
+            await ended(store, run_id)
+
+    for run_id in run_ids:
+        attempt = await attempt_of(store, run_id)
+        assert attempt["due_at"] <= attempt["started_at"] <= attempt["due_at"] + timedelta(seconds=5)
+
+
+async def test_a_failure_is_tried_again_after_its_backoff(url, store):
+    async def stumble(run: RunContext) -> int:
+        if run.attempt < 3:
+            raise ValueError(f"attempt {run.attempt}")
+        return run.attempt
+
+    async with working(url, registry_of(stumble)):
+        run_id = await submitted(store, "stumble", retry=Retry(3, base_seconds=0.2))
+        assert await ended(store, run_id) == "succeeded"
+
+    assert await attempts_of(store, run_id) == [(1, "failed"), (2, "failed"), (3, "succeeded")]
+    first, second = [await attempt_of(store, run_id, number) for number in (1, 2)]
+    assert first["reason"] == "ValueError: attempt 1"
+    assert msgspec.json.decode(first["detail"])["type"] == "ValueError"
+    assert timedelta() <= second["due_at"] - first["finished_at"] <= timedelta(seconds=0.2 + 1)
+
+
+async def test_a_run_that_used_up_its_attempts_is_dead(url, store):
+    async def fail() -> None:
+        raise ValueError("again")
+
+    async with working(url, registry_of(fail)):
+        run_id = await submitted(store, "fail", retry=Retry(2, base_seconds=0.001))
+        assert await ended(store, run_id) == "dead"
+
+    assert await attempts_of(store, run_id) == [(1, "failed"), (2, "failed")]
+
+
+async def test_a_failure_that_cannot_be_mended_is_dead_at_once(url, store):
+    async def refuse() -> None:
+        raise NonRetryable("the account is closed")
+
+    async with working(url, registry_of(refuse)):
+        run_id = await submitted(store, "refuse")
+        assert await ended(store, run_id) == "dead"
+
+    assert await attempts_of(store, run_id) == [(1, "failed")]
+
+
+async def test_a_snoozed_run_is_called_again_and_has_not_failed(url, store):
+    async def doze(run: RunContext) -> int:
+        if run.attempt == 1:
+            raise Snooze(0.2)
+        return run.attempt
+
+    async with working(url, registry_of(doze)):
+        run_id = await submitted(store, "doze")
+        assert await ended(store, run_id) == "succeeded"
+
+    assert await attempts_of(store, run_id) == [(1, "snoozed"), (2, "succeeded")]
+    first, second = [await attempt_of(store, run_id, number) for number in (1, 2)]
+    assert second["due_at"] - first["finished_at"] >= timedelta(seconds=0.2)
+
+
+async def test_an_async_handler_past_its_timeout_is_stopped_and_tried_again(url, store):
+    async def hang(run: RunContext) -> str:
+        if run.attempt == 1:
+            await asyncio.Event().wait()
+        return "done"
+
+    async with working(url, registry_of(hang)):
+        run_id = await submitted(store, "hang", timeout=0.2)
+        assert await ended(store, run_id) == "succeeded"
+
+    assert await attempts_of(store, run_id) == [(1, "timed_out"), (2, "succeeded")]
+
+
+async def test_a_plain_function_past_its_timeout_is_killed_in_its_child_process(url, store, tmp_path):
+    async with working(url, app.app.registry, app_path=app.PATH, threads=2):
+        run_id = await submitted(
+            store, "sleep_with_child", payload={"mark": str(tmp_path / "pids")}, timeout=0.5, retry=Retry(1)
+        )
+        assert await ended(store, run_id) == "dead"
+
+    assert await attempts_of(store, run_id) == [(1, "timed_out")]
+
+
+async def test_a_run_that_kills_its_process_twice_is_dead_and_the_worker_lives_on(url, store):
+    async with working(url, app.app.registry, app_path=app.PATH, threads=2) as worker:
+        run_id = await submitted(store, "crash", timeout=60, retry=Retry(10, base_seconds=0.001))
+        assert await ended(store, run_id) == "dead"
+        assert worker.health.lives == 1
+        assert await ended(store, await submitted(store, "add", payload={"a": 1, "b": 1})) == "succeeded"
+
+    assert [outcome for _, outcome in await attempts_of(store, run_id)] == ["lost"] * 2
+    assert (await attempt_of(store, run_id, 2))["reason"] == "poison"
+
+
+async def test_a_checkpoint_survives_a_crash_and_is_handed_to_the_next_attempt(url, store, tmp_path):
+    async with working(url, app.app.registry, app_path=app.PATH, threads=2):
+        arguments = {"mark": str(tmp_path / "crashed"), "crash_at": 4}
+        run_id = await submitted(store, "count_steps", payload=arguments, timeout=60)
+        assert await ended(store, run_id) == "succeeded"
+
+    assert await attempts_of(store, run_id) == [(1, "lost"), (2, "succeeded")]
+    assert (await attempt_of(store, run_id, 2))["result"] == "[1, 2, 3, 4, 5]"
+    logged = [
+        (line["attempt"], msgspec.json.decode(line["fields"])) for line in await runs.read_logs(store, run_id, (0, 0))
+    ]
+    assert logged == [(1, {"number": step}) for step in (1, 2, 3)] + [(2, {"number": step}) for step in (4, 5)]
+    assert (await runs.read_progress(store, run_id))["message"] == "step 5"
+    assert await store.fetchval("select count(*) from duly.checkpoints") == 0
+
+
+async def test_a_handler_on_the_loop_saves_shows_and_logs(url, store):
+    async def work(run: RunContext) -> int:
+        assert run.saved == (None if run.attempt == 1 else {"at": 1})
+        await run.checkpoint({"at": run.attempt})
+        await run.progress(0.5, f"attempt {run.attempt}")
+        for number in range(20):
+            run.log.info(f"line {number}", attempt=run.attempt)
+        if run.attempt == 1:
+            raise ValueError("half-way")
+        return run.attempt
+
+    async with working(url, registry_of(work)):
+        run_id = await submitted(store, "work")
+        assert await ended(store, run_id) == "succeeded"
+
+        async def logged():
+            lines = await runs.read_logs(store, run_id, (0, 0))
+            return lines if len(lines) == 40 else None
+
+        lines = await until(logged)
+
+    assert [(line["attempt"], line["number"]) for line in lines] == [(a, n) for a in (1, 2) for n in range(1, 21)]
+    assert [line["message"] for line in lines] == [f"line {number}" for number in range(20)] * 2
+    assert (await runs.read_progress(store, run_id))["message"] == "attempt 2"
+
+
+async def test_a_plain_function_saves_shows_and_logs_from_its_thread(url, store):
+    def work(run: RunContext) -> str:
+        run.checkpoint_sync({"step": 1})
+        run.progress_sync(0.5, "half")
+        run.log.warning("look")
+        return str(run.saved)
+
+    async with working(url, registry_of(work)):
+        run_id = await submitted(store, "work")
+        assert await ended(store, run_id) == "succeeded"
+        assert (await until(lambda: runs.read_logs(store, run_id, (0, 0))))[0]["message"] == "look"
+
+    assert (await runs.read_progress(store, run_id))["fraction"] == 0.5
+
+
+async def test_a_handler_knows_its_run(url, store):
+    seen = {}
+
+    async def work(run: RunContext) -> None:
+        seen.update(id=run.id, attempt=run.attempt, fence=run.fence, deadline=run.deadline, due_at=run.due_at)
+
+    async with working(url, registry_of(work)):
+        run_id = await submitted(store, "work", timeout=60)
+        await ended(store, run_id)
+
+    attempt = await attempt_of(store, run_id)
+    assert seen == {
+        "id": run_id,
+        "attempt": 1,
+        "fence": attempt["fence"],
+        "deadline": attempt["started_at"] + timedelta(seconds=60),
+        "due_at": attempt["due_at"],
+    }
+
+
+@pytest.mark.parametrize("words", ["a\0b", "a\ud800b"], ids=ascii)
+async def test_no_text_can_break_the_write(url, store, words):
+    async def fail(run: RunContext) -> str:
+        run.log.error(words, field=words)
+        await run.progress(None, words)
+        if run.attempt == 1:
+            raise ValueError(words)
+        return words
+
+    async with working(url, registry_of(fail)):
+        run_id = await submitted(store, "fail")
+        assert await ended(store, run_id) == "succeeded"
+
+    assert await attempts_of(store, run_id) == [(1, "failed"), (2, "succeeded")]
+
+
+async def test_a_large_payload_comes_from_its_own_table(url, store):
+    async def measure(text: str) -> int:
+        return len(text)
+
+    async with working(url, registry_of(measure)):
+        run_id = await submitted(store, "measure", payload={"text": "x" * 200_000})
+        assert await ended(store, run_id) == "succeeded"
+
+    assert (await attempt_of(store, run_id))["result"] == "200000"
+
+
+async def test_two_workers_share_the_work_and_run_nothing_twice(url, store):
+    calls: list[str] = []
+
+    async def note(run: RunContext) -> None:
+        calls.append(f"{run.id} {run.attempt}")
+
+    registry = registry_of(note)
+    async with working(url, registry, slots=5) as one, working(url, registry, slots=5) as other:
+        run_ids = [await submitted(store, "note") for _ in range(200)]
+        await until(lambda: one.health.settled + other.health.settled == 200)
+
+    assert sorted(calls) == sorted(f"{run_id} 1" for run_id in run_ids)
+
+
+async def test_a_worker_that_stops_lets_what_runs_end_and_hands_the_rest_back_unused(url, store):
+    started, finish = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        started.set()
+        await finish.wait()
+
+    async with working(url, registry_of(slow), slots=1) as worker:
+        running = await submitted(store, "slow")
+        await asyncio.wait_for(started.wait(), 20)
+        later = await submitted(store, "slow", delay=4)
+        await until(lambda: worker.health.held == 2)
+        worker.stop()
+        await until(lambda: _is_in(store, later, "ready"))
+        finish.set()
+
+    assert await attempts_of(store, running) == [(1, "succeeded")]
+    assert await attempts_of(store, later) == []
+    assert await store.fetchval("select attempt from duly.ready") == 0
+    assert await store.fetchval("select count(*) from duly.workers") == 0
+
+
+async def _is_in(store, run_id, state):
+    return await state_of(store, run_id) == state
+
+
+async def test_what_does_not_end_within_the_grace_is_interrupted_and_tried_again(url, store, tmp_path):
+    async with working(url, app.app.registry, app_path=app.PATH, threads=2, grace_seconds=0.1) as worker:
+        retry = Retry(5, base_seconds=0)
+        marks = {name: tmp_path / name for name in ("sleep_until_stopped", "wait_until_stopped")}
+        on_loop = await submitted(
+            store, "wait_until_stopped", payload={"mark": str(marks["wait_until_stopped"])}, retry=retry
+        )
+        in_child = await submitted(
+            store, "sleep_until_stopped", payload={"mark": str(marks["sleep_until_stopped"])}, timeout=60, retry=retry
+        )
+        await until(lambda: all(mark.exists() for mark in marks.values()))
+        worker.stop()
+
+    for run_id in (on_loop, in_child):
+        assert await attempts_of(store, run_id) == [(1, "failed")]
+        assert (await attempt_of(store, run_id))["reason"].startswith("interrupted")
+        assert await state_of(store, run_id) == "retrying"
+    assert {mark.read_text() for mark in marks.values()} == {"tidied"}
+
+
+async def test_a_worker_without_handlers_is_refused(url):
+    with pytest.raises(Refused, match="has no handler"):
+        async with working(url, Registry()):
+            pass
+
+
+async def test_a_worker_without_a_database_says_so(tmp_path):
+    async def work() -> None: ...
+
+    with pytest.raises(DatabaseUnusable, match="no database answers"):
+        async with working(f"postgresql:///duly?host={tmp_path}", registry_of(work)):
+            pass

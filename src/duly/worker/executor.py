@@ -1,6 +1,7 @@
 """Where handlers run: `async def` on the handlers' own loop, plain functions in threads. The engine is on another thread.
 
 Work comes over in batches and goes back in batches: one wake-up of the other loop carries everything that has gathered.
+Threads do not pass through the handlers' loop, so that a handler that blocks it holds up none of them.
 """
 
 from __future__ import annotations
@@ -56,33 +57,39 @@ class Executor:
         self._interrupted = False
 
     def start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> None:
-        """Take a batch from the engine's thread."""
-        self._loop.call_soon_threadsafe(self._start, desk, batch)
+        """Take a batch, from the engine's thread."""
+        on_loop: list[tuple[Kind, Handler, Run, RunContext]] = []
+        for kind, run, saved in batch:
+            handler = self._registry[run.handler]
+            context = self._contexts[run.run_id, run.fence] = RunContext(run, desk, saved=saved)
+            if handler.is_async:
+                on_loop.append((kind, handler, run, context))
+            else:
+                assert self._pool is not None
+                self._pool.submit(self._in_thread, kind, handler, run, context)
+        if on_loop:
+            self._loop.call_soon_threadsafe(self._start, on_loop)
 
     def cancel(self, run: Run) -> None:
         """Ask a running handler to stop, from the engine's thread."""
-        self._loop.call_soon_threadsafe(self._cancel, run)
+        name = (run.run_id, run.fence)
+        if (context := self._contexts.get(name)) is not None:
+            context.mark_cancelled()
+            self._loop.call_soon_threadsafe(self._stop, name, context)
 
     def interrupt(self) -> None:
-        """Stop every handler that can be stopped, from the engine's thread."""
-        self._loop.call_soon_threadsafe(self._interrupt)
+        """Start nothing more and stop every handler that can be stopped, from the engine's thread."""
+        self._interrupted = True
+        self._loop.call_soon_threadsafe(self._stop_all)
 
     def close(self) -> None:
         """Take no more work; threads end when their handlers do."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> None:
-        for kind, run, saved in batch:
-            handler = self._registry[run.handler]
-            context = RunContext(run, desk, saved=saved)
-            name = (run.run_id, run.fence)
-            self._contexts[name] = context
-            if kind is Kind.THREAD or not handler.is_async:
-                assert self._pool is not None
-                self._pool.submit(self._in_thread, kind, handler, run, context)
-            else:
-                self._tasks[name] = self._loop.create_task(self._on_loop(kind, handler, run, context))
+    def _start(self, batch: list[tuple[Kind, Handler, Run, RunContext]]) -> None:
+        for kind, handler, run, context in batch:
+            self._tasks[run.run_id, run.fence] = self._loop.create_task(self._on_loop(kind, handler, run, context))
 
     async def _on_loop(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
         if context.cancelled or self._interrupted or not self._is_safe():
@@ -100,7 +107,8 @@ class Executor:
             started_at = context.started(moment_of(self._clock.now()))
             outcome = attempt_in_thread(handler, context, run.payload)
             ended = Ended(kind, run, self._settled(run, started_at, outcome, context))
-        self._loop.call_soon_threadsafe(self._end, ended)
+        self._contexts.pop((run.run_id, run.fence), None)
+        self._on_ended([ended])
 
     def _settled(self, run: Run, started_at: datetime, outcome: Outcome, context: RunContext) -> Settled:
         return Settled(run, started_at, moment_of(self._clock.now()), outcome, context.left_behind)
@@ -124,15 +132,8 @@ class Executor:
         ended, self._ended = self._ended, []
         self._on_ended(ended)
 
-    def _cancel(self, run: Run) -> None:
-        name = (run.run_id, run.fence)
-        if (context := self._contexts.get(name)) is not None:
-            context.mark_cancelled()
-            self._stop(name, context)
-
-    def _interrupt(self) -> None:
-        self._interrupted = True
-        for name, context in self._contexts.items():
+    def _stop_all(self) -> None:
+        for name, context in list(self._contexts.items()):
             self._stop(name, context)
 
     def _stop(self, name: tuple[UUID, int], context: RunContext) -> None:

@@ -1,0 +1,192 @@
+"""Cancelling: what waits never starts, what runs is asked to stop, and the answer tells which."""
+
+import asyncio
+import threading
+
+import pytest
+
+from duly.moves.cancel import CancelAnswer, cancel_run
+from duly.store import runs
+from duly.worker import engine
+from duly.worker.context import RunContext
+from tests.worker import app
+from tests.worker.stories import attempts_of, ended, registry_of, submitted, until, working
+
+
+async def test_a_run_that_is_not_due_for_long_never_reaches_a_worker(url, store):
+    async def work() -> None: ...
+
+    async with working(url, registry_of(work)):
+        run_id = await submitted(store, "work", delay=3600)
+        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLED
+        assert await ended(store, run_id) == "cancelled"
+
+
+async def test_a_run_that_waits_in_the_wheel_is_not_started(url, store):
+    started = []
+
+    async def work() -> None:
+        started.append(True)
+
+    async with working(url, registry_of(work)) as worker:
+        run_id = await submitted(store, "work", delay=3)
+        await until(lambda: worker.health.held == 1)
+        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        assert await ended(store, run_id) == "cancelled"
+        await until(lambda: worker.health.held == 0)
+        after = await submitted(store, "work", delay=3.2)
+        await ended(store, after)
+
+    assert started == [True]
+    assert await attempts_of(store, run_id) == [(1, "cancelled")]
+
+
+async def test_a_run_that_waits_in_line_is_not_started_and_its_slot_goes_to_the_next(url, store):
+    started, release = [], asyncio.Event()
+
+    async def work(name: str) -> None:
+        started.append(name)
+        if name == "first":
+            await release.wait()
+
+    async with working(url, registry_of(work), slots=1) as worker:
+        await submitted(store, "work", payload={"name": "first"})
+        await until(lambda: started)
+        second, third = [
+            await submitted(store, "work", payload={"name": name}, delay=1) for name in ("second", "third")
+        ]
+        await until(lambda: worker.health.waiting == 2)
+        assert await cancel_run(store, second) == CancelAnswer.CANCELLING
+        assert await ended(store, second) == "cancelled"
+        release.set()
+        assert await ended(store, third) == "succeeded"
+
+    assert started == ["first", "third"]
+
+
+async def test_an_async_handler_is_cancelled_where_it_waits(url, store):
+    started, tidied = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            tidied.set()
+
+    async with working(url, registry_of(work)):
+        run_id = await submitted(store, "work")
+        await asyncio.wait_for(started.wait(), 20)
+        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        assert await ended(store, run_id) == "cancelled"
+
+    assert tidied.is_set()
+    assert await attempts_of(store, run_id) == [(1, "cancelled")]
+    assert await cancel_run(store, run_id) == CancelAnswer.TOO_LATE
+
+
+async def test_a_thread_is_told_and_ends_when_it_looks(url, store):
+    started = threading.Event()
+
+    def work(run: RunContext) -> None:
+        started.set()
+        for _ in range(2_000):
+            run.raise_if_cancelled()
+            threading.Event().wait(0.01)
+
+    async with working(url, registry_of(work)):
+        run_id = await submitted(store, "work")
+        await until(started.is_set)
+        await cancel_run(store, run_id)
+        assert await ended(store, run_id) == "cancelled"
+
+
+async def test_a_thread_that_does_not_look_has_the_last_word(url, store):
+    started, release = threading.Event(), threading.Event()
+
+    def work(run: RunContext) -> bool:
+        started.set()
+        assert release.wait(20)
+        return run.cancelled
+
+    async with working(url, registry_of(work)):
+        run_id = await submitted(store, "work")
+        await until(started.is_set)
+        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        await until(lambda: _no_signals(store))
+        release.set()
+        assert await ended(store, run_id) == "succeeded"
+
+
+async def _no_signals(store):
+    return await store.fetchval("select count(*) from duly.signals") == 0
+
+
+async def test_a_child_process_is_stopped(url, store, tmp_path):
+    mark = tmp_path / "mark"
+    async with working(url, app.app.registry, app_path=app.PATH):
+        run_id = await submitted(store, "sleep_until_stopped", payload={"mark": str(mark)}, timeout=60)
+        await until(mark.exists)
+        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        assert await ended(store, run_id) == "cancelled"
+
+    assert mark.read_text() == "tidied"
+    assert await attempts_of(store, run_id) == [(1, "cancelled")]
+
+
+async def test_a_cancel_that_overtakes_the_answer_to_the_claim_is_not_forgotten(url, store, monkeypatch):
+    """The claim has committed, its rows are on their way, and the signal is read before they arrive."""
+    started = []
+
+    async def work() -> None:
+        started.append(True)
+
+    committed, arrive = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    real = engine.claim
+
+    async def slow_claim(*args):
+        claimed = await real(*args)
+        if claimed:
+            loop.call_soon_threadsafe(committed.set)
+            while not arrive.is_set():
+                await asyncio.sleep(0.01)
+        return claimed
+
+    monkeypatch.setattr(engine, "claim", slow_claim)
+    monkeypatch.setattr(engine, "LOOK_IDLE_SECONDS", 0.05)
+    async with working(url, registry_of(work)) as worker:
+        run_id = await submitted(store, "work", delay=2)
+        await asyncio.wait_for(committed.wait(), 20)
+        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        looks = _count_looks(monkeypatch)
+        await until(lambda: len(looks) >= 2)
+        assert worker.health.held == 0
+        arrive.set()
+        assert await ended(store, run_id) == "cancelled"
+
+    assert started == []
+
+
+def _count_looks(monkeypatch) -> list[bool]:
+    looks: list[bool] = []
+    real = runs.look
+
+    async def look(*args):
+        looks.append(True)
+        return await real(*args)
+
+    monkeypatch.setattr(runs, "look", look)
+    return looks
+
+
+@pytest.mark.parametrize("is_suspect", [False, True])
+async def test_a_cancel_while_the_child_is_being_started_is_heeded(url, store, tmp_path, is_suspect):
+    mark = tmp_path / "mark"
+    async with working(url, app.app.registry, app_path=app.PATH) as worker:
+        run_id = await submitted(store, "sleep_until_stopped", payload={"mark": str(mark)}, timeout=60, delay=1)
+        if is_suspect:
+            await store.execute("update duly.ready set suspect = true")
+        await until(lambda: worker.health.running == 1)
+        await cancel_run(store, run_id)
+        assert await ended(store, run_id) == "cancelled"

@@ -1,0 +1,404 @@
+"""A lease that stands, a lease in doubt, a lease that is lost."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import psutil
+
+from duly.domain.retry import Retry
+from duly.store import leased, workers
+from duly.worker import engine
+from duly.worker.context import RunContext
+from tests.worker import app
+from tests.worker.stories import (
+    LEASE_SHORT,
+    a_registered_worker,
+    attempts_of,
+    ended,
+    leased_runs,
+    reaping,
+    registry_of,
+    state_of,
+    submitted,
+    until,
+    working,
+)
+
+
+async def test_a_run_ten_times_longer_than_the_lease_finishes_in_one_attempt(url, store):
+    lease = timedelta(seconds=0.6)
+
+    async def long() -> None:
+        await asyncio.sleep(6.0)
+
+    async with reaping(store) as reaper, working(url, registry_of(long), lease=lease) as worker:
+        run_id = await submitted(store, "long")
+        assert await ended(store, run_id) == "succeeded"
+        assert (worker.health.lives, reaper.reaped) == (1, 0)
+
+    assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+async def test_a_handler_that_blocks_its_loop_delays_neither_the_heartbeat_nor_a_thread(url, store):
+    moments: dict[str, float] = {}
+
+    async def block() -> None:
+        time.sleep(3.0)
+        moments["unblocked"] = time.monotonic()
+
+    def quick() -> None:
+        moments["quick"] = time.monotonic()
+
+    async with working(url, registry_of(block, quick), lease=LEASE_SHORT) as worker:
+        blocked = await submitted(store, "block", delay=0.3)
+        meanwhile = await submitted(store, "quick", delay=0.8)
+        await until(lambda: len(moments) == 2)
+        assert await ended(store, blocked) == "succeeded"
+        assert await ended(store, meanwhile) == "succeeded"
+        assert worker.health.lives == 1
+
+    assert moments["quick"] < moments["unblocked"]
+    assert await attempts_of(store, blocked) == [(1, "succeeded")]
+
+
+async def test_a_handler_that_holds_the_interpreter_does_not_cost_the_lease(url, store):
+    """One long computation in C: no other thread of this process runs meanwhile, for twice the lease."""
+
+    def hold() -> float:
+        began = time.monotonic()
+        while time.monotonic() - began < 2 * LEASE_SHORT.total_seconds():
+            sum(range(60_000_000))
+        return time.monotonic() - began
+
+    async with reaping(store) as reaper, working(url, registry_of(hold), lease=LEASE_SHORT) as worker:
+        run_id = await submitted(store, "hold")
+        assert await ended(store, run_id) == "succeeded"
+        assert (worker.health.lives, reaper.reaped) == (1, 0)
+
+    assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+async def test_one_computation_longer_than_the_lease_does_not_cost_it_either(url, store):
+    numbers = _numbers_for(2 * LEASE_SHORT.total_seconds())
+
+    def hold() -> float:
+        began = time.monotonic()
+        sum(range(numbers))
+        return time.monotonic() - began
+
+    async with working(url, registry_of(hold), lease=LEASE_SHORT) as worker:
+        run_id = await submitted(store, "hold")
+        assert await ended(store, run_id) == "succeeded"
+        assert worker.health.lives == 1
+
+    assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+def _numbers_for(seconds: float) -> int:
+    began = time.monotonic()
+    sum(range(10_000_000))
+    return int(10_000_000 * seconds / (time.monotonic() - began))
+
+
+def the_pulses() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "duly.worker.pulse" in child.cmdline()]
+
+
+@asynccontextmanager
+async def no_heartbeat():
+    """Stop the hearts of all workers in this process for a while."""
+    pulses = the_pulses()
+    for pulse in pulses:
+        pulse.suspend()
+    try:
+        yield
+    finally:
+        for pulse in pulses:
+            if pulse.is_running():
+                pulse.resume()
+
+
+async def test_a_worker_that_cannot_renew_stops_itself_and_lives_on_under_a_new_name(url, store):
+    stopped: list[float] = []
+
+    async def work(run: RunContext) -> int:
+        if run.attempt == 1:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                stopped.append(time.time())
+        return run.attempt
+
+    async with working(url, registry_of(work), lease=timedelta(seconds=3)) as worker:
+        run_id = await submitted(store, "work")
+        await until(lambda: worker.health.running)
+        async with no_heartbeat():
+            lapses_at = (await store.fetchval("select until from duly.workers")).timestamp()
+            await until(lambda: stopped)
+            assert stopped[0] < lapses_at
+            await until(lambda: worker.health.lives == 2)
+        assert await ended(store, run_id) == "succeeded"
+        assert worker.health.fenced == 0
+
+    assert await attempts_of(store, run_id) == [(1, "failed"), (2, "succeeded")]
+
+
+async def test_what_a_worker_had_not_started_when_it_stopped_itself_goes_back_unused(url, store):
+    async def work() -> None: ...
+
+    async with working(url, registry_of(work), lease=LEASE_SHORT) as worker:
+        run_id = await submitted(store, "work", delay=4.5)
+        await until(lambda: worker.health.held == 1)
+        async with no_heartbeat():
+            await until(lambda: worker.health.held == 0)
+        assert await ended(store, run_id) == "succeeded"
+
+    assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+async def test_a_thread_that_outlives_its_lease_is_refused_and_takes_no_slot_from_the_next_life(url, store):
+    started, release = threading.Event(), threading.Event()
+
+    def work(run: RunContext) -> int:
+        if run.attempt == 1:
+            started.set()
+            assert release.wait(20)
+        return run.attempt
+
+    async with reaping(store), working(url, registry_of(work), lease=LEASE_SHORT, threads=1) as worker:
+        run_id = await submitted(store, "work")
+        await until(started.is_set)
+        async with no_heartbeat():
+            await until(lambda: worker.health.lives == 2)
+        assert await ended(store, run_id) == "succeeded"
+        release.set()
+        await until(lambda: worker.health.fenced == 1)
+        assert worker.health.running == 0
+        more = [await submitted(store, "work") for _ in range(3)]
+        assert [await ended(store, one) for one in more] == ["succeeded"] * 3
+
+    assert await attempts_of(store, run_id) == [(1, "fenced"), (1, "lost"), (2, "succeeded")]
+
+
+async def test_a_thread_that_ends_before_anyone_took_over_is_still_believed(url, store):
+    started, release = threading.Event(), threading.Event()
+
+    def work(run: RunContext) -> int:
+        started.set()
+        assert release.wait(20)
+        return run.attempt
+
+    async with working(url, registry_of(work), lease=LEASE_SHORT, threads=1) as worker:
+        run_id = await submitted(store, "work")
+        await until(started.is_set)
+        async with no_heartbeat():
+            await until(lambda: worker.health.lives == 2)
+        release.set()
+        assert await ended(store, run_id) == "succeeded"
+        assert worker.health.fenced == 0
+
+    assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+async def test_a_claim_whose_answer_was_lost_is_handed_back_unused(url, store, monkeypatch):
+    real, lost = engine.claim, []
+
+    async def unlucky_claim(*args):
+        claimed = await real(*args)
+        if claimed and not lost:
+            lost.extend(claimed)
+            raise engine.Unavailable("the answer was lost")
+        return claimed
+
+    async def work(run: RunContext) -> int:
+        return run.fence
+
+    monkeypatch.setattr(engine, "claim", unlucky_claim)
+    async with working(url, registry_of(work)) as worker:
+        run_ids = [await submitted(store, "work") for _ in range(3)]
+        assert [await ended(store, run_id, 10) for run_id in run_ids] == ["succeeded"] * 3
+        assert worker.health.lives == 1
+
+    for run_id in run_ids:
+        assert await attempts_of(store, run_id) == [(1, "succeeded")]
+    assert {run.run_id for run in lost} <= set(run_ids)
+
+
+async def test_a_claim_that_is_merely_slow_is_not_taken_for_lost(url, store, monkeypatch):
+    """Its runs hang on us and are unknown to us, for longer than the belt waits."""
+    real = engine.claim
+    looked: list[bool] = []
+
+    async def slow_claim(*args):
+        claimed = await real(*args)
+        if claimed:
+            worker._engine._doubt()
+            for _ in range(200):
+                await asyncio.sleep(0.01)
+                if looked:
+                    break
+        return claimed
+
+    calls: list[str] = []
+
+    async def work(run: RunContext) -> None:
+        calls.append(f"{run.id} {run.fence}")
+
+    async def held_by(*args):
+        looked.append(True)
+        return await _held_by(*args)
+
+    _held_by = leased.held_by
+    monkeypatch.setattr(leased, "held_by", held_by)
+    monkeypatch.setattr(engine, "claim", slow_claim)
+    monkeypatch.setattr(engine, "BELT_IN_DOUBT_SECONDS", 0.01)
+    async with working(url, registry_of(work)) as worker:
+        run_id = await submitted(store, "work")
+        assert await ended(store, run_id) == "succeeded"
+        assert worker.health.fenced == 0
+
+    assert looked
+    assert len(calls) == 1
+    assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+async def test_a_suspect_is_announced_until_its_outcome_is_written(url, store, monkeypatch):
+    """Were it retracted earlier, a worker that dies in between would seem not to have started it."""
+    named: list[object] = []
+    real = engine.Outbox.flush
+
+    async def flush(outbox):
+        named.extend(await store_of_engine(outbox))
+        await real(outbox)
+
+    async def store_of_engine(outbox):
+        return await outbox._database.fetchval("select named from duly.workers")
+
+    monkeypatch.setattr(engine.Outbox, "flush", flush)
+    async with working(url, app.app.registry, app_path=app.PATH):
+        run_id = await submitted(store, "add_on_loop", payload={"a": 1, "b": 1}, delay=1)
+        await store.execute("update duly.ready set suspect = true")
+        assert await ended(store, run_id) == "succeeded"
+        assert run_id in named
+        await until(lambda: _nobody_named(store))
+
+
+async def _nobody_named(store):
+    return await store.fetchval("select named = '{}' from duly.workers")
+
+
+async def test_suspects_run_one_at_a_time_and_everyone_gets_a_turn(url, store):
+    at_once: list[int] = []
+    running = 0
+
+    async def work() -> None:
+        nonlocal running
+        running += 1
+        at_once.append(running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    async with working(url, registry_of(work)):
+        run_ids = [await submitted(store, "work", delay=1) for _ in range(10)]
+        await store.execute("update duly.ready set suspect = true")
+        assert [await ended(store, run_id) for run_id in run_ids] == ["succeeded"] * 10
+
+    assert max(at_once) == 1
+
+
+async def test_the_runs_of_a_worker_that_is_gone_are_done_by_another(url, store):
+    gone = await a_registered_worker(store, lease=timedelta(seconds=0.5))
+    runs_held = await leased_runs(store, gone, 5)
+
+    async def work(run: RunContext) -> int:
+        return run.attempt
+
+    async with reaping(store), working(url, registry_of(work)):
+        assert [await ended(store, run.run_id) for run in runs_held] == ["succeeded"] * 5
+
+    for run in runs_held:
+        assert await attempts_of(store, run.run_id) == [(1, "lost"), (2, "succeeded")]
+
+
+# ----------------------------------------------------------------------------------------- a worker in a process of its own
+
+
+@asynccontextmanager
+async def a_worker_process(url, *, lease=LEASE_SHORT):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.worker.process", url, str(lease.total_seconds())
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        await asyncio.wait_for(process.wait(), 30)
+
+
+async def test_a_worker_frozen_past_its_lease_is_refused_and_lives_on_under_a_new_name(url, store, tmp_path):
+    async with reaping(store) as reaper, a_worker_process(url) as process:
+        mark = tmp_path / "mark"
+        retry = Retry(5, base_seconds=0)
+        run_id = await submitted(store, "nap_in_thread", payload={"mark": str(mark), "seconds": 1.0}, retry=retry)
+        await until(mark.exists)
+        [first] = await workers.live(store)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            await until(lambda: reaper.reaped == 1)
+            await until(lambda: _has_lost(store, run_id))
+        finally:
+            process.send_signal(signal.SIGCONT)
+        assert await ended(store, run_id) == "succeeded"
+        [second] = await workers.live(store)
+        assert second.worker_id != first.worker_id
+        assert process.returncode is None
+        await until(lambda: _has_fenced(store, run_id))
+
+    rows = await store.fetch("select attempt, outcome::text, fence from duly.attempts order by attempt, outcome::text")
+    assert [tuple(row)[:2] for row in rows] == [(1, "fenced"), (1, "lost"), (2, "succeeded")]
+    assert rows[2]["fence"] > rows[0]["fence"] == rows[1]["fence"]
+
+
+async def _has_lost(store, run_id):
+    return (1, "lost") in await attempts_of(store, run_id)
+
+
+async def _has_fenced(store, run_id):
+    return (1, "fenced") in await attempts_of(store, run_id)
+
+
+async def test_a_worker_told_to_stop_ends_and_leaves_nothing_behind(url, store, tmp_path):
+    async with a_worker_process(url) as process:
+        run_id = await submitted(store, "nap", payload={"mark": str(tmp_path / "mark"), "seconds": 0.3})
+        await until((tmp_path / "mark").exists)
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+
+    assert await state_of(store, run_id) == "succeeded"
+    assert await workers.live(store) == []
+
+
+async def test_a_killed_worker_leaves_no_process_behind(url, store, tmp_path):
+    async with a_worker_process(url) as process:
+        mark = tmp_path / "pids"
+        await submitted(store, "sleep_with_child", payload={"mark": str(mark)}, timeout=60)
+        await until(mark.exists)
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert len(family) >= 3  # the pulse, the child, and what the child started
+        os.kill(process.pid, signal.SIGKILL)
+        await until(lambda: not any(_is_running(member) for member in family))
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
