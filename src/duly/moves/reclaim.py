@@ -6,8 +6,6 @@ Every other run of it counts an attempt `lost`; only a run that was announced, a
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from duly.clock import Rng
 from duly.domain.outcome import Lost
 from duly.domain.run import Run
@@ -21,7 +19,7 @@ BATCH_MAX = 500
 
 async def reclaim(database: Database, worker: Departed, rng: Rng) -> int:
     """Move one batch of a departed worker's runs on. Returns how many were moved; none: it is done."""
-    held = await leased.held_by(database, worker.worker_id, timedelta(), BATCH_MAX)
+    held = await leased.left_by(database, worker.worker_id, BATCH_MAX)
     unstarted = [run for run in held if _was_not_started(run, worker)]
     lost = [(run, Lost(named=run.run_id in worker.named)) for run in held if not _was_not_started(run, worker)]
     back = await hand_back(database, worker.worker_id, unstarted)

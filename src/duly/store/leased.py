@@ -118,6 +118,11 @@ async def held_by(database: Database, worker_id: UUID, older_than: timedelta, li
     return [Run(*row) for row in await database.fetch(SQL["held_by"], worker_id, older_than, limit)]
 
 
+async def left_by(database: Database, worker_id: UUID, limit: int) -> list[Run]:
+    """Read what hangs on a worker that is gone."""
+    return [Run(*row) for row in await database.fetch(SQL["left_by"], worker_id, limit)]
+
+
 async def orphans(database: Database) -> list[UUID]:
     """Find holders of leases that have no row among the workers."""
     return [row[0] for row in await database.fetch(SQL["orphans"])]

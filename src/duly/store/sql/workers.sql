@@ -40,5 +40,6 @@ delete from duly.departed where departed_at < duly.clock_now() - interval '1 day
 
 -- name: depart
 -- For leased rows without a worker's row and without a departure: nothing is known, so everything may have been started.
+-- Not infinity, which drivers give as a moment without a zone.
 insert into duly.departed (worker_id, name, safe_until, named, departed_at)
-select $1, 'unknown', 'infinity', '{}', duly.clock_now() on conflict (worker_id) do nothing
+select $1, 'unknown', duly.clock_now() + interval '100 years', '{}', duly.clock_now() on conflict (worker_id) do nothing

@@ -1,0 +1,338 @@
+"""The reaper: a worker whose heart has stopped loses its runs, and nobody else does."""
+
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from duly.clock import Rng
+from duly.domain.errors import WorkerExpired
+from duly.domain.retry import Retry
+from duly.log import Log
+from duly.maintenance.reaper import Reaper
+from duly.store import history, leased, workers
+from tests.builders import (
+    LEASE,
+    RNG,
+    a_leased_run,
+    a_ready_run,
+    a_row,
+    a_worker,
+    boxes_of,
+    claimed,
+    counts,
+    history_of,
+    seconds,
+    settled,
+    staged,
+)
+from tests.clock import START
+
+AT_ONCE = Retry(max_attempts=100, base_seconds=0, cap_seconds=0)
+SAFE = LEASE * 2 / 3
+
+
+@pytest.fixture
+def reaper(database) -> Reaper:
+    """One that has not looked yet."""
+    return Reaper(database, rng=Rng(1), log=Log("test"))
+
+
+async def die(reaper, clock) -> int:
+    """Let every worker's heart stop for a lease, and the reaper see it. Gives the number of runs it moved."""
+    await reaper.step()
+    await clock.advance(LEASE)
+    moved: int = await reaper.step()
+    return moved
+
+
+class TestWhoIsDead:
+    async def test_a_worker_that_beats_is_left_alone_for_ever(self, database, clock, reaper):
+        worker_id, run = await a_leased_run(database)
+        for _ in range(20):
+            await clock.advance(LEASE / 3)
+            await workers.beat(database, worker_id)
+            assert await reaper.step() == 0
+
+        assert await settled(database, worker_id, run) == []
+
+    async def test_a_worker_that_has_not_beaten_for_a_lease_is_reaped(self, database, clock, reaper):
+        worker_id, run = await a_leased_run(database)
+
+        assert await die(reaper, clock) == 1
+
+        assert reaper.reaped == 1
+        assert await workers.beat(database, worker_id) is None
+        assert await boxes_of(database, run.run_id) == ["ready"]
+
+    async def test_a_reaper_that_has_just_started_waits_a_lease_of_its_own(self, database, clock, reaper):
+        await a_leased_run(database)
+        await clock.advance(timedelta(hours=1))
+
+        assert await reaper.step() == 0
+        await clock.advance(LEASE - seconds(0.001))
+        assert await reaper.step() == 0
+        await clock.advance(0.001)
+        assert await reaper.step() == 1
+
+    async def test_story_21_a_step_of_the_database_clock_forwards_kills_nobody(self, database, clock, reaper):
+        worker_id, run = await a_leased_run(database)
+        await reaper.step()
+
+        await clock.step(3600)
+
+        assert await reaper.step() == 0
+        await clock.advance(LEASE / 3)
+        await workers.beat(database, worker_id)
+        assert await reaper.step() == 0
+        assert await settled(database, worker_id, run) == []
+
+    async def test_story_21_a_step_back_does_not_keep_the_dead_alive(self, database, clock, reaper):
+        await a_leased_run(database)
+        await reaper.step()
+
+        await clock.step(-600)
+        await clock.advance(LEASE)
+
+        assert await reaper.step() == 1
+
+    async def test_story_21_a_step_back_does_not_kill_who_beats(self, database, clock, reaper):
+        worker_id, _ = await a_leased_run(database)
+        await reaper.step()
+        await clock.step(-600)
+        for _ in range(6):
+            await clock.advance(LEASE / 3)
+            await workers.beat(database, worker_id)
+
+            assert await reaper.step() == 0
+
+    async def test_a_beat_between_the_look_and_the_blow_saves_the_worker(self, database, clock):
+        worker_id = await a_worker(database)
+        [seen] = await workers.live(database)
+        await clock.advance(LEASE)
+        await workers.beat(database, worker_id)
+
+        assert await workers.expire(database, worker_id, seen.beat) is False
+        assert await workers.expire(database, worker_id, seen.beat, clock_stepped=True) is False
+        assert await workers.beat(database, worker_id) is not None
+
+    async def test_a_worker_is_reaped_once_however_many_reapers_there_are(self, database, clock, reaper):
+        second = Reaper(database, rng=Rng(2), log=Log("test"))
+        await a_leased_run(database)
+        await second.step()
+        await reaper.step()
+        await clock.advance(LEASE)
+
+        assert (await reaper.step(), await second.step()) == (1, 0)
+        assert (reaper.reaped, second.reaped) == (1, 0)
+
+    async def test_a_reaper_that_died_half_way_is_continued_by_another(self, database, clock, reaper):
+        worker_id, run = await a_leased_run(database)
+        await clock.advance(LEASE)
+        [seen] = await workers.live(database)
+        await workers.expire(database, worker_id, seen.beat)
+        assert await history.verify(database) == []
+
+        assert await reaper.step() == 1
+        assert await boxes_of(database, run.run_id) == ["ready"]
+
+    async def test_a_worker_of_many_runs_is_cleared_in_one_step(self, database, clock, reaper):
+        worker_id = await a_worker(database)
+        await database.execute(
+            "insert into duly.ready select gen_random_uuid(), gen_random_uuid(), $1, $1, null, 1, 1, 0, 5, 0, false, false,"
+            " 'default', 'greet', null, null, 1 from generate_series(1, 1200)",
+            START,
+        )
+        assert len(await claimed(database, worker_id, limit=2000)) == 1200
+
+        assert await die(reaper, clock) == 1200
+
+        assert await counts(database) == {"ready": 1200}
+
+
+class TestStory04LeasesNobodyKnows:
+    async def test_a_claim_after_the_reaper_is_refused(self, database, clock, reaper):
+        worker_id = await a_worker(database)
+        await die(reaper, clock)
+        await a_ready_run(database)
+
+        with pytest.raises(WorkerExpired):
+            await claimed(database, worker_id)
+
+    async def test_a_lease_without_a_worker_is_swept_up_and_counts_as_lost(self, database, clock, reaper):
+        worker_id, run = await a_leased_run(database)
+        await database.execute("delete from duly.workers where worker_id = $1", worker_id)
+        assert [row["broken"] for row in await history.verify(database)] == ["lease without a worker"]
+        await clock.advance(1)
+
+        assert await reaper.step() == 1
+
+        assert await history_of(database, run.run_id) == [(1, "lost", "retrying")]
+        assert await history.verify(database) == []
+
+    async def test_a_worker_that_retires_holds_nothing(self, database):
+        worker_id, run = await a_leased_run(database)
+        assert await workers.retire(database, worker_id) is False
+
+        await settled(database, worker_id, run)
+
+        assert await workers.retire(database, worker_id) is True
+        assert await workers.beat(database, worker_id) is None
+
+    async def test_departures_are_forgotten_when_nothing_hangs_on_them(self, database, clock, reaper):
+        worker_id, run = await a_leased_run(database)
+        await reaper.step()
+        await clock.advance(LEASE)
+        [seen] = await workers.live(database)
+        await workers.expire(database, worker_id, seen.beat)
+        await clock.advance(timedelta(days=2))
+        await workers.forget_departed(database)
+        assert await reaper.step() == 1, "its run is still moved on"
+
+        await workers.forget_departed(database)
+
+        assert await database.fetchval("select count(*) from duly.departed") == 0
+        assert await history_of(database, run.run_id) == [(1, "lost", "retrying")]
+
+
+class TestStory08Poison:
+    async def test_what_was_due_after_the_last_safe_moment_goes_back_unused(self, database, clock, reaper):
+        worker_id = await a_worker(database)
+        due, ahead = await a_ready_run(database), await a_ready_run(database, delay=4)
+        await clock.advance(LEASE - SAFE - seconds(2))
+        assert len(await claimed(database, worker_id)) == 2
+        await database.execute(
+            "update duly.leased set due_at = $1 where run_id = $2", START + SAFE + seconds(0.001), ahead
+        )
+        await database.execute("update duly.leased set due_at = $1 where run_id = $2", START + SAFE, due)
+
+        await die(reaper, clock)
+
+        assert await history_of(database, due) == [(1, "lost", "retrying")]
+        assert await history_of(database, ahead) == []
+        row = await a_row(database, "ready", ahead)
+        assert (row["attempt"], row["suspect"], row["losses"]) == (0, False, 0)
+
+    async def test_runs_lost_beside_others_become_suspects_and_none_is_to_blame(self, database, clock, reaper):
+        worker_id = await a_worker(database)
+        innocent = [await a_ready_run(database, retry=AT_ONCE) for _ in range(3)]
+        await claimed(database, worker_id)
+
+        await die(reaper, clock)
+
+        for run_id in innocent:
+            row = await a_row(database, "ready", run_id)
+            assert (row["attempt"], row["suspect"], row["losses"]) == (1, True, 0)
+
+    async def test_a_suspect_that_was_not_announced_goes_back_unused_for_it_was_not_started(
+        self, database, clock, reaper
+    ):
+        worker_id = await a_worker(database)
+        run_id = await a_ready_run(database, retry=AT_ONCE)
+        await claimed(database, worker_id)
+        await die(reaper, clock)
+        await claimed(database, await a_worker(database))
+
+        await die(reaper, clock)
+
+        assert await history_of(database, run_id) == [(1, "lost", "retrying")]
+        assert (await a_row(database, "ready", run_id))["attempt"] == 1
+
+    async def lose_alone(self, database, clock, reaper, run_id: UUID) -> None:
+        """Let a worker announce the run, start it alone, and die of it."""
+        worker_id = await a_worker(database)
+        assert run_id in {run.run_id for run in await claimed(database, worker_id)}
+        assert await workers.announce(database, worker_id, run_id)
+        await die(reaper, clock)
+
+    async def test_three_losses_in_all_bury_it_as_poison(self, database, clock, reaper):
+        run_id = await a_ready_run(database, retry=AT_ONCE)
+        await claimed(database, await a_worker(database))
+        await die(reaper, clock)
+        await self.lose_alone(database, clock, reaper, run_id)
+        assert (await a_row(database, "ready", run_id))["losses"] == 1
+
+        await self.lose_alone(database, clock, reaper, run_id)
+
+        dead = await a_row(database, "dead", run_id)
+        assert (dead["reason"], dead["losses"], dead["attempt"]) == ("poison", 2, 3)
+        assert [outcome for _, outcome, _ in await history_of(database, run_id)] == ["lost"] * 3
+
+    async def test_runs_held_beside_the_poison_are_never_buried_with_it(self, database, clock, reaper):
+        poison = await a_ready_run(database, retry=AT_ONCE, priority=0)
+        beside = [await a_ready_run(database, retry=AT_ONCE) for _ in range(5)]
+        await claimed(database, await a_worker(database))
+        await die(reaper, clock)
+        for _ in range(2):
+            await self.lose_alone(database, clock, reaper, poison)
+
+        assert await boxes_of(database, poison) == ["dead"]
+        for run_id in beside:
+            assert await boxes_of(database, run_id) == ["ready"]
+            assert [outcome for _, outcome, _ in await history_of(database, run_id)] == ["lost"]
+
+    async def test_a_suspect_that_ended_and_was_taken_back_is_not_blamed_for_what_follows(
+        self, database, clock, reaper
+    ):
+        worker_id, run = await a_leased_run(database, retry=AT_ONCE)
+        await workers.announce(database, worker_id, run.run_id)
+        await workers.retract(database, worker_id, run.run_id)
+
+        await die(reaper, clock)
+
+        assert (await a_row(database, "ready", run.run_id))["losses"] == 0
+
+    async def test_a_worker_without_a_lease_announces_nothing(self, database, clock):
+        worker_id = await a_worker(database)
+        await clock.advance(LEASE)
+
+        assert await workers.announce(database, worker_id, RNG.uuid()) is False
+
+    async def test_a_lost_run_waits_as_its_policy_says_and_starts_within_the_lease_and_two_seconds(
+        self, database, clock, reaper
+    ):
+        _, run = await a_leased_run(database, retry=AT_ONCE)
+        await die(reaper, clock)
+        await staged(database)
+
+        [again] = await claimed(database, await a_worker(database))
+
+        assert (again.run_id, again.attempt) == (run.run_id, 2)
+        assert again.due_at - START <= LEASE + seconds(2)
+
+
+async def test_the_outcome_of_a_reaped_worker_is_refused_although_its_attempt_is_recorded_as_lost(
+    database, clock, reaper
+):
+    worker_id, run = await a_leased_run(database, retry=AT_ONCE)
+    await die(reaper, clock)
+
+    assert await settled(database, worker_id, run) == [run]
+
+    assert await history_of(database, run.run_id) == [(1, "fenced", "running"), (1, "lost", "retrying")]
+    assert await boxes_of(database, run.run_id) == ["ready"]
+
+
+async def test_story_04_a_claim_holds_the_reaper_back_until_its_leases_can_be_seen(database, clock, reaper):
+    worker_id = await a_worker(database)
+    await a_ready_run(database, retry=AT_ONCE)
+    await reaper.step()
+    claimer = await asyncpg.connect(database.url)
+    transaction = claimer.transaction()
+    await transaction.start()
+    await claimer.fetch("select * from duly.claim_v1($1, array['default'], array['greet'], 10)", worker_id)
+    await clock.advance(LEASE)
+    [seen] = await workers.live(database)
+    impatient = await asyncpg.connect(database.url)
+    await impatient.execute("set lock_timeout = '100ms'")
+
+    with pytest.raises(asyncpg.LockNotAvailableError):
+        await impatient.fetch(workers.SQL["expire"], worker_id, seen.beat, False)
+    await transaction.commit()
+
+    assert await reaper.step() == 1
+    assert await leased.orphans(database) == []
+    assert await history.verify(database) == []
+    await claimer.close()
+    await impatient.close()

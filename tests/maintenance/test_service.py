@@ -1,0 +1,201 @@
+"""Maintenance: each duty at its own pace, each surviving the failure of the others."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from duly.clock import Rng, SystemClock
+from duly.domain.outcome import Failed
+from duly.log import Log
+from duly.maintenance.service import Maintenance, Retention
+from duly.store import history
+from duly.store.database import Database, Unavailable
+from tests.builders import a_leased_run, a_ready_run, a_worker, boxes_of, claimed, settled
+from tests.clock import START
+
+
+async def partitions(database, parent: str) -> list[str]:
+    """Name the days for which a partition exists."""
+    rows = await database.fetch(history.SQL["partitions"])
+    return sorted(row["name"][-8:] for row in rows if row["parent"] == parent)
+
+
+@pytest.fixture
+def maintenance(own_database) -> Maintenance:
+    """One that has done nothing yet."""
+    return Maintenance(own_database, rng=Rng(1), log=Log("test"))
+
+
+class TestHistory:
+    async def test_partitions_are_made_for_today_and_the_days_to_come(self, own_database, maintenance):
+        await maintenance.keep_history()
+
+        for parent in ("attempts_succeeded", "attempts_failed", "logs"):
+            assert await partitions(own_database, parent) == ["20261102", "20261103", "20261104", "20261105"]
+
+    async def test_made_again_they_stay_as_they_are(self, own_database, maintenance):
+        await maintenance.keep_history()
+
+        assert await history.make_partitions(own_database, 4) == 0
+
+    async def test_outcomes_stand_in_the_partition_of_their_day_successes_and_failures_apart(
+        self, own_database, maintenance
+    ):
+        await maintenance.keep_history()
+        worker_id, good = await a_leased_run(own_database)
+        _, bad = await a_leased_run(own_database, worker_id)
+        await settled(own_database, worker_id, good)
+        await settled(own_database, worker_id, bad, Failed("broken"))
+
+        rows = await own_database.fetch("select run_id, tableoid::regclass::text from duly.attempts")
+
+        assert dict(rows) == {good.run_id: "attempts_succeeded_20261102", bad.run_id: "attempts_failed_20261102"}
+
+    async def test_what_came_before_its_partition_was_made_moves_into_it(self, own_database, maintenance):
+        worker_id, run = await a_leased_run(own_database)
+        await settled(own_database, worker_id, run)
+        assert await own_database.fetchval("select count(*) from duly.attempts_succeeded_default") == 1
+
+        await maintenance.keep_history()
+
+        assert await own_database.fetchval("select count(*) from duly.attempts_succeeded_default") == 0
+        assert await own_database.fetchval("select count(*) from duly.attempts_succeeded_20261102") == 1
+
+    async def test_a_partition_has_the_indexes_of_its_parent(self, own_database, maintenance):
+        await maintenance.keep_history()
+
+        indexes = await own_database.fetch(
+            "select i.indexrelid from pg_index i join pg_inherits h on h.inhrelid = i.indexrelid"
+            " where i.indrelid = 'duly.attempts_succeeded_20261102'::regclass"
+        )
+
+        assert len(indexes) == 2
+
+    async def test_old_days_are_dropped_whole_each_kind_after_its_own_time(self, own_database, clock, maintenance):
+        await maintenance.keep_history()
+        worker_id, good = await a_leased_run(own_database)
+        _, bad = await a_leased_run(own_database, worker_id)
+        await settled(own_database, worker_id, good)
+        await settled(own_database, worker_id, bad, Failed("broken", retryable=False))
+
+        await clock.advance(timedelta(days=7))
+        await maintenance.keep_history()
+        assert await own_database.fetchval("select count(*) from duly.attempts") == 2, "seven whole days are kept"
+        await clock.advance(timedelta(days=1))
+        await maintenance.keep_history()
+
+        assert await own_database.fetch("select run_id from duly.attempts") == [(bad.run_id,)]
+        assert "20261102" not in await partitions(own_database, "attempts_succeeded")
+        assert "20261102" in await partitions(own_database, "attempts_failed")
+        await clock.advance(timedelta(days=83))
+        await maintenance.keep_history()
+        assert await own_database.fetchval("select count(*) from duly.attempts") == 0
+        assert await boxes_of(own_database, bad.run_id) == ["dead"], "the dead outlive their history"
+
+    async def test_the_time_to_keep_can_be_chosen(self, own_database, clock):
+        brief = Maintenance(own_database, rng=Rng(1), log=Log("test"), retention=Retention(succeeded=timedelta(days=1)))
+        await brief.keep_history()
+        await clock.advance(timedelta(days=2))
+
+        await brief.keep_history()
+
+        assert (await partitions(own_database, "attempts_succeeded"))[0] == "20261103"
+
+    async def test_a_reader_in_the_way_is_not_waited_for(self, own_database, maintenance):
+        worker_id, run = await a_leased_run(own_database)
+        async with own_database.transaction() as reader:
+            await reader.fetch("select count(*) from duly.attempts")
+
+            assert await history.make_partitions(own_database, 1) == 1, "that of logs, which nobody reads"
+            await settled(own_database, worker_id, run)
+
+        assert await history.make_partitions(own_database, 1) == 2
+
+    async def test_a_day_that_somebody_reads_is_dropped_the_next_time(self, own_database, maintenance):
+        await maintenance.keep_history()
+        tomorrow = START.date() + timedelta(days=1)
+        async with own_database.transaction() as reader:
+            await reader.fetch("select count(*) from duly.attempts")
+            assert await history.drop_partitions(own_database, "attempts_failed", tomorrow) == []
+
+        assert await history.drop_partitions(own_database, "attempts_failed", tomorrow) == ["attempts_failed_20261102"]
+
+    async def test_five_processes_may_make_them_at_once(self, own_database):
+        made = await asyncio.gather(*(history.make_partitions(own_database, 2) for _ in range(5)))
+
+        assert sum(made) == 6
+
+
+class TestSweep:
+    async def test_what_nobody_needs_is_forgotten(self, database, clock):
+        worker_id, run = await a_leased_run(database, payload='"' + "x" * 5000 + '"')
+        await database.execute(
+            "insert into duly.progress values ($1, $2, 0.5, 'half', duly.clock_now())", run.run_id, run.fence
+        )
+        await settled(database, worker_id, run)
+        await clock.advance(timedelta(days=8))
+
+        await Maintenance(database, rng=Rng(1), log=Log("test"))._sweep()
+
+        for table in ("keys", "payloads", "progress"):
+            assert await database.fetchval(f"select count(*) from duly.{table}") == 0, table
+
+    async def test_what_is_needed_stays(self, database, clock):
+        await a_worker(database)
+        run_id = await a_ready_run(database, payload='"' + "x" * 5000 + '"')
+        await database.execute("insert into duly.progress values ($1, 1, 0.5, 'half', duly.clock_now())", run_id)
+        await clock.advance(timedelta(days=8))
+
+        await Maintenance(database, rng=Rng(1), log=Log("test"))._sweep()
+
+        for table in ("payloads", "progress"):
+            assert await database.fetchval(f"select count(*) from duly.{table}") == 1, table
+
+    async def test_the_hot_boxes_are_vacuumed_without_waiting_for_anyone(self, database):
+        worker_id, run = await a_leased_run(database)
+        async with database.transaction() as busy:
+            await busy.execute("lock table duly.leased in share update exclusive mode")
+
+            await Maintenance(database, rng=Rng(1), log=Log("test"))._vacuum()
+
+        assert await settled(database, worker_id, run) == []
+
+
+class TestLoop:
+    async def test_one_duty_that_fails_does_not_stop_the_others(self, database_url, monkeypatch):
+        async with Database(database_url, clock=SystemClock()) as database:
+            maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
+            reaped = asyncio.Event()
+
+            async def broken() -> None:
+                raise Unavailable("gone")
+
+            async def worse() -> None:
+                raise ZeroDivisionError
+
+            async def reap() -> None:
+                reaped.set()
+
+            monkeypatch.setattr(maintenance, "_vacuum", broken)
+            monkeypatch.setattr(maintenance, "_sweep", worse)
+            monkeypatch.setattr(maintenance, "keep_history", broken)
+            monkeypatch.setattr(maintenance, "_reap", reap)
+            running = asyncio.create_task(maintenance.run())
+
+            await asyncio.wait_for(reaped.wait(), 5)
+            assert not running.done()
+            maintenance.stop()
+            await asyncio.wait_for(running, 5)
+
+    async def test_a_step_of_the_reaper_also_carries_out_cancels_left_over(self, database):
+        worker_id, run = await a_leased_run(database)
+        await settled(database, worker_id, run, Failed("broken"))
+        await database.execute(
+            "insert into duly.signals values ($1, $2, $3, 'cancel', duly.clock_now())", worker_id, run.run_id, run.fence
+        )
+
+        await Maintenance(database, rng=Rng(1), log=Log("test"))._reap()
+
+        assert await boxes_of(database, run.run_id) == []
+        assert await claimed(database, worker_id) == []
