@@ -1,0 +1,150 @@
+"""Hold Duly's tables against the ledger: in the middle of a seed what must hold in every snapshot, at its end everything."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from duly.moves.stage import GRACE
+from duly.store import history
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_PLACES = """
+select 'timers' as box, run_id, due_at, null::bigint as fence, null::uuid as worker_id from duly.timers where run_id is not null
+union all select 'ready', run_id, due_at, null, null from duly.ready
+union all select 'leased', run_id, due_at, fence, worker_id from duly.leased
+union all select 'dead', run_id, due_at, null, null from duly.dead
+"""
+_ATTEMPTS = """
+select run_id, job_id, scheduled_at, attempt, fence, outcome::text, became::text, finished_at, reason, detail::text
+  from duly.attempts order by run_id, attempt
+"""
+_JOBS = """
+select jobs.job_id, jobs.state, timers.scheduled_at as next_at
+  from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
+"""
+
+
+def check_boxes(world: World) -> None:
+    """What must hold in every snapshot."""
+    ledger = world.ledger
+    for broken in world.query(history.SQL["verify"]):
+        ledger.violate(f"verify: {broken['broken']}", broken["id"], broken["detail"])
+    places = world.query(_PLACES)
+    leased = {row["run_id"]: (row["fence"], row["worker_id"]) for row in places if row["box"] == "leased"}
+    seen = {run_id: (lease.fence, lease.worker_id) for run_id, lease in ledger.leases.items()}
+    if leased != seen:
+        ledger.violate("the leases are not those that were granted", *(leased.items() ^ seen.items()))
+    dead = {row["run_id"] for row in places if row["box"] == "dead"}
+    if dead != ledger.dead.keys():
+        ledger.violate("the dead are not those that were buried", *(dead ^ ledger.dead.keys()))
+    live = {row["run_id"] for row in places}
+    for run_id in live & ledger.final.keys():
+        ledger.violate("a run is both ended and live", run_id, ledger.final[run_id])
+    for run_id in ledger.created.keys() - live - ledger.final.keys():
+        ledger.violate("a run was lost", run_id)
+
+
+def what_waits(world: World) -> list[tuple[str, UUID, datetime]]:
+    """List the runs that have not ended, with their due moments."""
+    rows = world.query(_PLACES)
+    return [(row["box"], row["run_id"], row["due_at"]) for row in rows if row["box"] != "dead"]
+
+
+def check_end(world: World) -> None:
+    """Everything that must hold when the system has come to rest."""
+    check_boxes(world)
+    attempts = world.query(_ATTEMPTS)
+    _check_acknowledged(world)
+    _check_attempts(world, attempts)
+    _check_occurrences(world, attempts)
+
+
+def _check_acknowledged(world: World) -> None:
+    ledger = world.ledger
+    for run_id in ledger.acknowledged - ledger.final.keys() - ledger.dead.keys() - ledger.schedules.keys():
+        ledger.violate("an acknowledged run has no end", run_id)
+    for execution in ledger.running():
+        ledger.violate("a handler never ended", execution.run_id)
+
+
+def _check_attempts(world: World, attempts: list[Any]) -> None:
+    """One accepted record for each attempt, one final record for each run, and no record of what nobody saw."""
+    ledger = world.ledger
+    records = [row for row in attempts if row["outcome"] not in ("fenced", "skipped")]
+    numbered = Counter((row["run_id"], row["attempt"]) for row in records if row["fence"] is not None)
+    for (run_id, attempt), number in numbered.items():
+        if number > 1:
+            ledger.violate("an attempt has two outcomes", run_id, attempt)
+    recorded = {(row["run_id"], row["fence"]): row["outcome"] for row in records if row["fence"] is not None}
+    if recorded != ledger.accepted:
+        ledger.violate("history is not what was accepted", *(recorded.items() ^ ledger.accepted.items()))
+    finals = Counter(row["run_id"] for row in records if row["became"] in ("succeeded", "cancelled"))
+    if finals != Counter(ledger.final.keys()):
+        ledger.violate("final records are not one for each ended run", *(finals - Counter(ledger.final.keys())))
+
+
+def _check_occurrences(world: World, attempts: list[Any]) -> None:
+    """Each moment of each schedule has exactly one run, or stands in exactly one record of a misfire."""
+    jobs = {row["job_id"]: row for row in world.query(_JOBS)}
+    runs: dict[UUID, dict[UUID, datetime]] = defaultdict(dict)
+    skips: dict[UUID, list[Any]] = defaultdict(list)
+    for row in attempts:
+        if row["reason"] == "skipped_misfire":
+            skips[row["job_id"]].append(row)
+        elif row["job_id"] in jobs:
+            runs[row["job_id"]][row["run_id"]] = row["scheduled_at"]
+    for row in world.query("select run_id, job_id, scheduled_at from duly.dead"):
+        if row["job_id"] in jobs:
+            runs[row["job_id"]][row["run_id"]] = row["scheduled_at"]
+    for job_id, schedule in world.ledger.schedules.items():
+        if job_id not in jobs:
+            world.ledger.violate("an acknowledged schedule is gone", job_id)
+            continue
+        _check_one_schedule(world, job_id, schedule, list(runs[job_id].values()), skips[job_id])
+
+
+def _check_one_schedule(
+    world: World, job_id: UUID, schedule: dict[str, Any], moments: list[datetime], skips: list[Any]
+) -> None:
+    every: timedelta = schedule["every"]
+    first: datetime = schedule["first"]
+    expected_first = _first_moment(schedule["anchor"], every, schedule["at"])
+    if first != expected_first:
+        world.ledger.violate("a schedule begins at the wrong moment", job_id, first, expected_first)
+    covered = list(moments)
+    for row in skips:
+        detail = _detail(row["detail"])
+        covered += [detail[0] + every * number for number in range(detail[2])]
+        if detail[0] + every * (detail[2] - 1) != detail[1]:
+            world.ledger.violate("a misfire record does not add up", job_id, row["detail"])
+        if row["finished_at"] - detail[0] <= GRACE:
+            world.ledger.violate("an occurrence was skipped within its grace", job_id, detail[0])
+    covered.sort()
+    expected = [first + every * number for number in range(len(covered))]
+    if covered != expected:
+        twice = [moment for moment, number in Counter(covered).items() if number > 1]
+        missing = sorted(set(expected) - set(covered))
+        world.ledger.violate("occurrences are not those of the schedule", job_id, "twice", *twice, "missing", *missing)
+
+
+def _first_moment(anchor: datetime | None, every: timedelta, at: datetime) -> datetime:
+    """Compute a schedule's first moment, by its definition: the first of the anchor's series that is not past."""
+    if anchor is None:
+        whole = at.replace(microsecond=0)
+        return whole if whole == at else whole + timedelta(seconds=1)
+    moment = anchor
+    while moment < at:
+        moment += every
+    return moment
+
+
+def _detail(text: str) -> tuple[datetime, datetime, int]:
+    import json
+
+    detail = json.loads(text)
+    return datetime.fromisoformat(detail["first"]), datetime.fromisoformat(detail["last"]), int(detail["count"])

@@ -1,0 +1,403 @@
+"""What we saw ourselves: every commit as the database answered it, every execution as its handler knew it.
+
+Nothing here is read from Duly's tables. Each event is held at once against what must never be; the first breach ends the seed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from duly.scheduler.service import LEASE as SHARD_LEASE
+from tests.simulation.server import START
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Process, World
+
+_EARLY_TOLERANCE = timedelta(microseconds=2)
+# Monotonic clocks of two processes drift apart by at most this share.
+_DRIFT_MAX = 0.002
+_CRASHES_MAX = 3
+_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+
+
+class Lease(msgspec.Struct):
+    """A run in a worker's hands."""
+
+    worker_id: UUID
+    fence: int
+    attempt: int
+    claimed_at: float
+
+
+class Execution(msgspec.Struct):
+    """One call of a handler, as the handler itself saw it."""
+
+    run_id: UUID
+    attempt: int
+    fence: int
+    worker_id: UUID | None
+    process: Any
+    started_at: float
+    ended_as: str | None = None
+
+
+class Seen(msgspec.Struct):
+    """A worker, by its registration and beats."""
+
+    lease: timedelta
+    beaten_at: float
+    has_departed: bool = False
+
+
+class Created(msgspec.Struct):
+    """A one-shot that was committed."""
+
+    run_id: UUID
+    due_at: datetime
+
+
+class Violation(msgspec.Struct):
+    """A broken promise, and whom it concerns."""
+
+    promise: str
+    about: list[str]
+
+
+class Ledger:
+    """The independent record of one seed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.violation: Violation | None = None
+        self.created: dict[UUID, Created] = {}
+        self.by_key: dict[str, list[UUID]] = {}
+        self.acknowledged: set[UUID] = set()
+        self.schedules: dict[UUID, dict[str, Any]] = {}
+        self.leases: dict[UUID, Lease] = {}
+        self.fences: dict[UUID, int] = {}
+        self.final: dict[UUID, str] = {}
+        self.dead: dict[UUID, int] = {}
+        self.executions: dict[UUID, list[Execution]] = defaultdict(list)
+        self.by_fence: dict[tuple[UUID, int], Execution] = {}
+        self.accepted: dict[tuple[UUID, int], str] = {}
+        self.settled_by_holder: set[tuple[UUID, int]] = set()
+        self.earliest: dict[UUID, datetime] = {}
+        self.attempts_before: dict[UUID, int] = defaultdict(int)
+        self.snoozes: dict[UUID, int] = defaultdict(int)
+        self.announced: dict[tuple[UUID, UUID], int] = {}
+        self.named_losses: dict[UUID, int] = defaultdict(int)
+        self.crashes: dict[UUID, int] = defaultdict(int)
+        self.signals: set[tuple[UUID, UUID, int]] = set()  # worker, run, fence
+        self.signalled_at_fence: dict[UUID, int] = {}
+        self.cancelled_at_fence: dict[UUID, int] = {}  # acknowledged as `cancelling`
+        self.workers: dict[UUID, Seen] = {}
+        self.epochs: dict[int, tuple[int, UUID | None]] = {}
+        self.scheduler_until: dict[UUID, datetime] = {}
+        self.jitters: list[float] = []
+
+    def violate(self, promise: str, *about: object) -> None:
+        """Note a broken promise; only the first counts."""
+        if self.violation is None:
+            self.violation = Violation(promise, [str(item) for item in about])
+
+    def running(self) -> list[Execution]:
+        """List the executions that go on at this moment."""
+        return [item for items in self.executions.values() for item in items if item.ended_as is None]
+
+    # ----------------------------------------------------------------------------------------------- what handlers saw
+
+    def start(self, process: Process, run: Any, most: int) -> Execution:
+        """A handler was called."""
+        lease = self.leases.get(run.id)
+        holder = lease.worker_id if lease else None
+        execution = Execution(run.id, run.attempt, run.fence, holder, process, self._world.now)
+        earlier = self.executions[run.id]
+        if lease is None or lease.fence != run.fence:
+            self.violate("a run was started whose lease was lost", run.id, process.name, run.fence)
+        for other in earlier:
+            if other.attempt >= run.attempt:
+                self.violate("an attempt number was started again", run.id, run.attempt, other.attempt)
+            if other.ended_as is None and other.worker_id and not self.workers[other.worker_id].has_departed:
+                self.violate("two executions overlap though the first lease had not expired", run.id)
+        if run.id in self.final:
+            self.violate("a run was started after its end", run.id, self.final[run.id])
+        if run.id in self.cancelled_at_fence and run.fence > self.cancelled_at_fence[run.id]:
+            self.violate("a new attempt began after its cancellation was acknowledged", run.id)
+        if run.attempt - self.attempts_before[run.id] - self.snoozes[run.id] > most:
+            self.violate("more attempts than allowed", run.id, run.attempt, most)
+        self._check_not_early(process, run, lease.claimed_at if lease else self._world.now)
+        earlier.append(execution)
+        self.by_fence[run.id, run.fence] = execution
+        return execution
+
+    def _check_not_early(self, process: Process, run: Any, claimed_at: float) -> None:
+        offset = max(self._world.clock_offset, process.clock.offset_since(claimed_at))
+        clock = START + timedelta(seconds=self._world.now + offset) + _EARLY_TOLERANCE
+        due = max(run.due_at, self.earliest.get(run.id, run.due_at))
+        if clock < due:
+            self.violate("a run was started early", run.id, f"by {due - clock}")
+
+    def on_crash(self, run_id: UUID) -> None:
+        """A handler took its process down. Three times in a row are the most that a run may do so."""
+        self.crashes[run_id] += 1
+        if self.crashes[run_id] > _CRASHES_MAX:
+            self.violate("a poisonous run was started again and again", run_id)
+
+    def on_death(self, process: Process) -> None:
+        """A process died: whatever it was executing has ended with it."""
+        for execution in self.running():
+            if execution.process is process:
+                execution.ended_as = "died"
+
+    # -------------------------------------------------------------------------------------------- what processes sent
+
+    def on_sent(self, process: Process, name: str) -> None:
+        """A process sent a statement."""
+        if name == "timers.stage" and process.renewal_failed and not process.sends_again:
+            self.violate("a scheduler stages although it could not renew its lease", process.name)
+        process.sends_again = False
+
+    def on_failed(self, process: Process, name: str, error: Exception) -> None:
+        """A process learnt that a statement failed. What the server has rolled back, the driver's side sends again by itself."""
+        process.sends_again = name == "timers.stage" and isinstance(error, _AGAIN)
+        if name == "shards.hold" and not isinstance(error, _AGAIN):
+            process.renewal_failed = True
+
+    # -------------------------------------------------------------------------------------- what the database committed
+
+    def on_statement(self, process: Process, name: str, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        """A statement was committed, whether or not its answer arrives."""
+        handle = getattr(self, f"_on_{name.replace('.', '_')}", None)
+        if handle is not None:
+            handle(process, args, rows, at)
+
+    def _on_jobs_submit(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        key, ids = args[1], [row["job_id"] for row in rows]
+        if self.by_key.setdefault(key, ids) != ids:
+            self.violate("one key gave two answers", key, *ids, *self.by_key[key])
+        for row, moment, delay in zip(rows, args[6], args[7], strict=True):
+            if row["job_id"] not in self.created:
+                due = moment or at + (delay or timedelta())
+                self.created[row["job_id"]] = Created(row["job_id"], due)
+                self.earliest[row["job_id"]] = due
+                if row["replayed"]:
+                    self.violate("a key that was never used is called used", key)
+            elif not row["replayed"]:
+                self.violate("a key was used twice", key, row["job_id"])
+
+    def _on_jobs_submit_schedule(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        [row] = rows
+        if self.by_key.setdefault(args[1], [row["job_id"]]) != [row["job_id"]]:
+            self.violate("one key gave two answers", args[1])
+        self.schedules.setdefault(
+            row["job_id"], {"every": args[7], "anchor": args[8], "first": row["scheduled_at"], "at": at}
+        )
+
+    def _on_jobs_cancel_schedule(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            self.schedules[row["job_id"]]["cancelled"] = at
+
+    def _on_timers_stage(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        holder, held = args[0], zip(args[1], args[2], strict=True)
+        valid = at < self.scheduler_until.get(holder, START) and any(
+            self.epochs.get(shard) == (epoch, holder) for shard, epoch in held
+        )
+        if rows[0]["staged"] and not valid:
+            self.violate("a scheduler without a valid epoch staged something", process.name)
+
+    def _on_shards_hold(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        holder: UUID = args[0]
+        process.renewal_failed = False
+        self.scheduler_until[holder] = at + SHARD_LEASE
+        for shard, (epoch, before) in self.epochs.items():
+            if before == holder:
+                self.epochs[shard] = (epoch, None)
+        for row in rows:
+            epoch, before = self.epochs.get(row["shard"], (0, None))
+            if row["epoch"] < epoch or (row["epoch"] == epoch and before not in (None, holder)):
+                self.violate("an epoch was granted twice", row["shard"], row["epoch"], holder)
+            self.epochs[row["shard"]] = (row["epoch"], holder)
+
+    def _on_ready_claim(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        worker_id: UUID = args[0]
+        for row in rows:
+            run_id, fence = row["run_id"], row["fence"]
+            if run_id in self.leases:
+                self.violate("two live leases on a run", run_id, self.leases[run_id].worker_id, worker_id)
+            if fence <= self.fences.get(run_id, 0):
+                self.violate("a fence did not rise", run_id, fence, self.fences[run_id])
+            if run_id in self.final or run_id in self.dead:
+                self.violate("a run that has ended was claimed", run_id)
+            if self.workers[worker_id].has_departed:
+                self.violate("a departed worker claimed a run", run_id, worker_id)
+            self.leases[run_id] = Lease(worker_id, fence, row["attempt"], self._world.now)
+            self.fences[run_id] = fence
+
+    def _on_leased_finish(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            self._accept(args[0], row["run_id"], row["fence"], "succeeded", "succeeded")
+            self.settled_by_holder.add((row["run_id"], row["fence"]))
+
+    def _on_leased_settle(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        said = {
+            (run_id, fence): (outcome, became, delay, reason)
+            for run_id, fence, outcome, became, delay, reason in zip(
+                args[1], args[2], args[5], args[6], args[7], args[10], strict=True
+            )
+        }
+        for row in rows:
+            run_id, fence = row["run_id"], row["fence"]
+            outcome, became, delay, reason = said.get((run_id, fence), ("?", "?", timedelta(), ""))
+            if became == "retrying" and (args[0], run_id, fence) in self.signals:
+                became = "cancelled"  # Somebody asked for it, so it is not tried again.
+            self._accept(args[0], run_id, fence, outcome, became, reason or "")
+            if process.role.name.startswith("worker"):
+                self.settled_by_holder.add((run_id, fence))
+            if became == "retrying":
+                self.earliest[run_id] = at + delay
+                self.snoozes[run_id] += outcome == "snoozed"
+
+    def _accept(self, worker_id: UUID, run_id: UUID, fence: int, outcome: str, became: str, reason: str = "") -> None:
+        """The outcome of an attempt was accepted: it must be the lease's, and what the handler saw."""
+        lease = self.leases.pop(run_id, None)
+        if lease is None or lease.fence != fence or lease.worker_id != worker_id:
+            self.violate("an outcome was accepted without a lease", run_id, fence, worker_id, lease)
+            return
+        if (run_id, fence) in self.accepted:
+            self.violate("two outcomes were accepted for one attempt", run_id, fence)
+        self.accepted[run_id, fence] = outcome
+        execution = self.by_fence.get((run_id, fence))
+        self._check_truth(run_id, fence, outcome, execution)
+        if outcome == "lost":
+            self._count_loss(worker_id, run_id, fence, execution, reason, became)
+        else:
+            self.crashes[run_id] = self.named_losses[run_id] = 0
+        if became in ("succeeded", "cancelled"):
+            if run_id in self.final:
+                self.violate("a run ended twice", run_id, self.final[run_id], became)
+            self.final[run_id] = became
+        elif became == "dead":
+            self.dead[run_id] = lease.attempt
+
+    def _check_truth(self, run_id: UUID, fence: int, outcome: str, execution: Execution | None) -> None:
+        ended = execution.ended_as if execution else "unstarted"
+        lawful: dict[str, set[str | None]] = {
+            "succeeded": {"succeeded"},
+            "failed": {"failed", "interrupted"},
+            "timed_out": {"interrupted"},
+            "snoozed": {"snoozed"},
+            "cancelled": {"interrupted", "unstarted", "cancelled"},
+            "lost": {None, "died", "crashed", "unstarted", *_ENDINGS},
+        }
+        if ended not in lawful.get(outcome, set()):
+            self.violate("an outcome was recorded that is not what happened", run_id, fence, outcome, ended)
+
+    def _count_loss(
+        self, worker_id: UUID, run_id: UUID, fence: int, execution: Execution | None, reason: str, became: str
+    ) -> None:
+        crashed_child = execution is not None and execution.ended_as == "crashed"
+        if not self.workers[worker_id].has_departed and not crashed_child:
+            self.violate("a run was called lost though its worker had not departed", run_id, worker_id)
+        if "alone" in reason or became == "dead":
+            self.named_losses[run_id] += "alone" in reason or reason == "poison"
+            if "alone" in reason and execution is None and self.announced.get((worker_id, run_id)) != fence:
+                self.violate("a run that was not announced is blamed for the death of its worker", run_id)
+        if reason == "poison" and self.named_losses[run_id] < 2:
+            self.violate("a run was buried as poison after a single named loss", run_id)
+
+    def _on_leased_hand_back(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            run_id, fence = row["run_id"], row["fence"]
+            lease = self.leases.pop(run_id, None)
+            if lease is None or lease.fence != fence or lease.worker_id != args[0]:
+                self.violate("a run was handed back without a lease", run_id, fence, lease)
+            if (run_id, fence) in self.by_fence:
+                self.violate("a run that had been started was handed back as if it had not", run_id, fence)
+            if (args[0], run_id, fence) in self.signals:
+                self._end(run_id, "cancelled")
+
+    def _on_leased_record_fenced(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for run_id, fence in zip(args[1], args[7], strict=True):
+            if (run_id, fence) in self.settled_by_holder:
+                self.violate("an attempt is recorded both accepted and fenced", run_id, fence)
+            elif run_id in self.leases and self.leases[run_id].fence == fence:
+                self.violate("an outcome was refused though its lease stands", run_id, fence)
+
+    def _on_runs_cancel(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            self._end(row[0], "cancelled")
+
+    def _on_runs_discard(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            self.dead.pop(row["run_id"], None)
+            self._end(row["run_id"], "cancelled")
+
+    def _end(self, run_id: UUID, state: str) -> None:
+        if run_id in self.final or run_id in self.leases:
+            self.violate("a run ended that was not waiting", run_id, state)
+        self.final[run_id] = state
+
+    def _on_runs_signal(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            if row[0] not in self.leases:
+                self.violate("a signal was left for a run that nobody holds", row[0])
+            else:
+                lease = self.leases[row[0]]
+                self.signals.add((lease.worker_id, row[0], lease.fence))
+                self.signalled_at_fence[row[0]] = lease.fence
+
+    def _on_runs_drop_signals(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        self.signals -= {(args[0], run_id, fence) for run_id, fence in zip(args[1], args[2], strict=True)}
+
+    def _on_runs_drop_stale_signals(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        held = {(lease.worker_id, run_id, lease.fence) for run_id, lease in self.leases.items()}
+        self.signals = {signal for signal in self.signals if signal in held or signal[1] not in args[0]}
+
+    def _on_runs_replay(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            run_id = row[0]
+            if run_id not in self.dead:
+                self.violate("a run was replayed that was not dead", run_id)
+                continue
+            self.attempts_before[run_id] = self.dead.pop(run_id)
+            self.snoozes[run_id] = self.named_losses[run_id] = self.crashes[run_id] = 0
+            self.cancelled_at_fence.pop(run_id, None)
+            self.earliest[run_id] = at
+
+    def _on_workers_register(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        if rows:
+            self.workers[args[0]] = Seen(args[6], self._world.now)
+
+    def _on_workers_beat(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        if rows:
+            self.workers[args[0]].beaten_at = self._world.now
+
+    def _on_workers_announce(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        lease = self.leases.get(args[1])
+        if rows and lease is not None and lease.worker_id == args[0]:
+            self.announced[args[0], args[1]] = lease.fence
+
+    def _on_workers_expire(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            worker = self.workers[row["worker_id"]]
+            worker.has_departed = True
+            silent = self._world.now - worker.beaten_at
+            if silent < worker.lease.total_seconds() * (1 - _DRIFT_MAX):
+                self.violate("a worker was reaped within its lease", row["worker_id"], f"{silent:.3f} s after its beat")
+
+    def _on_workers_retire(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            self.workers[row["worker_id"]].has_departed = True
+            held = [run_id for run_id, lease in self.leases.items() if lease.worker_id == row["worker_id"]]
+            if held:
+                self.violate("a worker left while it held runs", *held)
+
+
+_ENDINGS = ("succeeded", "failed", "interrupted", "snoozed", "cancelled")

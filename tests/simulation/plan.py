@@ -1,0 +1,77 @@
+"""What a seed has in store: how many of each process, which faults, how often. Each seed knows only some of the faults."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+# Faults of a single statement: the chance that it strikes.
+ON_STATEMENT = {
+    "refused": (0.002, 0.06),  # the connection breaks before the statement
+    "lost_reply": (0.002, 0.06),  # it committed, and the answer never came
+    "late_commit": (0.001, 0.02),  # the connection broke, and it committed seconds later
+    "serialization": (0.005, 0.1),  # 40001
+    "deadlock": (0.005, 0.1),  # 40P01
+    "slow_request": (0.001, 0.02),
+    "slow_reply": (0.001, 0.02),
+    "crash_before": (0.0003, 0.004),  # the process dies with the statement unsent
+    "crash_after": (0.0003, 0.004),  # the process dies before the answer
+}
+# Faults that come by themselves: seconds between two of them.
+BY_ITSELF = {
+    "crash": (4, 20),
+    "pause": (4, 20),  # a process stands still longer than its lease, then goes on
+    "stall": (4, 20),  # a worker's loop stands still while its heart beats
+    "partition": (5, 20),  # one process cannot reach the database
+    "outage": (10, 30),  # nobody can
+    "restart": (4, 15),  # SIGTERM, then anew
+    "clock_forward": (8, 25),
+    "clock_back": (8, 25),
+    "twin_scheduler": (8, 20),  # a second scheduler under the same identity
+}
+# What seeds have from the beginning.
+FROM_THE_START = ("drift", "handler_crash", "poison", "long_handler", "stubborn_handler")
+FAULTS = (*ON_STATEMENT, *BY_ITSELF, *FROM_THE_START)
+
+
+class Plan(msgspec.Struct):
+    """The shape of one simulation."""
+
+    storm_seconds: float
+    schedulers: int
+    workers: int
+    maintainers: int
+    lease_seconds: float
+    slots: int
+    jobs: int
+    schedules: int
+    with_children: bool
+    people: bool
+    faults: dict[str, float]
+
+    def has(self, fault: str) -> bool:
+        """Say whether this seed knows a fault."""
+        return fault in self.faults
+
+
+def plan_for(random: Random) -> Plan:
+    """Draw a plan."""
+    share = random.choice((0.0, 0.15, 0.3, 0.3, 0.5, 0.8))
+    faults = {name: 1.0 for name in FROM_THE_START if random.random() < max(share, 0.1)}
+    for name, (low, high) in {**ON_STATEMENT, **BY_ITSELF}.items():
+        if random.random() < share:
+            faults[name] = low * (high / low) ** random.random()
+    return Plan(
+        storm_seconds=random.uniform(12, 30),
+        schedulers=random.choice((1, 2, 2, 3)),
+        workers=random.choice((1, 2, 2, 3)),
+        maintainers=random.choice((1, 1, 2)),
+        lease_seconds=random.choice((2.0, 3.0, 3.0, 6.0)),
+        slots=random.choice((1, 2, 4, 10)),
+        jobs=random.randint(5, 25),
+        schedules=random.choice((0, 1, 1, 2, 3)),
+        with_children=random.random() < 0.5,
+        people=random.random() < 0.6,
+        faults=faults,
+    )

@@ -1,0 +1,55 @@
+"""One seed, from its plan to its verdict."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from tests.simulation import checks
+from tests.simulation.ledger import Violation
+from tests.simulation.plan import Plan, plan_for
+from tests.simulation.processes import closer_main, populate, simulated_ports
+from tests.simulation.server import Server, statement_names
+from tests.simulation.world import Role, World
+
+
+class Verdict(msgspec.Struct):
+    """What came of a seed."""
+
+    seed: int
+    violation: Violation | None
+    struck: dict[str, int]
+    statements: int
+    executions: int
+    seconds: float
+    trace: list[str]
+
+
+def simulate(seed: int, server: Server, *, verbose: bool = False, plan: Plan | None = None) -> Verdict:
+    """Run one seed: a storm, then calm, in which everything must come to its end."""
+    server.reset()
+    random = Random(seed)
+    drawn = plan_for(random)
+    world = World(seed, plan or drawn, server, statement_names(), random)
+    with simulated_ports():
+        _play(world)
+    for role in world.roles:
+        if role.process is not None:
+            role.process.kill()
+    violation = world.ledger.violation
+    about = violation.about if violation else []
+    executions = sum(map(len, world.ledger.executions.values()))
+    trace = world.trace.all_lines() if verbose else world.trace.lines(about) if violation else []
+    return Verdict(seed, violation, dict(world.struck), world.statements, executions, world.now, trace)
+
+
+def _play(world: World) -> None:
+    populate(world)
+    world.unleash()
+    world.run_until(world.plan.storm_seconds)
+    world.calm()
+    world.add(Role("closer", closer_main, is_once=True))
+    world.settle_down()
+    if world.ledger.violation is None:
+        checks.check_end(world)
