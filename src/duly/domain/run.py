@@ -22,7 +22,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_seconds: float | None = None
     replays: int = 0
     attempts_before: int = 0
-    trace: str | None = None
+    gate: tuple[str, int] | None = None     # a name, and how many runs of it may be ready or running at once
 
 
 DEFAULTS = Options()
@@ -56,6 +56,11 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     handler: str
     payload: str | None
     options: str | None
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a place at a gate must be given up when this run is settled."""
+        return self.options is not None and self.policy.gate is not None
 
     @property
     def policy(self) -> Options:

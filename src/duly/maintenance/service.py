@@ -74,6 +74,7 @@ class Maintenance:
     async def _reap(self) -> None:
         await self.reaper.step()
         await carry_out(self._database)
+        await history.release_waiting(self._database, BATCH_MAX)
         self.reaped_at = self._database.clock.monotonic()
 
     async def _vacuum(self) -> None:

@@ -50,8 +50,8 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
 async def settle(database: Database, worker_id: UUID, settled: Sequence[Settled], rng: Rng) -> list[Run]:
     """Record `settled` and move each run on. Returns the runs refused because their lease was lost."""
-    plain = [item for item in settled if type(item.outcome) is Succeeded and not item.left_behind]
-    others = [_moved(item, rng) for item in settled if type(item.outcome) is not Succeeded or item.left_behind]
+    plain = [item for item in settled if _is_plain(item)]
+    others = [_moved(item, rng) for item in settled if not _is_plain(item)]
     finished = [_finished(item) for item in plain]
     there = await _apply(finished, lambda batch: leased.finish(database, worker_id, batch))
     missed = (
@@ -98,6 +98,11 @@ async def _apply(batch: Sequence[_Item], send: Callable[[Sequence[_Item]], Await
             return await send([_bare(batch[0])])
     middle = len(batch) // 2
     return await _apply(batch[:middle], send) | await _apply(batch[middle:], send)
+
+
+def _is_plain(item: Settled) -> bool:
+    """Say whether nothing follows from an outcome but its record."""
+    return type(item.outcome) is Succeeded and not item.left_behind and not item.run.is_gated
 
 
 def _bare(item: _Item) -> _Item:

@@ -43,6 +43,12 @@ async def forget_progress(database: Database, limit: int) -> None:
     await database.execute(SQL["forget_progress"], limit)
 
 
+async def release_waiting(database: Database, limit: int) -> int:
+    """Let runs in that wait at a gate with a free place. Returns how many."""
+    released: int = await database.fetchval(SQL["release_waiting"], limit)
+    return released
+
+
 async def verify(database: Database) -> list[dict[str, Any]]:
     """Look for broken promises in one snapshot. An empty list is the good answer."""
     return [dict(row) for row in await database.fetch(SQL["verify"])]

@@ -1,4 +1,4 @@
--- The boxes. A run is one row that lives in exactly one of timers, ready, leased and dead; the table is its state.
+-- The boxes. A run is one row that lives in exactly one of timers, blocked, ready, leased and dead; the table is its state.
 -- The moving boxes share their first sixteen columns, in this order; what belongs to one box stands behind them.
 -- No foreign keys: each insert would lock its parent row.
 
@@ -56,6 +56,38 @@ create index timers_by_due on duly.timers (shard, due_at);
 create unique index timers_next_fire on duly.timers (job_id) where run_id is null;
 create index timers_retries on duly.timers (job_id) where run_id is not null and run_id <> job_id;
 create unique index timers_by_run on duly.timers (run_id) where run_id is not null;
+
+create table duly.blocked (
+    run_id       uuid        not null primary key,
+    job_id       uuid        not null,
+    scheduled_at timestamptz not null,
+    due_at       timestamptz not null,
+    previous_scheduled_at timestamptz,
+    generation   integer     not null,
+    tenant       integer     not null,
+    attempt      smallint    not null,
+    priority     smallint    not null,
+    losses       smallint    not null,
+    suspect      boolean     not null,
+    payload_stored boolean   not null,
+    queue        text        not null collate "C",
+    handler      text        not null collate "C",
+    payload      jsonb,
+    options      jsonb,
+    gate         text        not null collate "C",      -- what it waits for a place in
+    blocked_at   timestamptz not null
+);
+create index blocked_by_gate on duly.blocked (tenant, gate, due_at, run_id);
+
+-- What holds a run back besides time: at most `places` runs of a gate are ready or leased at once. The count stands in the
+-- row, because counting other rows after locking it would read an old snapshot and let two into a gate of one.
+create table duly.gates (
+    tenant       integer     not null,
+    gate         text        not null collate "C",
+    places       integer     not null check (places >= 1),
+    active       integer     not null default 0 check (active >= 0),
+    primary key (tenant, gate)
+) with (fillfactor = 50);
 
 create table duly.ready (
     run_id       uuid        not null,

@@ -41,13 +41,14 @@ $$;
 
 -- Options come from any language, and every worker has to read them: see domain/run.py.
 create function duly.are_options(p_options jsonb) returns boolean language sql immutable parallel safe as $$
-    select jsonb_typeof(p_options) = 'object' and p_options - array['retry', 'timeout_seconds', 'trace'] = '{}'
+    select jsonb_typeof(p_options) = 'object' and p_options - array['retry', 'timeout_seconds', 'gate'] = '{}'
        and coalesce(jsonb_typeof(p_options->'retry'), 'object') = 'object'
        and coalesce(p_options #> '{retry,max_attempts}', '1')::text ~ '^[1-9][0-9]{0,3}$'
        and coalesce(jsonb_typeof(p_options #> '{retry,base_seconds}'), 'number') = 'number'
        and coalesce(jsonb_typeof(p_options #> '{retry,cap_seconds}'), 'number') = 'number'
        and coalesce(jsonb_typeof(p_options->'timeout_seconds'), 'null') in ('number', 'null')
-       and coalesce(jsonb_typeof(p_options->'trace'), 'null') in ('string', 'null')
+       and (p_options->'gate' is null or (jsonb_typeof(p_options #> '{gate,0}') = 'string' and jsonb_array_length(p_options->'gate') = 2
+                                          and (p_options #> '{gate,1}')::text ~ '^[1-9][0-9]{0,5}$'))
 $$;
 
 -- Submit one-shots. They only insert: what is due within the horizon goes straight to ready, the rest to timers.
@@ -119,13 +120,13 @@ begin
                                  queue, handler, payload, options, shard)
         select run_id, run_id, due_at, due_at, 1, p_tenant, priority, stored, queue, handler,
                case when not stored then payload end, options, duly.shard_of(run_id)
-          from asked where due_at > v_now + p_horizon),
+          from asked where due_at > v_now + p_horizon or duly.is_gated(options)),
     soon as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                 payload_stored, queue, handler, payload, options, rank)
         select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
                case when not stored then payload end, options, duly.rank(due_at, priority)
-          from asked where due_at <= v_now + p_horizon)
+          from asked where due_at <= v_now + p_horizon and not duly.is_gated(options))
     select array_agg(run_id order by number), array_agg(due_at order by number) into v_ids, v_moments from asked;
     return query select u.run_id, u.moment, false from unnest(v_ids, v_moments) as u(run_id, moment);
 end $$;
@@ -189,6 +190,48 @@ returns uuid language sql as $$
                                       array[queue], array[priority::smallint], array[at], array[delay], array[options::text])
 $$;
 
+--------------------------------------------------------------------------------------------------------------- release
+
+-- A gated run carries {"gate": [name, places]} in its options.
+create function duly.is_gated(p_options jsonb) returns boolean language sql immutable parallel safe as $$
+    select coalesce(p_options ? 'gate', false)
+$$;
+
+-- Release: let runs in. With p_left = 1 the given runs have left their gates, with 0 they have come to them; then the oldest waiting ones enter while there are places. Called by every move that
+-- takes a run out of ready or leased, or puts one into blocked, as the last thing it does: gates are locked in one order, and
+-- whoever locks a gate last sees what the one before has done, so that nobody waits at a gate with a free place.
+create function duly.release_v1(p_tenants integer[], p_options jsonb[], p_left integer) returns integer
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_gate     record;
+    v_free     integer;
+    v_moved    integer;
+    v_released integer := 0;
+begin
+    for v_gate in select u.tenant, u.options->'gate'->>0 as gate, max((u.options->'gate'->>1)::integer) as places, count(*) * p_left as left_gate
+                    from unnest(p_tenants, p_options) as u(tenant, options) group by 1, 2 order by 1, 2 loop
+        insert into duly.gates (tenant, gate, places) values (v_gate.tenant, v_gate.gate, v_gate.places)
+        on conflict (tenant, gate) do update set places = excluded.places, active = gates.active - v_gate.left_gate
+        returning gates.places - gates.active into v_free;
+        with taken as (
+            delete from duly.blocked where run_id = any (array(
+                select run_id from duly.blocked where blocked.tenant = v_gate.tenant and blocked.gate = v_gate.gate
+                 order by due_at, run_id limit greatest(v_free, 0) for update skip locked))
+            returning *)
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
+          from taken;
+        get diagnostics v_moved = row_count;
+        update duly.gates set active = active + v_moved where tenant = v_gate.tenant and gate = v_gate.gate and v_moved > 0;
+        delete from duly.gates where tenant = v_gate.tenant and gate = v_gate.gate and active = 0;
+        v_released := v_released + v_moved;
+    end loop;
+    return v_released;
+end $$;
+
 ----------------------------------------------------------------------------------------------------------------- stage
 
 -- Move what falls due before p_until out of timers: runs into ready; for a next fire, its occurrence into ready and the
@@ -199,8 +242,10 @@ returns table (staged integer, next_due_at timestamptz, read_at timestamptz)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_now    timestamptz := duly.clock_now();
-    v_held   smallint[];
-    v_staged integer;
+    v_held    smallint[];
+    v_staged  integer;
+    v_tenants integer[];
+    v_options jsonb[];
 begin
     v_held := array(select shards.shard from unnest(p_shards, p_epochs) as held(shard, epoch)
                       join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder
@@ -209,6 +254,7 @@ begin
         delete from duly.timers where ctid = any (array(
             select t.ctid from unnest(v_held) as held(shard) cross join lateral (
                 select ctid from duly.timers where timers.shard = held.shard and timers.due_at <= v_now + p_horizon
+                   and (timers.due_at <= v_now or not duly.is_gated(timers.options))     -- A place is taken when due, not ahead.
                  order by due_at limit p_per_shard for update skip locked) as t))
         returning *),
     fires as (
@@ -244,14 +290,28 @@ begin
     staged as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                                 suspect, payload_stored, queue, handler, payload, options, rank)
-        select staging.*, duly.rank(due_at, priority) from staging
+        select staging.*, duly.rank(due_at, priority) from staging where not duly.is_gated(options)
         on conflict (run_id) do nothing
         returning run_id),
+    too_early as (
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                 suspect, payload_stored, queue, handler, payload, options, shard)
+        select staging.*, duly.shard_of(job_id) from staging where duly.is_gated(options) and due_at > v_now
+        on conflict do nothing
+        returning run_id),
+    at_gate as (
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        select staging.*, options->'gate'->>0, v_now from staging where duly.is_gated(options) and due_at <= v_now
+        on conflict (run_id) do nothing
+        returning run_id, tenant, options),
     losers as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'ready', queue, handler, 'skipped_duplicate'
-          from staging where (select count(*) from staged) < (select count(*) from staging) and run_id not in (select staged.run_id from staged))
-    select count(*) into v_staged from due;
+          from staging where (select count(*) from staged) + (select count(*) from at_gate) + (select count(*) from too_early) < (select count(*) from staging)
+           and run_id not in (select staged.run_id from staged union all select at_gate.run_id from at_gate union all select too_early.run_id from too_early))
+    select (select count(*) from due), array_agg(tenant), array_agg(options) into v_staged, v_tenants, v_options from at_gate;
+    perform duly.release_v1(v_tenants, v_options, 0) where v_tenants is not null;
     return query
     select v_staged, (select min(t.due_at) from unnest(v_held) as held(shard) cross join lateral (
                           select due_at from duly.timers where timers.shard = held.shard order by due_at limit 1) as t), v_now;
@@ -304,12 +364,18 @@ end $$;
 -- leased; it must not catch that itself, because rows it has returned by then would stay in its answer.
 create function duly.drop_duplicates_v1() returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    v_tenants integer[];
+    v_options jsonb[];
 begin
     with losers as (
-        delete from duly.ready using duly.leased where ready.run_id = leased.run_id returning ready.*)
-    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
-    select run_id, job_id, scheduled_at, due_at, duly.clock_now(), tenant, attempt, 'skipped', 'running', queue, handler, 'skipped_duplicate'
-      from losers;
+        delete from duly.ready using duly.leased where ready.run_id = leased.run_id returning ready.*),
+    recorded as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+        select run_id, job_id, scheduled_at, due_at, duly.clock_now(), tenant, attempt, 'skipped', 'running', queue, handler, 'skipped_duplicate'
+          from losers)
+    select array_agg(tenant), array_agg(options) into v_tenants, v_options from losers where duly.is_gated(options);
+    perform duly.release_v1(v_tenants, v_options, 1) where v_tenants is not null;
 end $$;
 
 ---------------------------------------------------------------------------------------------------------------- settle
@@ -356,9 +422,12 @@ returns table (run_id uuid, fence bigint)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
-    v_now timestamptz := duly.clock_now();
+    v_now     timestamptz := duly.clock_now();
+    v_run_ids uuid[];
+    v_fences  bigint[];
+    v_tenants integer[];
+    v_options jsonb[];
 begin
-    return query
     with done as (
         delete from duly.leased using unnest(p_run_ids, p_fences, p_started, p_finished, p_outcomes, p_became, p_delays, p_losses, p_suspects,
                                              p_reasons, p_results, p_details)
@@ -377,14 +446,14 @@ begin
                                 suspect, payload_stored, queue, handler, payload, options, rank)
         select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
-          from done where became = 'retrying' and due_at <= v_now + p_horizon
+          from done where became = 'retrying' and due_at <= v_now + p_horizon and not duly.is_gated(options)
         on conflict do nothing),
     later as (
         insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                                  suspect, payload_stored, queue, handler, payload, options, shard)
         select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                suspect, payload_stored, queue, handler, payload, options, duly.shard_of(job_id)
-          from done where became = 'retrying' and due_at > v_now + p_horizon
+          from done where became = 'retrying' and (due_at > v_now + p_horizon or duly.is_gated(options))
         on conflict do nothing),
     buried as (
         insert into duly.dead (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
@@ -395,13 +464,20 @@ begin
           from done where became = 'dead'
         on conflict do nothing),
     unneeded as (
-        delete from duly.checkpoints using done where checkpoints.run_id = done.run_id and done.became not in ('retrying', 'dead'))
-    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
-                               queue, handler, worker_id, reason, result, detail)
-    select run_id, job_id, scheduled_at, was_due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
-           queue, handler, worker_id, reason, result, detail
-      from done
-    returning attempts.run_id, attempts.fence;
+        delete from duly.checkpoints using done where checkpoints.run_id = done.run_id and done.became not in ('retrying', 'dead')),
+    recorded as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+                                   queue, handler, worker_id, reason, result, detail)
+        select run_id, job_id, scheduled_at, was_due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+               queue, handler, worker_id, reason, result, detail
+          from done
+        returning attempts.run_id, attempts.fence)
+    select (select array_agg(run_id order by run_id) from recorded), (select array_agg(fence order by run_id) from recorded),
+           (select array_agg(tenant) from done where duly.is_gated(options)),
+           (select array_agg(options) from done where duly.is_gated(options))
+      into v_run_ids, v_fences, v_tenants, v_options;
+    perform duly.release_v1(v_tenants, v_options, 1) where v_tenants is not null;
+    return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
 -- Put runs back that were never started. The attempt is not used up and nothing is recorded, because nothing happened; except
@@ -411,9 +487,12 @@ returns table (run_id uuid, fence bigint)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
-    v_now timestamptz := duly.clock_now();
+    v_now     timestamptz := duly.clock_now();
+    v_run_ids uuid[];
+    v_fences  bigint[];
+    v_tenants integer[];
+    v_options jsonb[];
 begin
-    return query
     with back as (
         delete from duly.leased using unnest(p_run_ids, p_fences) as held(run_id, fence)
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
@@ -429,30 +508,46 @@ begin
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt - 1, 'cancelled', 'cancelled', queue, handler, 'cancelled'
           from back where cancelled)
-    select back.run_id, back.fence from back;
+    select array_agg(run_id), array_agg(fence), array_agg(tenant) filter (where cancelled and duly.is_gated(options)),
+           array_agg(options) filter (where cancelled and duly.is_gated(options))
+      into v_run_ids, v_fences, v_tenants, v_options from back;
+    perform duly.release_v1(v_tenants, v_options, 1) where v_tenants is not null;
+    return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
 --------------------------------------------------------------------------------------------------------- cancel, replay
 
--- Take waiting runs out of timers and ready for good. A run in a worker's hands is not touched: see signal_v1.
+-- Take waiting runs out of timers, blocked and ready for good. A run in a worker's hands is not touched: see signal_v1.
 create function duly.cancel_v1(p_run_ids uuid[], p_reason text) returns setof uuid
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
-    v_now timestamptz := duly.clock_now();
+    v_now     timestamptz := duly.clock_now();
+    v_gone    uuid[];
+    v_tenants integer[];
+    v_options jsonb[];
 begin
-    return query
     with waiting as (
         delete from duly.timers where timers.run_id = any (p_run_ids) and timers.run_id is not null
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler),
+    at_gate as (
+        delete from duly.blocked where blocked.run_id = any (p_run_ids)
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler),
     staged as (
         delete from duly.ready where ready.run_id = any (p_run_ids)
-        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler),
-    gone as (select * from waiting union all select * from staged),
-    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id)
-    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
-    select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, p_reason from gone
-    returning attempts.run_id;
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, options),
+    gone as (
+        select * from waiting union all select * from at_gate
+        union all select run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler from staged),
+    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    recorded as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, p_reason from gone)
+    select (select array_agg(run_id) from gone),
+           (select array_agg(tenant) from staged where duly.is_gated(options)), (select array_agg(options) from staged where duly.is_gated(options))
+      into v_gone, v_tenants, v_options;
+    perform duly.release_v1(v_tenants, v_options, 1) where v_tenants is not null;
+    return query select unnest(v_gone);
 end $$;
 
 -- Ask the holders of leased runs to stop.
@@ -463,7 +558,7 @@ create function duly.signal_v1(p_run_ids uuid[], p_what text) returns setof uuid
     returning run_id
 $$;
 
--- Give dead runs another set of attempts. Their numbers go on; the run keeps its id.
+-- Give dead runs another set of attempts. Their numbers go on; the run keeps its id. A gated one goes by its timer, as ever.
 create function duly.replay_v1(p_run_ids uuid[]) returns setof uuid
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
@@ -471,15 +566,22 @@ declare
     v_now timestamptz := duly.clock_now();
 begin
     return query
-    with risen as (delete from duly.dead where dead.run_id = any (p_run_ids) returning *)
-    insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                            suspect, payload_stored, queue, handler, payload, options, rank)
-    select run_id, job_id, scheduled_at, v_now, previous_scheduled_at, generation, tenant, attempt, priority, 0::smallint,
-           false, payload_stored, queue, handler, payload,
-           coalesce(options, '{}') || jsonb_build_object('replays', replays + 1, 'attempts_before', attempt), duly.rank(v_now, priority)
-      from risen
-    on conflict do nothing
-    returning ready.run_id;
+    with risen as (
+        delete from duly.dead where dead.run_id = any (p_run_ids)
+        returning run_id, job_id, scheduled_at, greatest(v_now, scheduled_at) as due_at, previous_scheduled_at, generation, tenant, attempt, priority,
+                  0::smallint as losses, false as suspect, payload_stored, queue, handler, payload,
+                  coalesce(options, '{}') || jsonb_build_object('replays', replays + 1, 'attempts_before', attempt) as options),
+    by_timer as (
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                 suspect, payload_stored, queue, handler, payload, options, shard)
+        select risen.*, duly.shard_of(job_id) from risen where duly.is_gated(options)
+        on conflict do nothing returning run_id),
+    at_once as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        select risen.*, duly.rank(due_at, priority) from risen where not duly.is_gated(options)
+        on conflict do nothing returning run_id)
+    select run_id from by_timer union all select run_id from at_once;
 end $$;
 
 --------------------------------------------------------------------------------------------------------- shards, leases

@@ -4,6 +4,9 @@ create view duly.live_runs as
            queue, handler, priority, attempt, scheduled_at, due_at, null::uuid as worker_id, null::bigint as fence, null::text as reason
       from duly.timers where run_id is not null
     union all
+    select run_id, job_id, tenant, 'blocked', queue, handler, priority, attempt, scheduled_at, due_at, null, null, 'gate ' || gate
+      from duly.blocked
+    union all
     select run_id, job_id, tenant, case when attempt > 0 then 'retrying' else 'ready' end::duly.state,
            queue, handler, priority, attempt, scheduled_at, due_at, null, null, null
       from duly.ready

@@ -20,6 +20,7 @@ delete from duly.payloads where (job_id, generation) in (
      where stored_at < duly.clock_now() - $1::interval
        and not exists (select from duly.jobs where jobs.job_id = payloads.job_id)
        and not exists (select from duly.timers where timers.run_id = payloads.job_id)
+       and not exists (select from duly.blocked where blocked.run_id = payloads.job_id)
        and not exists (select from duly.ready where ready.run_id = payloads.job_id)
        and not exists (select from duly.leased where leased.run_id = payloads.job_id)
        and not exists (select from duly.dead where dead.run_id = payloads.job_id) limit $2)
@@ -29,13 +30,25 @@ delete from duly.progress where run_id in (
     select run_id from duly.progress where updated_at < duly.clock_now() - interval '1 hour'
        and not exists (select from duly.live_runs where live_runs.run_id = progress.run_id) limit $1)
 
+-- name: release_waiting
+-- A belt: a place that came free while its waiter was held by a transaction that rolled back.
+select coalesce(sum(duly.release_v1(array[tenant], array[options], 0)), 0) from (
+    select distinct on (blocked.tenant, blocked.gate) blocked.tenant, blocked.options from duly.blocked
+     where not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
+     order by blocked.tenant, blocked.gate limit $1) as waiting
+
 -- name: verify
 -- Each row is a broken promise; none is the good answer. One statement, so one snapshot.
 with places as (
     select run_id, 'timers' as box from duly.timers where run_id is not null
+    union all select run_id, 'blocked' from duly.blocked
     union all select run_id, 'ready' from duly.ready
     union all select run_id, 'leased' from duly.leased
-    union all select run_id, 'dead' from duly.dead)
+    union all select run_id, 'dead' from duly.dead),
+inside as (
+    select tenant, gate, count(*) as runs from (
+        select tenant, options->'gate'->>0 as gate from duly.ready where options ? 'gate'
+        union all select tenant, options->'gate'->>0 from duly.leased where options ? 'gate') as gated group by 1, 2)
 select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from places group by run_id having count(*) > 1
 union all
 select 'active schedule without its next fire', job_id::text, coalesce(name, handler) from duly.jobs
@@ -47,4 +60,11 @@ union all
 select 'lease without a worker', leased.run_id::text, leased.worker_id::text from duly.leased
  where not exists (select from duly.workers where workers.worker_id = leased.worker_id)
    and not exists (select from duly.departed where departed.worker_id = leased.worker_id)
+union all
+select 'gate whose count is wrong', coalesce(gates.gate, inside.gate), format('says %s, holds %s', gates.active, coalesce(inside.runs, 0))
+  from duly.gates full join inside on inside.tenant = gates.tenant and inside.gate = gates.gate
+ where coalesce(gates.active, 0) <> coalesce(inside.runs, 0)
+union all
+select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.gate from duly.blocked
+ where not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
 limit 100

@@ -15,6 +15,7 @@ returning jobs.job_id
 -- name: staged_runs
 select run_id from duly.ready where job_id = $1
 union all select run_id from duly.leased where job_id = $1
+union all select run_id from duly.blocked where job_id = $1
 union all select run_id from duly.timers where job_id = $1 and run_id is not null and run_id <> job_id
 
 -- name: held_ahead
