@@ -27,7 +27,7 @@ HANDLER = "greet"
 QUEUE = "default"
 LEASE = timedelta(seconds=15)
 RNG = Rng(7)
-BOXES = ("timers", "ready", "leased", "dead")
+BOXES = ("timers", "blocked", "ready", "leased", "dead")
 
 _numbers = count(1)
 
@@ -51,9 +51,10 @@ def a_submission(
     at: datetime | None = None,
     delay: float | None = None,
     retry: Retry | None = None,
+    gate: tuple[str, int] | None = None,
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
-    options = encode_options(Options(retry=retry)) if retry else None
+    options = encode_options(Options(retry=retry or Retry(), gate=gate))
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 

@@ -76,7 +76,7 @@ def test_a_lone_surrogate_is_refused_in_values_and_in_keys(value):
         object(),
         {1: object()},
         lambda: None,
-        pytest.param({(1, 2): 3}, marks=pytest.mark.xfail(reason="raises TypeError: the encoder is called unguarded")),
+        {(1, 2): 3},
     ],
 )
 def test_what_is_not_json_is_refused(value):

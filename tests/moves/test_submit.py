@@ -94,6 +94,9 @@ class TestOneShot:
             '{"retry": {"base_seconds": "1"}}',
             '{"timeout_seconds": "soon"}',
             '{"trace": 1}',
+            '{"gate": ["customer-7", 0]}',
+            '{"gate": [7, 1]}',
+            '{"gate": ["customer-7", 1, 2]}',
             '{"replays": 1}',
             '{"attempts_before": -9}',
         ],
@@ -104,13 +107,14 @@ class TestOneShot:
 
     async def test_options_as_we_write_them_ourselves_are_taken(self, database):
         options = Options(
-            Retry(max_attempts=1000, base_seconds=0.5, cap_seconds=9.0), timeout_seconds=30.0, trace="00-abc"
+            Retry(max_attempts=1000, base_seconds=0.5, cap_seconds=9.0), timeout_seconds=30.0, gate=("customer-7", 3)
         )
 
         run_id = await database.fetchval(
             "select duly.submit('greet', options => $1::text::jsonb)", encode_options(options)
         )
 
+        await staged(database)
         [run] = await claimed(database, await a_worker(database))
         assert (run.run_id, run.policy) == (run_id, options)
 

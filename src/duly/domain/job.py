@@ -13,6 +13,7 @@ from duly.domain.run import NAME_CHARACTERS_MAX
 
 _NAME = re.compile(rf"[^\x00-\x1f\x7f]{{1,{NAME_CHARACTERS_MAX}}}")
 DELAY_MAX = timedelta(days=36_500)
+GATE_PLACES_MAX = 999_999
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -71,6 +72,13 @@ def check_delay(value: Duration) -> timedelta:
     if delay > DELAY_MAX:
         raise InvalidSchedule(f"delay {value!r} is longer than a hundred years")
     return delay
+
+
+def check_gate(name: str, places: int) -> tuple[str, int]:
+    """Take a gate's name and how many runs may be inside at once. Raises InvalidOption."""
+    if isinstance(places, bool) or not 1 <= places <= GATE_PLACES_MAX:
+        raise InvalidOption(f"concurrency {places!r} is outside 1 to {GATE_PLACES_MAX} runs at once")
+    return check_name(name, "concurrency key"), places
 
 
 def check_timeout(value: Duration | None) -> float | None:

@@ -21,12 +21,12 @@ def encode(value: Any, what: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> str:
     """Write `value` as JSON text. Raises InvalidPayload naming `what` and the limit it breaks."""
     try:
         plain = msgspec.to_builtins(value)
+        _check(plain, what, 0)
+        text = _encoder.encode(plain)
     except RecursionError:
         raise InvalidPayload(f"{what} is nested deeper than {DEPTH_MAX} levels; flatten it") from None
     except (TypeError, ValueError) as error:
         raise InvalidPayload(f"{what} is not JSON: {error}") from None
-    _check(plain, what, 0)
-    text = _encoder.encode(plain)
     if len(text) > bytes_max:
         raise InvalidPayload(
             f"{what} has {len(text)} bytes; the limit is {bytes_max}. Store it elsewhere and pass a reference"

@@ -22,7 +22,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_seconds: float | None = None
     replays: int = 0
     attempts_before: int = 0
-    gate: tuple[str, int] | None = None     # a name, and how many runs of it may be ready or running at once
+    gate: tuple[str, int] | None = None  # a name, and how many runs of it may be ready or running at once
 
 
 DEFAULTS = Options()

@@ -108,7 +108,9 @@ class Scheduler:
             return 0.0
         if staged.next_due_at is None:
             return TICK_SECONDS
-        ahead = timedelta() if staged.count == 0 and staged.next_due_at <= staged.read_at + self._horizon else self._horizon
+        ahead = (
+            timedelta() if staged.count == 0 and staged.next_due_at <= staged.read_at + self._horizon else self._horizon
+        )
         # What is within the horizon and was left stands at a gate: its turn comes when it is due.
         return min(TICK_SECONDS, max(0.02, (staged.next_due_at - ahead - staged.read_at).total_seconds()))
 

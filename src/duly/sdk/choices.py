@@ -15,6 +15,7 @@ from duly.domain.job import (
     Schedule,
     Submission,
     check_delay,
+    check_gate,
     check_moment,
     check_name,
     check_priority,
@@ -39,6 +40,7 @@ class Choices:
     key: str | None = None
     retry: Retry | None = None
     timeout: Duration | UnsetType | None = field(default=UNSET)
+    concurrency: tuple[str, int] | None = None  # a key, and how many runs of it may be ready or running at once
     connection: Any = None
     tenant: int | None = None
 
@@ -49,6 +51,8 @@ class Choices:
             check_priority(self.priority)
         if self.timeout is not UNSET:
             check_timeout(self.timeout)
+        if self.concurrency is not None:
+            check_gate(*self.concurrency)
         if self.tenant is not None and (isinstance(self.tenant, bool) or self.tenant < 1):
             raise InvalidOption(f"tenant {self.tenant!r} is not a tenant's number: 1 or more")
 
@@ -90,6 +94,8 @@ def _options(handler: Handler, choices: Choices) -> str | None:
     changes: dict[str, Any] = {}
     if choices.retry is not None:
         changes["retry"] = choices.retry.policy()
+    if choices.concurrency is not None:
+        changes["gate"] = check_gate(*choices.concurrency)
     if choices.timeout is not UNSET:
         changes["timeout_seconds"] = check_timeout(choices.timeout)
     return encode_options(msgspec.structs.replace(handler.options, **changes))

@@ -68,13 +68,15 @@ class Handler(Generic[P, Q, R, T]):
         key: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | UnsetType | None = UNSET,
+        concurrency: tuple[str, int] | None = None,
         connection: Any = None,
         tenant: int | None = None,
     ) -> Submitter[Q, T]:
         """Choose when and how to run it: `.options(delay="PT10M").submit(…)`.
 
         `at`: a moment. `delay`: from now. `every`: a schedule, from `at` or the next whole second on, with a `name`.
-        `key`: submitted again under the same key within a day, it is stored once. `connection`: the caller's own, inside
+        `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number, such as
+        `("customer-7", 3)`: at most so many runs of that key at once. `connection`: the caller's own, inside
         whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, UnknownQueue.
         """
         choices = Choices(
@@ -87,6 +89,7 @@ class Handler(Generic[P, Q, R, T]):
             key=key,
             retry=retry,
             timeout=timeout,
+            concurrency=concurrency,
             connection=connection,
             tenant=tenant,
         )
