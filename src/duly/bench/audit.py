@@ -24,7 +24,7 @@ select count(distinct run_id) filter (where outcome = 'succeeded') as finished,
 """
 # A next fire is its job's cursor: how far it has come says how many occurrences there must be.
 _OCCURRENCES = f"""
-select coalesce(sum(round(date_part('epoch', timers.scheduled_at - jobs.first_at) / jobs.every_seconds)), 0)::bigint as occurrences
+select coalesce(sum(round(date_part('epoch', timers.scheduled_at - jobs.first_at) / jobs.every_seconds)), 0)::bigint
   from (select job_id, every_seconds, {FIRST_AT} as first_at from duly.jobs) as jobs
   join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
 """  # noqa: S608 - an expression of our own

@@ -26,28 +26,32 @@ CONNECTIONS = 2
 HINT = "duly_bench_baseline"
 HISTORY_COLUMNS = ("run_id", "due_at", "started_at", "finished_at", "outcome")
 
+# Every connection of the baseline has its schema as search path.
 SCHEMA = f"""
 drop schema if exists {BASELINE_SCHEMA} cascade;
 create schema {BASELINE_SCHEMA};
-create table {BASELINE_SCHEMA}.ready (
-    run_id uuid not null, due_at timestamptz not null, queue text not null, rank double precision not null, payload jsonb not null);
-create unique index on {BASELINE_SCHEMA}.ready (run_id);
-create index on {BASELINE_SCHEMA}.ready (queue, rank);
-create table {BASELINE_SCHEMA}.history (
-    run_id uuid not null, due_at timestamptz not null, started_at timestamptz not null, finished_at timestamptz not null, outcome text not null);
-create index on {BASELINE_SCHEMA}.history (run_id);
+create table ready (
+    run_id uuid not null, due_at timestamptz not null, queue text not null, rank double precision not null,
+    payload jsonb not null);
+create unique index on ready (run_id);
+create index on ready (queue, rank);
+create table history (
+    run_id uuid not null, due_at timestamptz not null, started_at timestamptz not null, finished_at timestamptz not null,
+    outcome text not null);
+create index on history (run_id);
 """
-INSERT = f"""
-insert into {BASELINE_SCHEMA}.ready (run_id, due_at, queue, rank, payload)
-select run_id, due_at, 'default', extract(epoch from due_at), '{{}}' from unnest($1::uuid[], $2::timestamptz[]) as rows(run_id, due_at)
+INSERT = """
+insert into ready (run_id, due_at, queue, rank, payload)
+select run_id, due_at, 'default', extract(epoch from due_at), '{}'
+  from unnest($1::uuid[], $2::timestamptz[]) as rows(run_id, due_at)
 """
-INSERT_ONE = f"""
-insert into {BASELINE_SCHEMA}.ready (run_id, due_at, queue, rank, payload)
-values ($1, $2, 'default', extract(epoch from $2::timestamptz), '{{}}')
+INSERT_ONE = """
+insert into ready (run_id, due_at, queue, rank, payload)
+values ($1, $2, 'default', extract(epoch from $2::timestamptz), '{}')
 """
-CLAIM = f"""
-delete from {BASELINE_SCHEMA}.ready where ctid = any (array(
-    select ctid from {BASELINE_SCHEMA}.ready where queue = 'default' order by rank limit $1 for update skip locked))
+CLAIM = """
+delete from ready where ctid = any (array(
+    select ctid from ready where queue = 'default' order by rank limit $1 for update skip locked))
 returning run_id, due_at
 """
 
@@ -79,9 +83,9 @@ class Meter:
             await connections[0].execute(SCHEMA)
             batches = [_batch(min(BATCH, self._rows - start)) for start in range(0, self._rows, BATCH)]
             self._insert_seconds += await _timed(connections, lambda connection: _insert(connection, batches))
-            await connections[0].execute(f"analyze {BASELINE_SCHEMA}.ready")
+            await connections[0].execute("analyze ready")
             self._drain_seconds += await _timed(connections, _drain)
-            kept = await connections[0].fetchval(f"select count(distinct run_id) from {BASELINE_SCHEMA}.history")  # noqa: S608
+            kept = await connections[0].fetchval("select count(distinct run_id) from history")
             assert kept == self._rows, kept
             self._measured += self._rows
 
@@ -98,7 +102,7 @@ class Meter:
 @asynccontextmanager
 async def opened(url: str, number: int) -> AsyncIterator[Sequence[Connection]]:
     """Open bare connections, without the planner's taste for scanning tables it thinks empty."""
-    settings = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
+    settings = {"search_path": BASELINE_SCHEMA, "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
     connections: list[Any] = [await asyncpg.connect(url, server_settings=settings) for _ in range(number)]
     try:
         yield connections
@@ -132,7 +136,6 @@ async def _drain(connection: Connection) -> None:
             now = datetime.now(UTC)
             await connection.copy_records_to_table(
                 "history",
-                schema_name=BASELINE_SCHEMA,
                 columns=HISTORY_COLUMNS,
                 records=[(run_id, due_at, now, now, "succeeded") for run_id, due_at in claimed],
             )

@@ -50,8 +50,8 @@ class Bench(msgspec.Struct, frozen=True):
 
     def config(self, options: msgspec.Struct, **more: Any) -> dict[str, Any]:
         """Lay out everything a result depends on."""
-        own = {"workers": self.workers, "slots": self.slots}
-        return msgspec.to_builtins(options) | own | more | self.place.config
+        asked: dict[str, Any] = msgspec.to_builtins(options)
+        return asked | {"workers": self.workers, "slots": self.slots} | more | self.place.config
 
     def _files(self) -> Iterator[Path]:
         return (path for path in sorted(self.folder.iterdir()) if path.is_file())

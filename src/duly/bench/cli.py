@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import msgspec
 
 from duly.bench import loop, place
 from duly.bench.bench import Bench
+from duly.bench.place import Place
 from duly.bench.progress import Steps
 from duly.bench.report import Result, print_json, print_table
 from duly.bench.scenarios import burst as burst_scenario
@@ -38,24 +40,11 @@ def bench() -> None:
     """
 
 
-def scenario(function: Callable[..., Measure]) -> click.Command:
-    """Make a command of a function that takes a scenario's options and says what to measure."""
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-    @wraps(function)
-    def call(
-        *, as_json: bool, database_url: str | None, folder: Path | None, workers: int, slots: int, **options: Any
-    ) -> None:
-        result = _run(function(**options), database_url, folder, workers, slots)
-        (print_json if as_json else print_table)(result)
-
-    for option in reversed(_COMMON):
-        call = option(call)
-    return click.command(call)
-
-
-_COMMON: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
-    click.option("--json", "as_json", is_flag=True, help="Write one JSON object to standard output."),
-    click.option("--database-url", metavar="URL", help="Use this scratch database; what is in its schema `duly` is lost."),
+_JSON: Decorator = click.option("--json", "as_json", is_flag=True, help="Write one JSON object to standard output.")
+_SURROUNDINGS: tuple[Decorator, ...] = (
+    click.option("--database-url", metavar="URL", help="Use this scratch database; its schema `duly` is made anew."),
     click.option(
         "--folder",
         type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -66,13 +55,42 @@ _COMMON: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
 )
 
 
-def _run(measure: Measure, database_url: str | None, folder: Path | None, workers: int, slots: int) -> Result:
+def scenario(function: Callable[..., Measure]) -> click.Command:
+    """Make a command of a function that takes a scenario's options and says what to measure, on a database."""
+
+    @wraps(function)
+    def call(
+        *, as_json: bool, database_url: str | None, folder: Path | None, workers: int, slots: int, **options: Any
+    ) -> None:
+        steps = Steps()
+        where = place.given(database_url, steps) if database_url else place.temporary(folder, steps)
+        _show(_run(function(**options), where, steps, workers, slots), as_json=as_json)
+
+    command: Callable[..., Any] = call
+    for option in reversed((_JSON, *_SURROUNDINGS)):
+        command = option(command)
+    return click.command(command)
+
+
+def scenario_in_memory(function: Callable[..., Measure]) -> click.Command:
+    """Make a command of a scenario that needs no database and no process but this one."""
+
+    @wraps(function)
+    def call(*, as_json: bool, **options: Any) -> None:
+        _show(_run(function(**options), place.nowhere(), Steps(), 0, 0), as_json=as_json)
+
+    return click.command(_JSON(call))
+
+
+def _show(result: Result, *, as_json: bool) -> None:
+    (print_json if as_json else print_table)(result)
+
+
+def _run(measure: Measure, where: AbstractContextManager[Place], steps: Steps, workers: int, slots: int) -> Result:
     files = Path(tempfile.mkdtemp(prefix="duly-bench-"))
     try:
-        with Steps().shown() as steps:
-            where = place.given(database_url, steps) if database_url else place.temporary(folder, steps)
-            with where as found:
-                return loop.run(_measured(measure, Bench(found, steps, files, workers, slots)))
+        with steps.shown(), where as found:
+            return loop.run(_measured(measure, Bench(found, steps, files, workers, slots)))
     finally:
         shutil.rmtree(files, ignore_errors=True)
 
@@ -84,7 +102,7 @@ async def _measured(measure: Measure, surroundings: Bench) -> Result:
         await surroundings.place.clear()
 
 
-def _flags(options: msgspec.Struct, **texts: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _flags(options: msgspec.Struct, **texts: str) -> Decorator:
     """Make a flag of each of a scenario's options, with its default."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,14 +140,24 @@ def burst(**options: Any) -> Measure:
     return lambda bench: burst_scenario.measure(bench, burst_scenario.Options(**options))
 
 
-@_flags(recurring_scenario.Options(), jobs="Stored schedules.", rate="Fires offered each second.", seconds="How long.")
+@_flags(
+    recurring_scenario.Options(),
+    jobs="Stored schedules.",
+    rate="Fires offered each second.",
+    seconds="How long.",
+    ahead_seconds="The processes start so long before the first fire, at least.",
+)
 def recurring(**options: Any) -> Measure:
     """Fire many schedules evenly, in an order unrelated to their ids."""
     return lambda bench: recurring_scenario.measure(bench, recurring_scenario.Options(**options))
 
 
 @_flags(
-    tick_scenario.Options(), few="Stored timers.", many="Stored timers.", due="Due at each call.", calls="How many calls."
+    tick_scenario.Options(),
+    few="Stored timers.",
+    many="Stored timers.",
+    due="Due at each call.",
+    calls="How many calls.",
 )
 def tick(**options: Any) -> Measure:
     """Stage the same number of due timers among few stored ones and among many."""
@@ -155,5 +183,6 @@ def wheel(**options: Any) -> Measure:
     return lambda bench: wheel_scenario.measure(bench, wheel_scenario.Options(**options))
 
 
-for _function in (submit, drain, latency, burst, recurring, tick, idle, wheel):
+for _function in (submit, drain, latency, burst, recurring, tick, idle):
     bench.add_command(scenario(_function))
+bench.add_command(scenario_in_memory(wheel))

@@ -29,7 +29,8 @@ select duly.run_id(created_at, $9::text || '/' || number), 1, 'default', $5, $6,
 """  # noqa: S608 - a number of our own
 # The first moment on a job's grid that is not before $1.
 FIRST_AT = """
-    anchor_at + make_interval(secs => greatest(0, ceil(date_part('epoch', $1::timestamptz - anchor_at) / every_seconds)) * every_seconds)
+    anchor_at + make_interval(
+        secs => greatest(0, ceil(date_part('epoch', $1::timestamptz - anchor_at) / every_seconds)) * every_seconds)
 """
 TIMERS = f"""
 with chunk as (

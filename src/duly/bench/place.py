@@ -52,6 +52,8 @@ class Place:
 
     async def clear(self) -> None:
         """Throw everything away. Raises Refused when it is not ours to throw."""
+        if not self.url:
+            return
         connection = await asyncpg.connect(self.url)
         try:
             found = await connection.fetchrow(
@@ -68,6 +70,12 @@ class Place:
 
 
 @contextmanager
+def nowhere() -> Iterator[Place]:
+    """Use no database."""
+    yield Place("", _machine(), None)
+
+
+@contextmanager
 def given(url: str, steps: Steps) -> Iterator[Place]:
     """Use a scratch database, and leave it empty."""
     steps.say("on the given database: its schema `duly` is made anew, and dropped at the end")
@@ -81,12 +89,15 @@ def temporary(folder: Path | None, steps: Steps) -> Iterator[Place]:
     try:
         with embedded.start(data, durable=True) as server:
             filesystem = filesystem_of(data)
-            steps.say(f"on a temporary PostgreSQL {server.version} of its own: fsync on, {filesystem}, removed at the end")
+            steps.say(
+                f"on a temporary PostgreSQL {server.version} of its own: fsync on, {filesystem}, removed at the end"
+            )
             if filesystem in ("tmpfs", "ramfs"):
                 steps.say("its folder is in memory, so fsync costs nothing: name one on a disk with --folder")
             yield Place(
                 server.url,
-                {"database": "temporary", "postgres": server.version, "fsync": True, "filesystem": filesystem} | _machine(),
+                {"database": "temporary", "postgres": server.version, "fsync": True, "filesystem": filesystem}
+                | _machine(),
                 server.pid,
             )
     finally:

@@ -70,6 +70,4 @@ def _parsed(stat: str) -> Process:
     fields = tail.split()
     ticks = sum(map(int, fields[11:15]))
     pages = int(fields[21])
-    return Process(
-        int(pid), int(fields[1]), name, ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE")
-    )
+    return Process(int(pid), int(fields[1]), name, ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE"))

@@ -38,8 +38,9 @@ class Result(msgspec.Struct, kw_only=True):
 
     def as_dict(self) -> dict[str, Any]:
         """Lay everything out side by side."""
-        own = msgspec.to_builtins(self)
-        return {name: value for name, value in own.items() if name != "more"} | own["more"]
+        own: dict[str, Any] = msgspec.to_builtins(self)
+        more: dict[str, Any] = own.pop("more")
+        return own | more
 
 
 def percentiles(seconds: Iterable[float]) -> Percentiles:
@@ -80,7 +81,9 @@ def print_table(result: Result) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"duly bench {result.scenario}", title_justify="left", box=None, show_header=False, pad_edge=False)
+    table = Table(
+        title=f"duly bench {result.scenario}", title_justify="left", box=None, show_header=False, pad_edge=False
+    )
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in result.as_dict().items():

@@ -29,8 +29,6 @@ from duly.store.database import Database
 
 BASELINE_ROWS_MAX = 100_000
 WINDOW_SECONDS = 5
-# Before the first fire the processes start, and the first seconds are staged.
-_AHEAD = timedelta(seconds=8)
 _CATCH_UP_SECONDS = 120.0
 _LOOK_SECONDS = 0.1
 # Whether anything is still to be done that fell due before a moment.
@@ -40,11 +38,12 @@ select exists (select from duly.ready where due_at < $1) or exists (select from 
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How many jobs, how many fires are offered each second, and for how long."""
+    """How many jobs, how many fires are offered each second, for how long, and how long after the processes start."""
 
     jobs: int = 1_000_000
     rate: int = 20_000
     seconds: int = 60
+    ahead_seconds: float = 8.0
 
     @property
     def every_seconds(self) -> int:
@@ -77,7 +76,9 @@ async def measure(bench: Bench, options: Options) -> Result:
     return Result(
         scenario="recurring",
         config=bench.config(
-            options, every_seconds=options.every_seconds, offered_per_second=round(options.jobs / options.every_seconds, 1)
+            options,
+            every_seconds=options.every_seconds,
+            offered_per_second=round(options.jobs / options.every_seconds, 1),
         ),
         runs_per_second=achieved,
         baseline_per_second=meter.bare.cycle_per_second,
@@ -102,7 +103,8 @@ async def _fill(bench: Bench, database: Database, options: Options) -> datetime:
     began = monotonic()
     period = timedelta(seconds=options.every_seconds)
     await fill.fill_jobs(database, Jobs(options.jobs, STAMPED, options.every_seconds, period), bench.steps)
-    return await fill.arm_ahead(database, options.jobs, _AHEAD, bench.steps, monotonic() - began)
+    ahead = timedelta(seconds=options.ahead_seconds)
+    return await fill.arm_ahead(database, options.jobs, ahead, bench.steps, monotonic() - began)
 
 
 async def _fire(bench: Bench, roles: Roles, options: Options, start: datetime) -> Spent:
@@ -129,7 +131,9 @@ async def _let_finish(bench: Bench, database: Database, roles: Roles, until: dat
     with bench.steps.step("letting the rest finish"):
         await roles.scheduler.stop()
         deadline = monotonic() + _CATCH_UP_SECONDS
-        while await database.fetchval(_IS_BEHIND, until) and monotonic() < deadline:
+        while monotonic() < deadline:
+            if not await database.fetchval(_IS_BEHIND, until):
+                return
             await asyncio.sleep(_LOOK_SECONDS)
 
 

@@ -1,0 +1,131 @@
+"""Each scenario runs, in a size that takes seconds, and says what a program may rely on."""
+
+import json
+import subprocess
+import sys
+
+import psycopg
+import pytest
+
+KEYS = {
+    "scenario",
+    "config",
+    "runs_per_second",
+    "baseline_per_second",
+    "ratio",
+    "early",
+    "lost",
+    "duplicates",
+    "latency_ms",
+    "skew_ms",
+}
+PERCENTILES = {"p50", "p95", "p99", "max"}
+SMALL = {
+    "submit": ["--runs", "2000", "--singles", "50"],
+    "drain": ["--runs", "2000"],
+    "latency": ["--samples", "20", "--pause-ms", "5"],
+    "burst": ["--runs", "500", "--ahead-seconds", "2"],
+    "recurring": ["--jobs", "1000", "--rate", "500", "--seconds", "3", "--ahead-seconds", "3"],
+    "tick": ["--few", "200", "--many", "2000", "--due", "20", "--calls", "5"],
+    "idle": ["--seconds", "1", "--few", "100", "--many", "400", "--firing", "100", "--firing-seconds", "1"],
+    "wheel": ["--few", "100", "--many", "1000"],
+}
+# What every result of these tells besides; a fault in it would go unseen until someone reads a figure.
+MORE = {
+    "submit": {"one_by_one", "baseline"},
+    "drain": {"cpu_us_per_run", "baseline"},
+    "latency": {"baseline_ms"},
+    "burst": {"recorded_skew_ms", "baseline"},
+    "recurring": {"recorded_skew_ms", "windows", "cpu_percent"},
+    "tick": {"few_ms", "many_ms"},
+    "idle": {"cpu_percent", "memory_mib"},
+    "wheel": {"sparse"},
+}
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a scenario as a person would."""
+    command = [sys.executable, "-m", "duly.bench", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+
+
+def result_of(*arguments: str) -> dict:
+    """Run a scenario as a program would: standard output is exactly one JSON object, and nothing else."""
+    done = bench(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    result: dict = json.loads(done.stdout)
+    return result
+
+
+@pytest.fixture
+def scratch_url(postgres):
+    """A database to throw away."""
+    name = postgres.create()
+    yield postgres.url(name)
+    postgres.drop_database(name)
+
+
+@pytest.mark.parametrize("scenario", SMALL)
+def test_a_scenario_writes_one_json_object_that_keeps_the_contract(scenario, scratch_url):
+    where = [] if scenario == "wheel" else ["--database-url", scratch_url]
+
+    result = result_of(scenario, *SMALL[scenario], *where)
+
+    assert result.keys() >= KEYS | MORE[scenario]
+    assert result["scenario"] == scenario
+    assert (result["lost"], result["duplicates"], result["early"]) == (0, 0, 0)
+    assert result["runs_per_second"] > 0
+    assert result["baseline_per_second"] > 0
+    assert result["ratio"] > 0
+    assert result["latency_ms"].keys() == result["skew_ms"].keys() == PERCENTILES
+    assert result["config"]["cores"] >= 1
+
+
+def test_without_a_database_it_makes_one_of_its_own_and_says_so(tmp_path):
+    done = bench("drain", "--runs", "1000", "--json", "--folder", str(tmp_path))
+
+    config = json.loads(done.stdout)["config"]
+    assert (config["database"], config["fsync"], config["runs"]) == ("temporary", True, 1000)
+    assert "temporary PostgreSQL" in done.stderr
+    assert "fsync on" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_person_gets_a_table(scratch_url):
+    done = bench("submit", *SMALL["submit"], "--database-url", scratch_url)
+
+    assert done.returncode == 0, done.stderr
+    assert "runs_per_second" in done.stdout
+    assert "one_by_one" in done.stdout
+
+
+def test_a_given_database_is_left_empty(scratch_url):
+    result_of("submit", *SMALL["submit"], "--database-url", scratch_url)
+
+    with psycopg.connect(scratch_url) as connection:
+        names = "select nspname from pg_namespace where nspname like 'duly%'"
+        assert connection.execute(names).fetchall() == []
+
+
+def test_somebodys_jobs_are_not_thrown_away(scratch_url):
+    with psycopg.connect(scratch_url, autocommit=True) as connection:
+        connection.execute("create schema duly")
+        connection.execute("create table duly.jobs (name text)")
+
+        done = bench("submit", *SMALL["submit"], "--database-url", scratch_url, "--json")
+
+        assert done.returncode != 0
+        assert done.stdout == ""
+        assert "give an empty scratch database" in done.stderr
+        assert connection.execute("select count(*) from duly.jobs").fetchone() == (0,)
+
+
+def test_percentiles_are_values_that_were_measured():
+    from duly.bench.report import percentiles
+
+    found = percentiles(number / 1000 for number in range(1, 101))
+
+    assert (found.p50, found.p95, found.p99, found.max) == (50.0, 95.0, 99.0, 100.0)
+    assert percentiles([0.007]).p50 == percentiles([0.007]).max == 7.0
+    assert percentiles([]).p50 is None
