@@ -21,7 +21,7 @@ from duly.domain.job import (
     check_priority,
     check_timeout,
 )
-from duly.domain.run import Options, encode_options
+from duly.domain.run import DEFAULTS, Options, encode_options
 from duly.domain.triggers.interval import parse_every
 from duly.sdk.retry import Retry
 from duly.worker.handlers import Handler
@@ -98,7 +98,8 @@ def _options(handler: Handler, choices: Choices) -> str | None:
         changes["gate"] = check_gate(*choices.concurrency)
     if choices.timeout is not UNSET:
         changes["timeout_seconds"] = check_timeout(choices.timeout)
-    return encode_options(msgspec.structs.replace(handler.options, **changes))
+    options = encode_options(msgspec.structs.replace(handler.options, **changes))
+    return "{}" if options is None and handler.options != DEFAULTS else options  # Said, and so not left to the handler.
 
 
 def _check_times(choices: Choices) -> None:

@@ -21,7 +21,7 @@ import msgspec
 from duly.clock import Rng, moment_of
 from duly.domain.errors import WorkerExpired
 from duly.domain.outcome import Cancelled, Failed
-from duly.domain.run import Run
+from duly.domain.run import Run, encode_options
 from duly.log import Log
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, hand_back
@@ -92,6 +92,7 @@ class Engine:
         self._wheel: Wheel[Run] = Wheel()
         self._room = Room(identity.slots)
         self._held: dict[UUID, Held] = {}
+        self._handler_options = _options_of(registry)
         self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe)
         self.outbox = Outbox(database, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
         self._wake_intake = asyncio.Event()
@@ -187,6 +188,8 @@ class Engine:
         extras = await self._fetch_extras(claimed)
         for run in claimed:
             whole, saved = extras.get(run.run_id, (run, None))
+            if whole.options is None and whole.handler in self._handler_options:
+                whole = msgspec.structs.replace(whole, options=self._handler_options[whole.handler])
             self._held[run.run_id] = Held(whole, self._kind_of(whole), saved)
             due = run.due_at.timestamp()
             if due > now:
@@ -463,3 +466,9 @@ class Engine:
             else:
                 return
             await self._clock.sleep(0.3)
+
+
+def _options_of(registry: Registry) -> dict[str, str]:
+    """Say what holds for runs that were submitted without a word about it, by plain SQL or the command line."""
+    written = {name: encode_options(registry[name].options) for name in registry.names()}
+    return {name: options for name, options in written.items() if options is not None}
