@@ -15,6 +15,11 @@ def fail(reason: str) -> None:
 @app.handler(queue="mail")
 async def send(to: str) -> str:
     return to
+
+
+@app.handler
+async def wait(seconds: int) -> None:
+    await asyncio.sleep(seconds)
 """
 
 
@@ -24,7 +29,7 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     assert duly("init", cwd=folder).returncode == 0
     app = (folder / "app.py").read_text().replace("import App, Run", "import App, NonRetryable, Run")
-    (folder / "app.py").write_text(app + MORE_HANDLERS)
+    (folder / "app.py").write_text("import asyncio\n" + app + MORE_HANDLERS)
     return folder
 
 

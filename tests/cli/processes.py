@@ -161,6 +161,6 @@ class Up:
 def dies(process: psutil.Process) -> bool:
     """Say whether a process is gone, or only waits to be buried."""
     try:
-        return process.status() == psutil.STATUS_ZOMBIE
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True

@@ -3,9 +3,10 @@
 import click
 import pytest
 
+from duly import App
 from duly.cli.arguments import read_moment, read_payload
 from duly.cli.submission import Typed, read
-from duly.domain.errors import InvalidPayload, InvalidSchedule, Refused
+from duly.domain.errors import InvalidPayload, InvalidSchedule, Refused, UnknownQueue
 from duly.domain.job import Schedule, Submission
 
 
@@ -87,6 +88,7 @@ def test_a_delay_makes_a_one_shot_and_a_period_a_schedule():
     schedule = read(Typed(handler="greet", pairs=(), json_text=None, every="60", name="minutely"), None)
 
     assert isinstance(shot, Submission)
+    assert shot.delay is not None
     assert (shot.payload, shot.delay.total_seconds(), shot.priority) == ('{"a":1}', 60, 0)
     assert isinstance(schedule, Schedule)
     assert (schedule.every.total_seconds(), schedule.name, schedule.queue) == (60, "minutely", "default")
@@ -96,3 +98,15 @@ def test_a_moment_may_have_any_offset():
     assert read_moment("2026-11-01T09:00:00+01:00", "at") == read_moment("2026-11-01T08:00:00Z", "at")
     with pytest.raises(InvalidSchedule):
         read_moment("9 o'clock", "at")
+
+
+def test_a_strict_app_refuses_a_queue_it_does_not_know():
+    app = App(queues=["mail"], strict=True)
+
+    @app.handler(queue="mail")
+    def send(to: str) -> None: ...
+
+    sent = read(Typed(handler="send", pairs=("to=me",), json_text=None), app)
+    assert sent.queue == "mail", "the handler's own"
+    with pytest.raises(UnknownQueue, match="no queue 'mial'; did you mean 'mail'"):
+        read(Typed(handler="send", pairs=("to=me",), json_text=None, queue="mial"), app)

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from tests.cli.processes import running, wait_for
+
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -115,7 +117,7 @@ def test_a_worker_serves_the_queues_of_its_handlers(up):
     assert up.duly("run", "send", "to=me", "--wait").stdout == '"me"\n'
     [worker] = json.loads(up.duly("workers", "--json").stdout)
     assert worker["queues"] == ["default", "mail"]
-    assert set(worker["handlers"]) == {"add", "greet", "fail", "send"}
+    assert set(worker["handlers"]) == {"add", "greet", "fail", "send", "wait"}
 
 
 def test_lists_are_tables_for_people_and_json_for_programs(up):
@@ -151,3 +153,24 @@ def test_every_promise_holds(up):
     said = up.duly("verify")
 
     assert (said.returncode, said.stdout) == (0, "every promise holds\n")
+
+
+def test_watching_goes_on_until_ctrl_c(up):
+    with running("queues", "--watch", "--json", "--interval", "0.1", cwd=up.folder) as process:
+        wait_for(lambda: len(process.lines) >= 2)
+        process.interrupt()
+    assert process.process.returncode == 130
+    assert all(json.loads(line)[0]["queue"] == "default" for line in process.lines if line)
+
+
+def test_leaving_a_run_does_not_end_it(up):
+    with running("run", "wait", "seconds=30", "--wait", cwd=up.folder) as process:
+        run_id = id_in(process.wait_for_line("job "))
+        wait_for(lambda: json.loads(up.duly("runs", "show", run_id, "--json").stdout)["state"] == "running")
+        process.interrupt()
+    assert process.process.returncode == 130
+    assert f"the run goes on without us; to end it: duly runs cancel {run_id}" in process.lines
+
+    assert "cancelling" in up.duly("runs", "cancel", run_id).stdout
+    assert up.duly("logs", "-f", run_id).returncode == 0
+    assert "too late" in up.duly("runs", "cancel", run_id).stdout

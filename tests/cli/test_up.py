@@ -7,12 +7,24 @@ import socket
 import urllib.error
 import urllib.request
 
-import psutil
 import pytest
 
 from tests.cli.processes import Up, dies, duly, running, wait_for
 
 STOP_SECONDS = 10
+STUCK = """
+import time
+from pathlib import Path
+from duly import App
+
+app = App()
+
+
+@app.handler
+def stuck() -> None:
+    Path("started").touch()
+    time.sleep(60)
+"""
 
 
 def get(address):
@@ -176,7 +188,18 @@ def test_it_runs_on_a_database_of_ones_own(tmp_path, postgres):
         Up(process, tmp_path)
         assert "postgres    at postgresql:///" in process.text
         process.wait_for_line("hello #1", 12)
-        children = psutil.Process(process.process.pid).children()
-        assert not any("postgres" in child.name() for child in children)
+        assert not any("postgres" in member.name() for member in process.family())
         process.interrupt()
     postgres.drop_database(name)
+
+
+def test_a_handler_that_does_not_end_is_not_waited_for_too_long(tmp_path):
+    (tmp_path / "stuck.py").write_text(STUCK)
+    with running("up", "--port", "0", "--no-demo", "--ephemeral", "--app", "stuck:app", cwd=tmp_path) as process:
+        Up(process, tmp_path)
+        worker = next(member for member in process.family() if "worker" in member.cmdline())
+        data = worker.cmdline()[worker.cmdline().index("--data") + 1]
+        assert duly("submit", "stuck", "--data", data, cwd=tmp_path).returncode == 0
+        wait_for((tmp_path / "started").exists)
+
+        assert process.interrupt() < STOP_SECONDS

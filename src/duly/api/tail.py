@@ -3,7 +3,8 @@
 History is append-only, so what is new stands at the end of the day's partitions: a look reads each from the block where it
 ended some seconds ago. Rows become visible in another order than they were written; so of these a look counts the ones
 that the snapshot of the look before could not see, by their transaction. Nothing is counted twice, and nothing is missed
-but the rows of a transaction that stayed open longer than the overlap while others wrote whole blocks behind it.
+but the rows of a transaction that stayed open longer than the overlap while others wrote whole blocks behind it. A row
+that is written anew counts anew; that happens only to what fell into a default partition before its day's was made.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ SKEW_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5
 DURATION_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 
 _LEAVES = """
-select relid::regclass::text as name, pg_relation_size(relid) / current_setting('block_size')::int as blocks,
-       duly.clock_now() as read_at
-  from pg_partition_tree('duly.attempts') where isleaf and pg_relation_size(relid) > 0
+select format('duly.%I', relname) as name, size / current_setting('block_size')::int as blocks, duly.clock_now() as read_at
+  from pg_partition_tree('duly.attempts') join pg_class on pg_class.oid = relid cross join lateral pg_relation_size(relid) as size
+ where isleaf and size > 0
 """
 
 _SNAPSHOT = "select pg_current_snapshot()::text"

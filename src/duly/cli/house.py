@@ -37,9 +37,11 @@ from duly.store.shards import SHARDS
 _START_SECONDS = 20.0
 _LOOK_SECONDS = 0.02
 _WATCH_SECONDS = 0.5
-_LOOPS_STOP_SECONDS = 1.5
-# What a worker may take beyond its grace to settle and say good-bye; the whole must end within ten seconds of Ctrl-C.
-_GOODBYE_SECONDS = 0.5
+# The whole ends within ten seconds of Ctrl-C: a worker's runs have at most so long to finish, the worker a moment more to
+# settle and say good-bye, the loops another; the rest is PostgreSQL's.
+_GRACE_SECONDS_MAX = 5.5
+_GOODBYE_SECONDS = 1.0
+_LOOPS_STOP_SECONDS = 1.0
 _CONNECTIONS_MAX, _API_CONNECTIONS_MAX = 4, 2
 
 
@@ -65,6 +67,7 @@ class House:
         self._clock = SystemClock()
         self._log = Log("up")
         self._name = scheduler.process_name()
+        self._grace = min(span(plan.settings, "grace").total_seconds(), _GRACE_SECONDS_MAX)
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[Any]] = []
@@ -168,7 +171,8 @@ class House:
         ]
         flags = [part for name in given for part in (f"--{name.replace('_', '-')}", str(getattr(self._settings, name)))]
         data = self._postgres.data or self._settings.data
-        return ["--tied", "--quiet", "--name", f"{self._name}.{number}", "--data", str(data), *flags]
+        fixed = {"--name": f"{self._name}.{number}", "--data": str(data), "--grace": str(self._grace)}
+        return ["--tied", "--quiet", *(part for pair in fixed.items() for part in pair), *flags]
 
     def _worker_died(self, status: int) -> None:
         self._deaths += 1
@@ -229,8 +233,7 @@ class House:
         began = self._clock.monotonic()
         if self._is_ready:
             self._screen.line("stopping: workers, scheduler, PostgreSQL")
-        seconds = min(span(self._settings, "grace").total_seconds(), 7.5) + _GOODBYE_SECONDS
-        await asyncio.gather(*(keeper.stop(seconds) for keeper in self._keepers))
+        await asyncio.gather(*(keeper.stop(self._grace + _GOODBYE_SECONDS) for keeper in self._keepers))
         if self._tasks:
             self._stager.stop()
             self._maintenance.stop()

@@ -64,7 +64,9 @@ def call(arguments: Sequence[str]) -> int:
         code = cli.main(list(arguments), prog_name="duly", standalone_mode=False)
     except click.exceptions.Exit as request:
         return request.exit_code
-    except click.Abort:
+    except click.Abort as abort:
+        if isinstance(abort.__cause__, KeyboardInterrupt):
+            return INTERRUPTED
         return _say("stopped; nothing was changed", REFUSED)
     except click.ClickException as error:
         error.show()

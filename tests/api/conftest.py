@@ -1,0 +1,71 @@
+"""The parts of a process as the API sees them, in good order unless a test says otherwise."""
+
+import msgspec
+import pytest
+
+from duly.api.app import create
+from duly.api.health import Vitals
+from duly.api.metrics import Metrics
+from duly.log import Log
+from duly.store.database import Database
+from tests.builders import a_scheduler, a_worker
+
+
+class Pulse(msgspec.Struct):
+    """What a scheduler would tell of itself."""
+
+    shards: int = 64
+    staged: int = 0
+    stage_seconds: float = 0.002
+    lag_seconds: float = 0.0
+    stepped_at: float | None = None
+
+
+class ReaperPulse(msgspec.Struct):
+    """What a reaper would tell of itself."""
+
+    reaped_at: float | None = None
+    reaped: int = 0
+
+
+class Parts(msgspec.Struct):
+    """The vitals of a process, and what they are read from."""
+
+    vitals: Vitals
+    pulse: Pulse
+    reaper: ReaperPulse
+
+
+def parts_of(database: Database) -> Parts:
+    """Give the vitals of a process that does well."""
+    now = database.clock.monotonic()
+    pulse, reaper = Pulse(stepped_at=now), ReaperPulse(reaped_at=now)
+    vitals = Vitals(
+        database=database,
+        scheduler=pulse,
+        reaped_at=lambda: reaper.reaped_at,
+        lease_expiries=lambda: reaper.reaped,
+        tick_seconds=1.0,
+        horizon_seconds=5.0,
+        workers_expected=1,
+        started=True,
+    )
+    return Parts(vitals, pulse, reaper)
+
+
+@pytest.fixture
+async def parts(database):
+    """A process that does well: all shards held, a worker alive."""
+    await a_scheduler(database)
+    await a_worker(database)
+    return parts_of(database)
+
+
+@pytest.fixture
+def metrics(parts):
+    return Metrics(parts.vitals, Log("metrics"))
+
+
+@pytest.fixture
+def app(parts, metrics):
+    return create(parts.vitals, metrics, Log("api"))

@@ -1,0 +1,91 @@
+"""Readiness tells the truth: each thing that is not in order makes it false, and says so."""
+
+import pytest
+
+from duly.api.health import readiness
+from duly.store import shards
+from duly.store.database import Database
+from tests.api.conftest import parts_of
+from tests.builders import a_ready_run, a_worker
+
+
+async def failing(parts):
+    return [check.name for check in (await readiness(parts.vitals)).checks if not check.ok]
+
+
+async def test_when_all_is_in_order_it_is_ready(parts):
+    seen = await readiness(parts.vitals)
+
+    assert seen.ready, seen
+    assert "every 1 s" in seen.precision
+
+
+async def test_a_scheduler_that_has_never_staged_or_stands_still_is_not_ready(parts, clock):
+    parts.pulse.stepped_at = None
+    assert await failing(parts) == ["stage_age_seconds"]
+
+    parts.pulse.stepped_at = clock.monotonic() - 5.1
+    assert await failing(parts) == ["stage_age_seconds"]
+
+
+async def test_a_scheduler_that_lags_is_not_ready(parts):
+    parts.pulse.lag_seconds = 5.1
+
+    assert await failing(parts) == ["staging_lag_seconds"]
+
+
+async def test_a_reaper_that_stands_still_is_not_ready(parts, clock):
+    parts.reaper.reaped_at = clock.monotonic() - 10.1
+    assert await failing(parts) == ["reaper_age_seconds"]
+
+    parts.reaper.reaped_at = None
+    assert await failing(parts) == ["reaper_age_seconds"]
+
+
+async def test_shards_that_nobody_holds_are_missed(parts, database):
+    [holder] = await shards.holders(database)
+    await shards.release(database, holder["scheduler_id"])
+
+    assert await failing(parts) == ["shards_held"]
+
+
+async def test_an_old_run_that_a_worker_could_take_makes_it_not_ready(parts, database, clock):
+    await a_ready_run(database)
+    await clock.advance(61)
+    await a_worker(database)
+    parts.pulse.stepped_at = parts.reaper.reaped_at = clock.monotonic()
+
+    assert await failing(parts) == ["shards_held", "oldest_ready_seconds"], "the shard lease has run out too by now"
+
+
+async def test_a_run_that_nobody_knows_waits_without_making_it_not_ready(parts, database, clock):
+    await a_ready_run(database, handler="unknown")
+    await clock.advance(61)
+    await a_worker(database)
+    parts.pulse.stepped_at = parts.reaper.reaped_at = clock.monotonic()
+
+    assert await failing(parts) == ["shards_held"]
+
+
+async def test_a_worker_too_few_makes_it_not_ready(parts, clock):
+    await clock.advance(16)
+    parts.pulse.stepped_at = parts.reaper.reaped_at = clock.monotonic()
+
+    assert await failing(parts) == ["shards_held", "workers"]
+
+
+async def test_a_database_that_is_gone_makes_it_not_ready(database_url):
+    database = Database(database_url)
+    await database.open()
+    parts = parts_of(database)
+    await database.close()
+
+    assert await failing(parts) == ["database"]
+
+
+@pytest.mark.parametrize("expected", [0, 1])
+async def test_the_number_of_workers_expected_is_the_limit(parts, database, expected):
+    await database.execute("delete from duly.workers")
+    parts.vitals.workers_expected = expected
+
+    assert await failing(parts) == ["workers"] * expected

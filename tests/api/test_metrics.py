@@ -1,0 +1,211 @@
+"""Counters count each attempt once, whenever it becomes visible, at a cost that follows what is new."""
+
+import json
+from contextlib import suppress
+from datetime import timedelta
+
+from duly.api.metrics import QUEUES_MAX, Histogram, Metrics, Totals
+from duly.api.tail import Ended, Snapshot, Tail, _statement
+from duly.domain.outcome import Failed
+from duly.log import Log
+from duly.store import history, migrate
+from duly.store.database import Database
+from tests.api.conftest import parts_of
+from tests.builders import a_dead_run, a_leased_run, a_ready_run, a_worker, settled
+from tests.clock import START
+
+INSERT = """
+insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+                           queue, handler)
+select gen_random_uuid(), gen_random_uuid(), $2, $2, $2, $2, 1, 1, 1, 'succeeded', 'succeeded', $3, 'greet'
+  from generate_series(1, $1)
+"""
+
+
+async def insert(connection, count, queue="default", at=START):
+    await connection.fetch(INSERT, count, at, queue)
+
+
+async def counted(tail):
+    return sum(ended.runs for ended in await tail.look())
+
+
+async def test_what_was_there_before_the_first_look_is_not_counted(own_database):
+    await insert(own_database, 5)
+    tail = Tail(own_database)
+
+    assert [await counted(tail) for _ in range(2)] == [0, 0]
+
+
+async def test_each_attempt_is_counted_once(own_database):
+    tail = Tail(own_database)
+    await tail.look()
+    for count in (1, 0, 250, 3):
+        await insert(own_database, count)
+        assert await counted(tail) == count
+
+
+async def test_a_transaction_that_was_open_during_a_look_is_counted_when_it_commits(own_database):
+    tail = Tail(own_database)
+    await tail.look()
+    async with own_database.transaction() as slow:
+        await insert(slow, 7)
+        await insert(own_database, 2_000)
+        assert await counted(tail) == 2_000
+        assert await counted(tail) == 0
+    assert await counted(tail) == 7
+    assert await counted(tail) == 0
+
+
+async def test_a_transaction_that_rolls_back_is_not_counted(own_database):
+    tail = Tail(own_database)
+    await tail.look()
+    with suppress(RuntimeError):
+        async with own_database.transaction() as lost:
+            await insert(lost, 7)
+            raise RuntimeError
+    await insert(own_database, 1)
+
+    assert await counted(tail) == 1
+
+
+async def test_the_tail_is_read_from_where_it_was_some_seconds_ago(own_database, clock):
+    tail = Tail(own_database)
+    await tail.look()
+    for _ in range(5):
+        await insert(own_database, 1_000)
+        await clock.advance(6)
+        assert await counted(tail) == 1_000
+    floors = tail._floors(await tail._leaves())
+
+    assert floors[0][0] > 20, "the beginning of the day is not read again"
+
+
+async def test_a_partition_made_later_is_read_from_its_beginning(own_database):
+    tail = Tail(own_database)
+    await tail.look()
+    await history.make_partitions(own_database, 4)
+    await insert(own_database, 4, at=START + timedelta(days=1))
+
+    assert await counted(tail) == 4
+
+
+async def test_partitions_of_days_gone_by_are_left_alone(own_database):
+    await history.make_partitions(own_database, 4)
+    for day in range(4):
+        await insert(own_database, 1, at=START + timedelta(days=day))
+    await own_database.clock.advance(timedelta(days=2))
+
+    assert await Tail(own_database)._leaves() == [
+        f"duly.attempts_succeeded_{START + timedelta(days=day):%Y%m%d}" for day in (1, 2, 3)
+    ]
+
+
+async def test_a_look_scans_a_range_of_blocks_never_the_table(own_database):
+    await insert(own_database, 5_000)
+    tail = Tail(own_database)
+    await tail.look()
+    leaves = await tail._leaves()
+    statement = _statement(leaves).replace("${", "$")
+    async with own_database.transaction() as connection:
+        plan = await connection.fetch(f"explain (format json) {literal(statement, tail, leaves)}")
+
+    assert "Tid Range Scan" in plan[0][0]
+    assert not any(node["Node Type"] == "Seq Scan" for node in nodes(json.loads(plan[0][0])[0]["Plan"]))
+
+
+def literal(statement, tail, leaves):
+    """Put the arguments into the text, because EXPLAIN takes none."""
+    end, oldest, still_open = tail._snapshot.arguments()
+    values = [f"{end}", f"{oldest}", f"array{still_open}", "array[1.0]", "array[1.0]"]
+    values += [f"'({block},{item})'" for block, item in tail._floors(leaves)]
+    for number, value in reversed(list(enumerate(values, 1))):
+        statement = statement.replace(f"${number}", value)
+    return statement
+
+
+def nodes(plan):
+    yield plan
+    for inner in plan.get("Plans", []):
+        yield from nodes(inner)
+
+
+async def test_it_counts_on_the_oldest_postgresql_too(postgres_15):
+    name = postgres_15.create()
+    async with Database(postgres_15.url(name)) as database:
+        await migrate.migrate(database)
+        tail = Tail(database)
+        await tail.look()
+        await insert(database, 9, at=await database.read_clock())
+        assert [await counted(tail) for _ in range(2)] == [9, 0]
+
+
+def test_a_snapshot_is_read_with_what_was_open_as_distances():
+    assert Snapshot.parse("10:10:") == Snapshot(10, 10, ())
+    assert Snapshot.parse("4294967300:4294967305:4294967300,4294967303").arguments() == (9, -5, [-5, -2])
+
+
+async def test_outcomes_dead_letters_and_lateness_are_counted_by_queue(own_database, clock):
+    metrics = Metrics(parts_of(own_database).vitals, Log("metrics"))
+    await metrics.look()
+    worker_id, run = await a_leased_run(own_database)
+    await clock.advance(0.2)
+    await settled(own_database, worker_id, run)
+    await a_dead_run(own_database, worker_id)
+    worker_id, run = await a_leased_run(own_database, worker_id)
+    await settled(own_database, worker_id, run, Failed("broken"))
+    await metrics.look()
+
+    text = (await metrics.scrape(""))[0].decode()
+    assert 'duly_runs_total{outcome="succeeded",queue="default"} 1.0' in text
+    assert 'duly_runs_total{outcome="failed",queue="default"} 2.0' in text
+    assert "duly_dead_letters_total 1.0" in text
+    assert 'duly_fire_skew_seconds_bucket{le="0.1"} 2.0' in text
+    assert 'duly_fire_skew_seconds_bucket{le="0.25"} 3.0' in text
+    assert "duly_fire_skew_seconds_count 3.0" in text
+
+
+async def test_an_outcome_that_was_refused_is_counted_apart(own_database):
+    metrics = Metrics(parts_of(own_database).vitals, Log("metrics"))
+    await metrics.look()
+    _, run = await a_leased_run(own_database)
+    assert await settled(own_database, await a_worker(own_database), run) == [run]
+
+    assert "duly_fenced_outcomes_total 1.0" in (await metrics.scrape(""))[0].decode()
+
+
+async def test_queues_show_their_depth_and_age_and_do_not_vanish_when_empty(parts, metrics, database, clock):
+    await a_ready_run(database, queue="mail")
+    await clock.advance(30)
+    assert 'duly_queue_oldest_age_seconds{queue="mail"} 30.0' in (await metrics.scrape(""))[0].decode()
+
+    await database.execute("delete from duly.ready")
+    assert 'duly_queue_depth{queue="mail"} 0.0' in (await metrics.scrape(""))[0].decode()
+
+
+async def test_a_database_that_is_gone_leaves_the_last_figures(database_url):
+    database = await Database(database_url).open()
+    parts = parts_of(database)
+    metrics = Metrics(parts.vitals, Log("metrics"))
+    parts.reaper.reaped = 2
+    await database.close()
+
+    assert "duly_lease_expiries_total 2.0" in (await metrics.scrape(""))[0].decode()
+
+
+async def test_many_queues_share_one_label(parts):
+    totals = Totals(parts.vitals)
+    for number in range(QUEUES_MAX + 5):
+        totals.add(Ended(f"queue-{number}", "succeeded", "succeeded", 0, 0, 1, 0.0, 0.0))
+
+    assert totals.runs["other", "succeeded"] == 5
+    assert len(totals.runs) == QUEUES_MAX + 1
+
+
+def test_a_histogram_cumulates():
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 9.0):
+        histogram.observe(value)
+
+    samples = {sample.labels.get("le", sample.name): sample.value for sample in histogram.family("x", "").samples}
+    assert samples == {"1.0": 2, "2.0": 3, "+Inf": 4, "x_count": 4, "x_sum": 12.0}
