@@ -1,6 +1,7 @@
 """What is typed after a handler: JSON where it reads as JSON, text where it does not."""
 
 import click
+import msgspec
 import pytest
 
 from duly import App
@@ -8,6 +9,8 @@ from duly.cli.arguments import read_moment, read_payload
 from duly.cli.submission import Typed, read
 from duly.domain.errors import InvalidPayload, InvalidSchedule, Refused, UnknownQueue
 from duly.domain.job import Schedule, Submission
+from duly.domain.retry import Retry
+from duly.domain.run import Options
 
 
 @pytest.mark.parametrize(
@@ -98,6 +101,16 @@ def test_a_moment_may_have_any_offset():
     assert read_moment("2026-11-01T09:00:00+01:00", "at") == read_moment("2026-11-01T08:00:00Z", "at")
     with pytest.raises(InvalidSchedule):
         read_moment("9 o'clock", "at")
+
+
+def test_what_was_typed_is_written_even_if_it_is_the_default_because_silence_leaves_it_to_the_handler():
+    silent = read(Typed(handler="greet", pairs=(), json_text=None), None)
+    typed = read(Typed(handler="greet", pairs=(), json_text=None, max_attempts=5), None)
+    other = read(Typed(handler="greet", pairs=(), json_text=None, max_attempts=2, timeout="PT1M"), None)
+
+    assert (silent.options, typed.options) == (None, "{}")
+    assert other.options is not None
+    assert msgspec.json.decode(other.options, type=Options) == Options(retry=Retry(2), timeout_seconds=60)
 
 
 def test_a_strict_app_refuses_a_queue_it_does_not_know():

@@ -178,6 +178,8 @@ class Metrics:
             await self.look()
         except DulyError as error:
             self._log.warning("metrics_stale", error=str(error))
+        except Exception as error:  # noqa: BLE001 - figures are never worth a crash of what they describe
+            self._log.error("metrics_failed", error=repr(error))
 
     def _sample_stage(self) -> None:
         scheduler = self._vitals.scheduler

@@ -13,12 +13,12 @@ from duly.api import queries
 from duly.api.queries import NamedJob
 from duly.cli.output import duration
 from duly.clock import Rng
-from duly.domain.errors import NameTaken
+from duly.domain.errors import DulyError, NameTaken
 from duly.domain.job import Schedule
 from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.moves.cancel import cancel_job
 from duly.moves.submit import submit_schedule
-from duly.store.database import Database, Unavailable
+from duly.store.database import Database
 
 PATH = "duly.demo:app"
 # Soon enough to be seen at once, and late enough for the worker to be there.
@@ -55,7 +55,7 @@ async def endings(database: Database, job: NamedJob) -> AsyncIterator[str]:
         await database.clock.sleep(_LOOK_SECONDS)
         try:
             ended = await queries.finished_of_job(database, job.job_id, since)
-        except Unavailable:
+        except DulyError:
             continue
         for row in ended:
             mark = (row["run_id"], row["attempt"], row["fence"] or 0)

@@ -151,8 +151,15 @@ def _shared(typed: Typed, payload: str, defaults: Defaults) -> dict[str, Any]:
         "payload": payload,
         "queue": check_name(typed.queue, "queue") if typed.queue is not None else defaults.queue,
         "priority": check_priority(typed.priority if typed.priority is not None else defaults.priority),
-        "options": encode_options(_options(typed, defaults.options)),
+        "options": _options_text(typed, defaults.options),
     }
+
+
+def _options_text(typed: Typed, defaults: Options) -> str | None:
+    """Write the options; none at all leaves them to the worker's handler, so what was typed is always written."""
+    text = encode_options(_options(typed, defaults))
+    is_typed = typed.max_attempts is not None or typed.timeout is not None
+    return "{}" if text is None and is_typed else text
 
 
 def _options(typed: Typed, options: Options) -> Options:
