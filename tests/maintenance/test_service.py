@@ -134,22 +134,24 @@ class TestSweep:
             "insert into duly.progress values ($1, $2, 0.5, 'half', duly.clock_now())", run.run_id, run.fence
         )
         await settled(database, worker_id, run)
+        await database.execute("insert into duly.checkpoints values ($1, $2, '1', duly.clock_now())", run.run_id, run.fence)
         await clock.advance(timedelta(days=8))
 
         await Maintenance(database, rng=Rng(1), log=Log("test"))._sweep()
 
-        for table in ("keys", "payloads", "progress"):
+        for table in ("keys", "payloads", "progress", "checkpoints"):
             assert await database.fetchval(f"select count(*) from duly.{table}") == 0, table
 
     async def test_what_is_needed_stays(self, database, clock):
         await a_worker(database)
         run_id = await a_ready_run(database, payload='"' + "x" * 5000 + '"')
         await database.execute("insert into duly.progress values ($1, 1, 0.5, 'half', duly.clock_now())", run_id)
+        await database.execute("insert into duly.checkpoints values ($1, 1, '1', duly.clock_now())", run_id)
         await clock.advance(timedelta(days=8))
 
         await Maintenance(database, rng=Rng(1), log=Log("test"))._sweep()
 
-        for table in ("payloads", "progress"):
+        for table in ("payloads", "progress", "checkpoints"):
             assert await database.fetchval(f"select count(*) from duly.{table}") == 1, table
 
     async def test_the_hot_boxes_are_vacuumed_without_waiting_for_anyone(self, database):

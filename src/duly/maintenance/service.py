@@ -85,6 +85,7 @@ class Maintenance:
         await history.forget_keys(self._database, BATCH_MAX)
         await history.forget_payloads(self._database, self._retention.succeeded, BATCH_MAX)
         await history.forget_progress(self._database, BATCH_MAX)
+        await history.forget_checkpoints(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
 

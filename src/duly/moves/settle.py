@@ -29,13 +29,7 @@ from duly.store.leased import Finished, Handle, Moved
 HORIZON = timedelta(seconds=5)
 _REASON_CHARACTERS_MAX = 2_000
 _Item = TypeVar("_Item", Finished, Moved)
-# The last is what the driver says itself, of text that cannot be written as UTF-8.
-_BAD_ROW = (
-    asyncpg.DataError,
-    asyncpg.IntegrityConstraintViolationError,
-    asyncpg.ProgramLimitExceededError,
-    ValueError,
-)
+_BAD_ROW = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):

@@ -49,6 +49,11 @@ async def release_waiting(database: Database, limit: int) -> int:
     return released
 
 
+async def forget_checkpoints(database: Database, limit: int) -> None:
+    """Drop what attempts saved for runs that have ended."""
+    await database.execute(SQL["forget_checkpoints"], limit)
+
+
 async def verify(database: Database) -> list[dict[str, Any]]:
     """Look for broken promises in one snapshot. An empty list is the good answer."""
     return [dict(row) for row in await database.fetch(SQL["verify"])]

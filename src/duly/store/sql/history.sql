@@ -37,6 +37,12 @@ select coalesce(sum(duly.release_v1(array[tenant], array[options], 0)), 0) from 
      where not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
      order by blocked.tenant, blocked.gate limit $1) as waiting
 
+-- name: forget_checkpoints
+-- A checkpoint goes with its run; this finds the one that was being saved while the run ended.
+delete from duly.checkpoints where run_id in (
+    select run_id from duly.checkpoints where saved_at < duly.clock_now() - interval '1 hour'
+       and not exists (select from duly.live_runs where live_runs.run_id = checkpoints.run_id) limit $1)
+
 -- name: verify
 -- Each row is a broken promise; none is the good answer. One statement, so one snapshot.
 with places as (

@@ -1,0 +1,156 @@
+"""The connection: a statement answers, is refused with one of our errors, or is unknown; nothing else comes through."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from duly.domain.errors import DatabaseUnusable, KeyConflict, NotFound
+from duly.store import database as module
+from duly.store.database import Database, Unavailable, is_gone, translated
+from duly.store.refusals import refusal
+from duly.store.statements import load
+
+
+class TestOpen:
+    async def test_a_database_that_is_down_is_named_with_the_remedy(self, tmp_path):
+        with pytest.raises(DatabaseUnusable, match=r"no database answers.*duly up"):
+            await Database(f"postgresql:///duly?host={tmp_path}").open()
+
+    async def test_a_database_that_does_not_exist_is_named_with_the_remedy(self, postgres):
+        with pytest.raises(DatabaseUnusable, match=r'database "nowhere" does not exist.*DULY_DATABASE_URL'):
+            await Database(postgres.url("nowhere")).open()
+
+    async def test_a_url_that_is_none_is_named_with_the_remedy(self):
+        with pytest.raises(DatabaseUnusable, match="DULY_DATABASE_URL"):
+            await Database("not a url").open()
+
+    async def test_a_server_that_is_too_old_is_refused(self, database_url, monkeypatch):
+        monkeypatch.setattr(module, "VERSION_MIN", 990_000)
+
+        with pytest.raises(DatabaseUnusable, match=r"PostgreSQL \d+ is too old; Duly needs 99 or newer"):
+            await Database(database_url).open()
+
+    async def test_a_database_that_is_read_only_is_refused(self, database_url):
+        with pytest.raises(DatabaseUnusable, match=r"read-only.*the primary"):
+            await Database(database_url + "&default_transaction_read_only=on").open()
+
+    async def test_before_it_is_open_nothing_answers(self, database_url):
+        with pytest.raises(Unavailable, match="is not open"):
+            await Database(database_url).fetch("select 1")
+
+
+class TestAnswers:
+    async def test_rows_a_row_a_value_or_nothing(self, database):
+        assert await database.fetch("select 1 as a union all select 2 order by 1") == [(1,), (2,)]
+        assert await database.fetchrow("select 1 as a where false") is None
+        assert await database.fetchval("select $1::int", 7) == 7
+        assert await database.fetchval("select 1 where false") is None
+
+    async def test_a_transaction_that_fails_leaves_nothing(self, database):
+        async def fail() -> None:
+            async with database.transaction() as connection:
+                await connection.execute("delete from duly.shards")
+                raise NotFound("on purpose")
+
+        with pytest.raises(NotFound):
+            await fail()
+
+        assert await database.fetchval("select count(*) from duly.shards") == 64
+
+    async def test_a_deadlock_or_a_serialization_failure_is_tried_again_unseen(self, database, monkeypatch):
+        failures = [asyncpg.SerializationError("40001"), asyncpg.DeadlockDetectedError("40P01")]
+        fetch = asyncpg.Connection.fetch
+
+        async def failing(self, *args, **kwargs):
+            if failures:
+                raise failures.pop()
+            return await fetch(self, *args, **kwargs)
+
+        monkeypatch.setattr(asyncpg.Connection, "fetch", failing)
+
+        assert await database.fetchval("select 1") == 1
+        assert failures == []
+
+    async def test_it_is_not_tried_for_ever(self, database, monkeypatch):
+        tries = []
+
+        async def failing(*_, **__):
+            tries.append(1)
+            raise asyncpg.SerializationError("40001")
+
+        monkeypatch.setattr(asyncpg.Connection, "fetch", failing)
+
+        with pytest.raises(asyncpg.SerializationError):
+            await database.fetchval("select 1")
+        assert len(tries) == 4
+
+    async def test_a_connection_that_was_lost_is_unavailable_and_the_next_one_works(self, database):
+        killer = await asyncpg.connect(database.url)
+        sleeping = asyncio.create_task(database.fetch("select pg_sleep(30)"))
+        while not await killer.fetchval("select count(*) from pg_stat_activity where query = 'select pg_sleep(30)'"):
+            await asyncio.sleep(0.01)
+        await killer.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where query = 'select pg_sleep(30)'"
+        )
+
+        with pytest.raises(Unavailable):
+            await sleeping
+
+        assert await database.fetchval("select 1") == 1
+        await killer.close()
+
+    async def test_an_answer_that_does_not_come_is_unavailable(self, database_url):
+        async with Database(database_url, command_timeout=0.05) as impatient:
+            with pytest.raises(Unavailable, match="TimeoutError"):
+                await impatient.fetch("select pg_sleep(1)")
+
+    async def test_what_the_driver_cannot_write_is_bad_data_not_a_lost_connection(self, database):
+        with pytest.raises(asyncpg.DataError, match="invalid input"):
+            await database.fetch("select $1::text", "\ud800")
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            OSError(),
+            TimeoutError(),
+            asyncpg.ConnectionDoesNotExistError("as the server said"),
+            asyncpg.AdminShutdownError("as the server said"),
+            asyncpg.CannotConnectNowError("as the server said"),
+            asyncpg.TooManyConnectionsError("as the server said"),
+            asyncpg.InterfaceError("connection is closed"),
+        ],
+    )
+    def test_a_lost_answer_is_known_as_such(self, error):
+        assert is_gone(error)
+        assert isinstance(translated(error), Unavailable)
+
+    @pytest.mark.parametrize(
+        "error",
+        [ValueError(), asyncpg.UniqueViolationError("as the server said"), asyncpg.DataError("as the server said")],
+    )
+    def test_another_error_stays_what_it_is(self, error):
+        assert not is_gone(error)
+        assert translated(error) is error
+
+    def test_an_error_of_ours_stays_what_it_is(self):
+        error = NotFound("no run")
+
+        assert translated(error) is error
+
+    def test_a_refusal_of_a_move_becomes_the_domains_error(self):
+        found = refusal("DU001", "key 'k' was used for another job", "01a1")
+
+        assert isinstance(found, KeyConflict)
+        assert "(job 01a1). Use another key" in str(found)
+        assert refusal("23505", "duplicate key value violates unique constraint", None) is None
+        assert refusal("DU999", "of a newer Duly", None) is None
+
+
+def test_statements_are_read_by_name_without_their_comments():
+    statements = load("workers")
+
+    assert {"register", "beat", "expire", "retire"} <= statements.keys()
+    assert all(statement and "--" not in statement for statement in statements.values())

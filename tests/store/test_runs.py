@@ -1,0 +1,180 @@
+"""A run's state for people in every box, and what lies beside a run: checkpoints, progress, logs."""
+
+import pytest
+
+from duly.domain.outcome import Failed, Succeeded
+from duly.moves.cancel import cancel_run
+from duly.moves.settle import hand_back
+from duly.store import runs
+from duly.store.runs import LogLine
+from tests.builders import (
+    RNG,
+    a_dead_run,
+    a_leased_run,
+    a_ready_run,
+    a_retrying_run,
+    a_waiting_run,
+    a_worker,
+    an_active_schedule,
+    claimed,
+    seconds,
+    settled,
+    staged,
+)
+from tests.clock import START
+
+
+async def state_of(database, run_id) -> str | None:
+    """Give the state people see."""
+    found = await runs.find(database, run_id)
+    return found["state"] if found else None
+
+
+class TestState:
+    async def test_each_box_has_its_word(self, database):
+        worker_id = await a_worker(database)
+        _, running = await a_leased_run(database, worker_id)
+
+        assert await state_of(database, running.run_id) == "running"
+        assert await state_of(database, await a_waiting_run(database)) == "scheduled"
+        assert await state_of(database, await a_dead_run(database, worker_id)) == "dead"
+        assert await state_of(database, await a_retrying_run(database, worker_id, after=60)) == "retrying"
+        assert await state_of(database, await a_retrying_run(database, worker_id, after=2)) == "retrying"
+        assert await state_of(database, await a_ready_run(database)) == "ready"
+
+    @pytest.mark.parametrize(("outcome", "state"), [(Succeeded(), "succeeded"), (Failed("x", retryable=False), "dead")])
+    async def test_a_run_that_has_ended_is_known_by_its_attempts(self, database, outcome, state):
+        worker_id, run = await a_leased_run(database)
+        await settled(database, worker_id, run, outcome)
+
+        assert await state_of(database, run.run_id) == state
+
+    async def test_a_late_refused_outcome_does_not_change_what_the_run_became(self, database, clock):
+        sleepy, stale = await a_leased_run(database)
+        await hand_back(database, sleepy, [stale])
+        awake = await a_worker(database)
+        [fresh] = await claimed(database, awake)
+        await settled(database, awake, fresh)
+        await clock.advance(1)
+
+        await settled(database, sleepy, stale)
+
+        assert await state_of(database, stale.run_id) == "succeeded"
+
+    async def test_a_run_cancelled_while_it_waited_for_its_retry_is_cancelled(self, database, clock):
+        run_id = await a_retrying_run(database)
+        await clock.advance(1)
+        await cancel_run(database, run_id)
+
+        assert await state_of(database, run_id) == "cancelled"
+
+    async def test_nothing_is_known_of_a_stranger(self, database):
+        assert await runs.find(database, RNG.uuid()) is None
+
+    async def test_attempts_come_in_order_with_what_was_recorded(self, database, clock):
+        worker_id, run = await a_leased_run(database)
+        await settled(database, worker_id, run, Failed("broken", retry_after=seconds(1), detail='{"type": "E"}'))
+        await clock.advance(1)
+        [run] = await claimed(database, worker_id)
+        await settled(database, worker_id, run, Succeeded("7"))
+
+        found = await runs.find(database, run.run_id)
+
+        assert found is not None
+        told = [
+            (attempt["attempt"], attempt["reason"], attempt["detail"], attempt["result"])
+            for attempt in found["attempts"]
+        ]
+        assert told == [(1, "broken", '{"type": "E"}', None), (2, None, None, "7")]
+
+
+class TestLists:
+    async def test_runs_are_listed_with_those_alive_first(self, database, clock):
+        worker_id, run = await a_leased_run(database)
+        await settled(database, worker_id, run)
+        await clock.advance(1)
+        alive = await a_ready_run(database)
+
+        listed = await runs.page(database, 1, None, None, 10)
+
+        assert [(row["run_id"], row["state"]) for row in listed] == [(alive, "ready"), (run.run_id, "succeeded")]
+
+    async def test_a_list_is_limited_filtered_and_a_tenants_own(self, database):
+        for _ in range(3):
+            await a_ready_run(database)
+        waiting = await a_waiting_run(database)
+
+        assert len(await runs.page(database, 1, None, None, 2)) == 2
+        assert [row["run_id"] for row in await runs.page(database, 1, "scheduled", None, 10)] == [waiting]
+        assert [row["run_id"] for row in await runs.page(database, 1, None, waiting, 10)] == [waiting]
+        assert await runs.page(database, 2, None, None, 10) == []
+
+    async def test_the_runs_of_a_schedule_are_found_by_its_job(self, database):
+        submitted = await an_active_schedule(database, every=60, anchor=START)
+        await staged(database)
+
+        [row] = await runs.page(database, 1, None, submitted.job_id, 10)
+
+        assert (row["job_id"], row["scheduled_at"]) == (submitted.job_id, START)
+
+
+class TestCheckpoint:
+    async def test_a_checkpoint_survives_its_attempt_and_is_handed_to_the_next(self, database):
+        worker_id, run = await a_leased_run(database)
+
+        assert await runs.save_checkpoint(database, run.run_id, run.fence, worker_id, '{"page": 1}')
+        assert await runs.save_checkpoint(database, run.run_id, run.fence, worker_id, '{"page": 2}')
+
+        assert await runs.checkpoints(database, [run.run_id, RNG.uuid()]) == {run.run_id: '{"page": 2}'}
+
+    async def test_a_worker_that_lost_its_lease_saves_nothing(self, database):
+        sleepy, stale = await a_leased_run(database)
+        await hand_back(database, sleepy, [stale])
+        awake = await a_worker(database)
+        [fresh] = await claimed(database, awake)
+        await runs.save_checkpoint(database, fresh.run_id, fresh.fence, awake, '"fresh"')
+
+        assert await runs.save_checkpoint(database, stale.run_id, stale.fence, sleepy, '"stale"') is False
+        assert await runs.save_progress(database, stale.run_id, stale.fence, sleepy, 0.9, None) is False
+
+        assert await runs.checkpoints(database, [fresh.run_id]) == {fresh.run_id: '"fresh"'}
+
+    async def test_progress_is_shown_as_it_was_last_told(self, database, clock):
+        worker_id, run = await a_leased_run(database)
+        assert await runs.read_progress(database, run.run_id) is None
+        await runs.save_progress(database, run.run_id, run.fence, worker_id, 0.25, "a quarter")
+        await clock.advance(1)
+        await runs.save_progress(database, run.run_id, run.fence, worker_id, 0.5, "half")
+
+        assert await runs.read_progress(database, run.run_id) == {
+            "fraction": 0.5,
+            "message": "half",
+            "updated_at": clock.at,
+        }
+
+
+class TestLogs:
+    async def test_lines_are_read_in_order_from_where_one_left_off(self, database):
+        run_id = RNG.uuid()
+        lines = [
+            LogLine(run_id, attempt, number, START, "info", f"{attempt}.{number}", None)
+            for attempt in (1, 2)
+            for number in (1, 2)
+        ]
+        await runs.append_logs(database, lines[::-1])
+
+        assert [row["message"] for row in await runs.read_logs(database, run_id, (0, 0))] == [
+            "1.1",
+            "1.2",
+            "2.1",
+            "2.2",
+        ]
+        assert [row["message"] for row in await runs.read_logs(database, run_id, (1, 2))] == ["2.1", "2.2"]
+
+    async def test_fields_are_kept_as_json(self, database):
+        run_id = RNG.uuid()
+        await runs.append_logs(database, [LogLine(run_id, 70_000, 1, START, "info", "built", '{"rows": 42}')])
+
+        [line] = await runs.read_logs(database, run_id, (0, 0))
+
+        assert (line["fields"], line["attempt"]) == ('{"rows": 42}', 70_000)

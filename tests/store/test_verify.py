@@ -1,0 +1,83 @@
+"""Verify: each kind of damage is found, and a sound database has none."""
+
+from duly.domain.outcome import Failed
+from duly.moves.cancel import cancel_job
+from duly.store.history import verify
+from tests.builders import (
+    a_dead_run,
+    a_leased_run,
+    a_ready_run,
+    a_retrying_run,
+    a_waiting_run,
+    an_active_schedule,
+    settled,
+    staged,
+)
+
+
+async def broken(database) -> list[str]:
+    """Name what is broken."""
+    return sorted({row["broken"] for row in await verify(database)})
+
+
+async def test_a_database_in_full_use_is_sound(database):
+    worker_id, run = await a_leased_run(database)
+    await settled(database, worker_id, run, Failed("again"))
+    await a_leased_run(database, worker_id)
+    await a_dead_run(database, worker_id)
+    await a_retrying_run(database, worker_id)
+    await a_ready_run(database)
+    await a_waiting_run(database)
+    await an_active_schedule(database)
+    cancelled = await an_active_schedule(database)
+    await cancel_job(database, cancelled.job_id)
+    await staged(database)
+
+    assert await verify(database) == []
+
+
+async def test_story_26_a_run_in_two_boxes_is_found_with_their_names(database):
+    await a_dead_run(database)
+    run_id = await a_ready_run(database)
+    await database.execute("update duly.dead set run_id = $1", run_id)
+
+    [found] = await verify(database)
+
+    assert found["broken"] == "run in two boxes"
+    assert found["id"] == str(run_id)
+    assert set(found["detail"].split(", ")) == {"ready", "dead"}
+
+
+async def test_story_26_an_active_schedule_without_its_next_fire_is_found(database):
+    await an_active_schedule(database, name="nightly")
+    await database.execute("delete from duly.timers")
+
+    assert [(row["broken"], row["detail"]) for row in await verify(database)] == [
+        ("active schedule without its next fire", "nightly")
+    ]
+
+
+async def test_story_26_the_next_fire_of_a_schedule_that_is_not_active_is_found(database):
+    await an_active_schedule(database)
+    await database.execute("update duly.jobs set state = 'cancelled'")
+    assert await broken(database) == ["next fire of a schedule that is not active"]
+
+    await database.execute("delete from duly.jobs")
+
+    assert await broken(database) == ["next fire of a schedule that is not active"]
+
+
+async def test_story_26_a_lease_without_a_worker_is_found(database):
+    await a_leased_run(database)
+    await database.execute("delete from duly.workers")
+
+    assert await broken(database) == ["lease without a worker"]
+
+
+async def test_a_retry_timer_of_a_schedule_is_not_taken_for_its_next_fire(database):
+    await an_active_schedule(database)
+    await a_retrying_run(database)
+    await database.execute("update duly.timers set job_id = (select job_id from duly.jobs) where run_id is not null")
+    await database.execute("delete from duly.timers where run_id is null")
+
+    assert await broken(database) == ["active schedule without its next fire"]
