@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.worker.slots import Kind, Slots
+from duly.worker.slots import Kind, Pool, Slots
 from tests.worker.stories import a_run
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -17,7 +17,7 @@ def due(seconds: float, priority: int = 5):
 
 
 def a_line(*runs, loop: int = 1, kind: Kind = Kind.LOOP) -> Slots:
-    slots = Slots({Kind.LOOP: loop, Kind.THREAD: 1, Kind.CHILD: 1, Kind.ALONE: 1})
+    slots = Slots({Pool.LOOP: loop, Pool.PLAIN: 1, Pool.ALONE: 1})
     for run in runs:
         slots.queue(kind, run)
     return slots
@@ -35,7 +35,18 @@ def test_no_more_start_than_there_are_slots():
     assert slots.take() == [(Kind.LOOP, third)]
 
 
-def test_a_full_line_of_one_kind_does_not_hold_up_another():
+def test_threads_and_child_processes_share_their_slots_and_their_line():
+    first, second = due(0), due(1)
+    slots = a_line()
+    slots.queue(Kind.CHILD, second)
+    slots.queue(Kind.THREAD, first)
+    assert slots.take() == [(Kind.THREAD, first)]
+    assert (slots.free_in(Pool.PLAIN), slots.waiting_for(Pool.PLAIN)) == (0, 1)
+    slots.release(Kind.THREAD)
+    assert slots.take() == [(Kind.CHILD, second)]
+
+
+def test_a_full_line_of_one_pool_does_not_hold_up_another():
     slots = a_line(due(0), due(1))
     slots.take()
     in_thread = due(2)
@@ -67,7 +78,7 @@ def test_the_order_of_the_line_is_rank_then_arrival(asked):
 def test_whoever_is_given_up_is_last_in_line_and_nobody_is_lost(seconds, keep):
     runs = [due(second) for second in seconds]
     slots = a_line(*runs, loop=len(runs))
-    given_up = slots.give_up(keep)
+    given_up = slots.give_up(Pool.LOOP, keep)
     kept = [run for _, run in slots.take()]
     assert kept + given_up == sorted(runs, key=lambda run: run.due_at)
     assert len(kept) == min(keep, len(runs))
@@ -80,11 +91,11 @@ def test_drain_leaves_nobody_behind():
     assert slots.waiting == 0
 
 
-def test_the_longest_wait_is_that_of_those_next_in_line():
+def test_how_long_a_line_has_waited_is_told_by_the_one_next_in_line():
     slots = a_line(due(5), due(3))
     slots.queue(Kind.THREAD, due(4))
-    assert slots.oldest_due() == (NOON + timedelta(seconds=3)).timestamp()
-    assert a_line().oldest_due() == float("inf")
+    assert slots.oldest_due(Pool.LOOP) == (NOON + timedelta(seconds=3)).timestamp()
+    assert slots.oldest_due(Pool.ALONE) == float("inf")
 
 
 def test_a_slot_cannot_be_freed_twice():

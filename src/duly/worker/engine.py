@@ -32,16 +32,17 @@ from duly.worker.crew import Crew
 from duly.worker.desk import WorkerDesk
 from duly.worker.executor import Ended, Executor
 from duly.worker.handlers import Registry
-from duly.worker.intake import Room
+from duly.worker.intake import Intake, Room
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
-from duly.worker.slots import Kind, Slots
+from duly.worker.slots import POOL_OF, Kind, Pool, Slots
 from duly.worker.wheel import Wheel
 
 POLL_SECONDS = 0.5
 LOOK_SECONDS = 0.25
 LOOK_IDLE_SECONDS = 1.0
-STUCK_SECONDS = 0.25
+STUCK_SECONDS = {Pool.LOOP: 0.25, Pool.PLAIN: 0.25, Pool.ALONE: 2.0}
+SUSPECTS_MAX = 1_000
 BELT_SECONDS = 30.0
 BELT_IN_DOUBT_SECONDS = 1.0
 DOUBT_SECONDS = 60.0  # A claim whose answer was lost may still commit until the server has noticed that we are gone.
@@ -55,6 +56,7 @@ class Held(msgspec.Struct):
 
     run: Run
     kind: Kind
+    intake: Intake
     saved: str | None = None
     started: bool = False
     cancelled: bool = False  # Someone asked for it; one that was not started never will be.
@@ -89,21 +91,22 @@ class Engine:
         self._crew = crew
         self._log = log
         self._slots = slots
-        self._wheel: Wheel[Run] = Wheel()
-        self._room = Room(identity.slots)
+        self._wheel: Wheel[Held] = Wheel()
+        self._rooms = {pool: Room(number) for pool, number in slots.capacity.items()}
+        self._intakes = {
+            pool: Intake(pool, names, self._rooms[pool]) for pool, names in _names_by_pool(registry).items()
+        }
         self._held: dict[UUID, Held] = {}
         self._handler_options = _options_of(registry)
         self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe)
         self.outbox = Outbox(database, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
-        self._wake_intake = asyncio.Event()
         self._wake_line = asyncio.Event()
         self._stopping = False
         self._gone = asyncio.Event()
-        self._claiming = asyncio.Lock()
         self._in_doubt = asyncio.Event()
         self._in_doubt_until = float("-inf")
         self._children: set[asyncio.Task[None]] = set()
-        self._finished = 0
+        self._finished = dict.fromkeys(Pool, 0)
 
     @property
     def worker_id(self) -> UUID:
@@ -119,14 +122,16 @@ class Engine:
         """Claim, run and settle until asked to stop or until the lease is gone; then end in order."""
         loops = [self._start_due, self._look, self._guard, self._keep_logs, self._mind_the_belt, self._listen]
         tasks = [asyncio.create_task(self._survive(loop), name=loop.__name__) for loop in loops]
-        taking_in = asyncio.create_task(self._survive(self._take_in), name="intake")
+        taking_in = [asyncio.create_task(self._survive(self._take_in, intake)) for intake in self._intakes.values()]
         settling = asyncio.create_task(self.outbox.run(), name="outbox")
         try:
             await self._gone.wait()
-            await asyncio.wait(
-                {taking_in}, timeout=2.0
-            )  # A claim under way is answered first, or its runs would hang on us.
-            taking_in.cancel()
+            if not self._stopping:
+                self._interrupt()  # First of all: from the end of the lease on, someone else may run what we run.
+            # A claim under way is answered first, or its runs would hang on us.
+            await asyncio.wait(taking_in, timeout=LAST_WORDS_SECONDS)
+            for task in taking_in:
+                task.cancel()
             await self._wind_down(grace_seconds)
         finally:
             for task in tasks:
@@ -146,32 +151,41 @@ class Engine:
     def lease_lost(self) -> None:
         """End at once: the lease is gone."""
         self._gone.set()
-        self._wake_intake.set()
+        self._wake_intakes()
 
     # ------------------------------------------------------------------------------------------------------- the loops
 
-    async def _take_in(self) -> None:
+    async def _take_in(self, intake: Intake) -> None:
         """Claim while there is room; sleep when there is nothing to claim or no room."""
         while not self._gone.is_set():
-            limit = 0 if self.outbox.is_full or not self._lifeline.is_safe else self._claimable()
+            limit = 0 if self.outbox.is_full or not self._lifeline.is_safe else self._claimable(intake)
             if limit == 0:
-                await self._clock.wait(self._wake_intake, 0.02 if self._slots.waiting else POLL_SECONDS)
+                pause = 0.02 if self._slots.waiting_for(intake.pool) else POLL_SECONDS
+                await self._clock.wait(intake.wake, pause)
                 continue
-            claimed = await self._claim(limit)
-            if not claimed or len(claimed) < limit // 2:
-                await self._clock.wait(self._wake_intake, POLL_SECONDS)
-            else:
-                self._room.grow()
+            held_before = intake.held_ahead
+            claimed = await self._claim(intake, limit)
+            found_early = intake.held_ahead > held_before
+            if found_early and intake.held_ahead < intake.room.ahead and len(claimed) >= limit // 2:
+                intake.room.grow()
+            elif found_early or not claimed or len(claimed) < limit // 2:
+                await self._clock.wait(intake.wake, POLL_SECONDS)  # There is nothing more that is due.
 
-    def _claimable(self) -> int:
-        return self._room.left(free=self._slots.free, waiting=self._slots.waiting, held_ahead=len(self._wheel))
+    def _claimable(self, intake: Intake) -> int:
+        if self._slots.waiting_for(Pool.ALONE) >= SUSPECTS_MAX:
+            return 0
+        free, waiting = self._slots.free_in(intake.pool), self._slots.waiting_for(intake.pool)
+        return intake.room.left(free=free, waiting=waiting, held_ahead=intake.held_ahead)
 
-    async def _claim(self, limit: int) -> list[Run]:
-        identity = self.identity
+    def _wake_intakes(self) -> None:
+        for intake in self._intakes.values():
+            intake.wake.set()
+
+    async def _claim(self, intake: Intake, limit: int) -> list[Run]:
         try:
-            async with self._claiming:
-                claimed = await claim(self._database, self.worker_id, identity.queues, identity.handlers, limit)
-                await self._receive(claimed)
+            async with intake.claiming:
+                claimed = await claim(self._database, self.worker_id, self.identity.queues, intake.handlers, limit)
+                await self._receive(intake, claimed)
         except Unavailable:
             self._doubt()
             raise
@@ -180,22 +194,23 @@ class Engine:
             return []
         return claimed
 
-    async def _receive(self, claimed: list[Run]) -> None:
+    async def _receive(self, intake: Intake, claimed: list[Run]) -> None:
         """Hold what was claimed: in the wheel until it is due, in line when it is."""
         if not claimed:
             return
-        now = self._clock.now()
         extras = await self._fetch_extras(claimed)
+        now = self._clock.now()
         for run in claimed:
             whole, saved = extras.get(run.run_id, (run, None))
             if whole.options is None and whole.handler in self._handler_options:
                 whole = msgspec.structs.replace(whole, options=self._handler_options[whole.handler])
-            self._held[run.run_id] = Held(whole, self._kind_of(whole), saved)
+            held = self._held[run.run_id] = Held(whole, self._kind_of(whole), intake, saved)
             due = run.due_at.timestamp()
             if due > now:
-                self._wheel.insert(due, whole)
+                self._wheel.insert(due, held)
+                intake.held_ahead += 1
             else:
-                self._slots.queue(self._held[run.run_id].kind, whole)
+                self._slots.queue(held.kind, whole)
         self._wake_line.set()
 
     async def _fetch_extras(self, claimed: list[Run]) -> dict[UUID, tuple[Run, str | None]]:
@@ -229,9 +244,10 @@ class Engine:
         measured = self._clock.monotonic()
         while not self._gone.is_set():
             now = self._clock.now()
-            for run in self._wheel.advance(now):
-                if (held := self._held.get(run.run_id)) is not None:
-                    self._slots.queue(held.kind, run)
+            for held in self._wheel.advance(now):
+                held.intake.held_ahead -= 1
+                if not held.cancelled:
+                    self._slots.queue(held.kind, held.run)
             self._start(self._slots.take())
             measured = self._measure(measured)
             next_due = self._wheel.next_due()
@@ -246,8 +262,9 @@ class Engine:
         now = self._clock.monotonic()
         if now - since < 0.05:
             return since
-        self._room.observe(self._finished, now - since)
-        self._finished = 0
+        for pool, room in self._rooms.items():
+            room.observe(self._finished[pool], now - since)
+            self._finished[pool] = 0
         return now
 
     def _start(self, starting: list[tuple[Kind, Run]]) -> None:
@@ -294,11 +311,12 @@ class Engine:
 
     async def _give_up_what_is_stuck(self) -> None:
         """Hand back what waits for a slot longer than it should and will not start soon: others may be free."""
-        soon = max(self._slots.free, int(self._room.rate * STUCK_SECONDS), 1)
-        if self._slots.waiting <= soon or self._clock.now() - self._slots.oldest_due() < STUCK_SECONDS:
-            return
-        self._room.shrink()
-        await self._return(self._slots.give_up(soon))
+        for pool, room in self._rooms.items():
+            keep = max(self._slots.free_in(pool), room.soon)
+            waited = self._clock.now() - self._slots.oldest_due(pool)
+            if self._slots.waiting_for(pool) > keep and waited >= STUCK_SECONDS[pool]:
+                room.shrink()
+                await self._return(self._slots.give_up(pool, keep))
 
     async def _look(self) -> None:
         """Read the database's clock and our signals, several times a second while we hold anything."""
@@ -348,8 +366,10 @@ class Engine:
             doubtful = self._clock.monotonic() < self._in_doubt_until
             await self._clock.wait(self._in_doubt, BELT_IN_DOUBT_SECONDS if doubtful else BELT_SECONDS)
             hanging = await leased.held_by(self._database, self.worker_id, timedelta(), 10_000)
-            async with self._claiming:  # A claim that was under way when we looked has been answered now.
-                unknown = [run for run in hanging if not self._knows(run)]
+            for intake in self._intakes.values():
+                async with intake.claiming:
+                    pass  # A claim that was under way when we looked has been answered now.
+            unknown = [run for run in hanging if not self._knows(run)]
             if unknown and await hand_back(self._database, self.worker_id, unknown):
                 self._log.warning("unknown_leases_handed_back", runs=len(unknown))
 
@@ -374,7 +394,7 @@ class Engine:
                 await self._clock.sleep(2.0)
                 continue
             try:
-                await connection.add_listener(HINT_CHANNEL, lambda *_: self._wake_intake.set())
+                await connection.add_listener(HINT_CHANNEL, lambda *_: self._wake_intakes())
                 while not connection.is_closed():
                     await self._clock.sleep(1.0)
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
@@ -388,14 +408,15 @@ class Engine:
         """Free the slots of runs that have ended, and pass their outcomes on."""
         for item in ended:
             self._slots.release(item.kind)
-        self._finished += len(ended)
+            self._finished[POOL_OF[item.kind]] += 1
         self.outbox.put([item.settled for item in ended if item.settled is not None])
         if unstarted := [item.run for item in ended if item.settled is None]:
             self.outbox.put([self._held[run.run_id].as_cancelled() for run in unstarted if self._is_cancelled(run)])
             self._spawn(self._return(unstarted))
         self._wake_line.set()
-        if self._claimable():
-            self._wake_intake.set()
+        for intake in self._intakes.values():
+            if self._claimable(intake):
+                intake.wake.set()
 
     def _on_settled(self, settled: list[Settled]) -> None:
         for item in settled:
@@ -423,14 +444,13 @@ class Engine:
 
     async def _wind_down(self, grace_seconds: float) -> None:
         """Hand back what was not started, let what runs end within the grace, then interrupt it."""
-        waiting = [*self._slots.drain(), *self._wheel.drain()]
+        waiting = [*self._slots.drain(), *(held.run for held in self._wheel.drain())]
         if self._stopping and self._lifeline.is_safe:
             await self._return(waiting)
             await self._until_quiet(grace_seconds, lambda: self._lifeline.is_safe)
-            self._interrupt()
         else:
-            self._interrupt()
             self._spawn(self._return(waiting))
+        self._interrupt()
         await self._until_quiet(LAST_WORDS_SECONDS, lambda: True)
 
     def _interrupt(self) -> None:
@@ -454,11 +474,11 @@ class Engine:
         self._children.add(task)
         task.add_done_callback(self._children.discard)
 
-    async def _survive(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _survive(self, loop: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         """Keep a loop going through errors, each said with what it was doing."""
         while not self._gone.is_set():
             try:
-                await loop()
+                await loop(*args)
             except Unavailable as error:
                 self._log.warning("database_unavailable", doing=loop.__name__, error=str(error))
             except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
@@ -472,3 +492,11 @@ def _options_of(registry: Registry) -> dict[str, str]:
     """Say what holds for runs that were submitted without a word about it, by plain SQL or the command line."""
     written = {name: encode_options(registry[name].options) for name in registry.names()}
     return {name: options for name, options in written.items() if options is not None}
+
+
+def _names_by_pool(registry: Registry) -> dict[Pool, list[str]]:
+    """Sort the handlers' names, aliases too, by what their runs compete for."""
+    names: dict[Pool, list[str]] = {}
+    for name in registry.names():
+        names.setdefault(Pool.LOOP if registry[name].is_async else Pool.PLAIN, []).append(name)
+    return names

@@ -1,16 +1,22 @@
-"""The intake: how much to claim, and when.
+"""The intake: how much to claim, and when. There is one for each pool of slots, because what fills one leaves another idle.
 
 Due rows are claimed for the slots that are free plus what will finish within a quarter of a second. Beyond that a worker
 claims ahead of due, into its wheel, where a run uses no slot. How far ahead is learnt: the budget doubles while what was
-claimed could start in time, and falls back when runs had to wait for a slot; so a slow worker does not hoard.
+claimed was not yet due, and falls to nothing when runs had to wait for a slot; so a slow worker does not hoard.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import msgspec
+
+from duly.worker.slots import Pool
 
 CLAIM_MAX = 2_000
 SOON_SECONDS = 0.25
+RATE_SECONDS = 1.0  # Longer than what is claimed beforehand, or runs that end together would make it swing.
 AHEAD_PER_SLOT_MAX = 50
 
 
@@ -24,24 +30,41 @@ class Room(msgspec.Struct):
     def __post_init__(self) -> None:
         self.ahead = self.slots
 
+    @property
+    def soon(self) -> int:
+        """How many slots will come free within a quarter of a second."""
+        return min(CLAIM_MAX, int(self.rate * SOON_SECONDS))
+
     def observe(self, finished: int, seconds: float) -> None:
         """Learn how fast runs finish."""
         if seconds > 0:
-            self.rate += (finished / seconds - self.rate) * min(1.0, seconds / 0.2)
+            self.rate += (finished / seconds - self.rate) * min(1.0, seconds / RATE_SECONDS)
 
     def grow(self) -> None:
-        """What was claimed ahead could start in time: dare more."""
-        self.ahead = min(self.slots * AHEAD_PER_SLOT_MAX, self.ahead * 2)
+        """There are runs to hold ahead of their due moment: hold more."""
+        self.ahead = min(self.slots * AHEAD_PER_SLOT_MAX, max(1, self.slots // 4, self.ahead * 2))
 
     def shrink(self) -> None:
-        """Runs had to wait for a slot: claim less ahead."""
-        self.ahead = max(1, self.slots // 4)
+        """Runs that are due had to wait for a slot: claim none ahead."""
+        self.ahead = 0
 
     def left(self, *, free: int, waiting: int, held_ahead: int) -> int:
         """Say how many runs to claim now."""
-        soon = min(CLAIM_MAX, int(self.rate * SOON_SECONDS))
+        soon = self.soon
         due = free + soon - waiting
         if waiting and due < soon // 2:
             return 0  # There is work in hand: wait until a batch is worth asking for.
         ahead = max(0, self.ahead - held_ahead) if waiting == 0 else 0
         return max(0, min(CLAIM_MAX, due + ahead))
+
+
+class Intake:
+    """What one pool of slots asks for, and what it holds."""
+
+    def __init__(self, pool: Pool, handlers: Sequence[str], room: Room) -> None:
+        self.pool = pool
+        self.handlers = handlers
+        self.room = room
+        self.held_ahead = 0  # in the wheel
+        self.wake = asyncio.Event()
+        self.claiming = asyncio.Lock()

@@ -28,7 +28,7 @@ from duly.worker.executor import Ended, Executor
 from duly.worker.handlers import Registry
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
-from duly.worker.slots import Kind, Slots
+from duly.worker.slots import Pool, Slots
 
 CONNECTIONS_MAX = 6
 _SWITCH_SECONDS = 0.0005  # The engine's thread waits at most so long for the interpreter while handlers compute.
@@ -192,19 +192,18 @@ class Worker:
             __version__,
             list(options.queues),
             self._registry.names(),
-            sum(self._capacity().values()),
+            self._capacity()[Pool.LOOP] + self._capacity()[Pool.PLAIN],
             options.lease,
         )
 
-    def _capacity(self) -> dict[Kind, int]:
+    def _capacity(self) -> dict[Pool, int]:
         has_async = any(handler.is_async for handler in self._registry)
-        has_sync = any(not handler.is_async for handler in self._registry)
-        threads = self._options.threads if has_sync else 0
+        has_plain = any(not handler.is_async for handler in self._registry)
         return {
-            Kind.LOOP: self._options.slots if has_async else 0,
-            Kind.THREAD: threads,
-            Kind.CHILD: threads,
-            Kind.ALONE: 1,
+            Pool.LOOP: self._options.slots if has_async else 0,
+            Pool.PLAIN: self._options.threads if has_plain else 0,
+            # Without child processes suspects share ours, and then only one at a time can be to blame.
+            Pool.ALONE: max(1, self._options.threads) if self._options.app_path else 1,
         }
 
     async def _executor_on(

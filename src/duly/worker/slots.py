@@ -1,7 +1,8 @@
-"""Who starts next: runs that are due wait in a line ordered by rank, one line for each way of running them."""
+"""Who starts next: runs that are due wait in a line ordered by rank, one line for each pool of slots."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import count
@@ -12,7 +13,7 @@ _HANDICAP_SECONDS = 30
 
 
 class Kind(StrEnum):
-    """How a run is executed, and so which slots it needs."""
+    """How a run is executed."""
 
     LOOP = "loop"  # `async def`, on the handlers' loop
     THREAD = "thread"  # a plain function, in a thread
@@ -20,13 +21,24 @@ class Kind(StrEnum):
     ALONE = "alone"  # a suspect: announced, then alone in a child process
 
 
+class Pool(StrEnum):
+    """What runs compete for."""
+
+    LOOP = "loop"  # for `async def`
+    PLAIN = "plain"  # for plain functions, wherever they run
+    ALONE = "alone"  # for suspects
+
+
+POOL_OF = {Kind.LOOP: Pool.LOOP, Kind.THREAD: Pool.PLAIN, Kind.CHILD: Pool.PLAIN, Kind.ALONE: Pool.ALONE}
+
+
 class Slots:
     """The lines and the free slots behind them."""
 
-    def __init__(self, capacity: dict[Kind, int]) -> None:
-        self._capacity = capacity
-        self._running = dict.fromkeys(capacity, 0)
-        self._lines: dict[Kind, list[tuple[float, int, Run]]] = {kind: [] for kind in capacity}
+    def __init__(self, capacity: Mapping[Pool, int]) -> None:
+        self.capacity = {pool: capacity.get(pool, 0) for pool in Pool}
+        self._running = dict.fromkeys(Pool, 0)
+        self._lines: dict[Pool, list[tuple[float, int, Kind, Run]]] = {pool: [] for pool in Pool}
         self._order = count()
 
     @property
@@ -39,44 +51,46 @@ class Slots:
         """How many are being executed."""
         return sum(self._running.values())
 
-    @property
-    def free(self) -> int:
-        """How many could start at this moment."""
-        return sum(self._capacity.values()) - self.running
+    def free_in(self, pool: Pool) -> int:
+        """Say how many could start at this moment."""
+        return self.capacity[pool] - self._running[pool]
 
-    def oldest_due(self) -> float:
-        """Give the due moment of the longest waiting among those next in line."""
-        return min((line[0][2].due_at.timestamp() for line in self._lines.values() if line), default=float("inf"))
+    def waiting_for(self, pool: Pool) -> int:
+        """Say how many are due and wait for a slot of this pool."""
+        return len(self._lines[pool])
+
+    def oldest_due(self, pool: Pool) -> float:
+        """Give the due moment of the one next in line."""
+        line = self._lines[pool]
+        return line[0][3].due_at.timestamp() if line else float("inf")
 
     def queue(self, kind: Kind, run: Run) -> None:
         """Put a due run in line: by due moment and the handicap of its priority."""
         rank = run.due_at.timestamp() + run.priority * _HANDICAP_SECONDS
-        heappush(self._lines[kind], (rank, next(self._order), run))
+        heappush(self._lines[POOL_OF[kind]], (rank, next(self._order), kind, run))
 
     def take(self) -> list[tuple[Kind, Run]]:
         """Take everyone who can start now and occupy their slots."""
         starting: list[tuple[Kind, Run]] = []
-        for kind, line in self._lines.items():
-            free = self._capacity[kind] - self._running[kind]
-            taken = min(free, len(line))
-            starting += [(kind, heappop(line)[2]) for _ in range(taken)]
-            self._running[kind] += taken
+        for pool, line in self._lines.items():
+            taken = min(self.free_in(pool), len(line))
+            starting += [heappop(line)[2:] for _ in range(taken)]
+            self._running[pool] += taken
         return starting
 
     def release(self, kind: Kind, number: int = 1) -> None:
         """Free slots whose runs have ended."""
-        self._running[kind] -= number
-        assert self._running[kind] >= 0, kind
+        self._running[POOL_OF[kind]] -= number
+        assert self._running[POOL_OF[kind]] >= 0, kind
 
-    def give_up(self, keep: int) -> list[Run]:
-        """Take out all but the first `keep` of each line: what others could start sooner."""
-        given: list[Run] = []
-        for line in self._lines.values():
-            line.sort()
-            given += [entry[2] for entry in line[keep:]]
-            del line[keep:]
+    def give_up(self, pool: Pool, keep: int) -> list[Run]:
+        """Take out all but the first `keep` of a line: what others could start sooner."""
+        line = self._lines[pool]
+        line.sort()
+        given = [run for _, _, _, run in line[keep:]]
+        del line[keep:]
         return given
 
     def drain(self) -> list[Run]:
         """Take out everyone who waits."""
-        return self.give_up(0)
+        return [run for pool in Pool for run in self.give_up(pool, 0)]
