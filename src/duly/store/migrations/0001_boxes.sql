@@ -65,7 +65,7 @@ create table duly.blocked (
     previous_scheduled_at timestamptz,
     generation   integer     not null,
     tenant       integer     not null,
-    attempt      smallint    not null,
+    attempt      integer     not null,
     priority     smallint    not null,
     losses       smallint    not null,
     suspect      boolean     not null,

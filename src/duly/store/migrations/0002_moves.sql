@@ -197,9 +197,10 @@ create function duly.is_gated(p_options jsonb) returns boolean language sql immu
     select coalesce(p_options ? 'gate', false)
 $$;
 
--- Release: let runs in. With p_left = 1 the given runs have left their gates, with 0 they have come to them; then the oldest waiting ones enter while there are places. Called by every move that
--- takes a run out of ready or leased, or puts one into blocked, as the last thing it does: gates are locked in one order, and
--- whoever locks a gate last sees what the one before has done, so that nobody waits at a gate with a free place.
+-- Release: let runs in. With p_left = 1 the given runs have left their gates, with 0 they have come to them; then the oldest
+-- waiting ones enter while there are places. Called by every move that takes a run out of ready or leased, or puts one into
+-- blocked, as the last thing it does: gates are locked in one order, and whoever locks a gate last sees what the one before has
+-- done, so that nobody waits at a gate with a free place. A count that was wrong must not hold up what leaves.
 create function duly.release_v1(p_tenants integer[], p_options jsonb[], p_left integer) returns integer
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
@@ -212,7 +213,7 @@ begin
     for v_gate in select u.tenant, u.options->'gate'->>0 as gate, max((u.options->'gate'->>1)::integer) as places, count(*) * p_left as left_gate
                     from unnest(p_tenants, p_options) as u(tenant, options) group by 1, 2 order by 1, 2 loop
         insert into duly.gates (tenant, gate, places) values (v_gate.tenant, v_gate.gate, v_gate.places)
-        on conflict (tenant, gate) do update set places = excluded.places, active = gates.active - v_gate.left_gate
+        on conflict (tenant, gate) do update set places = excluded.places, active = greatest(gates.active - v_gate.left_gate, 0)
         returning gates.places - gates.active into v_free;
         with taken as (
             delete from duly.blocked where run_id = any (array(
@@ -223,7 +224,8 @@ begin
                                 suspect, payload_stored, queue, handler, payload, options, rank)
         select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
-          from taken;
+          from taken
+        on conflict do nothing;
         get diagnostics v_moved = row_count;
         update duly.gates set active = active + v_moved where tenant = v_gate.tenant and gate = v_gate.gate and v_moved > 0;
         delete from duly.gates where tenant = v_gate.tenant and gate = v_gate.gate and active = 0;
@@ -320,8 +322,8 @@ end $$;
 ----------------------------------------------------------------------------------------------------------------- claim
 
 -- Move up to p_limit runs, in order of rank, into the hands of a live worker; each queue gets its share, and the turn to be
--- served first goes round. The worker's row is held for key share, which
--- does not hinder its heartbeat but makes the reaper's delete wait, so that no lease can outlive the row it hangs on.
+-- served first goes round. The worker's row is held for key share, which does not hinder its heartbeat but makes the reaper's
+-- delete wait, so that no lease can outlive the row it hangs on.
 create function duly.claim_v1(p_worker_id uuid, p_queues text[], p_handlers text[], p_limit integer)
 returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
                previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
