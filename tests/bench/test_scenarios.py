@@ -28,6 +28,7 @@ SMALL = {
     "recurring": ["--jobs", "1000", "--rate", "500", "--seconds", "3", "--ahead-seconds", "3"],
     "tick": ["--few", "200", "--many", "2000", "--due", "20", "--calls", "5"],
     "idle": ["--seconds", "1", "--few", "100", "--many", "400", "--firing", "100", "--firing-seconds", "1"],
+    "moves": ["--jobs", "2000", "--runs", "1000", "--batch", "100"],
     "wheel": ["--few", "100", "--many", "1000"],
 }
 # What every result of these tells besides; a fault in it would go unseen until someone reads a figure.
@@ -39,6 +40,7 @@ MORE = {
     "recurring": {"recorded_skew_ms", "windows", "cpu_percent"},
     "tick": {"few_ms", "many_ms"},
     "idle": {"cpu_percent", "memory_mib"},
+    "moves": {"cpu_us_per_row", "baseline_cpu_us_per_row"},
     "wheel": {"sparse"},
 }
 

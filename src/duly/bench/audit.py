@@ -18,8 +18,8 @@ select count(distinct run_id) filter (where outcome = 'succeeded') as finished,
        count(*) filter (where outcome = 'succeeded') - count(distinct run_id) filter (where outcome = 'succeeded') as doubles,
        count(*) filter (where started_at < due_at) as early,
        coalesce(sum((detail->>'count')::integer) filter (where reason = 'skipped_misfire'), 0)::integer as skipped,
-       (select count(*) from duly.timers where run_id is not null) + (select count(*) from duly.ready)
-           + (select count(*) from duly.leased) + (select count(*) from duly.dead) as waiting
+       (select count(*) from duly.timers where run_id is not null) + (select count(*) from duly.blocked)
+           + (select count(*) from duly.ready) + (select count(*) from duly.leased) + (select count(*) from duly.dead) as waiting
   from duly.attempts
 """
 # A next fire is its job's cursor: how far it has come says how many occurrences there must be.

@@ -81,7 +81,7 @@ class Meter:
         """Take one full measurement."""
         async with opened(self._url, CONNECTIONS) as connections:
             await connections[0].execute(SCHEMA)
-            batches = [_batch(min(BATCH, self._rows - start)) for start in range(0, self._rows, BATCH)]
+            batches = [batch_of(min(BATCH, self._rows - start)) for start in range(0, self._rows, BATCH)]
             self._insert_seconds += await _timed(connections, lambda connection: _insert(connection, batches))
             await connections[0].execute("analyze ready")
             self._drain_seconds += await _timed(connections, _drain)
@@ -117,7 +117,8 @@ async def _timed(connections: Sequence[Connection], work: Callable[[Connection],
     return perf_counter() - began
 
 
-def _batch(size: int) -> tuple[list[UUID], list[datetime]]:
+def batch_of(size: int) -> tuple[list[UUID], list[datetime]]:
+    """Make the rows of one insert."""
     now = datetime.now(UTC)
     return [uuid4() for _ in range(size)], [now] * size
 
@@ -133,12 +134,15 @@ async def _drain(connection: Connection) -> None:
             claimed = await connection.fetch(CLAIM, BATCH)
             if not claimed:
                 return
-            now = datetime.now(UTC)
-            await connection.copy_records_to_table(
-                "history",
-                columns=HISTORY_COLUMNS,
-                records=[(run_id, due_at, now, now, "succeeded") for run_id, due_at in claimed],
-            )
+            await record(connection, claimed)
+
+
+async def record(connection: Connection, claimed: Sequence[asyncpg.Record]) -> int:
+    """Copy what was claimed into the history. Returns how many."""
+    now = datetime.now(UTC)
+    records = [(run_id, due_at, now, now, "succeeded") for run_id, due_at in claimed]
+    await connection.copy_records_to_table("history", columns=HISTORY_COLUMNS, records=records)
+    return len(records)
 
 
 async def insert_one_by_one(connection: Connection, number: int) -> list[float]:

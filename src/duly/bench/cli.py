@@ -22,6 +22,7 @@ from duly.bench.scenarios import burst as burst_scenario
 from duly.bench.scenarios import drain as drain_scenario
 from duly.bench.scenarios import idle as idle_scenario
 from duly.bench.scenarios import latency as latency_scenario
+from duly.bench.scenarios import moves as moves_scenario
 from duly.bench.scenarios import recurring as recurring_scenario
 from duly.bench.scenarios import submit as submit_scenario
 from duly.bench.scenarios import tick as tick_scenario
@@ -165,6 +166,14 @@ def tick(**options: Any) -> Measure:
 
 
 @_flags(
+    moves_scenario.Options(), jobs="Stored schedules.", runs="How many go through each move.", batch="Size of a batch."
+)
+def moves(**options: Any) -> Measure:
+    """What each move costs PostgreSQL in CPU, with nobody else at work."""
+    return lambda bench: moves_scenario.measure(bench, moves_scenario.Options(**options))
+
+
+@_flags(
     idle_scenario.Options(),
     seconds="How long the idle system is watched.",
     few="Stored jobs.",
@@ -183,6 +192,6 @@ def wheel(**options: Any) -> Measure:
     return lambda bench: wheel_scenario.measure(bench, wheel_scenario.Options(**options))
 
 
-for _function in (submit, drain, latency, burst, recurring, tick, idle):
+for _function in (submit, drain, latency, burst, recurring, tick, moves, idle):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))

@@ -22,7 +22,7 @@ from duly.moves.submit import submit_many
 from duly.store import hints
 from duly.store.database import Database
 
-_TELL_SECONDS = 0.01
+_TELL_SECONDS = 0.05
 _SLOWEST_PER_SECOND = 500
 
 
