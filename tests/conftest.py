@@ -53,7 +53,7 @@ class Shared:
         try:
             with psycopg.connect(self.url) as connection:
                 if self._read_schema(connection) == self._schema:
-                    self._delete(connection)
+                    connection.execute(self.emptying)
                     return
         except psycopg.Error:
             pass
@@ -71,11 +71,15 @@ class Shared:
         [(fingerprint,)] = connection.execute(SCHEMA)
         return str(fingerprint)
 
-    def _delete(self, connection: psycopg.Connection) -> None:
-        for table in self._tables:
-            connection.execute(f"delete from {table}")
-        connection.execute("update duly.shards set holder = null, epoch = 0")
-        connection.execute("insert into duly.test_clock (at) values (%s)", [START])
+    @property
+    def emptying(self) -> str:
+        """The statements that empty it."""
+        deletes = [f"delete from {table}" for table in self._tables]
+        others = [
+            "update duly.shards set holder = null, epoch = 0",
+            f"insert into duly.test_clock (at) values ('{START}')",
+        ]
+        return "; ".join([*deletes, *others])
 
 
 async def make_template(url: str) -> None:

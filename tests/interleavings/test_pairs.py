@@ -1,0 +1,442 @@
+"""Pairs of moves, statement by statement, in every order: one winner each, nothing lost, nothing doubled."""
+
+import pytest
+
+from duly.domain.errors import KeyConflict, WorkerExpired
+from duly.domain.outcome import Failed, Succeeded
+from duly.domain.retry import Retry
+from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
+from duly.moves.reclaim import reclaim
+from duly.moves.replay import discard, replay
+from duly.moves.settle import Settled, hand_back, settle
+from duly.moves.stage import stage
+from duly.moves.submit import submit
+from duly.store import runs, shards, workers
+from duly.store.database import Database
+from tests.builders import (
+    LEASE,
+    RNG,
+    a_dead_run,
+    a_leased_run,
+    a_ready_run,
+    a_scheduler,
+    a_submission,
+    a_waiting_run,
+    a_worker,
+    an_active_schedule,
+    boxes_of,
+    claimed,
+    counts,
+    history_of,
+    hold,
+    seconds,
+    staged,
+)
+from tests.clock import START
+
+AT_ONCE = Retry(max_attempts=100, base_seconds=0, cap_seconds=0)
+STORIES: list[type] = []
+
+
+def story(told: type) -> type:
+    """Take a story up: `set_up` gives its two moves, `check` hears what they answered."""
+    STORIES.append(told)
+    return told
+
+
+def settling(worker_id, run, outcome=None):
+    """Give the settle of one run as a move."""
+    ended = Settled(run, START, START, outcome or Succeeded())
+    return lambda side: settle(side, worker_id, [ended], RNG)
+
+
+def claiming(worker_id, limit=10):
+    """Give a claim as a move."""
+    return lambda side: claimed(side, worker_id, limit=limit)
+
+
+def reaping(worker_id, beat=0):
+    """Give the work of a reaper that has found this worker dead as a move."""
+
+    async def reap(side: Database) -> int:
+        if not await workers.expire(side, worker_id, beat):
+            return 0
+        moved = [await reclaim(side, gone, RNG) for gone in await workers.departed(side)]
+        return sum(moved)
+
+    return reap
+
+
+@story
+class ClaimAndClaim:
+    async def set_up(self, database):
+        self.runs = {await a_ready_run(database) for _ in range(3)}
+        return claiming(await a_worker(database), limit=2), claiming(await a_worker(database), limit=2)
+
+    async def check(self, database, left, right):
+        taken = [run.run_id for run in (*left, *right)]
+        assert len(taken) == len(set(taken)), "a run is in one worker's hands"
+        assert set(taken) <= self.runs
+        assert {run.fence for run in left}.isdisjoint(run.fence for run in right)
+        assert (await counts(database)).get("leased", 0) == len(taken) >= 2
+
+
+@story
+class SettleAndReclaim:
+    outcome: Succeeded | Failed = Succeeded()
+
+    async def set_up(self, database):
+        self.worker_id, self.run = await a_leased_run(database, retry=AT_ONCE)
+        await database.clock.advance(LEASE)
+        return settling(self.worker_id, self.run, self.outcome), reaping(self.worker_id)
+
+    async def check(self, database, refused, reclaimed):
+        outcomes = [outcome for _, outcome, _ in await history_of(database, self.run.run_id)]
+        if refused:
+            assert (outcomes, reclaimed) == (["fenced", "lost"], 1)
+            assert await boxes_of(database, self.run.run_id) == ["ready"]
+        else:
+            assert reclaimed == 0
+            assert outcomes == ["failed" if isinstance(self.outcome, Failed) else "succeeded"]
+
+
+@story
+class FailureAndReclaim(SettleAndReclaim):
+    outcome = Failed("broken")
+
+
+@story
+class SettleAndHandBack:
+    async def set_up(self, database):
+        worker_id, self.run = await a_leased_run(database)
+        return settling(worker_id, self.run), lambda side: hand_back(side, worker_id, [self.run])
+
+    async def check(self, database, refused, back):
+        if back:
+            assert refused == [self.run]
+            assert await boxes_of(database, self.run.run_id) == ["ready"]
+        else:
+            assert refused == []
+            assert await boxes_of(database, self.run.run_id) == []
+
+
+@story
+class SettleAndTheSameSettle:
+    """The answer was lost while the statement was still running, and the worker asks again."""
+
+    async def set_up(self, database):
+        worker_id, self.run = await a_leased_run(database)
+        return settling(worker_id, self.run), settling(worker_id, self.run)
+
+    async def check(self, database, left, right):
+        assert (left, right) == ([], [])
+        assert await history_of(database, self.run.run_id) == [(1, "succeeded", "succeeded")]
+
+
+@story
+class ReclaimAndReclaim:
+    async def set_up(self, database):
+        worker_id, self.run = await a_leased_run(database, retry=AT_ONCE)
+        await database.clock.advance(LEASE)
+        return reaping(worker_id), reaping(worker_id)
+
+    async def check(self, database, left, right):
+        assert left + right == 1
+        assert await history_of(database, self.run.run_id) == [(1, "lost", "retrying")]
+
+
+@story
+class ExpireAndClaim:
+    async def set_up(self, database):
+        self.worker_id = await a_worker(database)
+        self.run_id = await a_ready_run(database, retry=AT_ONCE)
+        await database.clock.advance(LEASE - seconds(1))
+        return claiming(self.worker_id), lambda side: workers.expire(side, self.worker_id, 0, clock_stepped=True)
+
+    async def check(self, database, taken, expired):
+        assert expired is True
+        if isinstance(taken, WorkerExpired):
+            assert await boxes_of(database, self.run_id) == ["ready"]
+            return
+        assert [run.run_id for run in taken] == [self.run_id]
+        [gone] = await workers.departed(database)
+        assert await reclaim(database, gone, RNG) == 1, "the reaper finds what was claimed before it struck"
+        assert await boxes_of(database, self.run_id) == ["ready"]
+
+
+@story
+class ExpireAndBeat:
+    async def set_up(self, database):
+        self.worker_id = await a_worker(database)
+        await database.clock.advance(LEASE)
+        return lambda side: workers.beat(side, self.worker_id), lambda side: workers.expire(side, self.worker_id, 0)
+
+    async def check(self, database, beaten, expired):
+        assert (beaten is None) is expired, "either it lives and knows it, or it is dead and knows it"
+
+
+@story
+class StageAndStage:
+    """Two processes that believe to be the same holder: the delete alone decides."""
+
+    async def set_up(self, database):
+        self.waiting = {await a_waiting_run(database, delay=6) for _ in range(3)}
+        self.schedule = await an_active_schedule(database, every=60, anchor=START + seconds(2))
+        await database.clock.advance(1)
+        holder, epochs = await a_scheduler(database)
+        return lambda side: stage(side, holder, epochs), lambda side: stage(side, holder, epochs)
+
+    async def check(self, database, left, right):
+        assert left.count + right.count == 4
+        assert await counts(database) == {"ready": 4, "timers": 1}
+
+
+@story
+class StageAndCancelOfItsSchedule:
+    async def set_up(self, database):
+        self.schedule = await an_active_schedule(database, every=60, anchor=START)
+        holder, epochs = await a_scheduler(database)
+        return lambda side: stage(side, holder, epochs), lambda side: cancel_job(side, self.schedule.job_id)
+
+    async def check(self, database, _, cancelled):
+        assert cancelled is CancelAnswer.CANCELLED
+        assert await counts(database) == {}, "neither a next fire nor a staged run is left"
+
+
+@story
+class StageAndCancelOfItsRun:
+    async def set_up(self, database):
+        self.run_id = await a_waiting_run(database, delay=6)
+        await database.clock.advance(1)
+        holder, epochs = await a_scheduler(database)
+        return lambda side: stage(side, holder, epochs), lambda side: cancel_run(side, self.run_id)
+
+    async def check(self, database, _, cancelled):
+        assert cancelled is CancelAnswer.CANCELLED
+        assert await boxes_of(database, self.run_id) == []
+        assert await history_of(database, self.run_id) == [(0, "cancelled", "cancelled")]
+
+
+@story
+class StageAndTakeOver:
+    async def set_up(self, database):
+        self.runs = [await a_waiting_run(database, delay=10) for _ in range(3)]
+        old, epochs = await a_scheduler(database)
+        await database.clock.advance(1.5)
+        new = RNG.uuid()
+
+        async def take_over(side):
+            await shards.release(side, old)
+            return await stage(side, new, await hold(side, new), horizon=seconds(60))
+
+        return lambda side: stage(side, old, epochs, horizon=seconds(60)), take_over
+
+    async def check(self, database, left, right):
+        assert left.count + right.count == 3, "no slot is lost at a change of hands, and none is fired twice"
+        assert await counts(database) == {"ready": 3}
+
+
+@story
+class CancelAndClaim:
+    async def set_up(self, database):
+        self.run_id = await a_ready_run(database)
+        self.worker_id = await a_worker(database)
+        return lambda side: cancel_run(side, self.run_id), claiming(self.worker_id)
+
+    async def check(self, database, cancelled, taken):
+        if taken:
+            assert cancelled is CancelAnswer.CANCELLING
+            assert [signal.run_id for signal in await runs.look(database, self.worker_id)] == [self.run_id]
+        else:
+            assert cancelled is CancelAnswer.CANCELLED
+            assert await boxes_of(database, self.run_id) == []
+
+
+@story
+class CancelAndRetry:
+    async def set_up(self, database):
+        worker_id, self.run = await a_leased_run(database, retry=AT_ONCE)
+        return lambda side: cancel_run(side, self.run.run_id), settling(worker_id, self.run, Failed("broken"))
+
+    async def check(self, database, cancelled, refused):
+        assert refused == []
+        assert cancelled in (CancelAnswer.CANCELLED, CancelAnswer.CANCELLING, CancelAnswer.TOO_LATE)
+        await carry_out(database)
+        assert await boxes_of(database, self.run.run_id) == [], "once a cancel was answered, no attempt follows"
+        assert "cancelled" in {became for _, _, became in await history_of(database, self.run.run_id)}
+
+
+@story
+class CancelAndSuccess:
+    async def set_up(self, database):
+        worker_id, self.run = await a_leased_run(database)
+        return lambda side: cancel_run(side, self.run.run_id), settling(worker_id, self.run)
+
+    async def check(self, database, cancelled, refused):
+        assert refused == []
+        assert cancelled in (CancelAnswer.CANCELLING, CancelAnswer.TOO_LATE)
+        assert await history_of(database, self.run.run_id) == [(1, "succeeded", "succeeded")]
+        assert await cancel_run(database, self.run.run_id) is CancelAnswer.TOO_LATE
+
+
+@story
+class CancelAndHandBack:
+    async def set_up(self, database):
+        worker_id, self.run = await a_leased_run(database)
+        return lambda side: cancel_run(side, self.run.run_id), lambda side: hand_back(side, worker_id, [self.run])
+
+    async def check(self, database, cancelled, back):
+        assert len(back) == 1
+        assert cancelled in (CancelAnswer.CANCELLED, CancelAnswer.CANCELLING, CancelAnswer.TOO_LATE)
+        await carry_out(database)
+        assert await boxes_of(database, self.run.run_id) == []
+        assert await history_of(database, self.run.run_id) == [(0, "cancelled", "cancelled")]
+
+
+@story
+class CancelAndCancel:
+    async def set_up(self, database):
+        self.run_id = await a_waiting_run(database)
+        return lambda side: cancel_run(side, self.run_id), lambda side: cancel_run(side, self.run_id)
+
+    async def check(self, database, left, right):
+        assert {left, right} == {CancelAnswer.CANCELLED, CancelAnswer.TOO_LATE}
+        assert await history_of(database, self.run_id) == [(0, "cancelled", "cancelled")]
+
+
+@story
+class SubmitAndTheSameSubmit:
+    async def set_up(self, database):
+        asked = a_submission(payload='{"n": 1}')
+        return lambda side: submit(side, asked, key="k"), lambda side: submit(side, asked, key="k")
+
+    async def check(self, database, left, right):
+        assert left.job_id == right.job_id
+        assert sorted([left.replayed, right.replayed]) == [False, True]
+        assert await counts(database) == {"ready": 1}
+
+
+@story
+class SubmitAndAnotherUnderItsKey:
+    async def set_up(self, database):
+        one, other = a_submission(payload='{"n": 1}'), a_submission(payload='{"n": 2}')
+        return lambda side: submit(side, one, key="k"), lambda side: submit(side, other, key="k")
+
+    async def check(self, database, left, right):
+        assert [type(answer) for answer in (left, right)].count(KeyConflict) == 1
+        assert await counts(database) == {"ready": 1}
+
+
+@story
+class HoldAndHold:
+    async def set_up(self, database):
+        self.one, self.other = RNG.uuid(), RNG.uuid()
+        await hold(database, self.one)
+        return lambda side: hold(side, self.one), lambda side: hold(side, self.other)
+
+    async def check(self, database, left, right):
+        current = dict(await database.fetch("select shard, epoch from duly.shards"))
+        valid = [{shard for shard, epoch in held.items() if current[shard] == epoch} for held in (left, right)]
+        assert not valid[0] & valid[1], "an epoch is good for one holder"
+        for scheduler_id in (self.one, self.other):
+            await hold(database, scheduler_id)
+        held = [await hold(database, self.one), await hold(database, self.other)]
+        assert [len(epochs) for epochs in held] == [32, 32]
+        assert not held[0].keys() & held[1].keys()
+
+
+@story
+class ReplayAndReplay:
+    async def set_up(self, database):
+        self.run_id = await a_dead_run(database)
+        return lambda side: replay(side, [self.run_id]), lambda side: replay(side, [self.run_id])
+
+    async def check(self, database, left, right):
+        assert sorted([left, right]) == [[], [self.run_id]]
+        assert await boxes_of(database, self.run_id) == ["ready"]
+
+
+@story
+class ReplayAndDiscard:
+    async def set_up(self, database):
+        self.run_id = await a_dead_run(database)
+        return lambda side: replay(side, [self.run_id]), lambda side: discard(side, [self.run_id])
+
+    async def check(self, database, replayed, discarded):
+        assert sorted([replayed, discarded]) == [[], [self.run_id]]
+        assert await boxes_of(database, self.run_id) == (["ready"] if replayed else [])
+
+
+@story
+class CheckpointAndReclaim:
+    """A worker that slept past its lease saves while its run goes to another."""
+
+    async def set_up(self, database):
+        self.stale_id, self.run = await a_leased_run(database, retry=AT_ONCE)
+        await database.clock.advance(LEASE)
+        self.awake = await a_worker(database)
+
+        async def go_on(side):
+            await reaping(self.stale_id)(side)
+            [again] = await claimed(side, self.awake)
+            assert await runs.save_checkpoint(side, again.run_id, again.fence, self.awake, '"fresh"')
+
+        return lambda side: runs.save_checkpoint(side, self.run.run_id, self.run.fence, self.stale_id, '"stale"'), go_on
+
+    async def check(self, database, saved, gone_on):
+        assert gone_on is None
+        assert await runs.checkpoints(database, [self.run.run_id]) == {self.run.run_id: '"fresh"'}
+
+
+@story
+class TwoLeaveOneGate:
+    async def set_up(self, database):
+        self.waiting = [await a_ready_run(database, gate=("customer-7", 2)) for _ in range(5)]
+        await staged(database)
+        worker_id = await a_worker(database)
+        one, other = await claimed(database, worker_id)
+        return settling(worker_id, one), settling(worker_id, other)
+
+    async def check(self, database, left, right):
+        assert await counts(database) == {"blocked": 1, "ready": 2}
+
+
+@story
+class OneComesWhileTheLastOneLeaves:
+    async def set_up(self, database):
+        await a_ready_run(database, gate=("customer-7", 1))
+        await staged(database)
+        worker_id, inside = await self.inside(database)
+        self.comer = await a_ready_run(database, gate=("customer-7", 1))
+        holder, epochs = await a_scheduler(database)
+        return settling(worker_id, inside), lambda side: stage(side, holder, epochs)
+
+    async def inside(self, database):
+        worker_id = await a_worker(database)
+        [run] = await claimed(database, worker_id)
+        return worker_id, run
+
+    async def check(self, database, refused, _):
+        assert refused == []
+        assert await boxes_of(database, self.comer) == ["ready"]
+
+
+@story
+class OneIsCancelledAtTheGateWhileItsPlaceComesFree:
+    async def set_up(self, database):
+        made = [await a_ready_run(database, gate=("customer-7", 1), at=START - seconds(9 - age)) for age in range(3)]
+        await staged(database)
+        worker_id = await a_worker(database)
+        [inside] = await claimed(database, worker_id)
+        self.waiting = made[1:]
+        return settling(worker_id, inside), lambda side: cancel_run(side, self.waiting[0])
+
+    async def check(self, database, refused, cancelled):
+        assert (refused, cancelled) == ([], CancelAnswer.CANCELLED)
+        assert await boxes_of(database, self.waiting[0]) == []
+        assert await boxes_of(database, self.waiting[1]) == ["ready"]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+async def test_in_every_order_there_is_one_winner(story, every_order):
+    assert await every_order(story) >= 4
