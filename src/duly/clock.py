@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Protocol
 from uuid import UUID
 
@@ -23,7 +23,7 @@ _CONTRADICTION_SECONDS = 0.5
 
 def moment_of(seconds: float) -> datetime:
     """Turn seconds since 1970 into an aware moment."""
-    return _EPOCH + timedelta(seconds=seconds)
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 class Clock(Protocol):
