@@ -34,7 +34,7 @@ class Heard:
 
     def on_said(self, run: Run, said: Said) -> asyncio.Future[bool] | None:
         self.said.append(said)
-        if said.what != "checkpoint":
+        if said.what == "log":
             return None
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         answer.set_result(self.answer)

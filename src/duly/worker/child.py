@@ -1,8 +1,8 @@
 """A child process that runs one handler at a time and may be killed. Run as `python -m duly.worker.child FD module:app`.
 
 It speaks lines of JSON over one socket: `READY` goes out once the app is loaded; a `Task` comes in, and `READY` again says
-that it has; `Said` lines go out while it runs, each checkpoint waiting for its answer; a `Done` line ends it. It ends with
-the worker's process, and with it everything that its handler started.
+that it has; `Said` lines go out while it runs, those to be written down waiting for an answer; a `Done` line ends it. It
+ends with the worker's process, and with it everything that its handler started.
 """
 
 from __future__ import annotations
@@ -89,8 +89,9 @@ class Wire:
         return self._stream.readline().strip() == b"true"
 
     def progress_sync(self, run: Run, fraction: float | None, message: str | None) -> None:
-        """Pass progress on."""
+        """Pass progress on and wait until it is shown."""
         self.send(Said("progress", text=message, fraction=fraction))
+        self._stream.readline()
 
     async def checkpoint(self, run: Run, body: str) -> bool:
         """Pass a checkpoint on; nothing else runs here meanwhile."""

@@ -79,20 +79,21 @@ class WorkerDesk:
                     return False
             await self._database.clock.sleep(_RETRY_SECONDS)
 
-    async def save_progress(self, run: Run, fraction: float | None, message: str | None) -> None:
+    async def save_progress(self, run: Run, fraction: float | None, message: str | None) -> bool:
         """Write progress, on the engine's loop; what cannot be shown is not worth a failure."""
         with contextlib.suppress(Unavailable):
             await runs.save_progress(self._database, run.run_id, run.fence, self._worker_id, fraction, message)
+        return True
 
     def on_said(self, run: Run, said: Said) -> asyncio.Future[bool] | None:
-        """Serve a handler in a child process; a checkpoint has an answer."""
+        """Serve a handler in a child process; it waits for what is written, so that this is written in order."""
         match said.what:
             case "log":
                 self.log(run, said.level, said.text or "", said.fields or {})
             case "checkpoint":
                 return asyncio.ensure_future(self.save_checkpoint(run, said.text or "null"))
             case "progress":
-                asyncio.ensure_future(self.save_progress(run, said.fraction, said.text))  # noqa: RUF006 - progress is only shown
+                return asyncio.ensure_future(self.save_progress(run, said.fraction, said.text))
         return None
 
     def forget(self, run: Run) -> None:
