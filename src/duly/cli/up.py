@@ -14,6 +14,7 @@ from duly.api.listening import PortTaken, listen
 from duly.cli import postgres
 from duly.cli.connect import run_loop
 from duly.cli.options import span, with_settings
+from duly.cli.plan import Plan
 from duly.cli.postgres import Postgres
 from duly.cli.screen import Screen
 from duly.cli.stopping import stop_on_signals
@@ -33,61 +34,43 @@ def up(settings: Settings, ephemeral: bool, reset: bool, yes: bool, demo: bool, 
 
     For development, on this machine only. Ctrl-C stops all of it; the data stays in .duly.
     """
-    began = SystemClock().monotonic()
     for name in ("lease", "grace", "retention_succeeded", "retention_failed"):
         span(settings, name)
-    listener = _listen(settings, ephemeral=ephemeral)
-    try:
+    plan = Plan(settings, workers, demo, ephemeral, began=SystemClock().monotonic())
+    with _listen(plan) as listener:
         if reset:
             postgres.reset(settings, is_sure=yes)
-        _up(settings, listener, ephemeral=ephemeral, demo=demo, workers=workers, began=began)
-    finally:
-        listener.close()
+        _run(plan, listener)
 
 
-def _listen(settings: Settings, *, ephemeral: bool) -> socket.socket:
+def _listen(plan: Plan) -> socket.socket:
     """Bind the port; if it is taken, by the `duly up` of this very folder perhaps, say that instead."""
     try:
-        return listen(settings.host, settings.port)
+        return listen(plan.settings.host, plan.settings.port)
     except PortTaken:
-        if not ephemeral:
-            postgres.refuse_if_held(settings)
+        if not plan.ephemeral:
+            postgres.refuse_if_held(plan.settings)
         raise
 
 
-def _up(
-    settings: Settings, listener: socket.socket, *, ephemeral: bool, demo: bool, workers: int, began: float
-) -> None:
+def _run(plan: Plan, listener: socket.socket) -> None:
     screen, clock = Screen(), SystemClock()
     screen.title(__version__)
     # The imports take as long as PostgreSQL's start: let both happen at once.
     importing = threading.Thread(target=importlib.import_module, args=("duly.cli.house",), daemon=True)
     importing.start()
     starting = clock.monotonic()
-    with postgres.running(settings, ephemeral=ephemeral) as server:
+    with postgres.running(plan.settings, ephemeral=plan.ephemeral) as server:
         screen.fact("postgres", server.words, clock.monotonic() - starting)
         importing.join()
-        run_loop(
-            _live(settings, server, listener, screen, ephemeral=ephemeral, demo=demo, workers=workers, began=began)
-        )
-    if not settings.database_url:
-        screen.line("stopped")
+        run_loop(_live(plan, server, listener, screen))
+    screen.line("stopped")
 
 
-async def _live(
-    settings: Settings,
-    server: Postgres,
-    listener: socket.socket,
-    screen: Screen,
-    *,
-    ephemeral: bool,
-    demo: bool,
-    workers: int,
-    began: float,
-) -> None:
-    from duly.cli.house import House, Plan
+async def _live(plan: Plan, server: Postgres, listener: socket.socket, screen: Screen) -> None:
+    from duly.cli.house import House
 
-    house = House(Plan(settings, workers, demo, ephemeral), server, listener, screen, began)
+    house = House(plan, server, listener, screen)
     loop = asyncio.get_running_loop()
     stop_on_signals(lambda: loop.call_soon_threadsafe(house.stop))
     await house.run()

@@ -1,0 +1,17 @@
+"""What one `duly up` is to run."""
+
+from __future__ import annotations
+
+import msgspec
+
+from duly.settings import Settings
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The settings, and what was asked for beside them; `began` is when, on the monotonic clock."""
+
+    settings: Settings
+    workers: int
+    demo: bool
+    ephemeral: bool
+    began: float
