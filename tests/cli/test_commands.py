@@ -11,7 +11,9 @@ UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def id_in(text):
-    return UUID.search(text)[0]
+    found = UUID.search(text)
+    assert found, text
+    return found[0]
 
 
 def test_run_and_wait_shows_the_log_and_the_result(up):
