@@ -1,0 +1,70 @@
+"""The app of the end-to-end tests: each handler leaves one line in the sink, the target's own record of what happened."""
+
+import asyncio
+import os
+import time
+from typing import Any
+
+from duly.worker.context import RunContext
+from duly.worker.handlers import Handler, Registry
+from tests.end_to_end.sink import Arrival, Sink
+
+PATH = "tests.end_to_end.app:app"
+SINK = "DULY_TEST_SINK"
+
+
+class App:
+    """As much of an app as a worker needs."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+
+    def handler(self, function: Any) -> Any:
+        """Register a function."""
+        self.registry.add(Handler(function))
+        return function
+
+
+app = App()
+
+
+def note(run: RunContext) -> None:
+    """Leave a line."""
+    Sink(os.environ[SINK]).append(
+        Arrival(
+            str(run.id),
+            str(run.job_id),
+            run.attempt,
+            run.fence,
+            time.time(),
+            (os.getpid(), os.getppid()),
+            run.scheduled_at.timestamp(),
+            run.due_at.timestamp(),
+        )
+    )
+
+
+@app.handler
+async def quick(run: RunContext) -> None:
+    """What most runs are like."""
+    note(run)
+
+
+@app.handler
+async def steady(run: RunContext) -> None:
+    """Long enough to be under way when a worker dies."""
+    note(run)
+    await asyncio.sleep(1.0)
+
+
+@app.handler
+def plain(run: RunContext) -> None:
+    """In a thread."""
+    note(run)
+    time.sleep(0.01)
+
+
+@app.handler
+def guarded(run: RunContext) -> None:
+    """With a timeout, so in a child process."""
+    note(run)

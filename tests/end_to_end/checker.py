@@ -1,0 +1,211 @@
+"""The checker: compares what clients were told, what targets saw and what the database recorded. It trusts none of them alone.
+
+It knows nothing of the engine but the meaning of its tables. Each finding is a sentence; no finding is the good answer.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import NamedTuple
+
+from tests.end_to_end.client import Acknowledged
+from tests.end_to_end.house import Strike
+from tests.end_to_end.sink import Arrival
+
+FINAL = {"succeeded", "dead", "cancelled", "expired", "skipped"}
+GRACE_SECONDS = 1.0  # How long after PostgreSQL's return what happens is still put down to its absence.
+HANDS_OVER = {"lost", "failed", "timed_out", "snoozed"}
+
+
+class Record(NamedTuple):
+    """One attempt as the database recorded it."""
+
+    run_id: str
+    job_id: str
+    attempt: int
+    outcome: str
+    became: str
+    fence: int | None
+    worker_id: str | None
+    scheduled_at: datetime
+    started_at: datetime | None
+    finished_at: datetime
+
+
+class Departure(NamedTuple):
+    """A worker whose lease was taken away, and when it had run out."""
+
+    worker_id: str
+    lapsed_at: datetime
+
+
+class Evidence(NamedTuple):
+    """Everything there is to judge by."""
+
+    acknowledged: Sequence[Acknowledged]
+    arrivals: Sequence[Arrival]
+    records: Sequence[Record]
+    departures: Sequence[Departure]
+    left_in_boxes: Sequence[str]
+    strikes: Sequence[Strike] = ()
+
+
+def findings(evidence: Evidence) -> list[str]:
+    """Name every broken promise."""
+    return [
+        *lost(evidence),
+        *same_attempt_twice(evidence.arrivals),
+        *overlapping(evidence),
+        *early(evidence),
+        *fences_not_rising(evidence),
+        *wrong_accounts(evidence.records),
+        *wrong_occurrences(evidence),
+    ]
+
+
+def lost(evidence: Evidence) -> Iterator[str]:
+    """Acknowledged, and either not ended or never seen by its target."""
+    seen = {arrival.run_id for arrival in evidence.arrivals}
+    ended = {record.run_id for record in evidence.records if record.became in FINAL}
+    for asked in evidence.acknowledged:
+        if asked.is_schedule:
+            continue
+        run_id = str(asked.job_id)
+        if run_id not in ended:
+            yield f"lost: run {run_id} was acknowledged and did not end"
+        if run_id not in seen:
+            yield f"lost: run {run_id} was acknowledged and its target never saw it"
+    yield from (f"stuck: {row}" for row in evidence.left_in_boxes)
+
+
+def same_attempt_twice(arrivals: Iterable[Arrival]) -> Iterator[str]:
+    """One attempt, two calls: never allowed."""
+    for run_id, calls in by_run(arrivals).items():
+        numbers = [call.attempt for call in calls]
+        if len(set(numbers)) < len(numbers):
+            yield f"double: run {run_id} was called with attempts {numbers}"
+
+
+def overlapping(evidence: Evidence) -> Iterator[str]:
+    """A later call is allowed only after the earlier attempt had ended, or its holder's lease had run out."""
+    records = {(record.run_id, record.attempt): record for record in evidence.records if record.outcome != "fenced"}
+    lapsed = {departure.worker_id: departure.lapsed_at for departure in evidence.departures}
+    for run_id, calls in by_run(evidence.arrivals).items():
+        for earlier, later in pairwise(calls):
+            record = records.get((run_id, earlier.attempt))
+            where = f"run {run_id}, attempts {earlier.attempt} and {later.attempt}"
+            if record is None or record.outcome not in HANDS_OVER:
+                yield f"double: {where}: the earlier one is on record as {record and record.outcome}"
+            elif later.at < record.finished_at.timestamp():
+                yield f"double: {where}: the later one began before the earlier one was settled"
+            elif record.outcome == "lost" and not _had_lapsed(record, lapsed):
+                yield f"double: {where}: the lease of worker {record.worker_id} had not run out"
+
+
+def _had_lapsed(record: Record, lapsed: dict[str, datetime]) -> bool:
+    if record.started_at is not None:
+        return True  # Settled by its holder, whose child process died; no lease needs to have run out.
+    moment = lapsed.get(record.worker_id or "")
+    return moment is not None and moment <= record.finished_at
+
+
+def early(evidence: Evidence) -> Iterator[str]:
+    """Called before its due moment, or before what the client was told; without any tolerance."""
+    told = {str(asked.job_id): asked.scheduled_at for asked in evidence.acknowledged if not asked.is_schedule}
+    for call in evidence.arrivals:
+        due_at = max(call.due_at, call.scheduled_at, told.get(call.run_id, 0.0))
+        if call.at < due_at:
+            yield f"early: run {call.run_id}, attempt {call.attempt}, by {due_at - call.at:.6f} s"
+
+
+def fences_not_rising(evidence: Evidence) -> Iterator[str]:
+    """Each attempt of a run has one fence, higher than that of the attempt before."""
+    fences: dict[str, dict[int, int]] = defaultdict(dict)
+    called = [(call.run_id, call.attempt, call.fence) for call in evidence.arrivals]
+    recorded = [
+        (record.run_id, record.attempt, record.fence) for record in evidence.records if record.fence is not None
+    ]
+    for run_id, attempt, fence in (*called, *recorded):
+        known = fences[run_id].setdefault(attempt, fence)
+        if known != fence:
+            yield f"fence: run {run_id}, attempt {attempt} has fences {known} and {fence}"
+    for run_id, by_attempt in fences.items():
+        in_order = [by_attempt[attempt] for attempt in sorted(by_attempt)]
+        if sorted(set(in_order)) != in_order:
+            yield f"fence: run {run_id} has fences {in_order} by attempt"
+
+
+def wrong_accounts(records: Iterable[Record]) -> Iterator[str]:
+    """Each attempt has one outcome besides refused ones, and each run one end."""
+    outcomes: dict[tuple[str, int], int] = defaultdict(int)
+    ends: dict[str, int] = defaultdict(int)
+    for record in records:
+        if record.outcome != "fenced":
+            outcomes[record.run_id, record.attempt] += 1
+            ends[record.run_id] += record.became in FINAL
+    yield from (f"account: run {key[0]}, attempt {key[1]} has {n} outcomes" for key, n in outcomes.items() if n != 1)
+    yield from (f"account: run {run_id} has {n} ends" for run_id, n in ends.items() if n > 1)
+
+
+def wrong_occurrences(evidence: Evidence, every_seconds: float = 1.0) -> Iterator[str]:
+    """From its first moment on, a schedule has one run for each moment: none missing, none extra."""
+    schedules = {str(asked.job_id): asked.scheduled_at for asked in evidence.acknowledged if asked.is_schedule}
+    runs: dict[str, dict[float, set[str]]] = {job_id: defaultdict(set) for job_id in schedules}
+    for call in evidence.arrivals:
+        if call.job_id in runs:
+            runs[call.job_id][call.scheduled_at].add(call.run_id)
+    for record in evidence.records:
+        if record.job_id in runs:
+            runs[record.job_id][record.scheduled_at.timestamp()].add(record.run_id)
+    for job_id, first in schedules.items():
+        yield from _wrong_moments(job_id, first, every_seconds, runs[job_id])
+
+
+def _wrong_moments(job_id: str, first: float, every: float, runs: dict[float, set[str]]) -> Iterator[str]:
+    expected = {first + number * every for number in range(round((max(runs, default=first) - first) / every) + 1)}
+    for moment in sorted(expected - runs.keys()):
+        yield f"missed: schedule {job_id} has no run for {moment}"
+    for moment in sorted(runs.keys() - expected):
+        yield f"extra: schedule {job_id} has a run for {moment}"
+    for moment, names in runs.items():
+        if len(names) > 1:
+            yield f"double: schedule {job_id} has {len(names)} runs for {moment}"
+
+
+def by_run(arrivals: Iterable[Arrival]) -> dict[str, list[Arrival]]:
+    """Sort calls by run, and within a run by attempt."""
+    runs: dict[str, list[Arrival]] = defaultdict(list)
+    for arrival in arrivals:
+        runs[arrival.run_id].append(arrival)
+    return {run_id: sorted(calls, key=lambda call: (call.attempt, call.at)) for run_id, calls in runs.items()}
+
+
+# ---------------------------------------------------------------------------------------------------------------- figures
+
+
+def restart_delays(evidence: Evidence) -> list[float]:
+    """For each call that died with its worker: how long after the kill the run was called again, by anyone.
+
+    Calls around which PostgreSQL was killed too are left out: they may have been lost to that.
+    """
+    kills = [(strike.pid, strike.at) for strike in evidence.strikes if strike.what == "worker"]
+    others = [(strike.at, strike.back_at) for strike in evidence.strikes if strike.what == "postgresql"]
+    delays = []
+    for earlier, later in (pair for calls in by_run(evidence.arrivals).values() for pair in pairwise(calls)):
+        for pid, killed_at in kills:
+            spoilt = any(begin <= later.at and end + GRACE_SECONDS >= earlier.at for begin, end in others)
+            if pid in earlier.pids and earlier.at <= killed_at <= later.at and not spoilt:
+                delays.append(later.at - killed_at)
+    return delays
+
+
+def latenesses(evidence: Evidence, begin: float, end: float) -> list[float]:
+    """How late the first calls of runs due in a span came."""
+    firsts = (calls[0] for calls in by_run(evidence.arrivals).values())
+    return [call.at - call.due_at for call in firsts if call.attempt == 1 and begin <= call.due_at < end]
+
+
+def duplicates(evidence: Evidence) -> int:
+    """Count the calls beyond the first of each run."""
+    return sum(len(calls) - 1 for calls in by_run(evidence.arrivals).values())

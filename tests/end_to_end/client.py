@@ -1,0 +1,108 @@
+"""A client: submits, asks again with the same key when no answer came, and writes down what was acknowledged."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import KeyBusy
+from duly.domain.job import Schedule, Submission
+from duly.domain.retry import Retry
+from duly.domain.run import Options, encode_options
+from duly.moves.submit import submit, submit_many, submit_schedule
+from duly.store.database import Database, Unavailable
+from duly.store.jobs import Submitted
+
+# Tried again at once, and often: what the storm does to a run is not the run's fault.
+RETRY = Retry(max_attempts=100, base_seconds=0.01, cap_seconds=0.05)
+SCHEDULES = 50
+BATCH = 25
+PLAIN = encode_options(Options(retry=RETRY))
+GUARDED = encode_options(Options(retry=RETRY, timeout_seconds=60))
+HANDLERS = ("quick",) * 14 + ("steady",) * 4 + ("plain",) * 5
+
+_Answer = TypeVar("_Answer")
+
+
+class Acknowledged(msgspec.Struct, array_like=True, frozen=True):
+    """One answer: what was asked for is durable from here on."""
+
+    job_id: UUID
+    scheduled_at: float
+    is_schedule: bool
+    asked: int  # how often, until an answer came
+
+
+def read_ledger(path: Path) -> list[Acknowledged]:
+    """Read what was acknowledged."""
+    return (
+        [msgspec.json.decode(line, type=Acknowledged) for line in path.read_bytes().splitlines()]
+        if path.exists()
+        else []
+    )
+
+
+async def submit_load(url: str, name: str, ledger: Path, runs: int, seconds: float) -> None:
+    """Submit schedules first, then one-shots at an even pace: some due now, some soon, some beyond the horizon."""
+    async with Database(url) as database:
+        with ledger.open("ab", buffering=0) as file:
+            await _submit_schedules(database, name, file)
+            await _submit_runs(database, name, file, runs, seconds)
+
+
+async def _submit_schedules(database: Database, name: str, file: BinaryIO) -> None:
+    for number in range(SCHEDULES):
+        schedule = Schedule("quick", "{}", "default", 5, timedelta(seconds=1), None, f"{name}-{number}", PLAIN)
+        key = f"{name}-schedule-{number}"
+        answer, asked = await _until_answered(partial(submit_schedule, database, schedule, key=key))
+        _write(file, [answer], asked, is_schedule=True)
+
+
+async def _submit_runs(database: Database, name: str, file: BinaryIO, runs: int, seconds: float) -> None:
+    chance = random.Random(name)
+    began, left = time.monotonic(), runs
+    while left:
+        number = min(left, chance.choice((1, 1, BATCH)))
+        jobs = [_a_job(chance) for _ in range(number)]
+        answers, asked = await _until_answered(partial(_submit, database, jobs, f"{name}-{left}"))
+        _write(file, answers, asked, is_schedule=False)
+        left -= number
+        await asyncio.sleep(max(0.0, began + seconds * (1 - left / runs) - time.monotonic()))
+
+
+def _a_job(chance: random.Random) -> Submission:
+    delay = timedelta(seconds=chance.choice((0.0, 0.0, chance.uniform(0, 4), chance.uniform(4, 9))))
+    if chance.random() < 0.01:
+        return Submission("guarded", "{}", "default", 5, None, delay, GUARDED)
+    return Submission(chance.choice(HANDLERS), "{}", "default", 5, None, delay, PLAIN)
+
+
+async def _submit(database: Database, jobs: list[Submission], key: str) -> list[Submitted]:
+    if len(jobs) == 1:
+        return [await submit(database, jobs[0], key=key)]
+    return await submit_many(database, jobs, key=key)
+
+
+async def _until_answered(ask: Callable[[], Awaitable[_Answer]]) -> tuple[_Answer, int]:
+    asked = 0
+    while True:
+        asked += 1
+        try:
+            return await ask(), asked
+        except (Unavailable, KeyBusy):
+            await asyncio.sleep(0.1)
+
+
+def _write(file: BinaryIO, answers: list[Submitted], asked: int, *, is_schedule: bool) -> None:
+    lines = [
+        msgspec.json.encode(Acknowledged(answer.job_id, answer.scheduled_at.timestamp(), is_schedule, asked))
+        for answer in answers
+    ]
+    file.write(b"".join(line + b"\n" for line in lines))

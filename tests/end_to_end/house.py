@@ -1,0 +1,129 @@
+"""A whole installation in real processes: one PostgreSQL, two schedulers, three workers; and the hand that kills them."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import psycopg
+
+from duly.store import embedded
+from duly.store.embedded import Embedded
+from tests.end_to_end.app import SINK
+
+ROOT = Path(__file__).parents[2]
+LEASE_SECONDS = 3.0
+SCHEDULERS = 2
+WORKERS = 3
+
+
+class Strike(msgspec.Struct, frozen=True):
+    """What was killed, and when: by the host's clock, in seconds since 1970."""
+
+    what: str
+    pid: int
+    at: float
+    back_at: float  # when its successor had been started; of PostgreSQL, when it took connections again
+
+
+class House:
+    """Everything that runs, by name."""
+
+    def __init__(self, folder: Path, server: Embedded) -> None:
+        self.folder = folder
+        self.server = server
+        self.url = server.url
+        self.sink = folder / "sink"
+        self.ledger = folder / "ledger"
+        self.strikes: list[Strike] = []
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, role: str, name: str, *more: object) -> subprocess.Popen[bytes]:
+        """Start one part in a process of its own."""
+        command = [sys.executable, "-m", "tests.end_to_end.role", role, self.url, name, *map(str, more)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), SINK: str(self.sink)}
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        return self.processes[name]
+
+    def start_scheduler(self, name: str) -> None:
+        """Start a scheduler, with maintenance."""
+        self.start("scheduler", name)
+
+    def start_worker(self, name: str) -> None:
+        """Start a worker."""
+        self.start("worker", name, LEASE_SECONDS)
+
+    def kill(self, name: str) -> Strike:
+        """Kill a scheduler or a worker, as a failing machine would, and start another in its place."""
+        process = self.processes[name]
+        assert process.poll() is None, f"{name} had ended by itself: {self.last_words(name)}"
+        at = time.time()
+        process.kill()
+        process.wait()
+        self.start_worker(name) if name.startswith("worker") else self.start_scheduler(name)
+        return self._struck(name.rstrip("0123456789"), process.pid, at)
+
+    def kill_postgresql(self) -> Strike:
+        """Kill PostgreSQL's first process, and start it again on the same data."""
+        pid, at = self.server.pid, time.time()
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not self.server.is_running, 10)
+        self.server.revive()
+        return self._struck("postgresql", pid, at)
+
+    def _struck(self, what: str, pid: int, at: float) -> Strike:
+        self.strikes.append(Strike(what, pid, at, time.time()))
+        return self.strikes[-1]
+
+    def ask(self, query: str, *args: object) -> list[tuple]:
+        """Ask the database."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            return connection.execute(query, args).fetchall()
+
+    def last_words(self, name: str) -> str:
+        """Give the end of what a part said."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")[-2000:]
+
+    def end(self) -> None:
+        """End everything that still runs."""
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def a_house(folder: Path) -> Iterator[House]:
+    """Start the installation, with a PostgreSQL that keeps what it has acknowledged."""
+    settings = {"shared_buffers": "128MB"}
+    with embedded.start(folder / "postgres", durable=True, settings=settings) as server:
+        house = House(folder, server)
+        try:
+            yield house
+        finally:
+            house.end()
+
+
+def wait_until(condition: Callable[[], object], seconds: float, *, what: str = "", pause: float = 0.02) -> float:
+    """Wait for a condition, and say how long it took. Fails when it does not come."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, f"waited {seconds} s in vain: {what}"
+        time.sleep(pause)
+    return time.monotonic() - began
+
+
+def anyone(names: str, number: int, chance: random.Random) -> str:
+    """Pick one of a kind."""
+    return f"{names}{chance.randrange(number)}"

@@ -1,0 +1,164 @@
+"""The storm: two schedulers and three workers under load, while workers, schedulers and PostgreSQL are killed in turn."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from duly.moves.cancel import cancel_job
+from duly.store import history
+from duly.store.database import Database
+from duly.store.migrate import migrate
+from tests.end_to_end import checker
+from tests.end_to_end.checker import Departure, Evidence, Record
+from tests.end_to_end.client import read_ledger
+from tests.end_to_end.house import LEASE_SECONDS, SCHEDULERS, WORKERS, House, a_house, anyone, wait_until
+from tests.end_to_end.sink import Sink
+
+ROUND_SECONDS = 11.0
+START_AGAIN_SECONDS = LEASE_SECONDS + 2.0
+SCHEDULER_DELAY_SECONDS = 3.0
+DRAIN_SECONDS = 60.0
+
+
+def test_a_storm_of_kills_loses_nothing_and_doubles_nothing(tmp_path):
+    storm(tmp_path, rounds=6, runs=6_000, seed=1)
+
+
+@pytest.mark.proof
+def test_a_long_storm_of_kills_loses_nothing_and_doubles_nothing(tmp_path):
+    storm(tmp_path, rounds=20, runs=20_000, seed=2)
+
+
+def storm(folder: Path, *, rounds: int, runs: int, seed: int) -> None:
+    """Let it blow, and judge what is left."""
+    chance = random.Random(seed)
+    with a_house(folder) as house:
+        asyncio.run(set_up(house.url))
+        for number in range(SCHEDULERS):
+            house.start_scheduler(f"scheduler{number}")
+        for number in range(WORKERS):
+            house.start_worker(f"worker{number}")
+        client = house.start("client", "client", house.ledger, runs, rounds * ROUND_SECONDS)
+        wait_until(lambda: sum(1 for _ in Sink(house.sink).read()) > 50, 30, what="the first runs")
+        spans = [strike_all(house, chance) for _ in range(rounds)]
+        assert client.wait(60) == 0, house.last_words("client")
+        calm_down(house)
+        evidence = gathered(house)
+        broken = asyncio.run(verified(house.url))
+    report(evidence, spans)
+    assert checker.findings(evidence) == []
+    assert broken == []
+    assert len([asked for asked in evidence.acknowledged if not asked.is_schedule]) == runs
+    judge_delays(evidence, spans)
+
+
+async def set_up(url: str) -> None:
+    async with Database(url) as database:
+        await migrate(database)
+        await history.make_partitions(database, 3)
+
+
+def strike_all(house: House, chance: random.Random) -> tuple[float, float]:
+    """Kill a worker, a scheduler and PostgreSQL, each with time to show what comes of it. Gives the scheduler's span."""
+    killed = house.kill(anyone("worker", WORKERS, chance))
+    wait_until(lambda: time.time() > killed.at + START_AGAIN_SECONDS + 0.5, 30)
+    begin = house.kill(anyone("scheduler", SCHEDULERS, chance)).at
+    wait_until(lambda: time.time() > begin + SCHEDULER_DELAY_SECONDS - 1, 30)
+    end = house.kill_postgresql().at
+    arrivals = sum(1 for _ in Sink(house.sink).read())
+    wait_until(
+        lambda: sum(1 for _ in Sink(house.sink).read()) > arrivals, 30, what="work after a restart of PostgreSQL"
+    )
+    wait_until(lambda: time.time() > end + 3, 30)
+    return begin, end
+
+
+def calm_down(house: House) -> None:
+    """End the schedules and let everything else come to its end."""
+    schedules = [asked.job_id for asked in read_ledger(house.ledger) if asked.is_schedule]
+    asyncio.run(cancel_all(house.url, schedules))
+    wait_until(lambda: not left_in_boxes(house), DRAIN_SECONDS, what="empty boxes", pause=0.2)
+    for name, process in house.processes.items():
+        assert process.poll() is None or name == "client", f"{name} ended by itself: {house.last_words(name)}"
+
+
+async def cancel_all(url: str, job_ids) -> None:
+    async with Database(url) as database:
+        for job_id in job_ids:
+            await cancel_job(database, job_id)
+
+
+async def verified(url: str):
+    async with Database(url) as database:
+        return await history.verify(database)
+
+
+def left_in_boxes(house: House) -> list[str]:
+    rows = house.ask("select state::text, run_id::text, attempt from duly.live_runs where state <> 'dead' limit 20")
+    return [" ".join(map(str, row)) for row in rows]
+
+
+def gathered(house: House) -> Evidence:
+    records = house.ask(
+        "select run_id::text, job_id::text, attempt, outcome::text, became::text, fence, worker_id::text, scheduled_at,"
+        " started_at, finished_at from duly.attempts"
+    )
+    departures = house.ask(f"select worker_id::text, safe_until + interval '{LEASE_SECONDS / 3} s' from duly.departed")
+    return Evidence(
+        read_ledger(house.ledger),
+        list(Sink(house.sink).read()),
+        [Record(*record) for record in records],
+        [Departure(*departure) for departure in departures],
+        left_in_boxes(house),
+        house.strikes,
+    )
+
+
+def judge_delays(evidence: Evidence, spans) -> None:
+    """What died with its worker starts again in time; a dead scheduler delays nothing for long."""
+    delays = checker.restart_delays(evidence)
+    assert delays
+    assert max(delays) <= START_AGAIN_SECONDS
+    for begin, end in spans:
+        late = checker.latenesses(evidence, begin, end - SCHEDULER_DELAY_SECONDS / 2)
+        assert max(late, default=0.0) <= SCHEDULER_DELAY_SECONDS
+
+
+def report(evidence: Evidence, spans) -> None:
+    """Print the figures."""
+    delays = checker.restart_delays(evidence)
+    late = [
+        value
+        for begin, end in spans
+        for value in checker.latenesses(evidence, begin, end - SCHEDULER_DELAY_SECONDS / 2)
+    ]
+    all_late = checker.latenesses(evidence, 0, float("inf"))
+    outcomes = Counter(record.outcome for record in evidence.records)
+    calls_by_moment = sorted(call.at for call in evidence.arrivals)
+    after = [
+        next((at - strike.back_at for at in calls_by_moment if at > strike.back_at), float("inf"))
+        for strike in evidence.strikes
+        if strike.what == "postgresql"
+    ]
+    down = [strike.back_at - strike.at for strike in evidence.strikes if strike.what == "postgresql"]
+    asked_again = sum(asked.asked > 1 for asked in evidence.acknowledged)
+    print(
+        f"\nacknowledged {len(evidence.acknowledged)}, of them asked again {asked_again}; calls {len(evidence.arrivals)}"
+    )
+    print(f"calls beyond the first {checker.duplicates(evidence)}; outcomes {dict(outcomes)}")
+    print(f"start again after a worker's death: {_figures(delays)}")
+    print(f"lateness while a scheduler was dead: {_figures(late)}; of all first calls: {_figures(all_late)}")
+    print(f"PostgreSQL down for {_figures(down)}; first call after it was back {_figures(after)}")
+
+
+def _figures(values: list[float]) -> str:
+    if not values:
+        return "none"
+    ordered = sorted(values)
+    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    return f"n {len(values)}, median {median(values):.3f} s, p99 {p99:.3f} s, max {ordered[-1]:.3f} s"
