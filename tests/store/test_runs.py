@@ -1,5 +1,7 @@
 """A run's state for people in every box, and what lies beside a run: checkpoints, progress, logs."""
 
+import asyncio
+
 import pytest
 
 from duly.domain.outcome import Failed, Succeeded
@@ -137,6 +139,21 @@ class TestCheckpoint:
         assert await runs.save_checkpoint(database, stale.run_id, stale.fence, sleepy, '"stale"') is False
         assert await runs.save_progress(database, stale.run_id, stale.fence, sleepy, 0.9, None) is False
 
+        assert await runs.checkpoints(database, [fresh.run_id]) == {fresh.run_id: '"fresh"'}
+
+    async def test_a_save_that_was_under_way_when_the_lease_was_lost_does_not_undo_a_later_one(self, database):
+        sleepy, stale = await a_leased_run(database)
+        await runs.save_checkpoint(database, stale.run_id, stale.fence, sleepy, '"first"')
+        async with database.transaction() as slow:
+            await slow.execute("select from duly.checkpoints for update")
+            saving = asyncio.create_task(runs.save_checkpoint(database, stale.run_id, stale.fence, sleepy, '"stale"'))
+            await asyncio.sleep(0.05)
+            await hand_back(database, sleepy, [stale])
+            awake = await a_worker(database)
+            [fresh] = await claimed(database, awake)
+            assert await slow.fetch(runs.SQL["save_checkpoint"], fresh.run_id, fresh.fence, awake, '"fresh"')
+
+        assert await saving is False
         assert await runs.checkpoints(database, [fresh.run_id]) == {fresh.run_id: '"fresh"'}
 
     async def test_progress_is_shown_as_it_was_last_told(self, database, clock):
