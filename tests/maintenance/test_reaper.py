@@ -14,7 +14,6 @@ from duly.maintenance.reaper import Reaper
 from duly.store import history, leased, workers
 from tests.builders import (
     LEASE,
-    RNG,
     a_leased_run,
     a_ready_run,
     a_row,
@@ -242,8 +241,8 @@ class TestStory08Poison:
     async def lose_alone(self, database, clock, reaper, run_id: UUID) -> None:
         """Let a worker announce the run, start it alone, and die of it."""
         worker_id = await a_worker(database)
-        assert run_id in {run.run_id for run in await claimed(database, worker_id)}
-        assert await workers.announce(database, worker_id, run_id)
+        [run] = [run for run in await claimed(database, worker_id) if run.run_id == run_id]
+        assert await workers.announce(database, worker_id, run)
         await die(reaper, clock)
 
     async def test_three_losses_in_all_bury_it_as_poison(self, database, clock, reaper):
@@ -276,18 +275,18 @@ class TestStory08Poison:
         self, database, clock, reaper
     ):
         worker_id, run = await a_leased_run(database, retry=AT_ONCE)
-        await workers.announce(database, worker_id, run.run_id)
-        await workers.retract(database, worker_id, run.run_id)
+        await workers.announce(database, worker_id, run)
+        await workers.retract(database, worker_id, run)
 
         await die(reaper, clock)
 
         assert (await a_row(database, "ready", run.run_id))["losses"] == 0
 
     async def test_a_worker_without_a_lease_announces_nothing(self, database, clock):
-        worker_id = await a_worker(database)
+        worker_id, run = await a_leased_run(database)
         await clock.advance(LEASE)
 
-        assert await workers.announce(database, worker_id, RNG.uuid()) is False
+        assert await workers.announce(database, worker_id, run) is False
 
     async def test_a_lost_run_waits_as_its_policy_says_and_starts_within_the_lease_and_two_seconds(
         self, database, clock, reaper

@@ -21,10 +21,10 @@ async def reclaim(database: Database, worker: Departed, rng: Rng) -> int:
     """Move one batch of a departed worker's runs on. Returns how many were moved; none: it is done."""
     held = await leased.left_by(database, worker.worker_id, BATCH_MAX)
     unstarted = [run for run in held if _was_not_started(run, worker)]
-    lost = [(run, Lost(named=run.run_id in worker.named)) for run in held if not _was_not_started(run, worker)]
+    lost = [(run, Lost(named=worker.has_named(run))) for run in held if not _was_not_started(run, worker)]
     back = await hand_back(database, worker.worker_id, unstarted)
     return len(back) + len(await lose(database, worker.worker_id, lost, rng))
 
 
 def _was_not_started(run: Run, worker: Departed) -> bool:
-    return run.due_at > worker.safe_until or (run.suspect and run.run_id not in worker.named)
+    return run.due_at > worker.safe_until or (run.suspect and not worker.has_named(run))

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.run import Run
 from duly.store.database import Database
 from duly.store.statements import load
 
@@ -31,12 +32,16 @@ class WorkerRow(msgspec.Struct, frozen=True):
 
 
 class Departed(msgspec.Struct, frozen=True):
-    """A worker that is gone: nothing was started after `safe_until`; `named` are the suspects it announced."""
+    """A worker that is gone: nothing due after `safe_until` was started; `named` are the suspects it announced."""
 
     worker_id: UUID
     name: str
     safe_until: datetime
-    named: list[UUID]
+    named: list[str]
+
+    def has_named(self, run: Run) -> bool:
+        """Say whether it announced this run under this very lease."""
+        return f"{run.run_id}/{run.fence}" in self.named
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -71,14 +76,14 @@ async def beat(database: Database, worker_id: UUID) -> datetime | None:
     return row["read_at"] if row else None
 
 
-async def announce(database: Database, worker_id: UUID, run_id: UUID) -> bool:
+async def announce(database: Database, worker_id: UUID, run: Run) -> bool:
     """Name a suspect before it starts. False: the lease is gone."""
-    return bool(await database.fetch(SQL["announce"], worker_id, run_id))
+    return bool(await database.fetch(SQL["announce"], worker_id, run.run_id, run.fence))
 
 
-async def retract(database: Database, worker_id: UUID, run_id: UUID) -> None:
+async def retract(database: Database, worker_id: UUID, run: Run) -> None:
     """Take a suspect's name back: it has ended."""
-    await database.execute(SQL["retract"], worker_id, run_id)
+    await database.execute(SQL["retract"], worker_id, run.run_id, run.fence)
 
 
 async def live(database: Database) -> list[WorkerRow]:

@@ -48,6 +48,7 @@ BELT_IN_DOUBT_SECONDS = 1.0
 DOUBT_SECONDS = 60.0  # A claim whose answer was lost may still commit until the server has noticed that we are gone.
 STALE_NEWS_SECONDS = 0.05
 LAST_WORDS_SECONDS = 2.0
+RETURN_SECONDS = 0.2
 HINT_CHANNEL = "duly_ready"
 
 
@@ -138,8 +139,10 @@ class Engine:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self.outbox.close()
-            await asyncio.wait({settling}, timeout=grace_seconds)
-            settling.cancel()
+            if self._stopping:
+                await asyncio.wait({settling}, timeout=grace_seconds)
+                settling.cancel()
+            # Otherwise it goes on beside the next life: when the database is back, outcomes are taken that nobody else has made.
             with contextlib.suppress(Exception):
                 await self._desk.flush()
 
@@ -199,7 +202,7 @@ class Engine:
         if not claimed:
             return
         extras = await self._fetch_extras(claimed)
-        now = self._clock.now()
+        now = self._lifeline.now()
         for run in claimed:
             whole, saved = extras.get(run.run_id, (run, None))
             if whole.options is None and whole.handler in self._handler_options:
@@ -243,17 +246,15 @@ class Engine:
         """Move what has fallen due from the wheel into line, and start whoever has a slot."""
         measured = self._clock.monotonic()
         while not self._gone.is_set():
-            now = self._clock.now()
-            for held in self._wheel.advance(now):
+            for held in self._wheel.advance(self._lifeline.now()):
                 held.intake.held_ahead -= 1
                 if not held.cancelled:
                     self._slots.queue(held.kind, held.run)
             self._start(self._slots.take())
             measured = self._measure(measured)
             next_due = self._wheel.next_due()
-            pause = (
-                0.1 if next_due is None else max(0.0005, min(0.1 if self._held else 1.0, next_due - self._clock.now()))
-            )
+            left = 0.1 if next_due is None else next_due - self._lifeline.now()
+            pause = max(0.0005, min(0.1 if self._held else 1.0, left))
             await self._clock.wait(self._wake_line, pause if self._held else 1.0)
             if self._slots.waiting:
                 await self._give_up_what_is_stuck()
@@ -305,7 +306,7 @@ class Engine:
 
     async def _announce(self, run: Run) -> bool:
         try:
-            return await workers.announce(self._database, self.worker_id, run.run_id)
+            return await workers.announce(self._database, self.worker_id, run)
         except Unavailable:
             return False
 
@@ -321,22 +322,20 @@ class Engine:
     async def _look(self) -> None:
         """Read the database's clock and our signals, several times a second while we hold anything."""
         while not self._gone.is_set():
-            signals = await runs.look(self._database, self.worker_id)
-            if heeded := [signal for signal in signals if self._heed(signal)]:
-                await runs.drop_signals(self._database, self.worker_id, heeded)
+            for signal in await runs.look(self._database, self.worker_id):
+                self._heed(signal)
             await self._clock.sleep(LOOK_SECONDS if self._held else LOOK_IDLE_SECONDS)
 
-    def _heed(self, signal: runs.Signal) -> bool:
-        """Do as a signal says. False: we do not know its run, perhaps not yet: the answer to its claim is on its way."""
+    def _heed(self, signal: runs.Signal) -> None:
+        """Do as a signal says, once. It stays until the outcome is written: should we die before, it speaks for the run."""
         held = self._held.get(signal.run_id)
-        if held is None or held.run.fence != signal.fence:
-            return False
+        if held is None or held.run.fence != signal.fence or held.cancelled:
+            return  # We may not know the run yet: the answer to its claim is on its way.
         if held.started:
             self._ask_to_stop(held)
-        elif not held.cancelled:
+        else:
             self.outbox.put([held.as_cancelled()])  # Wherever it waits, it will not be started.
         held.cancelled = True
-        return True
 
     def _ask_to_stop(self, held: Held) -> None:
         if held.kind in (Kind.CHILD, Kind.ALONE) and self._crew is not None:
@@ -423,35 +422,44 @@ class Engine:
             held = self._held.get(item.run.run_id)
             if held is not None and held.run.fence == item.run.fence:
                 del self._held[item.run.run_id]
-                if held.kind is Kind.ALONE:
-                    self._spawn(self._retract(item.run))
+                if held.kind is Kind.ALONE or held.cancelled:
+                    self._spawn(self._tidy_up(held))
             self._desk.forget(item.run)
 
-    async def _retract(self, run: Run) -> None:
-        """Take a suspect's name back, once its outcome is written: a suspect that is not named counts as never started."""
+    async def _tidy_up(self, held: Held) -> None:
+        """Take back what speaks for a run after our death, once its outcome is written: its name, and what it was told."""
         with contextlib.suppress(Unavailable):
-            await workers.retract(self._database, self.worker_id, run.run_id)
+            if held.kind is Kind.ALONE:
+                await workers.retract(self._database, self.worker_id, held.run)
+            if held.cancelled:
+                signal = runs.Signal(held.run.run_id, held.run.fence, "cancel")
+                await runs.drop_signals(self._database, self.worker_id, [signal])
 
     async def _return(self, given: list[Run]) -> None:
         """Hand back runs that were not started."""
         unstarted = [run for run in given if self._knows(run) and not self._is_cancelled(run)]
         for run in unstarted:
             del self._held[run.run_id]
-        try:
-            await hand_back(self._database, self.worker_id, unstarted)
-        except Unavailable:
-            self._doubt()  # The belt will find them.
+        while True:
+            try:
+                await hand_back(self._database, self.worker_id, unstarted)
+                return
+            except Unavailable:
+                self._doubt()
+            if not self._gone.is_set():
+                return  # The belt will find them.
+            await self._clock.sleep(
+                RETURN_SECONDS
+            )  # There is no belt any more, and who finds them later thinks they were started.
 
     async def _wind_down(self, grace_seconds: float) -> None:
         """Hand back what was not started, let what runs end within the grace, then interrupt it."""
         waiting = [*self._slots.drain(), *(held.run for held in self._wheel.drain())]
-        if self._stopping and self._lifeline.is_safe:
-            await self._return(waiting)
-            await self._until_quiet(grace_seconds, lambda: self._lifeline.is_safe)
-        else:
-            self._spawn(self._return(waiting))
+        self._spawn(self._return(waiting))
+        if self._stopping:
+            await self._until(lambda: self._is_quiet or not self._lifeline.is_safe, grace_seconds)
         self._interrupt()
-        await self._until_quiet(LAST_WORDS_SECONDS, lambda: True)
+        await self._until(lambda: self._is_quiet or not (self._stopping or self._slots.running), LAST_WORDS_SECONDS)
 
     def _interrupt(self) -> None:
         self._executor.interrupt()
@@ -459,15 +467,15 @@ class Engine:
             if held.started and self._crew is not None and held.kind in (Kind.CHILD, Kind.ALONE):
                 self._crew.interrupt(held.run)
 
-    async def _until_quiet(self, seconds: float, may_wait: Callable[[], bool]) -> None:
-        """Wait until nothing runs and everything is written, at most so long."""
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = self._clock.monotonic() + seconds
-        while self._is_busy and may_wait() and self._clock.monotonic() < deadline:
+        while not condition() and self._clock.monotonic() < deadline:
             await self._clock.sleep(0.01)
 
     @property
-    def _is_busy(self) -> bool:
-        return bool(self._slots.running or len(self.outbox) or self._children)
+    def _is_quiet(self) -> bool:
+        """Whether nothing runs and everything is written."""
+        return not (self._slots.running or len(self.outbox) or self._children)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

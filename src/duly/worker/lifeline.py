@@ -29,11 +29,19 @@ class Lifeline:
         self._reading: asyncio.Task[None] | None = None
         self._closing = False
         self.safe_until = float("-inf")
+        self.due_until = float("-inf")
 
     @property
     def is_safe(self) -> bool:
         """Say whether the lease certainly stands: our monotonic clock has not passed two thirds of it."""
         return self._clock.monotonic() < self.safe_until
+
+    def now(self) -> float:
+        """Give the latest due moment that may be started: the clock's, but none that the store would take for unstarted.
+
+        The second holds us back only when the database's clock was set forwards, until the next beat.
+        """
+        return min(self._clock.now(), self.due_until)
 
     async def start(self, give_up: Callable[[], bool]) -> None:
         """Start the pulse and wait for its first beat, unless told to give up."""
@@ -70,8 +78,8 @@ class Lifeline:
     def _heed(self, message: dict[str, object]) -> bool:
         """Take one message of the pulse. True: the lease is gone."""
         match message:
-            case {"safe_until": float(moment)}:
-                self.safe_until = moment
+            case {"safe_until": float(moment), "due_until": float(due_until)}:
+                self.safe_until, self.due_until = moment, due_until
             case {"gone": True}:
                 self.safe_until = float("-inf")
                 self._on_gone()

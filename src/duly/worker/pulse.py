@@ -1,8 +1,9 @@
 """The heartbeat, in a tiny process of its own: a handler that holds the interpreter's lock must not stop it.
 
 It renews the lease and tells the worker until when, on the monotonic clock both share, it is safe to start anything: two
-thirds of the lease after the last good beat was *sent*. It ends with the worker's process, and falls silent while that
-process is stopped: a frozen worker must lose its lease. Run as `python -m duly.worker.pulse`, configured over standard input.
+thirds of the lease after the last good beat was *sent*; and up to which due moment the store takes its runs for started. It
+ends with the worker's process, and falls silent while that process is stopped: a frozen worker must lose its lease. Run as
+`python -m duly.worker.pulse`, configured over standard input.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
         if row is None:
             say({"gone": True})
             return
-        say({"safe_until": sent + config["lease"] * SAFE_SHARE})
+        say({"safe_until": sent + config["lease"] * SAFE_SHARE, "due_until": row["safe_until"].timestamp()})
         await asyncio.sleep(config["lease"] / BEATS_PER_LEASE)
 
 

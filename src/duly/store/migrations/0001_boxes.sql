@@ -230,7 +230,8 @@ create table duly.workers (
     started_at   timestamptz not null,
     beat         bigint      not null default 0,
     until        timestamptz not null,
-    named        uuid[]      not null default '{}'      -- suspects that are about to start, each alone
+    safe_until   timestamptz not null,                  -- nothing due later was started; never goes back, whatever the clock does
+    named        text[]      not null default '{}'      -- suspects that are about to start, each alone: run/fence
 );
 
 -- A worker that is gone. Its leased rows are moved on by the reaper, which needs to know when it was last safe to start a run.
@@ -238,7 +239,7 @@ create table duly.departed (
     worker_id    uuid        primary key,
     name         text        not null,
     safe_until   timestamptz not null,
-    named        uuid[]      not null,
+    named        text[]      not null,
     departed_at  timestamptz not null
 );
 

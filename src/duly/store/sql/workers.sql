@@ -1,19 +1,22 @@
 -- name: register
-insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, started_at, until)
-select $1, $2, $3, $4, $5, $6, $7, at, at + $7 from (select duly.clock_now() as at) as clock
+insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, started_at, until, safe_until)
+select $1, $2, $3, $4, $5, $6, $7, at, at + $7::interval, at + $7::interval * 2 / 3 from (select duly.clock_now() as at) as clock
 on conflict (worker_id) do nothing
 returning started_at
 
 -- name: beat
--- No row: the lease is gone, and the worker must stop itself.
-update duly.workers set beat = beat + 1, until = duly.clock_now() + lease where worker_id = $1 returning until, duly.clock_now() as read_at
+-- No row: the lease is gone, and the worker must stop itself. It starts nothing that is due after the safe moment it was told, so
+-- that what is due later goes back unused when it dies: also when the clock was set while it lived.
+update duly.workers set beat = beat + 1, until = duly.clock_now() + lease, safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3)
+ where worker_id = $1 returning until, safe_until, duly.clock_now() as read_at
 
 -- name: announce
--- Name the suspect that is about to start, so that its death can be laid at its door.
-update duly.workers set named = array_append(named, $2::uuid) where worker_id = $1 and until > duly.clock_now() returning worker_id
+-- Name the suspect that is about to start, so that its death can be laid at its door. By its fence too: a name that was not taken
+-- back, or was given late, says nothing about the run's next lease.
+update duly.workers set named = array_append(named, $2::uuid || '/' || $3::bigint) where worker_id = $1 and until > duly.clock_now() returning worker_id
 
 -- name: retract
-update duly.workers set named = array_remove(named, $2::uuid) where worker_id = $1
+update duly.workers set named = array_remove(named, $2::uuid || '/' || $3::bigint) where worker_id = $1
 
 -- name: live
 select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at from duly.workers
@@ -23,7 +26,7 @@ select worker_id, name, version, queues, handlers, slots, lease, started_at, bea
 with gone as (
     delete from duly.workers where worker_id = $1 and beat = $2 and ($3 or until <= duly.clock_now()) returning *)
 insert into duly.departed (worker_id, name, safe_until, named, departed_at)
-select worker_id, name, until - lease / 3, named, duly.clock_now() from gone
+select worker_id, name, safe_until, named, duly.clock_now() from gone
 on conflict (worker_id) do nothing
 returning worker_id
 
