@@ -19,10 +19,14 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--stop", action="store_true", help="stop at the first seed that breaks a promise")
     parser.add_argument("--seed", type=int, help="run this seed alone")
+    parser.add_argument(
+        "--without", default="", help="faults that stay away, to find out which one it takes: pause,crash"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="tell everything that happens in it")
     asked = parser.parse_args()
+    without = asked.without.split(",")
     if asked.seed is not None:
-        return replay(asked.seed, verbose=asked.verbose)
+        return replay(asked.seed, verbose=asked.verbose, without=without)
     broken: list[Verdict] = []
 
     def on_verdict(verdict: Verdict) -> None:
@@ -31,15 +35,15 @@ def main() -> int:
             print(tell(verdict), flush=True)
 
     seeds = range(asked.first, asked.first + asked.seeds)
-    report = run_batch(seeds, is_enough=lambda *_: asked.stop and bool(broken), on_verdict=on_verdict)
+    report = run_batch(seeds, is_enough=lambda *_: asked.stop and bool(broken), on_verdict=on_verdict, without=without)
     print(report.summary())
     return 1 if broken else 0
 
 
-def replay(seed: int, *, verbose: bool) -> int:
+def replay(seed: int, *, verbose: bool, without: list[str]) -> int:
     """Run one seed and tell what happened."""
     with tempfile.TemporaryDirectory() as folder, scratch_servers(Path(folder) / "data", 1) as [url]:
-        verdict = simulate(seed, Server(url), verbose=verbose)
+        verdict = simulate(seed, Server(url), verbose=verbose, without=without)
     print(tell(verdict))
     return 1 if verdict.violation else 0
 

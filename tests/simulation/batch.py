@@ -6,7 +6,7 @@ import gc
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
 from multiprocessing import get_context
@@ -54,6 +54,7 @@ def run_batch(
     *,
     is_enough: Callable[[int, float], bool] = lambda _, __: False,
     on_verdict: Callable[[Verdict], None] = lambda _: None,
+    without: Collection[str] = (),
 ) -> Report:
     """Run seeds, in order, until `is_enough(seeds done, seconds spent)` says so or there are no more."""
     begun = time.monotonic()
@@ -68,7 +69,7 @@ def run_batch(
             while True:
                 if not is_enough(len(verdicts), time.monotonic() - begun):
                     more = islice(left, PROCESSES * 2 - len(pending))
-                    pending |= {pool.submit(_simulate, seed) for seed in more}
+                    pending |= {pool.submit(_simulate, seed, without) for seed in more}
                 if not pending:
                     break
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
@@ -87,6 +88,6 @@ def _connect(addresses: Queue[str]) -> None:
     gc.freeze()
 
 
-def _simulate(seed: int) -> Verdict:
+def _simulate(seed: int, without: Collection[str]) -> Verdict:
     assert _server is not None
-    return simulate(seed, _server)
+    return simulate(seed, _server, without=without)

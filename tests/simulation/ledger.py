@@ -45,6 +45,7 @@ class Execution(msgspec.Struct):
     worker_id: UUID | None
     process: Any
     started_at: float
+    gate: tuple[str, int] | None = None
     ended_as: str | None = None
 
 
@@ -113,11 +114,11 @@ class Ledger:
 
     # ----------------------------------------------------------------------------------------------- what handlers saw
 
-    def start(self, process: Process, run: Any, most: int) -> Execution:
+    def start(self, process: Process, run: Any, most: int, gate: tuple[str, int] | None) -> Execution:
         """A handler was called."""
         lease = self.leases.get(run.id)
         holder = lease.worker_id if lease else None
-        execution = Execution(run.id, run.attempt, run.fence, holder, process, self._world.now)
+        execution = Execution(run.id, run.attempt, run.fence, holder, process, self._world.now, gate)
         earlier = self.executions[run.id]
         if lease is None or lease.fence != run.fence:
             self.violate("a run was started whose lease was lost", run.id, process.name, run.fence)
@@ -132,10 +133,22 @@ class Ledger:
             self.violate("a new attempt began after its cancellation was acknowledged", run.id)
         if run.attempt - self.attempts_before[run.id] - self.snoozes[run.id] > most:
             self.violate("more attempts than allowed", run.id, run.attempt, most)
+        self._check_gate(gate)
         self._check_not_early(process, run, lease.claimed_at if lease else self._world.now)
         earlier.append(execution)
         self.by_fence[run.id, run.fence] = execution
         return execution
+
+    def _check_gate(self, gate: tuple[str, int] | None) -> None:
+        """Of those who hold a live lease, no more may run than the gate has places; the one that starts is not counted yet."""
+        inside = [item for item in self.running() if gate is not None and item.gate and item.gate[0] == gate[0]]
+        holding = [item for item in inside if self._holds(item)]
+        if gate is not None and len(holding) >= gate[1]:
+            self.violate("more runs at once than their gate has places", *(item.run_id for item in holding))
+
+    def _holds(self, execution: Execution) -> bool:
+        lease = self.leases.get(execution.run_id)
+        return lease is not None and lease.fence == execution.fence
 
     def _check_not_early(self, process: Process, run: Any, claimed_at: float) -> None:
         offset = max(self._world.clock_offset, process.clock.offset_since(claimed_at))

@@ -31,7 +31,7 @@ class VirtualLoop(_AbstractLoop):  # type: ignore[misc]
         self._order = count()
         self._tasks: list[asyncio.Task[Any]] = []
         self.dead = False
-        self.dying = False  # set by a handler that takes its process down with it
+        self.dying = False
         self.errors: list[str] = []
 
     # ------------------------------------------------------------------------------------------- for the simulation

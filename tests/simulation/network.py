@@ -68,7 +68,7 @@ class Network:
             case "lost_reply":
                 self._world.at(request, lambda: self._deliver(ask, None))
             case "crash_before":
-                self._world.crash(ask.process)
+                ask.process.die()
             case "crash_after":
                 self._world.at(request, lambda: self._deliver_and_crash(ask))
             case "slow_request":

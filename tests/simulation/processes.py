@@ -17,13 +17,13 @@ from duly.domain.errors import InvalidSchedule, KeyConflict, NotFound
 from duly.domain.job import Schedule, Submission
 from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.retry import Retry
-from duly.domain.run import TENANT_DEFAULT, Options, Run, encode_options
+from duly.domain.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_options
 from duly.maintenance.service import Maintenance
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run
 from duly.moves.replay import discard, replay
 from duly.moves.submit import submit, submit_many, submit_schedule
 from duly.scheduler.service import Scheduler
-from duly.store import jobs, workers
+from duly.store import jobs
 from duly.store.database import Unavailable
 from duly.worker import engine, service
 from duly.worker.context import NonRetryable, RunContext, Snooze
@@ -160,15 +160,15 @@ async def beat_for_ever(process: Process, config: dict[str, Any], say: Callable[
         sent = database.clock.monotonic()
         try:
             async with asyncio.timeout(config["lease"] / 3):
-                answer = await workers.beat(database, UUID(config["worker_id"]))
-        except (Unavailable, TimeoutError, Exception) as error:
+                row = await database.fetchrow(config["statement"], UUID(config["worker_id"]))
+        except Exception as error:
             say({"error": repr(error)})
             await database.clock.sleep(_RETRY_SECONDS)
             continue
-        if answer is None:
+        if row is None:
             say({"gone": True})
             return
-        say({"safe_until": sent + config["lease"] * SAFE_SHARE})
+        say({"safe_until": sent + config["lease"] * SAFE_SHARE, "due_until": row["safe_until"].timestamp()})
         await database.clock.sleep(config["lease"] / BEATS_PER_LEASE)
 
 
@@ -227,11 +227,18 @@ class ChildDied(Exception):
     """A child process died in the middle of an attempt."""
 
 
-async def act(run: RunContext, acts: list[str], most: int, pad: str = "", in_child: bool = False) -> None:
+async def act(
+    run: RunContext,
+    acts: list[str],
+    most: int,
+    gate: tuple[str, int] | None = None,
+    pad: str = "",
+    in_child: bool = False,
+) -> None:
     """Do what the script says for this attempt, and tell the ledger what happened."""
     process = this_process()
     ledger = process.world.ledger
-    execution = ledger.start(process, run, most)
+    execution = ledger.start(process, run, most, gate)
     what = acts[min(run.attempt, len(acts)) - 1]
     process.world.trace.add(process.world.now, process.name, f"start {what}", (run.id, run.attempt, run.fence))
     try:
@@ -282,7 +289,7 @@ async def die(process: Process, what: str, run: RunContext, in_child: bool) -> N
     if in_child:
         raise ChildDied
     process.world.ledger.on_crash(run.id)
-    asyncio.get_running_loop().dying = True  # type: ignore[attr-defined]
+    process.die()
     await asyncio.sleep(10_000)
 
 
@@ -310,10 +317,11 @@ def script(random: Random, world: World) -> tuple[str, Options]:
     most = random.choice((1, 2, 3, 5))
     retry = Retry(most, random.choice((0.0, 0.5, 1.0)), 4.0)
     timeout = random.uniform(0.5, 3) if "hang" in acts else None
-    payload: dict[str, Any] = {"acts": acts, "most": most}
+    gate = random.choice((("door", 1), ("hall", 2))) if random.random() < 0.15 else None
+    payload: dict[str, Any] = {"acts": acts, "most": most, "gate": gate}
     if random.random() < 0.1:
         payload["pad"] = "".join(random.choice("abcdefghij") for _ in range(4_000))
-    return msgspec.json.encode(payload).decode(), Options(retry=retry, timeout_seconds=timeout)
+    return msgspec.json.encode(payload).decode(), Options(retry=retry, timeout_seconds=timeout, gate=gate)
 
 
 # --------------------------------------------------------------------------------------------------- clients and people
@@ -383,7 +391,7 @@ async def schedules_main(process: Process) -> None:
         await asyncio.sleep(random.uniform(0, 3))
         payload, options = script(random, world)
         if random.random() < 0.5:
-            payload = msgspec.json.encode({"acts": ["quick"], "most": 2}).decode()
+            payload, options = msgspec.json.encode({"acts": ["quick"], "most": 5}).decode(), DEFAULTS
         anchor = random.choice((None, world.database_now() + timedelta(seconds=random.uniform(-20, 6))))
         schedule = Schedule(
             "act",

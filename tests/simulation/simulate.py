@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 
 import msgspec
 
 from tests.simulation import checks
 from tests.simulation.ledger import Violation
-from tests.simulation.plan import Plan, plan_for
+from tests.simulation.plan import plan_for
 from tests.simulation.processes import closer_main, populate, simulated_ports
 from tests.simulation.server import Server, statement_names
 from tests.simulation.world import Role, World
@@ -26,12 +27,13 @@ class Verdict(msgspec.Struct):
     trace: list[str]
 
 
-def simulate(seed: int, server: Server, *, verbose: bool = False, plan: Plan | None = None) -> Verdict:
-    """Run one seed: a storm, then calm, in which everything must come to its end."""
+def simulate(seed: int, server: Server, *, verbose: bool = False, without: Collection[str] = ()) -> Verdict:
+    """Run one seed: a storm, then calm, in which everything must come to its end. Faults named in `without` stay away."""
     server.reset()
     random = Random(seed)
-    drawn = plan_for(random)
-    world = World(seed, plan or drawn, server, statement_names(), random)
+    plan = plan_for(random)
+    plan.faults = {name: rate for name, rate in plan.faults.items() if name not in without}
+    world = World(seed, plan, server, statement_names(), random)
     with simulated_ports():
         _play(world)
     for role in world.roles:

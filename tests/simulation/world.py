@@ -86,6 +86,11 @@ class Process:
                 loop.turn()
         self.loops = [self.loops[0], *(loop for loop in self.loops[1:] if not loop.dead)]
 
+    def die(self) -> None:
+        """Take no further step: called from within."""
+        for loop in self.loops:
+            loop.dying = True
+
     def kill(self) -> None:
         """End at this point."""
         self.is_dead = True
@@ -161,7 +166,7 @@ class World:
         for loop in process.loops:
             for error in loop.errors:
                 self.ledger.violate("an error that nobody handled", process.name, error)
-        if process.loops[0].dying:
+        if any(loop.dying for loop in process.loops):
             self.crash(process)
         elif process.task.done() and not process.is_dead:
             self._ended(process)
@@ -236,6 +241,7 @@ class World:
 
     def unleash(self) -> None:
         """Let the faults that come by themselves begin."""
+        self.struck["drift"] += self.plan.has("drift")
         for name in BY_ITSELF:
             if self.plan.has(name):
                 self._arm(name)
@@ -304,8 +310,8 @@ class World:
                 return
             if self.now > deadline:
                 self.ledger.violate("not quiet in time", *waiting[:5])
-            elif waiting and not self.ledger.running():
-                self._pass_over(min(due for _, _, due in waiting))
+            elif not self.ledger.running() and (dues := [due for box, _, due in waiting if box != "blocked"]):
+                self._pass_over(min(dues))
 
     def _pass_over(self, due: datetime) -> None:
         idle = (due - self.database_now()).total_seconds()
