@@ -50,6 +50,11 @@ class Outbox:
         """Say whether the intake must wait."""
         return len(self) >= FULL
 
+    @property
+    def is_done(self) -> bool:
+        """Say whether it was closed and has nothing left."""
+        return self._closing and not len(self)
+
     def put(self, settled: list[Settled]) -> None:
         """Take outcomes; they are on their way."""
         self._waiting.extend(settled)
@@ -77,8 +82,8 @@ class Outbox:
         if refused:
             self.fenced += len(refused)
             self._log.warning("outcomes_fenced", runs=len(refused), first=refused[0].run_id)
+        self.settled += len(self._flushing) - len(refused)
         done, self._flushing = self._flushing, []
-        self.settled += len(done) - len(refused)
         self._on_settled(done)
 
     async def _settle_until_answered(self, batch: list[Settled]) -> list[Run]:

@@ -77,6 +77,7 @@ class Worker:
         self._engine_loop: asyncio.AbstractEventLoop | None = None
         self._lifeline: Lifeline | None = None
         self._settling_late: set[asyncio.Task[None]] = set()
+        self._outboxes: list[Outbox] = []
         self._past_settled = 0
         self._past_fenced = 0
         self._lives = 0
@@ -100,10 +101,10 @@ class Worker:
     def health(self) -> WorkerHealth:
         """A snapshot of this worker."""
         engine, lifeline = self._engine, self._lifeline
+        settled, fenced = self._outcomes()
         if engine is None or lifeline is None:
-            return WorkerHealth(settled=self._past_settled, fenced=self._past_fenced, lives=self._lives)
+            return WorkerHealth(settled=settled, fenced=fenced, lives=self._lives)
         running, waiting, held = engine.counts
-        settled, fenced = engine.outbox.settled + self._past_settled, engine.outbox.fenced + self._past_fenced
         return WorkerHealth(
             running, waiting, held, settled, fenced, self._lives, registered=True, safe=lifeline.is_safe
         )
@@ -173,15 +174,20 @@ class Worker:
             await lifeline.stop()
 
     async def _live_out(self, engine: Engine) -> None:
+        self._outboxes.append(engine.outbox)
         try:
             await engine.live(self._options.grace_seconds)
         finally:
             self._engine = None
-            self._count(engine.outbox)
 
-    def _count(self, outbox: Outbox) -> None:
-        self._past_settled += outbox.settled
-        self._past_fenced += outbox.fenced
+    def _outcomes(self) -> tuple[int, int]:
+        """Count what was settled and what was refused, in all lives; an outbox may outlive its life."""
+        for outbox in [outbox for outbox in self._outboxes if outbox.is_done]:
+            self._outboxes.remove(outbox)
+            self._past_settled += outbox.settled
+            self._past_fenced += outbox.fenced
+        settled = self._past_settled + sum(outbox.settled for outbox in self._outboxes)
+        return settled, self._past_fenced + sum(outbox.fenced for outbox in self._outboxes)
 
     def _identity(self) -> Identity:
         """A random name for each life: a host name may come back, and with it a stale claim to its leases."""
@@ -234,10 +240,10 @@ class Worker:
     async def _settle_late(self, database: Database, worker_id: UUID, late: list[Settled]) -> None:
         """Offer outcomes from an earlier life under the name they were claimed with: taken where nobody else holds the run."""
         outbox = Outbox(database, worker_id, rng=self._rng, log=self._log, on_settled=lambda _: None)
+        self._outboxes.append(outbox)
         outbox.put(late)
         outbox.close()
         await outbox.run()
-        self._count(outbox)
 
     def _lease_gone(self) -> None:
         self._log.warning("lease_gone")
