@@ -250,7 +250,7 @@ def test_what_postgresql_cannot_store_is_replaced_in_a_result(value):
     assert "\\ud800" not in outcome.result
 
 
-@pytest.mark.parametrize("value", [object(), {"a": {1, object()}}, 1j], ids=repr)
+@pytest.mark.parametrize("value", [object(), {"a": {1, object()}}, 1j], ids=["object", "object within", "complex"])
 def test_a_result_that_is_not_json_fails_for_good_and_says_so(value):
     outcome = succeeded(value)
     assert isinstance(outcome, Failed)
