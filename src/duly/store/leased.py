@@ -87,7 +87,7 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
 async def already_settled(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
     """Find which of these this worker has settled before: after an unknown commit, the answer to 'was it me?'."""
     rows = await database.fetch(
-        SQL["already_settled"], [run.run_id for run in runs], [run.fence for run in runs], worker_id
+        SQL["already_settled"], worker_id, [run.run_id for run in runs], [run.fence for run in runs]
     )
     return {(row[0], row[1]) for row in rows}
 

@@ -517,6 +517,36 @@ begin
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
+-- After an unknown commit, the answer to "was it me?". A loss recorded by the reaper under the worker's name is no outcome of it.
+create function duly.already_settled_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
+returns table (run_id uuid, fence bigint)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+begin
+    return query
+    select attempts.run_id, attempts.fence from unnest(p_run_ids, p_fences) as asked(run_id, fence)
+      join duly.attempts on attempts.run_id = asked.run_id and attempts.fence = asked.fence
+     where attempts.worker_id = p_worker_id and attempts.outcome not in ('fenced', 'lost');
+end $$;
+
+-- Keep a record of outcomes that came after the lease was lost. Asked again after an unknown commit, nothing is recorded twice.
+create function duly.record_fenced_v1(
+    p_worker_id uuid, p_run_ids uuid[], p_job_ids uuid[], p_scheduled timestamptz[], p_due timestamptz[], p_started timestamptz[],
+    p_finished timestamptz[], p_fences bigint[], p_tenants integer[], p_attempts integer[], p_queues text[], p_handlers text[], p_reasons text[])
+returns void
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became, queue,
+                               handler, worker_id, reason)
+    select refused.run_id, refused.job_id, refused.scheduled_at, refused.due_at, refused.started_at, coalesce(refused.finished_at, v_now),
+           refused.fence, refused.tenant, refused.attempt, 'fenced', 'running', refused.queue, refused.handler, p_worker_id, refused.reason
+      from unnest(p_run_ids, p_job_ids, p_scheduled, p_due, p_started, p_finished, p_fences, p_tenants, p_attempts, p_queues, p_handlers, p_reasons)
+           as refused(run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, queue, handler, reason)
+     where not exists (select from duly.attempts where attempts.run_id = refused.run_id and attempts.fence = refused.fence
+                          and attempts.worker_id = p_worker_id and attempts.outcome = 'fenced');
+end $$;
+
 --------------------------------------------------------------------------------------------------------- cancel, replay
 
 -- Take waiting runs out of timers, blocked and ready for good. A run in a worker's hands is not touched: see signal_v1.
@@ -584,6 +614,21 @@ begin
         select risen.*, duly.rank(due_at, priority) from risen where not duly.is_gated(options)
         on conflict do nothing returning run_id)
     select run_id from by_timer union all select run_id from at_once;
+end $$;
+
+-- Give dead runs up for good, with a record.
+create function duly.discard_v1(p_run_ids uuid[]) returns setof uuid
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    with gone as (delete from duly.dead where dead.run_id = any (p_run_ids) returning *),
+    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id)
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+    select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'discarded' from gone
+    returning attempts.run_id;
 end $$;
 
 --------------------------------------------------------------------------------------------------------- shards, leases

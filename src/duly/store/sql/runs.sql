@@ -49,11 +49,7 @@ select run_id, job_id, queue, handler, attempt, scheduled_at, buried_at, reason,
  where tenant = $1 and ($2::text is null or queue = $2) order by buried_at desc limit $3
 
 -- name: discard
-with gone as (delete from duly.dead where run_id = any ($1::uuid[]) returning *),
-unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id)
-insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
-select run_id, job_id, scheduled_at, due_at, duly.clock_now(), tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'discarded' from gone
-returning run_id
+select * from duly.discard_v1($1)
 
 -- name: payloads
 select job_id, generation, body::text from duly.payloads join unnest($1::uuid[], $2::int[]) as asked(job_id, generation) using (job_id, generation)
@@ -62,14 +58,15 @@ select job_id, generation, body::text from duly.payloads join unnest($1::uuid[],
 select run_id, body::text from duly.checkpoints where run_id = any ($1::uuid[])
 
 -- name: save_checkpoint
+-- `is true` keeps the planner from walking all of a worker's leases to find this one; likewise below.
 insert into duly.checkpoints (run_id, fence, body, saved_at)
-select run_id, fence, $4::text::jsonb, duly.clock_now() from duly.leased where run_id = $1 and fence = $2 and worker_id = $3
+select run_id, fence, $4::text::jsonb, duly.clock_now() from duly.leased where run_id = $1 and fence = $2 and (worker_id = $3) is true
 on conflict (run_id) do update set fence = excluded.fence, body = excluded.body, saved_at = excluded.saved_at where checkpoints.fence <= excluded.fence
 returning run_id
 
 -- name: save_progress
 insert into duly.progress (run_id, fence, fraction, message, updated_at)
-select run_id, fence, $4, $5, duly.clock_now() from duly.leased where run_id = $1 and fence = $2 and worker_id = $3
+select run_id, fence, $4, $5, duly.clock_now() from duly.leased where run_id = $1 and fence = $2 and (worker_id = $3) is true
 on conflict (run_id) do update set fence = excluded.fence, fraction = excluded.fraction, message = excluded.message, updated_at = excluded.updated_at
  where progress.fence <= excluded.fence
 returning run_id

@@ -1,0 +1,235 @@
+"""What a hot statement touches follows what it takes, never what is stored: measured by the server's own counters.
+
+No plan is read. Each call runs in a transaction, and the server tells how many rows it fetched of each table: a table read from
+end to end, or a sort of the backlog, shows as the whole of it fetched. That holds on large tables, and on tables that were
+empty when the statement was planned.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import psycopg
+import pytest
+
+from duly.store import jobs, leased, ready, runs, timers, workers
+from tests.builders import a_key
+from tests.clock import START
+from tests.conftest import copy
+
+ROWS = 8_000
+BATCH = 100
+WORKER = UUID(int=1)
+SCHEDULER = UUID(int=2)
+GROWING = (
+    "timers",
+    "blocked",
+    "ready",
+    "leased",
+    "dead",
+    "attempts%",
+    "keys",
+    "payloads",
+    "jobs",
+    "progress",
+    "checkpoints",
+)
+
+FILL = f"""
+insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, payload, shard)
+select id, id, at, at, 1, 1, 'default', 'greet', '{{}}', n % 64
+  from (select n, gen_random_uuid() as id, duly.clock_now() + (n - {ROWS // 2}) * interval '1 second' as at
+          from generate_series(1, {ROWS}) as n) as made;
+insert into duly.jobs (job_id, tenant, queue, handler, every_seconds, anchor_at, created_at, updated_at)
+select gen_random_uuid(), 1, 'default', 'greet', 60, duly.clock_now(), duly.clock_now(), duly.clock_now()
+  from generate_series(1, {ROWS // 10});
+insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard, every_seconds)
+select job_id, at, at, 1, 1, queue, handler, duly.shard_of(job_id), 60
+  from (select job_id, queue, handler, anchor_at - interval '1 day' as at from duly.jobs) as made;
+insert into duly.ready
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, queue, 'greet', '{{}}', null, random()
+  from (select duly.clock_now() as at, (array['default', 'mail'])[1 + n % 2] as queue
+          from generate_series(1, {ROWS}) as n) as made;
+insert into duly.leased
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 1, 5, 0, false, false, 'default', 'greet', '{{}}', null, n,
+       case when n % 4 = 0 then '{WORKER}' else gen_random_uuid() end, at - interval '1 hour'
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
+insert into duly.dead
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 5, 5, 0, false, false, 'default', 'greet', '{{}}', null,
+       at, 'broken'
+  from (select duly.clock_now() as at from generate_series(1, {ROWS // 10}) as n) as made;
+insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became,
+                           queue, handler, worker_id)
+select gen_random_uuid(), gen_random_uuid(), at, at, at, n, 1, 1, outcome, 'succeeded', 'default', 'greet', '{WORKER}'
+  from (select n, duly.clock_now() as at, (array['succeeded', 'failed'])[1 + n % 2]::duly.outcome as outcome
+          from generate_series(1, {ROWS}) as n) as made;
+"""
+COUNTERS = """
+select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) as rows
+  from pg_stat_xact_user_tables where schemaname = 'duly' and relname like any ($1)
+"""
+Arguments = Callable[[dict[str, Any]], tuple[Any, ...]]
+
+# Each hot statement, with what it is called with.
+HOT: dict[str, tuple[str, Arguments]] = {
+    "stage": (
+        timers.SQL["stage"],
+        lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, "1 minute"),
+    ),
+    "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
+    "claim from three queues": (ready.SQL["claim"], lambda s: (WORKER, ["default", "mail", "idle"], ["greet"], BATCH)),
+    "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], ["greet"], BATCH)),
+    "finish": (
+        leased.SQL["finish"],
+        lambda s: (WORKER, s["places"], s["fences"], [START] * s["held"], [START] * s["held"], [None] * s["held"]),
+    ),
+    "settle": (
+        leased.SQL["settle"],
+        lambda s: (
+            WORKER,
+            s["runs"],
+            s["fences"],
+            [START] * s["held"],
+            [START] * s["held"],
+            (["failed"] * s["held"]),
+            ["retrying", "dead", "cancelled", "retrying"] * (s["held"] // 4),
+            ["1 second", "0", "0", "1 hour"] * (s["held"] // 4),
+            [0] * s["held"],
+            [False] * s["held"],
+            *([[None] * s["held"]] * 3),
+            "5 seconds",
+        ),
+    ),
+    "hand back": (leased.SQL["hand_back"], lambda s: (WORKER, s["runs"], s["fences"])),
+    "was it me": (leased.SQL["already_settled"], lambda s: (WORKER, s["runs"], s["fences"])),
+    "what a worker holds": (leased.SQL["held_by"], lambda s: (WORKER, "3 seconds", 1)),
+    "cancel": (runs.SQL["cancel"], lambda s: (s["waiting"], "not needed")),
+    "signal": (runs.SQL["signal"], lambda s: (s["runs"], "cancel")),
+    "look": (runs.SQL["look"], lambda s: (WORKER,)),
+    "replay": (runs.SQL["replay"], lambda s: (s["dead"],)),
+    "discard": (runs.SQL["discard"], lambda s: (s["dead"],)),
+    "find a run": (runs.SQL["find_live"], lambda s: (s["runs"][0] if s["runs"] else WORKER,)),
+    "find its attempts": (runs.SQL["find_attempts"], lambda s: (s["settled"],)),
+    "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
+    "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"],)),
+    "submit": (
+        jobs.SQL["submit"],
+        lambda s: (
+            1,
+            a_key(),
+            ["greet"] * BATCH,
+            ["{}"] * BATCH,
+            ["default"] * BATCH,
+            [5] * BATCH,
+            [None] * BATCH,
+            ["0", "1 hour"] * (BATCH // 2),
+            [None] * BATCH,
+            None,
+            "5 seconds",
+        ),
+    ),
+    "progress": (
+        runs.SQL["save_progress"],
+        lambda s: (
+            (s["runs"][0], s["fences"][0], WORKER, 0.5, "half") if s["held"] else (WORKER, 1, WORKER, 0.5, "half")
+        ),
+    ),
+    "beat": (workers.SQL["beat"], lambda s: (WORKER,)),
+    "checkpoint": (
+        runs.SQL["save_checkpoint"],
+        lambda s: (s["runs"][0], s["fences"][0], WORKER, "1") if s["held"] else (WORKER, 1, WORKER, "1"),
+    ),
+}
+ANSWER_NOTHING = {"idle claim", "was it me"}
+# The rows of a worker are found by its index, and then one by one: all of them are looked at.
+WHOLE_WORKER = {"what a worker holds": ROWS // 4}
+
+
+async def connect(url: str) -> asyncpg.Connection:
+    """Connect so that spans can be written as text."""
+    connection = await asyncpg.connect(url)
+    await connection.set_type_codec("interval", schema="pg_catalog", encoder=str, decoder=str, format="text")
+    return connection
+
+
+async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
+    """Choose what the statements are called with."""
+    await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour")
+    held = await connection.fetch("select * from duly.hold_shards_v1($1, 'scheduler', '0', '1 hour')", SCHEDULER)
+    mine = await connection.fetch(
+        "select ctid, fence, run_id from duly.leased where worker_id = $1 order by run_id limit $2", WORKER, BATCH
+    )
+    waiting = await connection.fetch("(select run_id from duly.timers where run_id is not null limit 50)")
+    waiting += await connection.fetch("select run_id from duly.ready limit 50")
+    dead = await connection.fetch("select run_id from duly.dead limit $1", BATCH)
+    return {
+        "shards": [row["shard"] for row in held],
+        "epochs": [row["epoch"] for row in held],
+        "places": [row["ctid"] for row in mine],
+        "fences": [row["fence"] for row in mine],
+        "runs": [row["run_id"] for row in mine],
+        "held": len(mine),
+        "waiting": [row["run_id"] for row in waiting],
+        "dead": [row["run_id"] for row in dead],
+        "settled": await connection.fetchval("select run_id from duly.attempts limit 1") or WORKER,
+        "job": await connection.fetchval("select job_id from duly.jobs limit 1") or WORKER,
+    }
+
+
+async def call(connection: asyncpg.Connection, name: str, values: dict[str, Any]) -> tuple[int, dict[str, int]]:
+    """Run one statement and undo it. Gives the rows it answered with, and the rows it fetched of each table that grows."""
+    query, arguments = HOT[name]
+    transaction = connection.transaction()
+    await transaction.start()
+    before = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+    answered = await connection.fetch(query, *arguments(values))
+    after = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+    await transaction.rollback()
+    return len(answered), {table: rows - before[table] for table, rows in after.items()}
+
+
+def too_much(name: str, touched: dict[str, int]) -> dict[str, int]:
+    """Name the tables of which more was fetched than a few times the batch."""
+    limit = WHOLE_WORKER.get(name, 0) + 4 * BATCH
+    return {table: rows for table, rows in touched.items() if rows > limit}
+
+
+@pytest.fixture(scope="module")
+def large(postgres, template):
+    """A database with much in every table, and statistics that know it."""
+    copy(postgres, "test_large", template)
+    with psycopg.connect(postgres.url("test_large"), autocommit=True) as connection:
+        connection.execute(FILL)
+        connection.execute("analyze")
+    yield postgres.url("test_large")
+    postgres.drop_database("test_large")
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_on_large_tables(large, name):
+    connection = await connect(large)
+    try:
+        values = await sample(connection)
+        for _ in range(7):  # From the sixth call on, a plan that does not know the arguments is used.
+            answered, touched = await call(connection, name, values)
+            assert answered > 0 or name in ANSWER_NOTHING
+            assert too_much(name, touched) == {}
+    finally:
+        await connection.close()
+
+
+async def test_on_tables_that_were_empty_when_the_statement_was_planned(own_database_url):
+    connection = await connect(own_database_url)
+    try:
+        values = await sample(connection)
+        for _ in range(7):
+            for name in HOT:
+                await call(connection, name, values)
+        await connection.execute(FILL)
+
+        values = await sample(connection)
+        found = {name: too_much(name, (await call(connection, name, values))[1]) for name in HOT}
+        assert {name: tables for name, tables in found.items() if tables} == {}
+    finally:
+        await connection.close()
