@@ -44,6 +44,11 @@ class Bench(msgspec.Struct, frozen=True):
         """Read what the handlers noted, once their processes have ended."""
         return list(stamps.read(self._files()))
 
+    async def stamps_by_database(self) -> list[Stamp]:
+        """Read what the handlers noted, as the database's clock would have shown it, should it be another than ours."""
+        offset = await self.place.clock_offset()
+        return [stamp.shifted(offset) for stamp in self.stamps()] if offset else self.stamps()
+
     def costs(self, roles: Roles) -> Meter:
         """Count CPU from now on."""
         return Meter(roles.pids, self.place.server_pid)

@@ -22,6 +22,10 @@ class Stamp(NamedTuple):
         """How late it was; negative: early."""
         return self.started - self.due
 
+    def shifted(self, seconds: float) -> Stamp:
+        """Move the call to another clock."""
+        return self._replace(started=self.started + seconds)
+
 
 class Stamps:
     """The calls of one process."""

@@ -54,7 +54,7 @@ async def measure(bench: Bench, options: Options) -> Result:
                 seconds = due_at.timestamp() - began + _SETTLE_SECONDS
                 await roles.until(all_settled, seconds, "settling every run")
             spent = costs.spent()
-        stamps = bench.stamps()
+        stamps = await bench.stamps_by_database()
         verdict = await audit.of_one_shots(database, options.runs, stamps)
         recorded, latency = await audit.recorded(database, due_at, due_at + timedelta(seconds=1))
     with bench.steps.step("baseline again"):

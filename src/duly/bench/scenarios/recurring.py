@@ -62,7 +62,7 @@ async def measure(bench: Bench, options: Options) -> Result:
         async with bench.roles(stamped=True) as roles:
             spent = await _fire(bench, roles, options, start)
             await _let_finish(bench, database, roles, start + timedelta(seconds=options.seconds))
-        stamps = bench.stamps()
+        stamps = await bench.stamps_by_database()
         with bench.steps.step("audit"):
             verdict = await audit.of_schedules(database, start, stamps)
             until = start + timedelta(seconds=options.seconds)
