@@ -1,0 +1,107 @@
+"""The checker is checked: a good history has no finding, and each bad one is named for what it is."""
+
+import re
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from tests.end_to_end import checker
+from tests.end_to_end.checker import Departure, Evidence, Record
+from tests.end_to_end.client import Acknowledged
+from tests.end_to_end.house import Strike
+from tests.end_to_end.sink import Arrival
+
+NOON = 1_790_000_000.0
+RUN, JOB = UUID(int=1), UUID(int=2)
+KILLED = 4711
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(NOON + seconds, UTC)
+
+
+def a_call(attempt: int = 1, at: float = 0.1, **changes) -> Arrival:
+    call = Arrival(str(RUN), str(RUN), attempt, attempt * 10, NOON + at, (KILLED + attempt - 1, 1), NOON, NOON)
+    return msgspec.structs.replace(call, **changes)
+
+
+def a_record(attempt: int = 1, outcome: str = "succeeded", at: float = 0.2, **changes) -> Record:
+    became = "succeeded" if outcome == "succeeded" else "retrying"
+    started_at = None if outcome == "lost" else moment(0)
+    record = Record(
+        str(RUN), str(RUN), attempt, outcome, became, attempt * 10, "worker", moment(0), started_at, moment(at)
+    )
+    return record._replace(**changes)
+
+
+GOOD = Evidence([Acknowledged(RUN, NOON, False, 1)], [a_call()], [a_record()], [], [])
+TAKEN_OVER = Evidence(
+    [Acknowledged(RUN, NOON, False, 1)],
+    [a_call(1, 0.1), a_call(2, 4.0)],
+    [a_record(1, "lost", 3.5), a_record(2, "succeeded", 4.1)],
+    [Departure("worker", moment(3.4))],
+    [],
+    [Strike("worker", KILLED, NOON + 0.2, NOON + 0.3)],
+)
+
+
+def occurrence(second: int, run: int | None = None) -> Arrival:
+    run_id = str(UUID(int=100 + second if run is None else run))
+    at = NOON + second
+    return a_call(run_id=run_id, job_id=str(JOB), scheduled_at=at, due_at=at, at=at + 0.1)
+
+
+SCHEDULE = Evidence([Acknowledged(JOB, NOON, True, 1)], [occurrence(second) for second in range(5)], [], [], [])
+
+
+@pytest.mark.parametrize("evidence", [GOOD, TAKEN_OVER, SCHEDULE], ids=["good", "taken over", "schedule"])
+def test_a_good_history_has_no_finding(evidence):
+    assert checker.findings(evidence) == []
+
+
+@pytest.mark.parametrize(
+    ("evidence", "finding"),
+    [
+        (GOOD._replace(records=[]), "lost: .* did not end"),
+        (GOOD._replace(arrivals=[]), "lost: .* never saw it"),
+        (GOOD._replace(records=[a_record(became="retrying")]), "lost: .* did not end"),
+        (GOOD._replace(left_in_boxes=["ready 1"]), "stuck: ready 1"),
+        (GOOD._replace(arrivals=[a_call(), a_call(at=0.15)]), "double: .* attempts \\[1, 1\\]"),
+        (GOOD._replace(arrivals=[a_call(), a_call(2, 0.3)]), "double: .* on record as succeeded"),
+        (TAKEN_OVER._replace(records=[a_record(2, "succeeded", 4.1)]), "double: .* on record as None"),
+        (TAKEN_OVER._replace(departures=[]), "double: .* had not run out"),
+        (TAKEN_OVER._replace(departures=[Departure("worker", moment(3.6))]), "double: .* had not run out"),
+        (TAKEN_OVER._replace(arrivals=[a_call(1), a_call(2, 3.0)]), "double: .* before the earlier one was settled"),
+        (GOOD._replace(arrivals=[a_call(at=-0.000001)]), "early: .* by 0.000001 s"),
+        (GOOD._replace(arrivals=[a_call(due_at=NOON + 1)]), "early: "),
+        (GOOD._replace(acknowledged=[Acknowledged(RUN, NOON + 1, False, 1)]), "early: "),
+        (TAKEN_OVER._replace(arrivals=[a_call(1), a_call(2, 4.0, fence=9)]), "fence: .* has fences"),
+        (GOOD._replace(arrivals=[a_call(fence=11)]), "fence: .* has fences 11 and 10"),
+        (GOOD._replace(records=[a_record(), a_record()]), "account: .* has 2 outcomes"),
+        (GOOD._replace(records=[a_record(), a_record(2)]), "account: .* has 2 ends"),
+        (SCHEDULE._replace(arrivals=[occurrence(0), occurrence(2)]), "missed: .* no run for"),
+        (SCHEDULE._replace(arrivals=[occurrence(1), occurrence(2)]), "missed: .* no run for"),
+        (SCHEDULE._replace(arrivals=[*SCHEDULE.arrivals, occurrence(2, run=7)]), "double: schedule .* 2 runs for"),
+        (
+            SCHEDULE._replace(arrivals=[*SCHEDULE.arrivals, a_call(job_id=str(JOB), scheduled_at=NOON + 1.5, at=2.0)]),
+            "extra: schedule",
+        ),
+    ],
+)
+def test_a_bad_history_is_named_for_what_it_is(evidence, finding):
+    found = checker.findings(evidence)
+    assert any(re.match(finding, sentence) for sentence in found), found
+
+
+def test_an_outcome_that_was_refused_does_not_count():
+    refused = a_record(1, "fenced", 3.9)
+    assert checker.findings(TAKEN_OVER._replace(records=[*TAKEN_OVER.records, refused])) == []
+
+
+def test_the_delay_of_a_take_over_counts_from_the_kill():
+    assert checker.restart_delays(TAKEN_OVER) == [pytest.approx(3.8)]
+    too = Strike("postgresql", 1, NOON + 1, NOON + 2)
+    assert checker.restart_delays(TAKEN_OVER._replace(strikes=[*TAKEN_OVER.strikes, too])) == []
+    assert checker.duplicates(TAKEN_OVER) == 1
