@@ -50,8 +50,13 @@ class Postgres:
 
 @contextmanager
 def scratch_server(data: Path, binaries: Path | None = None) -> Iterator[Postgres]:
-    """Run a server that is fast because it forgets everything in a crash."""
-    with embedded.start(data, binaries=binaries, durable=False, settings={"shared_buffers": "128MB"}) as server:
+    """Run a server that is fast because it forgets everything in a crash, and vacuums nothing by itself.
+
+    A database that autovacuum is in cannot be dropped by a role that is no superuser.
+    """
+    with embedded.start(
+        data, binaries=binaries, durable=False, settings={"shared_buffers": "128MB", "autovacuum": "off"}
+    ) as server:
         yield Postgres(server)
 
 

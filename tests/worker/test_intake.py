@@ -8,6 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duly.domain.job import Submission
+from duly.moves import settle as move
+from duly.moves.claim import claim
+from duly.moves.settle import hand_back
+from duly.moves.submit import submit_many
 from duly.store import ready
 from duly.worker import engine, outbox
 from duly.worker.context import RunContext
@@ -70,7 +75,6 @@ def test_runs_that_end_together_do_not_make_the_rate_swing():
 def moved(monkeypatch):
     """Count what the workers of this process claim and hand back."""
     counted = {"claims": 0, "claimed": 0, "handed back": 0}
-    claim, hand_back = engine.claim, engine.hand_back
 
     async def counting_claim(*args):
         claimed = await claim(*args)
@@ -98,7 +102,12 @@ async def test_a_slow_worker_with_a_long_queue_neither_hoards_nor_churns(url, st
     for _ in range(300):
         await submitted(store, "slow")
     async with working(url, registry_of(slow), slots=10) as worker:
-        await until(lambda: held.append(worker.health.held) or worker.health.settled >= 120)
+
+        def enough() -> bool:
+            held.append(worker.health.held)
+            return worker.health.settled >= 120
+
+        await until(enough)
 
     assert moved["handed back"] <= 40
     assert sorted(held)[len(held) // 2] <= 20
@@ -178,8 +187,10 @@ async def test_runs_waiting_for_a_slot_start_in_order_of_priority(url, store):
     async with working(url, registry_of(work), slots=1) as worker:
         await submitted(store, "work", payload={"number": 99})
         await asyncio.wait_for(first.wait(), 20)
-        for priority in (7, 2, 9, 0, 5):
-            await submitted(store, "work", payload={"number": priority}, priority=priority)
+        order = (7, 2, 9, 0, 5)  # At once, so that none of them can be claimed before the others are there.
+        await submit_many(
+            store, [Submission("work", f'{{"number": {number}}}', "default", number) for number in order], key="five"
+        )
         release.set()
         await until(lambda: worker.health.settled == 6)
 
@@ -188,12 +199,11 @@ async def test_runs_waiting_for_a_slot_start_in_order_of_priority(url, store):
 
 async def test_a_full_outbox_closes_the_intake_until_it_is_written(url, store, monkeypatch):
     open_again = threading.Event()
-    real = outbox.settle
 
     async def settle(*args):
         while not open_again.is_set():
             await asyncio.sleep(0.01)
-        return await real(*args)
+        return await move.settle(*args)
 
     ran = []
 
