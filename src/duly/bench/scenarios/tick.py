@@ -2,7 +2,7 @@
 
 The cost has to follow the rows that are due, never the rows that exist: `ratio` is the time among many against the time among
 few, and the baseline is the rate among few. Each call fires a thousand schedules and arms their next fires. Latency: one call
-among many.
+among many. `cpu_ratio` is the same of the CPU of the backend that does it, which a busy machine does not blur.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from duly import __version__
-from duly.bench import fill
+from duly.bench import fill, processes
 from duly.bench.app import NOOP
 from duly.bench.bench import Bench
 from duly.bench.fill import Jobs
@@ -45,8 +45,8 @@ async def measure(bench: Bench, options: Options) -> Result:
     """Stage among few, then among many."""
     if options.calls * options.due > options.few:
         raise Refused(f"{options.calls} calls of {options.due} due need more than {options.few} stored timers")
-    few = await _calls(bench, options, options.few)
-    many = await _calls(bench, options, options.many)
+    few, cpu_few = await _calls(bench, options, options.few)
+    many, cpu_many = await _calls(bench, options, options.many)
     return Result(
         scenario="tick",
         config=bench.config(options, workers=0, slots=0),
@@ -54,29 +54,40 @@ async def measure(bench: Bench, options: Options) -> Result:
         baseline_per_second=rate(options.due, median(few)),
         ratio=share(median(many), median(few)),
         latency_ms=percentiles(many),
-        more={"few_ms": [milliseconds(span) for span in few], "many_ms": [milliseconds(span) for span in many]},
+        more={
+            "cpu_ratio": share(median(cpu_many), median(cpu_few)),
+            "few_ms": [milliseconds(span) for span in few],
+            "many_ms": [milliseconds(span) for span in many],
+        },
     )
 
 
-async def _calls(bench: Bench, options: Options, stored: int) -> list[float]:
+async def _calls(bench: Bench, options: Options, stored: int) -> tuple[list[float], list[float]]:
+    """Measure the calls. Returns how long each took, and how much CPU of PostgreSQL, if that can be told."""
     await bench.place.renew()
-    async with bench.place.database() as database:
+    async with Database(bench.place.url, size_max=1, command_timeout=600.0) as database:
         jobs = Jobs(stored, NOOP, _EVERY_SECONDS, _APART * (stored / options.due))
         base = await fill.fill_jobs(database, jobs, bench.steps, _AHEAD)
         await fill.arm(database, stored, base, bench.steps)
         scheduler_id = uuid4()
         epochs = await shards.hold(database, scheduler_id, "bench", __version__, _LEASE)
-        spans = []
+        backend = await database.fetchval("select pg_backend_pid()") if bench.place.server_pid else None
+        spans, cpu = [], []
         with bench.steps.step(f"{options.calls} calls among {stored:,}", options.calls) as advance:
             for number in range(1, options.calls + 1):
                 horizon = base + _AHEAD + _APART * (number - 0.5 / options.due) - await _now(database)
-                began = perf_counter()
+                began, spent = perf_counter(), _cpu_of(backend)
                 staged = await stage(database, scheduler_id, epochs, horizon=horizon)
                 spans.append(perf_counter() - began)
+                cpu.append(_cpu_of(backend) - spent)
                 assert staged.count == options.due, staged
                 await database.execute("truncate duly.ready")
                 advance(number)
-        return spans
+        return spans, cpu
+
+
+def _cpu_of(backend: int | None) -> float:
+    return processes.cpu_of(backend) if backend and processes.can_look() else 0.0
 
 
 async def _now(database: Database) -> datetime:
