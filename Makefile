@@ -5,6 +5,8 @@ SEEDS ?= 300
 PYTEST_ARGS ?=
 
 bin := .venv/bin
+# These fill the machine by themselves, so they run after the others.
+alone := tests/simulation tests/end_to_end tests/bench
 pip := $(bin)/python -m pip --disable-pip-version-check
 # Each stamp is younger than what it installed, so a second `make` installs nothing.
 venv := .venv/stamp-venv
@@ -29,7 +31,8 @@ up: $(project)      ## Start everything on the embedded PostgreSQL.
 test: install-dev   ## Lint, then run the tests.
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
-	$(bin)/pytest $(PYTEST_ARGS)
+	$(bin)/pytest -n 2 $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	$(bin)/pytest $(alone) $(PYTEST_ARGS)
 
 lint: install-dev   ## Style, types and layers.
 	$(bin)/ruff check .
