@@ -19,7 +19,7 @@ def due(seconds: float, priority: int = 5):
 def a_line(*runs, loop: int = 1, kind: Kind = Kind.LOOP) -> Slots:
     slots = Slots({Pool.LOOP: loop, Pool.PLAIN: 1, Pool.ALONE: 1})
     for run in runs:
-        slots.queue(kind, run)
+        slots.queue(kind, run, NOON.timestamp())
     return slots
 
 
@@ -38,8 +38,8 @@ def test_no_more_start_than_there_are_slots():
 def test_threads_and_child_processes_share_their_slots_and_their_line():
     first, second = due(0), due(1)
     slots = a_line()
-    slots.queue(Kind.CHILD, second)
-    slots.queue(Kind.THREAD, first)
+    slots.queue(Kind.CHILD, second, NOON.timestamp())
+    slots.queue(Kind.THREAD, first, NOON.timestamp())
     assert slots.take() == [(Kind.THREAD, first)]
     assert (slots.free_in(Pool.PLAIN), slots.waiting_for(Pool.PLAIN)) == (0, 1)
     slots.release(Kind.THREAD)
@@ -50,7 +50,7 @@ def test_a_full_line_of_one_pool_does_not_hold_up_another():
     slots = a_line(due(0), due(1))
     slots.take()
     in_thread = due(2)
-    slots.queue(Kind.THREAD, in_thread)
+    slots.queue(Kind.THREAD, in_thread, NOON.timestamp())
     assert slots.take() == [(Kind.THREAD, in_thread)]
 
 
@@ -93,9 +93,17 @@ def test_drain_leaves_nobody_behind():
 
 def test_how_long_a_line_has_waited_is_told_by_the_one_next_in_line():
     slots = a_line(due(5), due(3))
-    slots.queue(Kind.THREAD, due(4))
-    assert slots.oldest_due(Pool.LOOP) == (NOON + timedelta(seconds=3)).timestamp()
-    assert slots.oldest_due(Pool.ALONE) == float("inf")
+    slots.queue(Kind.THREAD, due(4), NOON.timestamp())
+    assert slots.waits_since(Pool.LOOP) == (NOON + timedelta(seconds=3)).timestamp()
+    assert slots.waits_since(Pool.ALONE) == float("inf")
+
+
+def test_a_run_that_came_late_has_not_waited_here_since_it_was_due():
+    """Two workers whose slots were taken handed such runs to and fro as fast as they could."""
+    came_at = (NOON + timedelta(seconds=60)).timestamp()
+    slots = a_line()
+    slots.queue(Kind.ALONE, due(3), came_at)
+    assert slots.waits_since(Pool.ALONE) == came_at
 
 
 def test_a_slot_cannot_be_freed_twice():

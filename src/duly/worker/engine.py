@@ -213,7 +213,7 @@ class Engine:
                 self._wheel.insert(due, held)
                 intake.held_ahead += 1
             else:
-                self._slots.queue(held.kind, whole)
+                self._slots.queue(held.kind, whole, now)
         self._wake_line.set()
 
     async def _fetch_extras(self, claimed: list[Run]) -> dict[UUID, tuple[Run, str | None]]:
@@ -246,10 +246,11 @@ class Engine:
         """Move what has fallen due from the wheel into line, and start whoever has a slot."""
         measured = self._clock.monotonic()
         while not self._gone.is_set():
-            for held in self._wheel.advance(self._lifeline.now()):
+            now = self._lifeline.now()
+            for held in self._wheel.advance(now):
                 held.intake.held_ahead -= 1
                 if not held.cancelled:
-                    self._slots.queue(held.kind, held.run)
+                    self._slots.queue(held.kind, held.run, now)
             self._start(self._slots.take())
             measured = self._measure(measured)
             next_due = self._wheel.next_due()
@@ -314,7 +315,7 @@ class Engine:
         """Hand back what waits for a slot longer than it should and will not start soon: others may be free."""
         for pool, room in self._rooms.items():
             keep = max(self._slots.free_in(pool), room.soon)
-            waited = self._clock.now() - self._slots.oldest_due(pool)
+            waited = self._lifeline.now() - self._slots.waits_since(pool)
             if self._slots.waiting_for(pool) > keep and waited >= STUCK_SECONDS[pool]:
                 room.shrink()
                 await self._return(self._slots.give_up(pool, keep))

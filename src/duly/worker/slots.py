@@ -38,7 +38,7 @@ class Slots:
     def __init__(self, capacity: Mapping[Pool, int]) -> None:
         self.capacity = {pool: capacity.get(pool, 0) for pool in Pool}
         self._running = dict.fromkeys(Pool, 0)
-        self._lines: dict[Pool, list[tuple[float, int, Kind, Run]]] = {pool: [] for pool in Pool}
+        self._lines: dict[Pool, list[tuple[float, int, Kind, Run, float]]] = {pool: [] for pool in Pool}
         self._order = count()
 
     @property
@@ -59,22 +59,23 @@ class Slots:
         """Say how many are due and wait for a slot of this pool."""
         return len(self._lines[pool])
 
-    def oldest_due(self, pool: Pool) -> float:
-        """Give the due moment of the one next in line."""
+    def waits_since(self, pool: Pool) -> float:
+        """Give the moment since which the one next in line could have started."""
         line = self._lines[pool]
-        return line[0][3].due_at.timestamp() if line else float("inf")
+        return line[0][4] if line else float("inf")
 
-    def queue(self, kind: Kind, run: Run) -> None:
+    def queue(self, kind: Kind, run: Run, now: float) -> None:
         """Put a due run in line: by due moment and the handicap of its priority."""
-        rank = run.due_at.timestamp() + run.priority * _HANDICAP_SECONDS
-        heappush(self._lines[POOL_OF[kind]], (rank, next(self._order), kind, run))
+        due = run.due_at.timestamp()
+        rank = due + run.priority * _HANDICAP_SECONDS
+        heappush(self._lines[POOL_OF[kind]], (rank, next(self._order), kind, run, max(due, now)))
 
     def take(self) -> list[tuple[Kind, Run]]:
         """Take everyone who can start now and occupy their slots."""
         starting: list[tuple[Kind, Run]] = []
         for pool, line in self._lines.items():
             taken = min(self.free_in(pool), len(line))
-            starting += [heappop(line)[2:] for _ in range(taken)]
+            starting += [heappop(line)[2:4] for _ in range(taken)]
             self._running[pool] += taken
         return starting
 
@@ -87,7 +88,7 @@ class Slots:
         """Take out all but the first `keep` of a line: what others could start sooner."""
         line = self._lines[pool]
         line.sort()
-        given = [run for _, _, _, run in line[keep:]]
+        given = [run for _, _, _, run, _ in line[keep:]]
         del line[keep:]
         return given
 
