@@ -461,9 +461,14 @@ async def cancel_one(process: Process, database: Any, run_id: UUID) -> None:
 async def closer_main(process: Process) -> None:
     """End every schedule, so that there can be an end."""
     database = process.database()
-    while active := await jobs.page(database, TENANT_DEFAULT, None, "active", 100):
-        for job in active:
+    others = [role for role in process.world.roles if role.is_once and role is not process.role]
+    while True:
+        all_submitted = all(role.process is None for role in others)
+        for job in await jobs.page(database, TENANT_DEFAULT, None, "active", 100):
             await cancel_job(database, job["job_id"])
+        if all_submitted:
+            return
+        await asyncio.sleep(0.2)
 
 
 def populate(world: World) -> None:
