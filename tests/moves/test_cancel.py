@@ -220,7 +220,7 @@ class TestSchedule:
 
     async def test_story_01_a_cancel_waits_for_the_stage_that_holds_the_timer_and_takes_the_rearmed_one(self, database):
         submitted = await an_active_schedule(database, every=60, anchor=START)
-        scheduler = await asyncpg.connect(database.url)
+        scheduler = await asyncpg.connect(database.url, statement_cache_size=0)
         transaction = scheduler.transaction()
         await transaction.start()
         holder = RNG.uuid()

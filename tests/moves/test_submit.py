@@ -36,7 +36,7 @@ INLINE_MAX = 1000
 
 async def connect(database) -> asyncpg.Connection:
     """Give a connection of the caller's own."""
-    return await asyncpg.connect(database.url)
+    return await asyncpg.connect(database.url, statement_cache_size=0)
 
 
 class TestOneShot:

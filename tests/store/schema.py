@@ -1,0 +1,69 @@
+"""The schema in words, as the server's catalogue tells it: what a migration changes shows as a change of `schema.txt`.
+
+Run as `python -m tests.store.schema` to write it anew.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from duly.store.database import Database
+from duly.store.migrate import migrate
+from tests.postgres import scratch_server
+
+OURS = "relnamespace = 'duly'::regnamespace"
+SECTIONS = {
+    "types": """
+        select format('%s: %s', t.typname, string_agg(e.enumlabel, ', ' order by e.enumsortorder))
+          from pg_type t join pg_enum e on e.enumtypid = t.oid where t.typnamespace = 'duly'::regnamespace group by t.typname""",
+    "sequences": f"""
+        select format('%s: start %s, increment %s, cache %s', c.relname, seqstart, seqincrement, seqcache)
+          from pg_sequence join pg_class c on c.oid = seqrelid where {OURS}""",
+    "tables": f"""
+        select format('%s%s%s', c.relname, ' partition by ' || pg_get_partkeydef(c.oid),
+                      ' of ' || i.inhparent::regclass::name || ' ' || pg_get_expr(c.relpartbound, c.oid))
+               || coalesce(' with (' || array_to_string(c.reloptions, ', ') || ')', '')
+          from pg_class c left join pg_inherits i on i.inhrelid = c.oid where {OURS} and c.relkind in ('r', 'p')""",
+    "columns": f"""
+        select format('%s.%s %s %s%s%s', c.relname, lpad(a.attnum::text, 2, '0'), a.attname, format_type(a.atttypid, a.atttypmod),
+                      case when a.attnotnull then ' not null' else '' end, ' default ' || pg_get_expr(d.adbin, d.adrelid))
+               || case when co.collname = 'C' then ' collate "C"' else '' end
+          from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+          left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum left join pg_collation co on co.oid = a.attcollation
+         where {OURS} and c.relkind in ('r', 'p', 'v') and not c.relispartition""",
+    "constraints": f"""
+        select format('%s: %s', c.relname, pg_get_constraintdef(k.oid)) from pg_constraint k join pg_class c on c.oid = k.conrelid
+         where {OURS} and not c.relispartition and k.contype <> 'n'""",
+    "indexes": f"""
+        select pg_get_indexdef(i.indexrelid) from pg_index i join pg_class c on c.oid = i.indrelid
+         where {OURS} and not c.relispartition""",
+    "views": f"""
+        select format(E'%s:\\n%s', c.relname, pg_get_viewdef(c.oid)) from pg_class c where {OURS} and c.relkind = 'v'""",
+    "functions": """
+        select format('%s(%s) returns %s, %s%s',
+                      p.proname, pg_get_function_identity_arguments(p.oid), pg_get_function_result(p.oid),
+                      case p.provolatile when 'i' then 'immutable' when 's' then 'stable' else 'volatile' end,
+                      coalesce(' set ' || array_to_string(p.proconfig, ' '), ''))
+          from pg_proc p where p.pronamespace = 'duly'::regnamespace""",
+}
+
+
+async def describe(database: Database) -> str:
+    """Tell the schema, sorted, each kind of thing under its name."""
+    parts = []
+    for kind, query in SECTIONS.items():
+        lines = sorted(row[0] for row in await database.fetch(query))
+        parts.append("\n".join([f"# {kind}", *lines]))
+    return "\n\n".join(parts) + "\n"
+
+
+async def write() -> None:
+    """Write the schema that the migrations make."""
+    with tempfile.TemporaryDirectory() as folder, scratch_server(Path(folder)) as server:
+        async with Database(server.url()) as database:
+            await migrate(database)
+            Path(__file__).with_name("schema.txt").write_text(await describe(database))
+
+
+if __name__ == "__main__":
+    asyncio.run(write())

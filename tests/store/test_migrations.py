@@ -1,0 +1,135 @@
+"""Migrations: forward only, applied once each by whoever comes first, and equal to the schema that is kept beside them."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from duly.domain.errors import DatabaseUnusable
+from duly.store import migrate as module
+from duly.store.database import Database
+from duly.store.migrate import Migration, check, known, migrate
+from tests.store.schema import describe
+
+SNAPSHOT = Path(__file__).with_name("schema.txt")
+ONE_PROCESS = """
+import asyncio, sys
+from duly.store.database import Database
+from duly.store.migrate import migrate
+
+async def main():
+    async with Database(sys.argv[1], pooler=bool(int(sys.argv[2]))) as database:
+        print(len(await migrate(database)))
+
+asyncio.run(main())
+"""
+
+
+def migrate_in_five_processes(url: str, *, pooler: bool = False) -> int:
+    """Migrate the database in five processes at once. Gives how many of them found something to do."""
+    command = [sys.executable, "-c", ONE_PROCESS, url, str(int(pooler))]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(5)]
+    applied = [int(process.communicate(timeout=60)[0]) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 5
+    assert sum(applied) == len(known())
+    return sum(1 for number in applied if number)
+
+
+@pytest.fixture
+async def empty(postgres):
+    """A database with nothing in it."""
+    name = postgres.create()
+    async with Database(postgres.url(name)) as opened:
+        yield opened
+    postgres.drop_database(name)
+
+
+async def test_the_migrations_make_the_schema_that_is_kept(empty):
+    await migrate(empty)
+
+    made = await describe(empty)
+
+    assert made == SNAPSHOT.read_text(), "a migration changed the schema: `python -m tests.store.schema` writes it anew"
+
+
+async def test_applied_again_there_is_nothing_to_do(empty):
+    assert [migration.version for migration in await migrate(empty)] == [migration.version for migration in known()]
+
+    assert await migrate(empty) == []
+    await check(empty)
+
+
+def test_five_processes_may_start_at_once(postgres):
+    name = postgres.create()
+
+    assert migrate_in_five_processes(postgres.url(name)) == 1
+
+    postgres.drop_database(name)
+
+
+def test_numbers_follow_one_another_without_a_gap():
+    assert [migration.version for migration in known()] == list(range(1, len(known()) + 1))
+
+
+async def test_a_schema_that_is_missing_is_named_with_the_remedy(empty):
+    with pytest.raises(DatabaseUnusable, match=r"lacks \d+ migrations, from 0001_boxes on. Run `duly migrate`"):
+        await check(empty)
+
+
+async def test_a_schema_that_is_behind_is_named_with_the_remedy(empty, monkeypatch):
+    await migrate(empty)
+    monkeypatch.setattr(module, "known", lambda: [*known(), Migration(9999, "future", "select 1")])
+
+    with pytest.raises(DatabaseUnusable, match=r"lacks 1 migrations, from 9999_future on. Run `duly migrate`"):
+        await check(empty)
+
+
+async def test_data_of_a_newer_duly_are_refused_and_not_touched(empty):
+    await migrate(empty)
+    await empty.execute("insert into duly.migrations (version, name) values (9999, 'future')")
+    before = await describe(empty)
+
+    for act in (migrate, check):
+        with pytest.raises(DatabaseUnusable, match=r"of a newer Duly \(schema 9999.*Upgrade Duly"):
+            await act(empty)
+
+    assert await describe(empty) == before
+
+
+async def test_a_migration_that_fails_leaves_nothing_of_itself(empty, monkeypatch):
+    broken = Migration(9999, "broken", "create table duly.half (); select 1 / 0")
+    monkeypatch.setattr(module, "known", lambda: [*known(), broken])
+
+    with pytest.raises(Exception, match="division by zero"):
+        await migrate(empty)
+
+    assert await empty.fetchval("select to_regnamespace('duly') is null")
+
+
+async def test_a_role_that_may_not_create_the_schema_is_told_what_to_grant(postgres, monkeypatch):
+    async with Database(postgres.url("template1")) as foreign:
+        monkeypatch.setattr(module, "_TABLE", "create schema pg_duly")
+
+        with pytest.raises(DatabaseUnusable, match="Grant it CREATE on the database"):
+            await migrate(foreign)
+
+
+async def test_a_process_that_waits_for_another_finds_its_work_done(empty):
+    other = Database(empty.url)
+    async with other:
+        first, second = await asyncio.gather(migrate(empty), migrate(other))
+
+    assert sorted([len(first), len(second)]) == [0, len(known())]
+
+
+def test_a_migration_needs_no_right_that_a_plain_owner_lacks():
+    """Managed servers give no superuser: no extension, no language, no role, no setting of the server."""
+    forbidden = re.compile(
+        r"create extension|create role|alter role|alter system|language (?!sql|plpgsql)", re.IGNORECASE
+    )
+
+    for migration in known():
+        assert not forbidden.search(migration.sql), migration.name

@@ -1,0 +1,102 @@
+"""The moves on the oldest PostgreSQL we support, and through pgbouncer in transaction mode: the same tests, run again there."""
+
+import asyncio
+import inspect
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from duly.store.database import Database
+from tests.builders import a_ready_run, a_worker, claimed, settled, staged
+from tests.clock import ManualClock
+from tests.conftest import SHARED, TEMPLATE, Shared, make_template
+from tests.moves import test_cancel, test_claim, test_gates, test_replay, test_settle, test_stage, test_submit
+from tests.postgres import Postgres, scratch_server
+from tests.store import pgbouncer
+from tests.store.test_migrations import migrate_in_five_processes
+
+for module in (test_submit, test_stage, test_claim, test_settle, test_cancel, test_replay, test_gates):
+    for name, thing in vars(module).items():
+        if name.startswith(("test_", "Test")) and inspect.getmodule(thing) is module:
+            globals()[f"{name}_{module.__name__.rpartition('_')[2]}"] = thing
+
+
+def shared_on(server: Postgres) -> Shared:
+    """Make the database that tests share on another server."""
+    server.create_database(TEMPLATE)
+    asyncio.run(make_template(server.url(TEMPLATE)))
+    return Shared(server, TEMPLATE)
+
+
+@pytest.fixture(scope="session")
+def oldest(postgres_15: Postgres) -> Shared:
+    """The database that tests share on PostgreSQL 15."""
+    return shared_on(postgres_15)
+
+
+@pytest.fixture(scope="session")
+def pooled(tmp_path_factory):
+    """The database that tests share behind pgbouncer, and its address through it."""
+    if not Path(pgbouncer.PROGRAM).exists():
+        pytest.skip("needs the Debian package pgbouncer")
+    with scratch_server(tmp_path_factory.mktemp("pooled")) as server, pgbouncer.pgbouncer(server) as folder:
+        shared = shared_on(server)
+        yield shared, f"postgresql:///{SHARED}?host={folder}&port={pgbouncer.PORT}&user=duly"
+
+
+@pytest.fixture(params=["PostgreSQL 15", "pgbouncer"])
+def place(request) -> tuple[str, bool]:
+    """An address of an empty database, and whether a pooler stands before it."""
+    if request.param == "PostgreSQL 15":
+        oldest: Shared = request.getfixturevalue("oldest")
+        oldest.empty()
+        return oldest.url, False
+    shared, url = request.getfixturevalue("pooled")
+    with psycopg.connect(shared.url) as connection:
+        connection.execute(shared.emptying)
+    return url, True
+
+
+@pytest.fixture
+async def database(place: tuple[str, bool], clock: ManualClock):
+    """An open, empty database on one of the two."""
+    url, has_pooler = place
+    async with Database(url, pooler=has_pooler, size_max=8, clock=clock) as opened:
+        clock.moves(opened)
+        yield opened
+
+
+async def test_the_oldest_server_is_the_oldest_we_take(postgres_15):
+    async with Database(postgres_15.url()) as opened:
+        assert await opened.fetchval("select current_setting('server_version_num')::int / 10000") == 15
+
+
+async def test_five_processes_migrate_the_oldest_server_at_once(postgres_15):
+    name = postgres_15.create()
+
+    assert migrate_in_five_processes(postgres_15.url(name)) == 1
+
+
+async def test_five_processes_migrate_through_a_pooler_at_once(pooled):
+    shared, url = pooled
+    with psycopg.connect(shared.url, autocommit=True) as connection:
+        connection.execute("create database test_five")
+
+    assert migrate_in_five_processes(url.replace(f"/{SHARED}?", "/test_five?"), pooler=True) == 1
+
+
+async def test_a_move_leaves_no_setting_and_no_lock_behind_on_a_shared_connection(database):
+    settings = (
+        "select name, setting from pg_settings"
+        " where name like 'enable%' or name in ('jit', 'lock_timeout', 'TimeZone', 'IntervalStyle') order by name"
+    )
+    before = await database.fetch(settings)
+    await a_ready_run(database)
+    worker_id = await a_worker(database)
+    [run] = await claimed(database, worker_id)
+    await settled(database, worker_id, run)
+    await staged(database)
+
+    assert await database.fetch(settings) == before
+    assert await database.fetchval("select count(*) from pg_locks where locktype = 'advisory'") == 0
