@@ -432,6 +432,15 @@ class TestSchedule:
 
         assert await database.fetchval("select count(*) from duly.jobs") == 0
 
+    @pytest.mark.parametrize("every", [0.4, 0, -60, 69 * 366 * 86_400, 10**13])
+    async def test_a_period_that_cannot_be_kept_is_refused(self, database, every):
+        with pytest.raises(InvalidSchedule, match="is outside 1 second to 68 years"):
+            await an_active_schedule(database, every=every)
+
+    async def test_a_priority_outside_its_range_is_refused(self, database):
+        with pytest.raises(InvalidOption, match="priority 10 is outside 0"):
+            await an_active_schedule(database, priority=10)
+
     async def test_a_key_serves_a_one_shot_or_a_schedule_not_both(self, database):
         key = a_key()
         await submit(database, a_submission(), key=key)

@@ -26,6 +26,7 @@ _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
         f"{{message}}; the limit is {PAYLOAD_BYTES_MAX}. Store it elsewhere and pass a reference",
     ),
     "DU005": (InvalidOption, "{message}"),
+    "DU006": (InvalidSchedule, "{message}"),
     "DU010": (WorkerExpired, "{message}"),
     "55P03": (KeyBusy, "another transaction is submitting under this key and has not ended; try again when it has"),
 }

@@ -142,12 +142,17 @@ declare
     v_now    timestamptz := duly.clock_now();
     v_hash   bytea := sha256(convert_to(jsonb_build_array(p_name, p_handler, p_payload, p_queue, p_priority, p_every, p_anchor, p_options)::text, 'UTF8'));
     v_key    duly.keys;
-    v_every  integer := date_part('epoch', p_every)::integer;
+    v_every  bigint := date_part('epoch', p_every)::bigint;
     v_anchor timestamptz := coalesce(p_anchor, to_timestamp(ceil(date_part('epoch', v_now))));
     v_first  timestamptz := v_anchor;
     v_job_id uuid;
     v_stored boolean := pg_column_size(p_payload) > 1024;
 begin
+    if v_every not between 1 and 2147483647 then
+        raise exception using errcode = 'DU006', message = format('every %s is outside 1 second to 68 years', p_every);
+    elsif p_priority not between 0 and 9 then
+        raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', p_priority);
+    end if;
     if v_anchor < v_now then                           -- Occurrences before the job was created never exist.
         v_first := v_anchor + make_interval(secs => ceil(date_part('epoch', v_now - v_anchor) / v_every) * v_every);
     end if;
