@@ -1,11 +1,10 @@
 """A worker lives in real time, so here the database keeps its own clock."""
 
 import asyncio
-from itertools import count
 from pathlib import Path
 
+import psycopg
 import pytest
-from psycopg import sql
 
 from duly.store.database import Database
 from duly.store.migrate import migrate
@@ -13,32 +12,35 @@ from tests.postgres import Postgres
 from tests.worker.stories import Faulty
 
 ROOT = Path(__file__).parents[2]
-TEMPLATE = "template_in_real_time"
-_numbers = count(1)
+TABLES = """
+select format('duly.%I', relname) from pg_class
+ where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p') and not relispartition
+   and relname not in ('migrations', 'shards')
+"""
+OTHERS = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 
 
-async def make_template(url: str) -> None:
-    """Bring a fresh database to today's schema."""
+async def _migrate(url: str) -> None:
     async with Database(url) as database:
         await migrate(database)
 
 
 @pytest.fixture(scope="session")
 def real_time(postgres: Postgres) -> str:
-    """A migrated database whose clock nobody moves."""
-    postgres.create_database(TEMPLATE)
-    asyncio.run(make_template(postgres.url(TEMPLATE)))
-    return TEMPLATE
+    """The address of a migrated database whose clock nobody moves."""
+    url = postgres.url(postgres.create())
+    asyncio.run(_migrate(url))
+    return url
 
 
 @pytest.fixture
-def url(postgres: Postgres, real_time: str):
-    """The address of a database in real time, for this test alone."""
-    name = f"real_time_{next(_numbers)}"
-    statement = sql.SQL("create database {} template {} strategy file_copy")
-    postgres.execute(statement.format(sql.Identifier(name), sql.Identifier(real_time)))
-    yield postgres.url(name)
-    postgres.drop_database(name)
+def url(real_time: str) -> str:
+    """The address of an empty database in real time."""
+    with psycopg.connect(real_time, autocommit=True) as connection:
+        connection.execute(OTHERS)
+        for (table,) in connection.execute(TABLES).fetchall():
+            connection.execute(f"delete from {table}")
+    return real_time
 
 
 @pytest.fixture

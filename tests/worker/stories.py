@@ -71,7 +71,7 @@ async def submitted(
 @asynccontextmanager
 async def working(url: str, registry: Registry, **options: Any) -> AsyncIterator[Worker]:
     """Let a worker live in this process; at the end it is stopped in good order."""
-    chosen = {"name": "worker", "grace_seconds": 5.0} | options
+    chosen: dict[str, Any] = {"name": "worker", "grace_seconds": 5.0} | options
     worker = Worker(url, registry, WorkerOptions(**chosen), rng=Rng(), log=Log("worker"))
     living = asyncio.create_task(worker.run())
     try:

@@ -282,7 +282,8 @@ json_values = st.recursive(
 @given(json_values)
 def test_whatever_a_handler_returns_the_outcome_can_be_written(value):
     outcome = succeeded(value)
-    text = outcome.result if isinstance(outcome, Succeeded) else outcome.reason  # type: ignore[union-attr]
+    assert isinstance(outcome, Succeeded | Failed)
+    text = outcome.result if isinstance(outcome, Succeeded) else outcome.reason
     assert "\0" not in (text or "").encode().decode()
 
 

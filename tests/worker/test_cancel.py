@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from duly.moves.cancel import CancelAnswer, cancel_run
+from duly.moves.claim import claim
 from duly.store import runs
 from duly.worker import engine
 from duly.worker.context import RunContext
@@ -144,10 +145,9 @@ async def test_a_cancel_that_overtakes_the_answer_to_the_claim_is_not_forgotten(
 
     committed, arrive = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
-    real = engine.claim
 
     async def slow_claim(*args):
-        claimed = await real(*args)
+        claimed = await claim(*args)
         if claimed:
             loop.call_soon_threadsafe(committed.set)
             while not arrive.is_set():

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 import pytest
 
 from duly.clock import SystemClock
@@ -19,7 +18,8 @@ from duly.worker import crew as module
 from duly.worker.attempt import INTERRUPTED
 from duly.worker.child import Said
 from duly.worker.crew import Crew
-from tests.worker import app
+from tests.worker import app, family
+from tests.worker.family import is_gone
 from tests.worker.stories import PATIENCE_SECONDS, a_run, until
 
 STARTED_AT = datetime(2026, 11, 2, 9, tzinfo=UTC)
@@ -54,26 +54,8 @@ async def crew():
     await until(lambda: not children())
 
 
-def children() -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process().children()
-        if not is_gone(child.pid) and "duly.worker.child" in command_of(child)
-    ]
-
-
-def command_of(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def is_gone(pid: str | int) -> bool:
-    try:
-        return psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+def children() -> list[Any]:
+    return family.children("duly.worker.child")
 
 
 def a_task(handler: str, **arguments: Any) -> Run:

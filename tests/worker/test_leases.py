@@ -9,13 +9,17 @@ import time
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-import psutil
-
 from duly.domain.retry import Retry
+from duly.domain.run import Run
+from duly.moves.claim import claim
 from duly.store import leased, workers
+from duly.store.database import Unavailable
 from duly.worker import engine
 from duly.worker.context import RunContext
-from tests.worker import app
+from duly.worker.outbox import Outbox
+from duly.worker.service import Worker
+from tests.worker import app, family
+from tests.worker.family import is_gone
 from tests.worker.stories import (
     LEASE_SHORT,
     a_registered_worker,
@@ -32,10 +36,10 @@ from tests.worker.stories import (
 
 
 async def test_a_run_ten_times_longer_than_the_lease_finishes_in_one_attempt(url, store):
-    lease = timedelta(seconds=0.6)
+    lease = timedelta(seconds=0.8)
 
     async def long() -> None:
-        await asyncio.sleep(6.0)
+        await asyncio.sleep(8.0)
 
     async with reaping(store) as reaper, working(url, registry_of(long), lease=lease) as worker:
         run_id = await submitted(store, "long")
@@ -106,21 +110,24 @@ def _numbers_for(seconds: float) -> int:
     return int(10_000_000 * seconds / (time.monotonic() - began))
 
 
-def the_pulses() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "duly.worker.pulse" in child.cmdline()]
+async def lose_the_lease(worker: Worker) -> None:
+    """Stop a worker's heart until it has given its life up, and wait for the next one."""
+    async with no_heartbeat():
+        await until(lambda: not worker.health.registered)
+    await until(lambda: worker.health.lives == 2)
 
 
 @asynccontextmanager
 async def no_heartbeat():
     """Stop the hearts of all workers in this process for a while."""
-    pulses = the_pulses()
+    pulses = family.children("duly.worker.pulse")
     for pulse in pulses:
         pulse.suspend()
     try:
         yield
     finally:
         for pulse in pulses:
-            if pulse.is_running():
+            if not is_gone(pulse.pid):
                 pulse.resume()
 
 
@@ -142,7 +149,7 @@ async def test_a_worker_that_cannot_renew_stops_itself_and_lives_on_under_a_new_
             lapses_at = (await store.fetchval("select until from duly.workers")).timestamp()
             await until(lambda: stopped)
             assert stopped[0] < lapses_at
-            await until(lambda: worker.health.lives == 2)
+            await until(lambda: not worker.health.registered)
         assert await ended(store, run_id) == "succeeded"
         assert worker.health.fenced == 0
 
@@ -162,7 +169,10 @@ async def test_what_a_worker_had_not_started_when_it_stopped_itself_goes_back_un
     assert await attempts_of(store, run_id) == [(1, "succeeded")]
 
 
-async def test_a_thread_that_outlives_its_lease_is_refused_and_takes_no_slot_from_the_next_life(url, store):
+async def test_a_thread_that_outlives_its_lease_is_refused_and_takes_no_slot_from_the_next_life(
+    url, store, monkeypatch
+):
+    monkeypatch.setattr(engine, "LAST_WORDS_SECONDS", 0.2)
     started, release = threading.Event(), threading.Event()
 
     def work(run: RunContext) -> int:
@@ -174,8 +184,7 @@ async def test_a_thread_that_outlives_its_lease_is_refused_and_takes_no_slot_fro
     async with reaping(store), working(url, registry_of(work), lease=LEASE_SHORT, threads=1) as worker:
         run_id = await submitted(store, "work")
         await until(started.is_set)
-        async with no_heartbeat():
-            await until(lambda: worker.health.lives == 2)
+        await lose_the_lease(worker)
         assert await ended(store, run_id) == "succeeded"
         release.set()
         await until(lambda: worker.health.fenced == 1)
@@ -186,7 +195,8 @@ async def test_a_thread_that_outlives_its_lease_is_refused_and_takes_no_slot_fro
     assert await attempts_of(store, run_id) == [(1, "fenced"), (1, "lost"), (2, "succeeded")]
 
 
-async def test_a_thread_that_ends_before_anyone_took_over_is_still_believed(url, store):
+async def test_a_thread_that_ends_before_anyone_took_over_is_still_believed(url, store, monkeypatch):
+    monkeypatch.setattr(engine, "LAST_WORDS_SECONDS", 0.2)
     started, release = threading.Event(), threading.Event()
 
     def work(run: RunContext) -> int:
@@ -197,8 +207,7 @@ async def test_a_thread_that_ends_before_anyone_took_over_is_still_believed(url,
     async with working(url, registry_of(work), lease=LEASE_SHORT, threads=1) as worker:
         run_id = await submitted(store, "work")
         await until(started.is_set)
-        async with no_heartbeat():
-            await until(lambda: worker.health.lives == 2)
+        await lose_the_lease(worker)
         release.set()
         assert await ended(store, run_id) == "succeeded"
         assert worker.health.fenced == 0
@@ -207,13 +216,13 @@ async def test_a_thread_that_ends_before_anyone_took_over_is_still_believed(url,
 
 
 async def test_a_claim_whose_answer_was_lost_is_handed_back_unused(url, store, monkeypatch):
-    real, lost = engine.claim, []
+    lost: list[Run] = []
 
     async def unlucky_claim(*args):
-        claimed = await real(*args)
+        claimed = await claim(*args)
         if claimed and not lost:
             lost.extend(claimed)
-            raise engine.Unavailable("the answer was lost")
+            raise Unavailable("the answer was lost")
         return claimed
 
     async def work(run: RunContext) -> int:
@@ -232,12 +241,12 @@ async def test_a_claim_whose_answer_was_lost_is_handed_back_unused(url, store, m
 
 async def test_a_claim_that_is_merely_slow_is_not_taken_for_lost(url, store, monkeypatch):
     """Its runs hang on us and are unknown to us, for longer than the belt waits."""
-    real = engine.claim
     looked: list[bool] = []
 
     async def slow_claim(*args):
-        claimed = await real(*args)
+        claimed = await claim(*args)
         if claimed:
+            assert worker._engine
             worker._engine._doubt()
             for _ in range(200):
                 await asyncio.sleep(0.01)
@@ -270,17 +279,14 @@ async def test_a_claim_that_is_merely_slow_is_not_taken_for_lost(url, store, mon
 
 async def test_a_suspect_is_announced_until_its_outcome_is_written(url, store, monkeypatch):
     """Were it retracted earlier, a worker that dies in between would seem not to have started it."""
-    named: list[object] = []
-    real = engine.Outbox.flush
+    named: list[str] = []
+    real = Outbox.flush
 
     async def flush(outbox):
-        named.extend(await store_of_engine(outbox))
+        named.extend(await outbox._database.fetchval("select named from duly.workers"))
         await real(outbox)
 
-    async def store_of_engine(outbox):
-        return await outbox._database.fetchval("select named from duly.workers")
-
-    monkeypatch.setattr(engine.Outbox, "flush", flush)
+    monkeypatch.setattr(Outbox, "flush", flush)
     async with working(url, app.app.registry, app_path=app.PATH):
         run_id = await submitted(store, "add_on_loop", payload={"a": 1, "b": 1}, delay=1)
         await store.execute("update duly.ready set suspect = true")
@@ -391,14 +397,7 @@ async def test_a_killed_worker_leaves_no_process_behind(url, store, tmp_path):
         mark = tmp_path / "pids"
         await submitted(store, "sleep_with_child", payload={"mark": str(mark)}, timeout=60)
         await until(mark.exists)
-        family = psutil.Process(process.pid).children(recursive=True)
-        assert len(family) >= 3  # the pulse, the child, and what the child started
+        members = family.family_of(process.pid)
+        assert len(members) >= 3  # the pulse, the child, and what the child started
         os.kill(process.pid, signal.SIGKILL)
-        await until(lambda: not any(_is_running(member) for member in family))
-
-
-def _is_running(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+        await until(lambda: all(is_gone(member) for member in members))

@@ -1,6 +1,7 @@
 """The outbox: outcomes reach the store, once, whatever the connection does."""
 
 import asyncio
+from uuid import UUID
 
 import pytest
 
@@ -92,7 +93,9 @@ async def test_one_bad_outcome_holds_up_no_other(store, worker_id):
     assert (outbox.settled, outbox.fenced) == (9, 0)
     rows = await store.fetch("select run_id, outcome::text, result::text, detail::text from duly.attempts")
     kept = {row["run_id"]: (row["outcome"], row["result"], row["detail"]) for row in rows}
-    expected = {run.run_id: ("succeeded", '{"fine": true}', None) for run in runs}
+    expected: dict[UUID, tuple[str, str | None, str | None]] = {
+        run.run_id: ("succeeded", '{"fine": true}', None) for run in runs
+    }
     expected[runs[4].run_id] = ("succeeded", None, None)
     expected[runs[7].run_id] = ("failed", None, None)
     assert kept == expected
@@ -120,11 +123,11 @@ async def test_it_is_full_while_what_it_holds_is_not_written(store, worker_id, m
     runs = await leased_runs(store, worker_id, 3)
     outbox = Outbox(store, worker_id, rng=Rng(1), log=Log("test"), on_settled=lambda _: None)
 
-    outbox.put([ended(store, run) for run in runs[:2]])
-    assert not outbox.is_full
-    outbox.put([ended(store, runs[2])])
-    assert outbox.is_full
+    filling = []
+    for run in runs:
+        outbox.put([ended(store, run)])
+        filling.append(outbox.is_full)
+    assert filling == [False, False, True]
 
     await outbox.flush()
-    assert not outbox.is_full
-    assert len(outbox) == 1
+    assert (outbox.is_full, len(outbox)) == (False, 1)

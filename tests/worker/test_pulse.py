@@ -8,14 +8,16 @@ import time
 from asyncio.subprocess import PIPE, Process
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import msgspec
-import psutil
 import pytest
 
 from duly.log import Log
 from duly.store.workers import SQL
 from duly.worker.lifeline import Lifeline
+from tests.worker import family
+from tests.worker.family import is_gone
 from tests.worker.stories import PATIENCE_SECONDS, a_registered_worker, until
 
 HANG_UP_ON_OTHERS = """
@@ -53,7 +55,7 @@ async def message(process: Process):
     return msgspec.json.decode(line) if line else None
 
 
-async def beats(store, worker_id) -> int:
+async def beats(store, worker_id):
     return await store.fetchval("select beat from duly.workers where worker_id = $1", worker_id)
 
 
@@ -107,9 +109,9 @@ async def test_it_ends_when_the_worker_hangs_up(url, worker_id):
 async def test_it_ends_with_the_worker_though_its_standard_input_stays_open(url, store, worker_id):
     async with a_pulse(url, worker_id, parent=True) as parent:
         await message(parent)
-        [pulse] = psutil.Process(parent.pid).children()
+        [pulse] = family.family_of(parent.pid)
         parent.kill()
-        await until(lambda: not pulse.is_running())
+        await until(lambda: is_gone(pulse))
 
 
 async def test_it_is_silent_while_the_worker_is_stopped_so_that_a_frozen_worker_loses_its_lease(url, store, worker_id):
@@ -143,8 +145,8 @@ async def a_lifeline(url, store, worker_id):
         await lifeline.stop()
 
 
-def the_pulse() -> psutil.Process:
-    [pulse] = [child for child in psutil.Process().children() if "duly.worker.pulse" in child.cmdline()]
+def the_pulse() -> Any:
+    [pulse] = family.children("duly.worker.pulse")
     return pulse
 
 

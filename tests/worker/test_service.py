@@ -18,8 +18,15 @@ from tests.worker.stories import attempts_of, ended, registry_of, state_of, subm
 
 async def attempt_of(store, run_id, number: int = 1):
     found = await runs.find(store, run_id)
+    assert found
     [attempt] = [attempt for attempt in found["attempts"] if attempt["attempt"] == number]
     return attempt
+
+
+async def progress_of(store, run_id):
+    shown = await runs.read_progress(store, run_id)
+    assert shown
+    return shown
 
 
 async def test_an_async_handler_runs_on_the_callers_loop_and_its_result_is_kept(url, store):
@@ -166,7 +173,7 @@ async def test_a_checkpoint_survives_a_crash_and_is_handed_to_the_next_attempt(u
         (line["attempt"], msgspec.json.decode(line["fields"])) for line in await runs.read_logs(store, run_id, (0, 0))
     ]
     assert logged == [(1, {"number": step}) for step in (1, 2, 3)] + [(2, {"number": step}) for step in (4, 5)]
-    assert (await runs.read_progress(store, run_id))["message"] == "step 5"
+    assert (await progress_of(store, run_id))["message"] == "step 5"
     assert await store.fetchval("select count(*) from duly.checkpoints") == 0
 
 
@@ -193,7 +200,7 @@ async def test_a_handler_on_the_loop_saves_shows_and_logs(url, store):
 
     assert [(line["attempt"], line["number"]) for line in lines] == [(a, n) for a in (1, 2) for n in range(1, 21)]
     assert [line["message"] for line in lines] == [f"line {number}" for number in range(20)] * 2
-    assert (await runs.read_progress(store, run_id))["message"] == "attempt 2"
+    assert (await progress_of(store, run_id))["message"] == "attempt 2"
 
 
 async def test_a_plain_function_saves_shows_and_logs_from_its_thread(url, store):
@@ -208,11 +215,11 @@ async def test_a_plain_function_saves_shows_and_logs_from_its_thread(url, store)
         assert await ended(store, run_id) == "succeeded"
         assert (await until(lambda: runs.read_logs(store, run_id, (0, 0))))[0]["message"] == "look"
 
-    assert (await runs.read_progress(store, run_id))["fraction"] == 0.5
+    assert (await progress_of(store, run_id))["fraction"] == 0.5
 
 
 async def test_a_handler_knows_its_run(url, store):
-    seen = {}
+    seen: dict[str, object] = {}
 
     async def work(run: RunContext) -> None:
         seen.update(id=run.id, attempt=run.attempt, fence=run.fence, deadline=run.deadline, due_at=run.due_at)
@@ -232,7 +239,7 @@ async def test_a_handler_knows_its_run(url, store):
 
 
 @pytest.mark.parametrize("words", ["a\0b", "a\ud800b"], ids=ascii)
-async def test_no_text_can_break_the_write(url, store, words):
+async def test_no_text_can_break_the_write(url, store, words: str):
     async def fail(run: RunContext) -> str:
         run.log.error(words, field=words)
         await run.progress(None, words)
