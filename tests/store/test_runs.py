@@ -195,3 +195,12 @@ class TestLogs:
         [line] = await runs.read_logs(database, run_id, (0, 0))
 
         assert (line["fields"], line["attempt"]) == ('{"rows": 42}', 70_000)
+
+
+async def test_a_run_that_a_worker_claimed_ahead_of_its_moment_is_not_running_yet(database, clock):
+    run_id = await a_ready_run(database, delay=3)
+    await claimed(database, await a_worker(database))
+    assert (await runs.find(database, run_id))["state"] == "ready"
+
+    await clock.advance(3)
+    assert (await runs.find(database, run_id))["state"] == "running"

@@ -11,7 +11,8 @@ create view duly.live_runs as
            queue, handler, priority, attempt, scheduled_at, due_at, null, null, null
       from duly.ready
     union all
-    select run_id, job_id, tenant, 'running', queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, null
+    select run_id, job_id, tenant, case when due_at > duly.clock_now() then 'ready' else 'running' end::duly.state,     -- Claimed ahead of due.
+           queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, null
       from duly.leased
     union all
     select run_id, job_id, tenant, 'dead', queue, handler, priority, attempt, scheduled_at, due_at, null, null, reason
