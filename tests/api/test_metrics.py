@@ -5,11 +5,11 @@ from contextlib import suppress
 from datetime import timedelta
 
 from duly.api.metrics import QUEUES_MAX, Histogram, Metrics, Totals
-from duly.api.tail import Ended, Snapshot, Tail, _statement
 from duly.domain.outcome import Failed
 from duly.log import Log
 from duly.store import history, migrate
 from duly.store.database import Database
+from duly.store.tail import Ended, Snapshot, Tail, _statement
 from tests.api.conftest import parts_of
 from tests.builders import a_dead_run, a_leased_run, a_ready_run, a_worker, settled
 from tests.clock import START

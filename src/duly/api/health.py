@@ -7,10 +7,10 @@ from typing import Protocol
 
 import msgspec
 
-from duly.api.queries import Backlog, backlog
 from duly.clock import Clock
 from duly.domain.errors import DulyError
 from duly.store.database import Database
+from duly.store.overview import Backlog, backlog
 from duly.store.shards import SHARDS
 
 LAG_SECONDS_MAX = 5.0

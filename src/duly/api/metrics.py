@@ -21,10 +21,10 @@ from prometheus_client.registry import Collector
 
 from duly import __version__
 from duly.api.health import Vitals
-from duly.api.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
 from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.store import ready
+from duly.store.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
 
 LOOK_SECONDS = 5.0
 STAGE_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)

@@ -9,8 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from duly import demo
-from duly.api import queries
-from duly.api.queries import NamedJob
 from duly.cli.output import duration
 from duly.clock import Rng
 from duly.domain.errors import DulyError, NameTaken
@@ -18,7 +16,9 @@ from duly.domain.job import Schedule
 from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.moves.cancel import cancel_job
 from duly.moves.submit import submit_schedule
+from duly.store import overview
 from duly.store.database import Database
+from duly.store.overview import NamedJob
 
 PATH = "duly.demo:app"
 # Soon enough to be seen at once, and late enough for the worker to be there.
@@ -29,20 +29,20 @@ _REMEMBERED_MAX = 1_000
 
 async def schedule_demo(database: Database, rng: Rng) -> NamedJob:
     """Make sure that the demo's schedule is there; whoever comes second finds the first one's."""
-    found = await queries.job_by_name(database, demo.NAME)
+    found = await overview.job_by_name(database, demo.NAME)
     if found is None:
         anchor = (await database.read_clock()).replace(microsecond=0) + _FIRST_IN
         schedule = Schedule(demo.hello.name, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT, demo.EVERY, anchor, demo.NAME)
         with suppress(NameTaken):
             await submit_schedule(database, schedule, key=str(rng.uuid()))
-        found = await queries.job_by_name(database, demo.NAME)
+        found = await overview.job_by_name(database, demo.NAME)
     assert found is not None
     return found
 
 
 async def end_demo(database: Database) -> None:
     """Cancel the demo's schedule if an earlier start left one, so that it does not pile up unserved."""
-    found = await queries.job_by_name(database, demo.NAME)
+    found = await overview.job_by_name(database, demo.NAME)
     if found is not None and found.handler == demo.hello.name:
         await cancel_job(database, found.job_id, "demo switched off")
 
@@ -54,7 +54,7 @@ async def endings(database: Database, job: NamedJob) -> AsyncIterator[str]:
     while True:
         await database.clock.sleep(_LOOK_SECONDS)
         try:
-            ended = await queries.finished_of_job(database, job.job_id, since)
+            ended = await overview.finished_of_job(database, job.job_id, since)
         except DulyError:
             continue
         for row in ended:

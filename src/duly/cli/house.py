@@ -15,7 +15,6 @@ from duly.api.app import create
 from duly.api.health import Vitals
 from duly.api.listening import address_of
 from duly.api.metrics import Metrics
-from duly.api.queries import NamedJob
 from duly.api.server import Server
 from duly.cli import demo, scheduler
 from duly.cli.plan import Plan
@@ -29,6 +28,7 @@ from duly.moves.stage import HORIZON
 from duly.scheduler.service import TICK_SECONDS
 from duly.store import migrate
 from duly.store.database import Database
+from duly.store.overview import NamedJob
 from duly.store.shards import SHARDS
 from duly.store.workers import WorkerRow
 

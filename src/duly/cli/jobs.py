@@ -10,7 +10,6 @@ from uuid import UUID
 
 import click
 
-from duly.api import queries
 from duly.cli.connect import opened
 from duly.cli.fires import fire_lines, next_fires
 from duly.cli.lazy import ListingGroup
@@ -23,7 +22,7 @@ from duly.domain.triggers.interval import describe_every
 from duly.moves.cancel import cancel_job
 from duly.settings import Settings
 from duly.store import jobs as store
-from duly.store import runs
+from duly.store import overview, runs
 from duly.store.database import Database
 
 _RUNS_SHOWN = 10
@@ -117,7 +116,7 @@ async def find_id(database: Database, job: str) -> UUID:
     try:
         return UUID(job)
     except ValueError:
-        found = await queries.job_by_name(database, job)
+        found = await overview.job_by_name(database, job)
     if found is None:
         raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them, and those that are over by their id")
     return found.job_id

@@ -10,7 +10,6 @@ from uuid import UUID
 import click
 import msgspec
 
-from duly.api import queries
 from duly.cli.connect import opened
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
@@ -20,6 +19,7 @@ from duly.domain.errors import NotFound
 from duly.domain.run import TENANT_DEFAULT
 from duly.moves.cancel import cancel_run
 from duly.settings import Settings
+from duly.store import overview
 from duly.store import runs as store
 from duly.store.database import Database
 
@@ -109,7 +109,7 @@ async def print_run(database: Database, run_id: UUID, *, as_json: bool) -> None:
     found = await store.find(database, run_id)
     if found is None:
         raise NotFound(f"no run {run_id}; `duly runs` lists them")
-    found |= await queries.arguments(database, run_id)
+    found |= await overview.arguments(database, run_id)
     found["progress"] = await store.read_progress(database, run_id)
     if as_json:
         print_json({**plain(found), "attempts": [plain(attempt) for attempt in found["attempts"]]})

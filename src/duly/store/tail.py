@@ -17,36 +17,13 @@ import asyncpg
 import msgspec
 
 from duly.store.database import Database
+from duly.store.statements import load
 
 OVERLAP_SECONDS = 10.0
 SKEW_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 DURATION_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 
-_LEAVES = """
-select format('duly.%I', relname) as name, size / current_setting('block_size')::int as blocks, duly.clock_now() as read_at
-  from pg_partition_tree('duly.attempts') join pg_class on pg_class.oid = relid cross join lateral pg_relation_size(relid) as size
- where isleaf and size > 0
-"""
-
-_SNAPSHOT = "select pg_current_snapshot()::text"
-
-# $1: where the last snapshot ended, modulo 2^32; $2: how far below that its oldest open transaction was; $3: those that
-# were open, as distances too; $4 and $5: the bounds of the histograms; $6 …: where to begin in each leaf.
-_UNSEEN = """
-select queue, outcome, became, skew, duration,
-       width_bucket(skew, $4::float8[]) as skew_bucket, width_bucket(duration, $5::float8[]) as duration_bucket
-  from (select queue, outcome::text as outcome, became::text as became,
-               ((xmin::text::bigint - $1::bigint + 2147483648) & 4294967295) - 2147483648 as distance,
-               date_part('epoch', started_at - due_at) as skew, date_part('epoch', finished_at - started_at) as duration
-          from only {leaf} where ctid >= ${number}::tid) as tail
- where distance >= $2::bigint and (distance >= 0 or distance = any ($3::bigint[]))
-"""
-_LOOK = """
-select pg_current_snapshot()::text as snapshot, counted.*
-  from (select 1) as one left join (
-       select queue, outcome, became, skew_bucket, duration_bucket, count(*) as runs, sum(skew) as skew, sum(duration) as duration
-         from ({unseen}) as unseen group by 1, 2, 3, 4, 5) as counted on true
-"""
+SQL = load("tail")
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -92,23 +69,21 @@ class Tail:
         """Count what ended since the last look; the first one only takes its place."""
         leaves = await self._leaves()
         if self._snapshot is None:
-            self._snapshot = Snapshot.parse(await self._database.fetchval(_SNAPSHOT))
+            self._snapshot = Snapshot.parse(await self._database.fetchval(SQL["snapshot"]))
             return []
         if not leaves:
             return []
         arguments = (*self._snapshot.arguments(), SKEW_BOUNDS, DURATION_BOUNDS, *self._floors(leaves))
         try:
             rows = await self._database.fetch(_statement(leaves), *arguments)
-        except (
-            asyncpg.UndefinedTableError
-        ):  # A partition was dropped between the two statements: the next look sees it.
-            return []
+        except asyncpg.UndefinedTableError:
+            return []  # A partition was dropped between the two statements: the next look sees it.
         self._snapshot = Snapshot.parse(rows[0]["snapshot"])
         return [Ended(*row[1:]) for row in rows if row["runs"] is not None]
 
     async def _leaves(self) -> list[str]:
         """Name the partitions that may still grow, and note how large each is."""
-        rows = await self._database.fetch(_LEAVES)
+        rows = await self._database.fetch(SQL["leaves"])
         recent = [row for row in rows if _may_grow(row["name"], row["read_at"].date())]
         now = self._database.clock.monotonic()
         self._sizes.append((now, {row["name"]: row["blocks"] for row in recent}))
@@ -130,5 +105,5 @@ def _may_grow(leaf: str, today: date) -> bool:
 
 
 def _statement(leaves: Sequence[str]) -> str:
-    unseen = "union all".join(_UNSEEN.format(leaf=leaf, number=number) for number, leaf in enumerate(leaves, 6))
-    return _LOOK.format(unseen=unseen)
+    unseen = " union all ".join(SQL["unseen"].format(leaf=leaf, number=number) for number, leaf in enumerate(leaves, 6))
+    return SQL["look"].format(unseen=unseen)

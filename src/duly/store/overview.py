@@ -1,0 +1,64 @@
+"""What the doors read across the boxes: by name, with its payload, and as a whole."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.run import TENANT_DEFAULT
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("overview")
+
+
+class NamedJob(msgspec.Struct, frozen=True):
+    """A schedule found by its name."""
+
+    job_id: UUID
+    name: str
+    state: str
+    handler: str
+    every_seconds: int
+    anchor_at: datetime
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """The state of the whole, in one look."""
+
+    read_at: datetime
+    workers: int
+    shards: int
+    oldest_due_at: datetime | None
+
+    @property
+    def oldest_age_seconds(self) -> float:
+        """How long the oldest run that could be taken has been due."""
+        return max(0.0, (self.read_at - self.oldest_due_at).total_seconds()) if self.oldest_due_at else 0.0
+
+
+async def job_by_name(database: Database, name: str, tenant: int = TENANT_DEFAULT) -> NamedJob | None:
+    """Find the schedule that has a name; one that is over has none any more."""
+    row = await database.fetchrow(SQL["job_by_name"], tenant, name)
+    return NamedJob(*row) if row else None
+
+
+async def arguments(database: Database, run_id: UUID) -> dict[str, Any]:
+    """Read the payload and options of a run that is in a box, as JSON text; empty when it is in none."""
+    row = await database.fetchrow(SQL["arguments"], run_id)
+    return dict(row) if row else {}
+
+
+async def finished_of_job(database: Database, job_id: UUID, since: datetime) -> list[dict[str, Any]]:
+    """Read the attempts of a job that ended since a moment, and some seconds before it."""
+    return [dict(row) for row in await database.fetch(SQL["finished_of_job"], job_id, since)]
+
+
+async def backlog(database: Database) -> Backlog:
+    """Look at the whole once."""
+    row = await database.fetchrow(SQL["backlog"])
+    assert row is not None
+    return Backlog(*row)

@@ -1,0 +1,28 @@
+-- name: job_by_name
+select job_id, name, state, handler, every_seconds, anchor_at from duly.jobs
+ where tenant = $1 and name = $2 and state in ('active', 'paused')
+
+-- name: arguments
+-- A payload stands in the row, or in payloads when it is large; that of a schedule's run stands with the job.
+select coalesce(place.payload, payloads.body)::text as payload, place.options::text as options
+  from (select job_id, generation, payload, options from duly.timers where run_id = $1
+        union all select job_id, generation, payload, options from duly.blocked where run_id = $1
+        union all select job_id, generation, payload, options from duly.ready where run_id = $1
+        union all select job_id, generation, payload, options from duly.leased where run_id = $1
+        union all select job_id, generation, payload, options from duly.dead where run_id = $1) as place
+  left join duly.payloads on payloads.job_id = place.job_id and payloads.generation = place.generation
+ limit 1
+
+-- name: finished_of_job
+-- By the index on (job_id, finished_at); the overlap is for rows that were committed after later ones.
+select run_id, attempt, fence, scheduled_at, due_at, started_at, finished_at, outcome::text, became::text, reason
+  from duly.attempts where job_id = $1 and finished_at > $2::timestamptz - interval '5 seconds' order by finished_at limit 100
+
+-- name: backlog
+-- What a live worker could take and has not: what nobody knows waits for a person, and is told apart.
+select duly.clock_now() as read_at,
+       (select count(*) from duly.workers where until > duly.clock_now()) as workers,
+       (select count(*) from duly.shards join duly.schedulers on scheduler_id = holder and until > duly.clock_now()) as shards,
+       (select min(due_at) from (select queue, handler, due_at from duly.ready limit 100000) as waiting
+         where exists (select from duly.workers where until > duly.clock_now()
+                          and waiting.queue = any (workers.queues) and waiting.handler = any (workers.handlers))) as oldest_due_at
