@@ -134,7 +134,9 @@ class TestSweep:
             "insert into duly.progress values ($1, $2, 0.5, 'half', duly.clock_now())", run.run_id, run.fence
         )
         await settled(database, worker_id, run)
-        await database.execute("insert into duly.checkpoints values ($1, $2, '1', duly.clock_now())", run.run_id, run.fence)
+        await database.execute(
+            "insert into duly.checkpoints values ($1, $2, '1', duly.clock_now())", run.run_id, run.fence
+        )
         await clock.advance(timedelta(days=8))
 
         await Maintenance(database, rng=Rng(1), log=Log("test"))._sweep()

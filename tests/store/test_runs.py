@@ -198,9 +198,11 @@ class TestLogs:
 
 
 async def test_a_run_that_a_worker_claimed_ahead_of_its_moment_is_not_running_yet(database, clock):
-    run_id = await a_ready_run(database, delay=3)
+    await a_ready_run(database, delay=3)
     await claimed(database, await a_worker(database))
-    assert (await runs.find(database, run_id))["state"] == "ready"
+    [early] = await runs.page(database, 1, None, None, 10)
 
     await clock.advance(3)
-    assert (await runs.find(database, run_id))["state"] == "running"
+    [due] = await runs.page(database, 1, None, None, 10)
+
+    assert (early["state"], due["state"]) == ("ready", "running")
