@@ -13,7 +13,7 @@ import asyncpg
 import psycopg
 import pytest
 
-from duly.store import jobs, leased, ready, runs, timers, workers
+from duly.store import history, jobs, leased, ready, runs, timers, workers
 from tests.builders import a_key
 from tests.clock import START
 from tests.conftest import copy
@@ -59,6 +59,9 @@ insert into duly.dead
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 5, 5, 0, false, false, 'default', 'greet', '{{}}', null,
        at, 'broken'
   from (select duly.clock_now() as at from generate_series(1, {ROWS // 10}) as n) as made;
+insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+select 1, 'key ' || n, gen_random_uuid(), '', at, at + interval '1 day'
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
 insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became,
                            queue, handler, worker_id)
 select gen_random_uuid(), gen_random_uuid(), at, at, at, n, 1, 1, outcome, 'succeeded', 'default', 'greet', '{WORKER}'
@@ -135,13 +138,14 @@ HOT: dict[str, tuple[str, Arguments]] = {
             (s["runs"][0], s["fences"][0], WORKER, 0.5, "half") if s["held"] else (WORKER, 1, WORKER, 0.5, "half")
         ),
     ),
+    "forget keys": (history.SQL["forget_keys"], lambda s: (BATCH,)),
     "beat": (workers.SQL["beat"], lambda s: (WORKER,)),
     "checkpoint": (
         runs.SQL["save_checkpoint"],
         lambda s: (s["runs"][0], s["fences"][0], WORKER, "1") if s["held"] else (WORKER, 1, WORKER, "1"),
     ),
 }
-ANSWER_NOTHING = {"idle claim", "was it me"}
+ANSWER_NOTHING = {"idle claim", "was it me", "forget keys"}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
 WHOLE_WORKER = {"what a worker holds": ROWS // 4}
 

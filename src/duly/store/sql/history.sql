@@ -11,13 +11,14 @@ select child.relname as name, parent.relname as parent from pg_inherits
  where pg_namespace.nspname = 'duly' and parent.relname in ('attempts_succeeded', 'attempts_failed', 'logs') and child.relname ~ '_[0-9]{8}$'
 
 -- name: forget_keys
-delete from duly.keys where ctid = any (array(select ctid from duly.keys where expires_at < duly.clock_now() limit $1))
+-- The clock is asked once, in a select of its own: compared with row by row, no index could be used.
+delete from duly.keys where ctid = any (array(select ctid from duly.keys where expires_at < (select duly.clock_now()) limit $1))
 
 -- name: forget_payloads
 -- Payloads of one-shots that are in no box any more.
 delete from duly.payloads where (job_id, generation) in (
     select job_id, generation from duly.payloads
-     where stored_at < duly.clock_now() - $1::interval
+     where stored_at < (select duly.clock_now()) - $1::interval
        and not exists (select from duly.jobs where jobs.job_id = payloads.job_id)
        and not exists (select from duly.timers where timers.run_id = payloads.job_id)
        and not exists (select from duly.blocked where blocked.run_id = payloads.job_id)
@@ -27,7 +28,7 @@ delete from duly.payloads where (job_id, generation) in (
 
 -- name: forget_progress
 delete from duly.progress where run_id in (
-    select run_id from duly.progress where updated_at < duly.clock_now() - interval '1 hour'
+    select run_id from duly.progress where updated_at < (select duly.clock_now()) - interval '1 hour'
        and not exists (select from duly.live_runs where live_runs.run_id = progress.run_id) limit $1)
 
 -- name: release_waiting
@@ -40,7 +41,7 @@ select coalesce(sum(duly.release_v1(array[tenant], array[options], 0)), 0) from 
 -- name: forget_checkpoints
 -- A checkpoint goes with its run; this finds the one that was being saved while the run ended.
 delete from duly.checkpoints where run_id in (
-    select run_id from duly.checkpoints where saved_at < duly.clock_now() - interval '1 hour'
+    select run_id from duly.checkpoints where saved_at < (select duly.clock_now()) - interval '1 hour'
        and not exists (select from duly.live_runs where live_runs.run_id = checkpoints.run_id) limit $1)
 
 -- name: verify

@@ -41,7 +41,7 @@ select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, s
 -- name: page_finished
 select run_id, job_id, tenant, became::text as state, queue, handler, null::smallint as priority, attempt, scheduled_at, due_at, worker_id, fence, reason
   from duly.attempts where tenant = $1 and became in ('succeeded', 'cancelled', 'expired', 'skipped') and ($2::text is null or became::text = $2)
-   and ($3::uuid is null or job_id = $3) and finished_at > duly.clock_now() - interval '2 days'
+   and ($3::uuid is null or job_id = $3) and finished_at > (select duly.clock_now()) - interval '2 days'
  order by finished_at desc limit $4
 
 -- name: page_dead
