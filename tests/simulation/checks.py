@@ -29,6 +29,9 @@ select jobs.job_id, jobs.state, timers.scheduled_at as next_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
 """
 
+_JITTERS_MIN = 5
+_JITTER_SPREAD_MIN = 0.01
+
 
 def check_boxes(world: World) -> None:
     """What must hold in every snapshot."""
@@ -63,6 +66,14 @@ def check_end(world: World) -> None:
     _check_acknowledged(world)
     _check_attempts(world, attempts)
     _check_occurrences(world, attempts)
+    _check_jitter(world)
+
+
+def _check_jitter(world: World) -> None:
+    """Retries must not come in waves: of several, not all wait the same part of their longest delay."""
+    jitters = world.ledger.jitters
+    if len(jitters) >= _JITTERS_MIN and max(jitters) - min(jitters) < _JITTER_SPREAD_MIN:
+        world.ledger.violate("every retry waits the same part of its delay", *jitters)
 
 
 def _check_acknowledged(world: World) -> None:

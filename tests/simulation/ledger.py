@@ -14,6 +14,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from duly.domain.retry import BASE_SECONDS_DEFAULT, MAX_ATTEMPTS_DEFAULT
 from duly.scheduler.service import LEASE as SHARD_LEASE
 from tests.simulation.server import START
 
@@ -24,7 +25,18 @@ _EARLY_TOLERANCE = timedelta(microseconds=2)
 # Monotonic clocks of two processes drift apart by at most this share.
 _DRIFT_MAX = 0.002
 _CRASHES_MAX = 3
+CAP_SECONDS = 4.0
 _AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+
+
+class Script(msgspec.Struct):
+    """What a job's attempts shall do, and what its options allow: carried in the payload, so that we need not ask Duly."""
+
+    acts: list[str]
+    most: int = MAX_ATTEMPTS_DEFAULT
+    base: float = BASE_SECONDS_DEFAULT
+    gate: tuple[str, int] | None = None
+    pad: str = ""
 
 
 class Lease(msgspec.Struct):
@@ -45,7 +57,7 @@ class Execution(msgspec.Struct):
     worker_id: UUID | None
     process: Any
     started_at: float
-    gate: tuple[str, int] | None = None
+    script: Script
     ended_as: str | None = None
 
 
@@ -114,11 +126,11 @@ class Ledger:
 
     # ----------------------------------------------------------------------------------------------- what handlers saw
 
-    def start(self, process: Process, run: Any, most: int, gate: tuple[str, int] | None) -> Execution:
+    def start(self, process: Process, run: Any, script: Script) -> Execution:
         """A handler was called."""
         lease = self.leases.get(run.id)
         holder = lease.worker_id if lease else None
-        execution = Execution(run.id, run.attempt, run.fence, holder, process, self._world.now, gate)
+        execution = Execution(run.id, run.attempt, run.fence, holder, process, self._world.now, script)
         earlier = self.executions[run.id]
         if lease is None or lease.fence != run.fence:
             self.violate("a run was started whose lease was lost", run.id, process.name, run.fence)
@@ -131,19 +143,21 @@ class Ledger:
             self.violate("a run was started after its end", run.id, self.final[run.id])
         if run.id in self.cancelled_at_fence and run.fence > self.cancelled_at_fence[run.id]:
             self.violate("a new attempt began after its cancellation was acknowledged", run.id)
-        if run.attempt - self.attempts_before[run.id] - self.snoozes[run.id] > most:
-            self.violate("more attempts than allowed", run.id, run.attempt, most)
-        self._check_gate(gate)
+        if self._number_in_this_life(run.id, run.attempt) > script.most:
+            self.violate("more attempts than allowed", run.id, run.attempt, script.most)
+        self._check_gate(script.gate)
         self._check_not_early(process, run, lease.claimed_at if lease else self._world.now)
         earlier.append(execution)
         self.by_fence[run.id, run.fence] = execution
         return execution
 
+    def _number_in_this_life(self, run_id: UUID, attempt: int) -> int:
+        return attempt - self.attempts_before[run_id] - self.snoozes[run_id]
+
     def _check_gate(self, gate: tuple[str, int] | None) -> None:
         """Of those who hold a live lease, no more may run than the gate has places; the one that starts is not counted yet."""
-        inside = [item for item in self.running() if gate is not None and item.gate and item.gate[0] == gate[0]]
-        holding = [item for item in inside if self._holds(item)]
-        if gate is not None and len(holding) >= gate[1]:
+        holding = [item for item in self.running() if gate and item.script.gate == gate and self._holds(item)]
+        if gate and len(holding) >= gate[1]:
             self.violate("more runs at once than their gate has places", *(item.run_id for item in holding))
 
     def _holds(self, execution: Execution) -> bool:
@@ -222,7 +236,7 @@ class Ledger:
         valid = at < self.scheduler_until.get(holder, START) and any(
             self.epochs.get(shard) == (epoch, holder) for shard, epoch in held
         )
-        if rows[0]["staged"] and not valid:
+        if rows[0][0] and not valid:
             self.violate("a scheduler without a valid epoch staged something", process.name)
 
     def _on_shards_hold(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
@@ -255,8 +269,8 @@ class Ledger:
 
     def _on_leased_finish(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
-            self._accept(args[0], row["run_id"], row["fence"], "succeeded", "succeeded")
-            self.settled_by_holder.add((row["run_id"], row["fence"]))
+            self._accept(args[0], row[0], row[1], "succeeded", "succeeded")
+            self.settled_by_holder.add((row[0], row[1]))
 
     def _on_leased_settle(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         said = {
@@ -266,16 +280,28 @@ class Ledger:
             )
         }
         for row in rows:
-            run_id, fence = row["run_id"], row["fence"]
+            run_id, fence = row[0], row[1]
             outcome, became, delay, reason = said.get((run_id, fence), ("?", "?", timedelta(), ""))
             if became == "retrying" and (args[0], run_id, fence) in self.signals:
                 became = "cancelled"  # Somebody asked for it, so it is not tried again.
             self._accept(args[0], run_id, fence, outcome, became, reason or "")
             if process.role.name.startswith("worker"):
                 self.settled_by_holder.add((run_id, fence))
+            if outcome in ("failed", "timed_out") and became == "retrying":
+                self._check_backoff(run_id, fence, delay)
             if became == "retrying":
                 self.earliest[run_id] = at + delay
                 self.snoozes[run_id] += outcome == "snoozed"
+
+    def _check_backoff(self, run_id: UUID, fence: int, delay: timedelta) -> None:
+        """A retry waits no longer than its policy says, and not always the same part of it."""
+        execution = self.by_fence[run_id, fence]
+        number = self._number_in_this_life(run_id, execution.attempt)
+        ceiling = timedelta(seconds=min(CAP_SECONDS, execution.script.base * 2 ** (number - 1)))
+        if not timedelta() <= delay <= ceiling:
+            self.violate("a retry waits longer than its policy says", run_id, delay, ceiling)
+        elif ceiling:
+            self.jitters.append(delay / ceiling)
 
     def _accept(self, worker_id: UUID, run_id: UUID, fence: int, outcome: str, became: str, reason: str = "") -> None:
         """The outcome of an attempt was accepted: it must be the lease's, and what the handler saw."""
@@ -327,7 +353,7 @@ class Ledger:
 
     def _on_leased_hand_back(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
-            run_id, fence = row["run_id"], row["fence"]
+            run_id, fence = row[0], row[1]
             lease = self.leases.pop(run_id, None)
             if lease is None or lease.fence != fence or lease.worker_id != args[0]:
                 self.violate("a run was handed back without a lease", run_id, fence, lease)
@@ -345,12 +371,14 @@ class Ledger:
 
     def _on_runs_cancel(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
+            if process.role.name.startswith("maintenance") and row[0] not in self.signalled_at_fence:
+                self.violate("a run was cancelled that nobody cancelled", row[0])
             self._end(row[0], "cancelled")
 
     def _on_runs_discard(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
-            self.dead.pop(row["run_id"], None)
-            self._end(row["run_id"], "cancelled")
+            self.dead.pop(row[0], None)
+            self._end(row[0], "cancelled")
 
     def _end(self, run_id: UUID, state: str) -> None:
         if run_id in self.final or run_id in self.leases:
@@ -382,6 +410,7 @@ class Ledger:
             self.attempts_before[run_id] = self.dead.pop(run_id)
             self.snoozes[run_id] = self.named_losses[run_id] = self.crashes[run_id] = 0
             self.cancelled_at_fence.pop(run_id, None)
+            self.signalled_at_fence.pop(run_id, None)
             self.earliest[run_id] = at
 
     def _on_workers_register(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
@@ -399,16 +428,16 @@ class Ledger:
 
     def _on_workers_expire(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
-            worker = self.workers[row["worker_id"]]
+            worker = self.workers[row[0]]
             worker.has_departed = True
             silent = self._world.now - worker.beaten_at
             if silent < worker.lease.total_seconds() * (1 - _DRIFT_MAX):
-                self.violate("a worker was reaped within its lease", row["worker_id"], f"{silent:.3f} s after its beat")
+                self.violate("a worker was reaped within its lease", row[0], f"{silent:.3f} s after its beat")
 
     def _on_workers_retire(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
-            self.workers[row["worker_id"]].has_departed = True
-            held = [run_id for run_id, lease in self.leases.items() if lease.worker_id == row["worker_id"]]
+            self.workers[row[0]].has_departed = True
+            held = [run_id for run_id, lease in self.leases.items() if lease.worker_id == row[0]]
             if held:
                 self.violate("a worker left while it held runs", *held)
 

@@ -31,6 +31,7 @@ from duly.worker.handlers import Handler, Registry
 from duly.worker.lifeline import Lifeline
 from duly.worker.pulse import BEATS_PER_LEASE, SAFE_SHARE
 from duly.worker.service import Worker, WorkerOptions
+from tests.simulation.ledger import CAP_SECONDS, Script
 from tests.simulation.world import Role
 
 if TYPE_CHECKING:
@@ -184,9 +185,9 @@ class SimulatedCrew:
     ) -> tuple[Outcome, bool]:
         """Run one attempt."""
         name = (run.run_id, run.fence)
-        acts = msgspec.json.decode(run.payload or "{}")
+        script = msgspec.json.decode(run.payload or "", type=Arguments).script
         context = RunContext(run, None, started_at=started_at, saved=saved)  # type: ignore[arg-type]
-        self._busy[name] = asyncio.get_running_loop().create_task(act(context, **acts, in_child=True))
+        self._busy[name] = asyncio.get_running_loop().create_task(act(context, script, in_child=True))
         try:
             async with asyncio.timeout(timeout):
                 await self._busy[name]
@@ -223,23 +224,22 @@ class SimulatedCrew:
 # ------------------------------------------------------------------------------------------------------------- handlers
 
 
+class Arguments(msgspec.Struct):
+    """The arguments of our handler."""
+
+    script: Script
+
+
 class ChildDied(Exception):
     """A child process died in the middle of an attempt."""
 
 
-async def act(
-    run: RunContext,
-    acts: list[str],
-    most: int,
-    gate: tuple[str, int] | None = None,
-    pad: str = "",
-    in_child: bool = False,
-) -> None:
+async def act(run: RunContext, script: Script, in_child: bool = False) -> None:
     """Do what the script says for this attempt, and tell the ledger what happened."""
     process = this_process()
     ledger = process.world.ledger
-    execution = ledger.start(process, run, most, gate)
-    what = acts[min(run.attempt, len(acts)) - 1]
+    execution = ledger.start(process, run, script)
+    what = script.acts[min(run.attempt, len(script.acts)) - 1]
     process.world.trace.add(process.world.now, process.name, f"start {what}", (run.id, run.attempt, run.fence))
     try:
         await perform(process, what, run, in_child)
@@ -304,8 +304,8 @@ async def ignore_cancellation(seconds: float) -> None:
             continue
 
 
-def script(random: Random, world: World) -> tuple[str, Options]:
-    """Draw what the attempts of a job shall do, and its options."""
+def draw_script(random: Random, world: World) -> tuple[str, Options]:
+    """Draw what the attempts of a job shall do. Gives its payload and its options."""
     plan = world.plan
     choices = ["quick"] * 6 + ["slow", "fail", "fail", "snooze", "hang"]
     choices += ["crash"] * (2 * plan.has("handler_crash"))
@@ -314,14 +314,19 @@ def script(random: Random, world: World) -> tuple[str, Options]:
     acts += [random.choice(("quick", "quick", "quick", "slow", "fail", "bury"))]
     if plan.has("poison") and random.random() < 0.1:
         acts = ["poison"]
-    most = random.choice((1, 2, 3, 5))
-    retry = Retry(most, random.choice((0.0, 0.5, 1.0)), 4.0)
-    timeout = random.uniform(0.5, 3) if "hang" in acts else None
-    gate = random.choice((("door", 1), ("hall", 2))) if random.random() < 0.15 else None
-    payload: dict[str, Any] = {"acts": acts, "most": most, "gate": gate}
+    script = Script(acts, random.choice((1, 2, 3, 5)), random.choice((0.0, 0.5, 1.0)))
+    if random.random() < 0.15:
+        script.gate = random.choice((("door", 1), ("hall", 2)))
     if random.random() < 0.1:
-        payload["pad"] = "".join(random.choice("abcdefghij") for _ in range(4_000))
-    return msgspec.json.encode(payload).decode(), Options(retry=retry, timeout_seconds=timeout, gate=gate)
+        script.pad = "".join(random.choice("abcdefghij") for _ in range(4_000))  # Too long to stand in its row.
+    timeout = random.uniform(0.5, 3) if "hang" in acts else None
+    retry = Retry(script.most, script.base, CAP_SECONDS)
+    return payload_of(script), Options(retry=retry, timeout_seconds=timeout, gate=script.gate)
+
+
+def payload_of(script: Script) -> str:
+    """Write a script as the payload of our handler."""
+    return msgspec.json.encode(Arguments(script)).decode()
 
 
 # --------------------------------------------------------------------------------------------------- clients and people
@@ -368,7 +373,7 @@ async def submit_another_body(process: Process, database: Any, key: str, job: Su
 def a_submission(process: Process, random: Random) -> Submission:
     """Draw a one-shot."""
     world = process.world
-    payload, options = script(random, world)
+    payload, options = draw_script(random, world)
     delay, at = random.choice((None, 0.0, 1.0, 4.9, 5.1, 8.0, 12.0)), None
     if random.random() < 0.2:
         delay, at = None, world.database_now() + timedelta(seconds=random.uniform(-5, 10))
@@ -389,9 +394,9 @@ async def schedules_main(process: Process) -> None:
     database = process.database()
     for number in range(world.plan.schedules):
         await asyncio.sleep(random.uniform(0, 3))
-        payload, options = script(random, world)
+        payload, options = draw_script(random, world)
         if random.random() < 0.5:
-            payload, options = msgspec.json.encode({"acts": ["quick"], "most": 5}).decode(), DEFAULTS
+            payload, options = payload_of(Script(["quick"])), DEFAULTS
         anchor = random.choice((None, world.database_now() + timedelta(seconds=random.uniform(-20, 6))))
         schedule = Schedule(
             "act",

@@ -30,6 +30,7 @@ STATEMENTS_MAX = 30_000
 CALM_SECONDS_MAX = 400.0
 _DRIFT = 400e-6
 _IDLE_SECONDS = 20.0
+_INJECTED = ("SerializationError", "DeadlockDetectedError")  # Five in a row are given up, and told.
 
 
 class Process:
@@ -346,4 +347,11 @@ class TraceLog(Log):
     def debug(self, event: str, **fields: Any) -> None:
         self._write(event, fields)
 
-    info = warning = error = debug
+    info = warning = debug
+
+    def error(self, event: str, **fields: Any) -> None:
+        """An error that is none of ours is a defect, though the loop survived it."""
+        self._write(event, fields)
+        told = str(fields.get("error", "DeadlockDetectedError"))
+        if not told.startswith(_INJECTED):
+            self._process.world.ledger.violate("an error that nobody expected", self._process.name, event, told)
