@@ -145,7 +145,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (s["runs"][0], s["fences"][0], WORKER, "1") if s["held"] else (WORKER, 1, WORKER, "1"),
     ),
 }
-ANSWER_NOTHING = {"idle claim", "was it me", "forget keys"}
+ANSWER_NOTHING = {"idle claim", "was it me"}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
 WHOLE_WORKER = {"what a worker holds": ROWS // 4}
 

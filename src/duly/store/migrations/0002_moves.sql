@@ -710,3 +710,12 @@ begin
 exception when lock_not_available then
     return false;
 end $$;
+
+-- Drop idempotency keys that have expired, so many at a time.
+create function duly.forget_keys_v1(p_limit integer) returns void
+language plpgsql set enable_seqscan = off set jit = off as $$
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    delete from duly.keys where ctid = any (array(select ctid from duly.keys where expires_at < v_now limit p_limit));
+end $$;

@@ -11,10 +11,10 @@ select child.relname as name, parent.relname as parent from pg_inherits
  where pg_namespace.nspname = 'duly' and parent.relname in ('attempts_succeeded', 'attempts_failed', 'logs') and child.relname ~ '_[0-9]{8}$'
 
 -- name: forget_keys
--- The clock is asked once, in a select of its own: compared with row by row, no index could be used.
-delete from duly.keys where ctid = any (array(select ctid from duly.keys where expires_at < (select duly.clock_now()) limit $1))
+select duly.forget_keys_v1($1)
 
 -- name: forget_payloads
+-- The clock is asked once, in a select of its own: compared with row by row, no index could be used. Likewise below.
 -- Payloads of one-shots that are in no box any more.
 delete from duly.payloads where (job_id, generation) in (
     select job_id, generation from duly.payloads
