@@ -15,6 +15,7 @@ import asyncpg
 import msgspec
 
 from duly.domain.retry import BASE_SECONDS_DEFAULT, MAX_ATTEMPTS_DEFAULT
+from duly.moves.cancel import CancelAnswer
 from duly.scheduler.service import LEASE as SHARD_LEASE
 from tests.simulation.server import START
 
@@ -123,6 +124,15 @@ class Ledger:
     def running(self) -> list[Execution]:
         """List the executions that go on at this moment."""
         return [item for items in self.executions.values() for item in items if item.ended_as is None]
+
+    def note_cancel(self, run_id: UUID, answer: CancelAnswer) -> None:
+        """Hold the answer to a cancel against what we know."""
+        if answer is CancelAnswer.CANCELLED and self.final.get(run_id) != "cancelled":
+            self.violate("a run is called cancelled that is not", run_id)
+        elif answer is CancelAnswer.CANCELLING and run_id in self.signalled_at_fence:
+            self.cancelled_at_fence[run_id] = self.signalled_at_fence[run_id]
+        elif answer is CancelAnswer.TOO_LATE and run_id not in self.final and run_id not in self.dead:
+            self.violate("a run is called ended that is not", run_id)
 
     # ----------------------------------------------------------------------------------------------- what handlers saw
 

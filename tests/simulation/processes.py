@@ -19,7 +19,7 @@ from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succe
 from duly.domain.retry import Retry
 from duly.domain.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_options
 from duly.maintenance.service import Maintenance
-from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run
+from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.replay import discard, replay
 from duly.moves.submit import submit, submit_many, submit_schedule
 from duly.scheduler.service import Scheduler
@@ -455,12 +455,7 @@ async def cancel_one(process: Process, database: Any, run_id: UUID) -> None:
         return
     answer = await cancel_run(database, run_id)
     process.world.trace.add(process.world.now, process.name, f"answer {answer}", (run_id,))
-    if answer is CancelAnswer.CANCELLED and ledger.final.get(run_id) != "cancelled":
-        ledger.violate("a run is called cancelled that is not", run_id)
-    elif answer is CancelAnswer.CANCELLING and run_id in ledger.signalled_at_fence:
-        ledger.cancelled_at_fence[run_id] = ledger.signalled_at_fence[run_id]
-    elif answer is CancelAnswer.TOO_LATE and run_id not in ledger.final and run_id not in ledger.dead:
-        ledger.violate("a run is called ended that is not", run_id)
+    ledger.note_cancel(run_id, answer)
 
 
 async def closer_main(process: Process) -> None:

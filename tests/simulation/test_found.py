@@ -1,0 +1,73 @@
+"""What the simulation has found, each told again as a story with a plot."""
+
+from duly.moves.cancel import CancelAnswer
+from tests.simulation.story import LEASE_SECONDS, telling
+
+
+def test_a_step_back_of_the_clock_does_not_make_a_started_run_look_unstarted(simulated_server):
+    with telling(simulated_server) as story:
+        story.passes(5)
+        run_id = story.submit("long", "quick")
+        story.until(lambda: story.executions(run_id))
+        story.world.clock_offset -= 600
+        story.passes(LEASE_SECONDS)
+
+        story.world.crash(story.worker)
+        story.ends()
+
+        assert story.executions(run_id) == [(1, "died"), (2, "succeeded")]
+
+
+def test_a_step_forwards_of_the_clock_does_not_either(simulated_server):
+    with telling(simulated_server) as story:
+        run_id = story.submit("long", "quick", delay=4)
+        story.until(lambda: run_id in story.world.ledger.leases)
+        story.world.clock_offset += 3600
+        story.until(lambda: story.executions(run_id))
+
+        story.world.crash(story.worker)
+        story.ends()
+
+        assert story.executions(run_id) == [(1, "died"), (2, "succeeded")]
+
+
+def test_a_cancel_outlives_the_worker_that_read_it(simulated_server):
+    with telling(simulated_server) as story:
+        run_id = story.submit("stubborn", "quick")
+        story.until(lambda: story.executions(run_id))
+        assert story.cancel(run_id) is CancelAnswer.CANCELLING
+        story.passes(0.8)  # It has looked, and asked the handler to stop.
+
+        story.world.crash(story.worker)
+        story.ends()
+
+        assert story.executions(run_id) == [(1, "died")]
+        assert story.world.ledger.final[run_id] == "cancelled"
+
+
+def test_a_name_given_under_an_earlier_lease_does_not_blame_the_run(simulated_server):
+    with telling(simulated_server) as story:
+        run_id = story.submit("crash", "snooze", "quick", base=0)
+        story.until(lambda: story.executions(run_id)[1:2] == [(2, "snoozed")])
+        story.until(lambda: run_id in story.world.ledger.leases and story.world.ledger.leases[run_id].attempt == 3)
+
+        story.world.crash(story.worker)
+        story.ends()
+
+        assert story.world.ledger.named_losses[run_id] == 0
+
+
+def test_suspects_that_wait_for_their_turn_are_not_handed_to_and_fro(simulated_server):
+    with telling(simulated_server) as story:
+        story.submit("slow", "long")
+        for _ in range(4):
+            story.submit("slow", "quick")
+        story.until(lambda: len(story.world.ledger.running()) == 4)
+        story.world.crash(story.worker)
+        story.until(lambda: story.world.ledger.running())
+        before = story.world.statements
+
+        story.passes(10)
+
+        assert story.world.statements - before < 400
+        story.ends()

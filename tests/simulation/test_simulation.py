@@ -1,0 +1,30 @@
+"""The whole system under as many seeds as fit: every promise holds, every fault strikes, and a seed can be told again."""
+
+from itertools import count
+
+import pytest
+
+from tests.simulation.__main__ import tell
+from tests.simulation.batch import run_batch
+from tests.simulation.plan import FAULTS
+from tests.simulation.simulate import simulate
+
+SECONDS = 90
+SEEDS_MIN = 40
+
+
+@pytest.mark.timeout(600)
+def test_no_seed_breaks_a_promise_and_every_fault_strikes(capsys):
+    report = run_batch(count(), is_enough=lambda seeds, seconds: seeds >= SEEDS_MIN and seconds >= SECONDS)
+
+    with capsys.disabled():
+        print(f"\n{report.summary()}")
+    assert not report.broken, tell(report.broken[0])
+    assert [fault for fault in FAULTS if not report.struck[fault]] == []
+
+
+def test_a_seed_is_the_same_each_time(simulated_server):
+    first, second = (simulate(4, simulated_server, verbose=True) for _ in range(2))
+
+    assert first.trace == second.trace
+    assert first.executions > 0
