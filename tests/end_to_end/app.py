@@ -54,7 +54,7 @@ async def quick(run: RunContext) -> None:
 async def steady(run: RunContext) -> None:
     """Long enough to be under way when a worker dies."""
     note(run)
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(0.3)
 
 
 @app.handler
