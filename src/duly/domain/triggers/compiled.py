@@ -93,6 +93,8 @@ class WholeSeconds(Compiled):
         """Give the first occurrence after a moment; None when there is none before the end of 2199."""
         since = moment - EPOCH
         second = since.days * DAY + since.seconds + 1
+        if second > LAST_SECOND:
+            return None
         found = self.second_from(second if second > FIRST_SECOND else FIRST_SECOND)
         return None if found is None or found > LAST_SECOND else EPOCH + timedelta(0, found)
 
@@ -100,5 +102,7 @@ class WholeSeconds(Compiled):
         """Give the last occurrence at or before a moment; None when there is none."""
         since = moment - EPOCH
         second = since.days * DAY + since.seconds
+        if second < FIRST_SECOND:
+            return None
         found = self.second_until(second if second < LAST_SECOND else LAST_SECOND)
         return None if found is None or found < FIRST_SECOND else EPOCH + timedelta(0, found)
