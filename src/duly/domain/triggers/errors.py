@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from reprlib import Repr
 from typing import Any
 
 from duly.domain.errors import Refused
@@ -44,6 +45,11 @@ CODES = frozenset(
     ]
 )
 _SHOWN_CHARACTERS_MAX = 60
+
+
+# Looks at the beginning of a value only, however large it is.
+_brief = Repr()
+_brief.maxstring = _brief.maxother = _SHOWN_CHARACTERS_MAX
 
 
 class TriggerError(Refused):
@@ -103,7 +109,7 @@ def together(errors: Sequence[TriggerError]) -> TriggerError:
 
 def shown(value: object) -> str:
     """Quote a value that a user gave, cut to a length that fits a sentence."""
-    text = repr(value) if not isinstance(value, int) or isinstance(value, bool) else _shown_number(value)
+    text = _shown_number(value) if isinstance(value, int) else _brief.repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS_MAX else text[:_SHOWN_CHARACTERS_MAX] + "…"
 
 

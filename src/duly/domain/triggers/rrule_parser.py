@@ -14,6 +14,7 @@ from duly.domain.triggers.moments import LAST_SECOND, second_of
 CHARACTERS_MAX = 1024
 COUNT_MAX = 5_000  # Above it the last occurrence could not be found in the time that a compilation may take.
 INTERVAL_MAX = 10_000
+_ERRORS_MAX = 10
 FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 SUB_DAILY = ("HOURLY", "MINUTELY", "SECONDLY")
 WEEKDAYS = ("SU", "MO", "TU", "WE", "TH", "FR", "SA")
@@ -66,6 +67,8 @@ class _Reader:
                 self.take(part, span)
             except TriggerError as error:
                 errors.append(error)
+            if len(errors) == _ERRORS_MAX:
+                break
         if errors:
             raise together(errors)
 

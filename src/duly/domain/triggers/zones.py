@@ -19,6 +19,7 @@ from duly.domain.triggers.errors import TriggerError, nearest, shown
 _LONG_AGO = -(2**60)
 _NEVER = 2**60
 UTC_NAME = "UTC"
+_CHARACTERS_MAX = 64
 # Abbreviations are not zones: they do not say when clocks change, and several stand for more than one zone.
 _MEANT = {
     "EST": "America/New_York", "EDT": "America/New_York", "EST5EDT": "America/New_York", "ET": "America/New_York",
@@ -135,7 +136,7 @@ def find(
     """Give the zone of that name. Raises TriggerError with the name that was probably meant."""
     if name == UTC_NAME:
         return UTC_ZONE
-    if isinstance(name, str) and name in names():
+    if isinstance(name, str) and len(name) <= _CHARACTERS_MAX and name in names():
         return load(name)
     meant = suggestion(name) if isinstance(name, str) else None
     remedy = f"did you mean {meant}?" if meant else "use a tz database name such as Europe/London, or UTC"
@@ -149,7 +150,9 @@ def suggestion(name: str) -> str | None:
     """Guess which zone was meant."""
     if name[:40].upper() in _MEANT:
         return _MEANT[name[:40].upper()]
-    wanted = name[:60].strip().replace(" ", "_").lower()
+    if len(name) > _CHARACTERS_MAX:
+        return None
+    wanted = name.strip().replace(" ", "_").lower()
     for known in names():
         if wanted in (known.lower(), known.lower().rpartition("/")[2]):
             return known
