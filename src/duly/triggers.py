@@ -12,8 +12,7 @@ from typing import Any
 
 from duly.clock import host_now
 from duly.domain.triggers.calendars import Calendar, read_calendar
-from duly.domain.triggers.compiled import Compiled
-from duly.domain.triggers.compiled import Warning_ as TriggerWarning
+from duly.domain.triggers.compiled import Compiled, TriggerWarning
 from duly.domain.triggers.compiling import compile_trigger
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.preview import preview_schedule

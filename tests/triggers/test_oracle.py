@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import calendar
 import zlib
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from random import Random
 
@@ -67,6 +68,20 @@ def compare(zone: str, start: datetime, end: datetime, step: timedelta, texts: l
         expected = [moment for moment in Oracle(text, zone, JOB).fires(walls, step) if moment >= start]
         assert fires(cron, start, end) == expected, (text, zone, start)
         assert fires_backwards(cron, start, end) == expected, (text, zone, start)
+        for moment in probes(zone, start, end):
+            after = next((fire for fire in expected if fire > moment), None)
+            before = next((fire for fire in reversed(expected) if fire <= moment), None)
+            assert after is None or cron.next_after(moment) == after, (text, zone, moment)
+            assert before is None or cron.latest_at_or_before(moment) == before, (text, zone, moment)
+
+
+def probes(zone: str, start: datetime, end: datetime) -> list[datetime]:
+    """Choose moments to ask at: on both sides of a clock change, within what it repeats, and by chance."""
+    near = [change for change in changes_of(zone) if start < change < end]
+    steps = [timedelta(seconds=seconds) for seconds in (-1800, -1, 0, 1, 900, 1800, 3599, 3600, 5400)]
+    random = seeded("probes", zone, start)
+    chosen = [start + (end - start) * random.random() for _ in range(10)]
+    return [moment for moment in [change + step for change in near for step in steps] + chosen if start <= moment < end]
 
 
 def around(change: datetime) -> tuple[datetime, datetime]:
@@ -118,6 +133,28 @@ def test_a_day_without_midnight_or_without_anything(zone: str, day: str):
     compare(
         zone, start, start + 3 * DAY, MINUTE, [*USUAL, "0 0 30 * *", "30 10 30 12 *", "0 10 * * FRI", "*/20 * 30 * *"]
     )
+
+
+SPECIAL_DAYS = ["L", "LW", *(f"L-{n}" for n in range(1, 31)), *(f"{n}W" for n in range(1, 32))]
+SPECIAL_WEEKDAYS = [f"{day}#{which}" for day in range(8) for which in (1, 2, 3, 4, 5, "L")] + [
+    f"{day}L" for day in range(8)
+]
+
+
+def a_month_of_each_shape() -> dict[tuple[int, int], date]:
+    months = [date(year, month, 1) for year in range(2000, 2028) for month in range(1, 13)]
+    return {(month.weekday(), calendar.monthrange(month.year, month.month)[1]): month for month in months}
+
+
+@pytest.mark.parametrize("days", [f"{day} * *" for day in SPECIAL_DAYS] + [f"* * {day}" for day in SPECIAL_WEEKDAYS])
+def test_special_days_in_every_shape_of_month(days: str):
+    cron, oracle = compile_cron(f"0 0 {days}", None, None), Oracle(f"0 0 {days}", "UTC")
+    shapes = a_month_of_each_shape()
+    assert len(shapes) == 28
+    for (_, length), month in shapes.items():
+        expected = [day for day in range(1, length + 1) if oracle.look_at_day(month.replace(day=day))]
+        start = datetime(month.year, month.month, 1, tzinfo=UTC)
+        assert [fire.day for fire in cron.between(start, start + length * DAY)] == expected, month
 
 
 @pytest.mark.proof

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from duly.domain.triggers.compiled import Compiled, Kind, Warning_
+from duly.domain.triggers.compiled import Compiled, Kind, TriggerWarning
 from duly.domain.triggers.errors import join
 from duly.domain.triggers.moments import moment_of
 
@@ -47,16 +47,18 @@ class AnyOf(Compiled):
         return max(found, default=None)
 
     @property
-    def warnings(self) -> tuple[Warning_, ...]:
+    def warnings(self) -> tuple[TriggerWarning, ...]:
         """What can be said against each member, and against all together."""
         found = [
-            Warning_(warning.code, warning.message, join(f"of[{index}]", warning.field))
+            TriggerWarning(warning.code, warning.message, join(f"of[{index}]", warning.field))
             for index, member in enumerate(self.members)
             for warning in member.warnings
             if warning.code != "DENSE"
         ]
         if self.fires_per_hour_max > _DENSE:
-            found.append(Warning_("DENSE", f"together they fire up to {self.fires_per_hour_max} times an hour", "of"))
+            found.append(
+                TriggerWarning("DENSE", f"together they fire up to {self.fires_per_hour_max} times an hour", "of")
+            )
         return tuple(found)
 
     def note(self, second: int) -> str | None:

@@ -18,7 +18,7 @@ _EARLIEST = EPOCH + timedelta(0, FIRST_SECOND)
 _FINEST = timedelta(microseconds=1)
 
 
-class Warning_(msgspec.Struct, frozen=True):
+class TriggerWarning(msgspec.Struct, frozen=True):
     """Something that is allowed and may not be meant."""
 
     code: str
@@ -53,7 +53,7 @@ class Compiled(ABC):
         """Give the last occurrence at or before a moment; None when there is none."""
 
     @property
-    def warnings(self) -> tuple[Warning_, ...]:
+    def warnings(self) -> tuple[TriggerWarning, ...]:
         """What can be said against it without looking at a clock."""
         return ()
 

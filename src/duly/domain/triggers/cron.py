@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from duly.domain.triggers import cron_days, cron_parser, cron_text, zones
-from duly.domain.triggers.compiled import Warning_
+from duly.domain.triggers.compiled import TriggerWarning
 from duly.domain.triggers.cron_fields import FIELDS
 from duly.domain.triggers.cron_parser import Expression
 from duly.domain.triggers.errors import TriggerError
@@ -148,18 +148,22 @@ class Cron(LocalRule):
         return cron_text.sentence(self.seconds, self.minutes, self.hours, self.months, self.days, self.zone.name)
 
     @property
-    def warnings(self) -> tuple[Warning_, ...]:
+    def warnings(self) -> tuple[TriggerWarning, ...]:
         """What can be said against it without looking at a clock."""
         return (*self._day_warnings(), *self._step_warnings(), *self._density_warnings())
 
-    def _day_warnings(self) -> list[Warning_]:
+    def _day_warnings(self) -> list[TriggerWarning]:
         found = []
         if self.days.is_either:
             either = "both day fields are set, and either is enough; write + before the weekday if both must match"
-            found.append(Warning_("DAY_OR", either))
+            found.append(TriggerWarning("DAY_OR", either))
         if self._expression.has_numbered_weekdays_and_mark:
-            found.append(Warning_("WEEKDAY_NUMBERS", "1 is Monday and 0 or 7 is Sunday here; write names to be sure"))
-        found += [Warning_("DEAD_PART", f"{part} exists in none of the months named") for part in self._dead_parts()]
+            found.append(
+                TriggerWarning("WEEKDAY_NUMBERS", "1 is Monday and 0 or 7 is Sunday here; write names to be sure")
+            )
+        found += [
+            TriggerWarning("DEAD_PART", f"{part} exists in none of the months named") for part in self._dead_parts()
+        ]
         return found
 
     def _dead_parts(self) -> list[str]:
@@ -172,20 +176,20 @@ class Cron(LocalRule):
             *(f"{day}W" for day in field.nears if day > longest),
         ]
 
-    def _step_warnings(self) -> list[Warning_]:
+    def _step_warnings(self) -> list[TriggerWarning]:
         spelled = self._expression
         fields = (
             spelled.second, spelled.minute, spelled.hour, spelled.day_of_month, spelled.month, spelled.day_of_week,
         )  # fmt: skip
         return [
-            Warning_("UNEVEN_STEP", f"/{step} in {spec.title} starts again each {_RESTARTS[spec.key]}")
+            TriggerWarning("UNEVEN_STEP", f"/{step} in {spec.title} starts again each {_RESTARTS[spec.key]}")
             for spec, field in zip(FIELDS, fields, strict=True)
             for step in field.uneven_steps
         ]
 
-    def _density_warnings(self) -> list[Warning_]:
+    def _density_warnings(self) -> list[TriggerWarning]:
         count = self.fires_per_hour_max
-        return [Warning_("DENSE", f"it fires {count} times an hour")] if count > _DENSE else []
+        return [TriggerWarning("DENSE", f"it fires {count} times an hour")] if count > _DENSE else []
 
 
 def _lowest(mask: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.domain.triggers.compiled import Warning_, WholeSeconds
+from duly.domain.triggers.compiled import TriggerWarning, WholeSeconds
 from duly.domain.triggers.english import counted
 from duly.domain.triggers.interval import describe_every
 from duly.domain.triggers.moments import LAST_SECOND, utc_text
@@ -36,11 +36,11 @@ class FixedRate(WholeSeconds):
         return f"{_every_words(self.every)} from {_utc_words(self.anchor)}"
 
     @property
-    def warnings(self) -> tuple[Warning_, ...]:
+    def warnings(self) -> tuple[TriggerWarning, ...]:
         """More than one fire a minute is much."""
         if self.every * _DENSE >= 3600:
             return ()
-        return (Warning_("DENSE", f"it fires {3600 // self.every} times an hour", "every"),)
+        return (TriggerWarning("DENSE", f"it fires {3600 // self.every} times an hour", "every"),)
 
     def second_from(self, second: int) -> int | None:
         """Give the first occurrence at or after `second`."""

@@ -8,7 +8,6 @@ time that was jumped, and twice for one that came twice.
 from __future__ import annotations
 
 from abc import abstractmethod
-from itertools import islice
 
 from duly.domain.triggers.compiled import WholeSeconds
 from duly.domain.triggers.moments import DAY, FIRST_SECOND, LAST_SECOND, clock_text, local_text
@@ -109,8 +108,7 @@ class LocalRule(WholeSeconds):
         """Say which fire between two moments is moved, doubled or lost by a clock change, if any is."""
         zone = self.zone
         pieces = range(zone.piece_at(after) + 1, zone.piece_at(until) + 1)
-        changes = (self._effect(piece) for piece in pieces)
-        return next(islice(filter(None, changes), 1), None)
+        return next(filter(None, map(self._effect, pieces)), None)
 
     def _effect(self, piece: int) -> str | None:
         zone = self.zone

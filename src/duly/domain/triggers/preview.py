@@ -32,7 +32,7 @@ def preview_schedule(
         description=compiled.trigger.describe(),
         words=compiled.trigger.words,
         kind=compiled.trigger.kind,
-        next=fires(compiled, after, n, job_id),
+        next=fires(compiled, after, min(n, compiled.max_runs or n), job_id),
         warnings=[msgspec.to_builtins(warning) for warning in compiled.warnings_after(after)],
     )
 

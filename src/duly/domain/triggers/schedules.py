@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from duly.domain.triggers import calendars, periods, stamps
 from duly.domain.triggers.at import At
 from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX, Calendar, Use
-from duly.domain.triggers.compiled import Compiled, Warning_
+from duly.domain.triggers.compiled import Compiled, TriggerWarning
 from duly.domain.triggers.compiling import check_keys, check_object, compile_trigger
 from duly.domain.triggers.errors import TriggerError, nearest, shown, together
 from duly.domain.triggers.jitter import MAX_SECONDS, Jitter
@@ -80,18 +80,18 @@ class Schedule(msgspec.Struct, frozen=True):
         limit = calendars.next_blocked(self.uses, scheduled, limit)
         return fire.scheduled_at + timedelta(seconds=self.jitter.delay(job_id, scheduled, limit - scheduled))
 
-    def warnings_after(self, moment: datetime) -> list[Warning_]:
+    def warnings_after(self, moment: datetime) -> list[TriggerWarning]:
         """Give all that may not be meant, seen from a moment."""
         found = [*self.trigger.warnings]
         fire = self.next_after(moment)
         if fire is not None and fire.scheduled_at - moment > timedelta(days=_RARE_DAYS):
             found.append(
-                Warning_("RARE", f"the next fire is on {fire.scheduled_at:%Y-%m-%d}, over a year away", "trigger")
+                TriggerWarning("RARE", f"the next fire is on {fire.scheduled_at:%Y-%m-%d}, over a year away", "trigger")
             )
         second = second_of(moment)
         change = self.trigger.clock_change(second, second + _CLOCK_CHANGE_DAYS * DAY)
         if change is not None:
-            found.append(Warning_("CLOCK_CHANGE", change, "trigger"))
+            found.append(TriggerWarning("CLOCK_CHANGE", change, "trigger"))
         return found
 
     def _deferred_past(self, moment: datetime) -> Fire | None:
@@ -118,13 +118,11 @@ class Schedule(msgspec.Struct, frozen=True):
     def _from_trigger(self, moment: datetime) -> Fire | None:
         if self.start is not None and moment < self.start:
             moment = self.start - _FINEST
-        limit = moment.astimezone(UTC) + timedelta(days=BLOCKED_DAYS_MAX) if moment.year < 9998 else moment
-        is_first = True
+        limit: datetime | None = None
         while (found := self.trigger.next_after(moment)) is not None and (self.end is None or found < self.end):
             if not self.uses or not calendars.blockers(self.uses, second_of(found)):
                 return Fire(found)
-            if is_first:
-                limit, is_first = max(limit, found + timedelta(days=BLOCKED_DAYS_MAX)), False
+            limit = limit or found + timedelta(days=BLOCKED_DAYS_MAX)
             if (fire := self._deferred(found)) is not None:
                 return fire
             permitted = calendars.first_permitted(self.uses, second_of(found))
