@@ -16,7 +16,8 @@ from duly.domain.triggers.compiled import Compiled, TriggerWarning
 from duly.domain.triggers.compiling import compile_trigger
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.preview import preview_schedule
-from duly.domain.triggers.schedules import Schedule, compile_schedule
+from duly.domain.triggers.schedule_reading import compile_schedule
+from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.zones import database_version
 
 __all__ = [

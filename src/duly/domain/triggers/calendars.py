@@ -11,7 +11,8 @@ import msgspec
 
 from duly.domain.triggers import stamps, zones
 from duly.domain.triggers.compiling import check_keys, check_object, string
-from duly.domain.triggers.cron_fields import DAY_OF_WEEK, Reader
+from duly.domain.triggers.cron_fields import Reader
+from duly.domain.triggers.cron_specs import DAY_OF_WEEK
 from duly.domain.triggers.errors import TriggerError, shown, together
 from duly.domain.triggers.moments import DAY
 from duly.domain.triggers.zones import Zone

@@ -8,8 +8,8 @@ from typing import Any
 
 from duly.domain.triggers import cron_days, cron_parser, cron_text, zones
 from duly.domain.triggers.compiled import TriggerWarning
-from duly.domain.triggers.cron_fields import FIELDS
 from duly.domain.triggers.cron_parser import Expression
+from duly.domain.triggers.cron_specs import FIELDS
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.local_rule import LocalRule
 from duly.domain.triggers.moments import DAY, EPOCH_ORDINAL, month_days

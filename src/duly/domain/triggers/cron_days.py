@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import msgspec
 
-from duly.domain.triggers.cron_fields import LAST, Field
+from duly.domain.triggers.cron_specs import LAST, Field
 
 SATURDAY, SUNDAY = 6, 0
 SHAPES = 28

@@ -1,4 +1,4 @@
-"""The fields of a cron expression: what each may hold, and reading one into a mask of values and its special terms."""
+"""Reading one field of a cron expression into a mask of values and its special terms, or saying what is wrong with it."""
 
 from __future__ import annotations
 
@@ -7,46 +7,24 @@ from typing import NoReturn
 
 import msgspec
 
+from duly.domain.triggers.cron_specs import (
+    DAY_OF_MONTH,
+    DAY_OF_WEEK,
+    HOUR,
+    LAST,
+    MINUTE,
+    MONTH,
+    SECOND,
+    Field,
+    Spec,
+    Term,
+    folded,
+    is_uneven,
+    mask_of,
+    union,
+)
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.hashing import stable_hash
-
-_MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
-_WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
-
-
-class Spec(msgspec.Struct, frozen=True):
-    """One of the six fields: `key` is its name in a hash, `title` its name in a sentence."""
-
-    key: str
-    title: str
-    low: int
-    high: int
-    names: dict[str, int]
-    hash_high: int
-
-    @property
-    def written_high(self) -> int:
-        """The highest number that may be written: 7 is Sunday again."""
-        return 7 if self.key == "dow" else self.high
-
-
-def _spec(
-    key: str, title: str, low: int, high: int, names: list[str] | None = None, hash_high: int | None = None
-) -> Spec:
-    numbers = {name: low + index for index, name in enumerate(names or [])}
-    return Spec(key, title, low, high, numbers, high if hash_high is None else hash_high)
-
-
-SECOND = _spec("second", "second", 0, 59)
-MINUTE = _spec("minute", "minute", 0, 59)
-HOUR = _spec("hour", "hour", 0, 23)
-# A hash keeps to the days that every month has.
-DAY_OF_MONTH = _spec("dom", "day of month", 1, 31, hash_high=28)
-MONTH = _spec("month", "month", 1, 12, _MONTHS)
-DAY_OF_WEEK = _spec("dow", "day of week", 0, 6, _WEEKDAYS)
-FIELDS = (SECOND, MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK)
-
-LAST = 0  # In `nears`: the last weekday. In `weekdays_of_month`: the last one of its kind.
 
 _VALUE = r"(\d+|[A-Z]{3})"
 _PLAIN = re.compile(rf"{_VALUE}(?:-{_VALUE})?")
@@ -57,33 +35,6 @@ _NTH = re.compile(rf"{_VALUE}#(\d+|L)")
 _LAST_OF_KIND = re.compile(rf"{_VALUE}L")
 _MISPLACED = re.compile(r"[\d,-]*[LW][LW\d-]*|.*[#?+].*|.*\d[LW]|[A-Z]{3}-[A-Z]{3}L|H.*")
 _WORD = re.compile(r"[A-Z]+(?:-[A-Z\d]+)?|\d+-[A-Z]+")
-
-
-class Term(msgspec.Struct, frozen=True):
-    """What one item of a list stands for; most are only a mask."""
-
-    mask: int = 0
-    last: int | None = None
-    near: int | None = None
-    weekday_of_month: tuple[int, int] | None = None
-    step: int = 1
-    is_uneven: bool = False
-
-
-class Field(msgspec.Struct, frozen=True):
-    """A field as it was understood: plain values as bits, special terms as sorted tuples.
-
-    `lasts` counts days before the last, `nears` names days whose nearest weekday is meant, and `weekdays_of_month` holds
-    (weekday, which one of the month).
-    """
-
-    mask: int = 0
-    lasts: tuple[int, ...] = ()
-    nears: tuple[int, ...] = ()
-    weekdays_of_month: tuple[tuple[int, int], ...] = ()
-    is_star: bool = False
-    is_free: bool = False
-    uneven_steps: tuple[int, ...] = ()
 
 
 class Reader(msgspec.Struct, frozen=True):
@@ -97,13 +48,13 @@ class Reader(msgspec.Struct, frozen=True):
         if text == "?":
             if spec not in (DAY_OF_MONTH, DAY_OF_WEEK):
                 _refuse(self, "CRON_MODIFIER", f"? in {spec.title} has no meaning; write *", (at, at + 1), "*")
-            return Field(mask=_mask(spec.low, spec.high), is_free=True)
+            return Field(mask=mask_of(spec.low, spec.high), is_free=True)
         terms, place = [], at
         for item in text.split(","):
             terms.append(self._term(spec, item, (place, place + len(item)), text))
             place += len(item) + 1
         return Field(
-            mask=_union(terms),
+            mask=union(terms),
             lasts=tuple(sorted({term.last for term in terms if term.last is not None})),
             nears=tuple(sorted({term.near for term in terms if term.near is not None})),
             weekdays_of_month=tuple(sorted({term.weekday_of_month for term in terms if term.weekday_of_month})),
@@ -150,12 +101,12 @@ class Reader(msgspec.Struct, frozen=True):
         *, runs_to_end: bool = False,
     ) -> Term:  # fmt: skip
         if step_text is None:
-            return Term(_folded(spec, _mask(low, high)))
+            return Term(folded(spec, mask_of(low, high)))
         step = self._step(spec, item, step_text, low, high, span)
-        mask = _folded(spec, _mask(low, high, step))
+        mask = folded(spec, mask_of(low, high, step))
         if mask.bit_count() < 2:
             self._refuse_step(spec, item, step_text, low, high, span)
-        return Term(mask, step=step, is_uneven=runs_to_end and _is_uneven(spec, low, step))
+        return Term(mask, step=step, is_uneven=runs_to_end and is_uneven(spec, low, step))
 
     def _hash(self, spec: Spec, item: str, match: re.Match[str], step_text: str | None, span: tuple[int, int]) -> Term:
         low, high = spec.low, spec.hash_high
@@ -170,11 +121,11 @@ class Reader(msgspec.Struct, frozen=True):
             )
         hashed = stable_hash(f"{self.job_id}/{spec.key}")
         if step_text is None:
-            return Term(_folded(spec, 1 << (low + hashed % (high - low + 1))))
+            return Term(folded(spec, 1 << (low + hashed % (high - low + 1))))
         # From the latest start that a hash can give, two values must still fit, so that no job is refused by chance.
         step = self._step(spec, item, step_text, low, low + (high - low + 1) // 2, span)
-        uneven = match[1] is None and _is_uneven(spec, low, step)
-        return Term(_folded(spec, _mask(low + hashed % step, high, step)), step=step, is_uneven=uneven)
+        uneven = match[1] is None and is_uneven(spec, low, step)
+        return Term(folded(spec, mask_of(low + hashed % step, high, step)), step=step, is_uneven=uneven)
 
     def _special(self, spec: Spec, head: str, span: tuple[int, int]) -> Term | None:
         if spec.key == "dom":
@@ -295,31 +246,3 @@ def _run(low: int, high: int) -> str:
 
 def _wide(span: tuple[int, int]) -> tuple[int, int]:
     return span[0], max(span[1], span[0] + 1)
-
-
-def _mask(low: int, high: int, step: int = 1) -> int:
-    if step == 1:
-        return (2 << high) - (1 << low)
-    mask = 0
-    for value in range(low, high + 1, step):
-        mask |= 1 << value
-    return mask
-
-
-def _folded(spec: Spec, mask: int) -> int:
-    """Take Sunday written as 7 for the 0 that it is."""
-    return (mask | mask >> 7) & 0x7F if spec.key == "dow" else mask
-
-
-def _union(terms: list[Term]) -> int:
-    mask = 0
-    for term in terms:
-        mask |= term.mask
-    return mask
-
-
-def _is_uneven(spec: Spec, low: int, step: int) -> bool:
-    """Tell whether the last step before the field starts again is shorter, or longer, than the others."""
-    if step == 1:
-        return False
-    return spec is DAY_OF_MONTH or (spec.high - spec.low + 1) % step != 0 or low - spec.low >= step

@@ -8,7 +8,8 @@ from typing import NoReturn
 import msgspec
 
 from duly.domain.triggers import zones
-from duly.domain.triggers.cron_fields import DAY_OF_WEEK, FIELDS, Field, Reader
+from duly.domain.triggers.cron_fields import Reader
+from duly.domain.triggers.cron_specs import DAY_OF_WEEK, FIELDS, Field
 from duly.domain.triggers.errors import TriggerError, nearest, shown, together
 
 CHARACTERS_MAX = 256

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from duly.domain.triggers.cron_days import DayRule
-from duly.domain.triggers.cron_fields import HOUR, LAST, MINUTE, MONTH, SECOND, Field, Spec
 from duly.domain.triggers.cron_parser import Expression
+from duly.domain.triggers.cron_specs import HOUR, LAST, MINUTE, MONTH, SECOND, Field, Spec
 from duly.domain.triggers.english import MONTHS, WEEKDAYS, bits, every, in_zone, listed, ordinal, runs
 
 _TIMES_LISTED_MAX = 6

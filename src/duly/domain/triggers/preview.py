@@ -12,7 +12,8 @@ from duly.domain.triggers import zones
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.errors import TriggerError, shown
 from duly.domain.triggers.moments import local_text, offset_text, second_of, utc_text
-from duly.domain.triggers.schedules import Fire, Schedule, compile_schedule
+from duly.domain.triggers.schedule_reading import compile_schedule
+from duly.domain.triggers.schedules import Fire, Schedule
 
 FIRES_MAX = 1000
 
