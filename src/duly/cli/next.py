@@ -58,7 +58,7 @@ def next_(
     shown = triggers.preview({"trigger": trigger_of(schedule, tz, start)}, _moment(after), count, job)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
-        sys.exit(0 if shown["valid"] else _REFUSED)
+        raise click.exceptions.Exit(0 if shown["valid"] else _REFUSED)
     if not shown["valid"]:
         raise Unreadable(shown["errors"], schedule)
     _print(shown)
