@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from duly import triggers
 from duly.domain.triggers.calendars import Use, first_permitted
@@ -92,9 +95,53 @@ def test_a_calendar_that_blocks_all_is_refused():
         a_schedule(cron("0 21 * * *"), calendars=[{"name": "night"}])
 
 
+def test_a_dense_trigger_that_is_blocked_for_years_is_refused_at_once():
+    years = read_calendar(
+        {"name": "years", "windows": [{"start": "2026-01-01T00:00:00Z", "end": "2036-01-01T00:00:00Z"}]}
+    )
+    for on_hit in ("skip", "defer"):
+        shape = {"trigger": cron("* * * * * *"), "calendars": [{"name": "years", "on_hit": on_hit}]}
+        with pytest.raises(TriggerError, match="block every occurrence"):
+            compile_schedule(shape, job_id="job", now=NOW, known_calendars={"years": years})
+
+
 def test_a_window_is_half_open():
     around = a_schedule(cron("*/30 * * * *"), calendars=[{"name": "freeze"}])
     assert fires(around, 3, datetime(2026, 12, 24, 8, 45, tzinfo=UTC)) == ["24 09:00", "24 11:00", "24 11:30"]
+
+
+def test_a_fire_deferred_before_the_end_is_kept_after_it():
+    deferred = a_schedule(cron("0 9 * * *"), end="2026-12-26T00:00:00Z", calendars=[{"name": "uk", "on_hit": "defer"}])
+    for hour in range(0, 48, 5):
+        after = datetime(2026, 12, 25, 9, tzinfo=UTC) + timedelta(hours=min(hour, 38))
+        assert fires(deferred, 3, after) == ["27 00:00*"]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32))
+def test_asking_a_schedule_afresh_equals_iterating(seed: int):
+    random = Random(seed)
+    names = random.sample(sorted(KNOWN), random.randint(1, 3))
+    uses = [
+        {"name": name, "mode": "exclude", "on_hit": random.choice(["skip", "defer"])}
+        for name in names
+        if name != "office"
+    ]
+    if "office" in names:
+        uses.append({"name": "office", "mode": "include", "on_hit": random.choice(["skip", "defer"])})
+    expr = random.choice(["*/20 * * * *", "15 */3 * * *", "0 10 * * *", "30 19-22 * * *", "0 0 * * *"])
+    try:
+        schedule = a_schedule(cron(expr, random.choice(["UTC", "Europe/London", "Asia/Tokyo"])), calendars=uses)
+    except TriggerError:
+        return  # The calendars leave it nothing.
+    moment = datetime(2026, 12, 22, tzinfo=UTC) + timedelta(minutes=random.randrange(6000))
+    for _ in range(8):
+        fire = schedule.next_after(moment)
+        assert fire is not None
+        assert fire.scheduled_at > moment
+        between = moment + (fire.scheduled_at - moment) * random.random()
+        assert schedule.next_after(min(between, fire.scheduled_at - timedelta(microseconds=1))) == fire
+        moment = fire.scheduled_at
 
 
 def test_a_local_day_has_the_length_the_clock_gives_it():

@@ -15,6 +15,8 @@ from duly.domain.triggers.moments import DAY, moment_of, second_of
 GRACE_SECONDS = 60
 _FINEST = timedelta(microseconds=1)
 _RARE_DAYS, _CLOCK_CHANGE_DAYS = 366, 400
+# How far to look back, past occurrences that one calendar skips, for one that another defers.
+_SKIPPED_MAX = 200
 
 
 class Fire(msgspec.Struct, frozen=True):
@@ -88,14 +90,21 @@ class Schedule(msgspec.Struct, frozen=True):
         """Give the fire after `moment` that stands for an occurrence blocked before it."""
         if not any(use.on_hit == "defer" for use in self.uses):
             return None
-        last = self.trigger.latest_at_or_before(moment)
-        if last is None or not self._is_within(last):
-            return None
-        fire = self._deferred(last)
-        return fire if fire is not None and fire.scheduled_at > moment else None
+        last = self._latest_within(moment)
+        for _ in range(_SKIPPED_MAX):
+            if last is None or not calendars.blockers(self.uses, second_of(last)):
+                return None
+            fire = self._deferred(last)
+            if fire is not None:
+                return fire if fire.scheduled_at > moment else None
+            # Skipped, which says nothing of those before it.
+            last = self._latest_within(last - _FINEST)
+        return None
 
-    def _is_within(self, moment: datetime) -> bool:
-        return (self.start is None or moment >= self.start) and (self.end is None or moment < self.end)
+    def _latest_within(self, moment: datetime) -> datetime | None:
+        """Give the last occurrence of the trigger at or before a moment, if it lies within the bounds."""
+        last = self.trigger.latest_at_or_before(moment if self.end is None else min(moment, self.end - _FINEST))
+        return None if last is None or (self.start is not None and last < self.start) else last
 
     def _deferred(self, moment: datetime) -> Fire | None:
         """Give the fire that an occurrence is put off to; None when it is not blocked, or skipped."""
@@ -103,20 +112,25 @@ class Schedule(msgspec.Struct, frozen=True):
         if not blocking or any(use.on_hit == "skip" for use in blocking):
             return None
         permitted = calendars.first_permitted(self.uses, second_of(moment))
-        return None if permitted is None else Fire(moment_of(permitted), blocking[0].calendar.name)
+        if permitted is None:
+            return None
+        # The last to block gives its name, so that all that are folded into this fire agree on it.
+        return Fire(moment_of(permitted), calendars.blockers(self.uses, permitted - 1)[0].calendar.name)
 
     def _from_trigger(self, moment: datetime) -> Fire | None:
         if self.start is not None and moment < self.start:
             moment = self.start - _FINEST
         limit: datetime | None = None
         while (found := self.trigger.next_after(moment)) is not None and (self.end is None or found < self.end):
-            if not self.uses or not calendars.blockers(self.uses, second_of(found)):
+            blocking = calendars.blockers(self.uses, second_of(found))
+            if not blocking:
                 return Fire(found)
+            if all(use.on_hit == "defer" for use in blocking):
+                return self._deferred(found)
             limit = limit or found + timedelta(days=BLOCKED_DAYS_MAX)
-            if (fire := self._deferred(found)) is not None:
-                return fire
-            permitted = calendars.first_permitted(self.uses, second_of(found))
-            if permitted is None or found > limit:
+            # While one that skips is in force, nothing else matters; after it, another may still defer.
+            over = calendars.first_permitted([use for use in self.uses if use.on_hit == "skip"], second_of(found))
+            if over is None or found > limit:
                 return None
-            moment = max(found, moment_of(permitted) - _FINEST)
+            moment = max(found, moment_of(over) - _FINEST)
         return None
