@@ -18,13 +18,19 @@ from duly.domain.triggers.moments import DAY
 from duly.domain.triggers.zones import Zone
 
 BLOCKED_DAYS_MAX = 400
-DATES_MAX, WINDOWS_MAX, WEEKLY_MAX = 10_000, 1_000, 100
+DATES_MAX, WINDOWS_MAX, WEEKLY_MAX = 10_000, 1_000, 50
+# Calendars that alternate so often leave nothing that is worth finding; each step is a stretch of time.
+_STEPS_MAX = 1_000
+_FAR = 2**60
 _TIME = re.compile(r"(\d\d):(\d\d)", re.ASCII)
 Span = tuple[int, int]
 
 
 class Calendar(msgspec.Struct, frozen=True):
-    """Whole local days, stretches between two moments, and hours of the week in local time. All are half-open."""
+    """Whole local days, stretches between two moments, and hours of the week in local time.
+
+    All are half-open and in order; windows, and the hours of a day, do not touch each other.
+    """
 
     name: str
     zone: Zone
@@ -36,14 +42,12 @@ class Calendar(msgspec.Struct, frozen=True):
         """Give a moment up to which all is covered, if `second` is; what follows may be covered as well."""
         local = self.zone.local_at(second)
         day, time = divmod(local, DAY)
-        ends = [day * DAY + end for start, end in self.weekly[(day + 4) % 7] if start <= time < end]
-        if self._has_date(day):
-            ends.append((day + 1) * DAY)
+        end = DAY if self._has_date(day) else _end_of(self.weekly[(day + 4) % 7], time)
         # A clock change may end it sooner, or later: it is looked at again there.
         change = self.zone.piece_end(self.zone.piece_at(second))
-        until = [min(second + max(ends) - local, change)] if ends else []
-        until += [end for start, end in self.windows if start <= second < end]
-        return max(until, default=None)
+        until = [] if end is None else [min(second + end - time, change)]
+        window = _end_of(self.windows, second)
+        return max(until if window is None else [*until, window], default=None)
 
     def free_until(self, second: int) -> int | None:
         """Give a moment before which nothing is covered, if `second` is not; None when nothing ever is again."""
@@ -51,8 +55,8 @@ class Calendar(msgspec.Struct, frozen=True):
         starts = [start for start in (self._next_date(local), self._next_weekly(local)) if start is not None]
         change = self.zone.piece_end(self.zone.piece_at(second))
         found = [min(second + min(starts) - local, change)] if starts else []
-        found += [start for start, _ in self.windows if start > second]
-        return min(found, default=None)
+        window = _start_after(self.windows, second)
+        return min(found if window is None else [*found, window], default=None)
 
     def _has_date(self, day: int) -> bool:
         index = bisect_left(self.dates, day)
@@ -63,11 +67,11 @@ class Calendar(msgspec.Struct, frozen=True):
         return self.dates[index] * DAY if index < len(self.dates) else None
 
     def _next_weekly(self, local: int) -> int | None:
-        today = local // DAY
+        today, time = divmod(local, DAY)
         for day in range(today, today + 8):
-            starts = [day * DAY + start for start, _ in self.weekly[(day + 4) % 7] if day * DAY + start > local]
-            if starts:
-                return min(starts)
+            start = _start_after(self.weekly[(day + 4) % 7], time if day == today else -1)
+            if start is not None:
+                return day * DAY + start
         return None
 
 
@@ -84,7 +88,8 @@ class Use(msgspec.Struct, frozen=True):
 
     def changes_after(self, second: int) -> int | None:
         """Give the next moment at which the answer of `blocks` may be another."""
-        return self.calendar.covered_until(second) or self.calendar.free_until(second)
+        covered = self.calendar.covered_until(second)
+        return self.calendar.free_until(second) if covered is None else covered
 
 
 def blockers(uses: Sequence[Use], second: int) -> list[Use]:
@@ -95,12 +100,12 @@ def blockers(uses: Sequence[Use], second: int) -> list[Use]:
 def first_permitted(uses: Sequence[Use], second: int) -> int | None:
     """Give the first moment from `second` on that nothing blocks; None when there is none within 400 days."""
     limit = second + BLOCKED_DAYS_MAX * DAY
-    while second < limit:
+    for _ in range(_STEPS_MAX):
         blocking = next((use for use in uses if use.blocks(second)), None)
         if blocking is None:
             return second
         changed = blocking.changes_after(second)
-        if changed is None:
+        if changed is None or changed >= limit:
             return None
         second = changed
     return None
@@ -129,8 +134,31 @@ def read_calendar(value: object) -> Calendar:
     weekly = _each(shape, "weekly", WEEKLY_MAX, errors, _weekly)
     if errors:
         raise together(errors)
-    days = tuple(tuple(sorted(span for mask, span in weekly if mask >> day & 1)) for day in range(7))
-    return Calendar(name, zone, tuple(sorted(set(dates))), tuple(sorted(set(windows))), days)
+    days = tuple(_merged([span for mask, span in weekly if mask >> day & 1]) for day in range(7))
+    return Calendar(name, zone, tuple(sorted(set(dates))), _merged(windows), days)
+
+
+def _merged(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Join the spans that touch, so that each moment lies in one at most."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return tuple(found)
+
+
+def _end_of(spans: tuple[Span, ...], at: int) -> int | None:
+    """Give the end of the span that holds `at`, if one does."""
+    index = bisect_right(spans, (at, _FAR)) - 1
+    return spans[index][1] if index >= 0 and at < spans[index][1] else None
+
+
+def _start_after(spans: tuple[Span, ...], at: int) -> int | None:
+    """Give the start of the first span after `at`, if there is one."""
+    index = bisect_right(spans, (at, _FAR))
+    return spans[index][0] if index < len(spans) else None
 
 
 def _each(shape: Mapping[str, Any], key: str, most: int, errors: list[TriggerError], read: Any) -> list[Any]:

@@ -92,11 +92,12 @@ class Schedule(msgspec.Struct, frozen=True):
             return None
         last = self._latest_within(moment)
         for _ in range(_SKIPPED_MAX):
-            if last is None or not calendars.blockers(self.uses, second_of(last)):
+            blocking = [] if last is None else calendars.blockers(self.uses, second_of(last))
+            if last is None or not blocking:
                 return None
-            fire = self._deferred(last)
-            if fire is not None:
-                return fire if fire.scheduled_at > moment else None
+            if all(use.on_hit == "defer" for use in blocking):
+                fire = self._deferred(last)
+                return fire if fire is not None and fire.scheduled_at > moment else None
             # Skipped, which says nothing of those before it.
             last = self._latest_within(last - _FINEST)
         return None
@@ -107,10 +108,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return None if last is None or (self.start is not None and last < self.start) else last
 
     def _deferred(self, moment: datetime) -> Fire | None:
-        """Give the fire that an occurrence is put off to; None when it is not blocked, or skipped."""
-        blocking = calendars.blockers(self.uses, second_of(moment))
-        if not blocking or any(use.on_hit == "skip" for use in blocking):
-            return None
+        """Give the fire that a blocked occurrence is put off to; None when nothing is permitted for too long."""
         permitted = calendars.first_permitted(self.uses, second_of(moment))
         if permitted is None:
             return None
