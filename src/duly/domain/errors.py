@@ -5,6 +5,7 @@ DulyError
 │   ├── InvalidPayload         not JSON we take: too large, too deep, NaN, NUL, a lone surrogate
 │   ├── InvalidArguments       the arguments do not fit the handler's annotations
 │   ├── InvalidSchedule        a moment, delay or interval that cannot be kept
+│   ├── TriggerError           a trigger or schedule that is not one: see domain/triggers/errors.py
 │   ├── InvalidOption          an option outside its range
 │   ├── UnknownHandler         no handler of that name is registered here
 │   ├── UnknownQueue           a strict app does not declare that queue

@@ -1,1 +1,6 @@
-"""Triggers: pure rules that give the next scheduled moment. Fixed-rate intervals and one-shots live here so far."""
+"""Triggers: pure rules that give the next scheduled moment.
+
+`compiling` turns the JSON shape into a `Compiled`; `schedules` adds bounds, calendars and jitter; `preview` shows what
+comes of it. Inside, a moment is a whole number of UTC seconds since 1970, and a local time is the number that a clock
+on the wall would give if its reading were UTC.
+"""

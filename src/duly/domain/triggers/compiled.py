@@ -1,0 +1,108 @@
+"""What every trigger becomes: a pure rule that can be asked for the occurrence after a moment, and the one before."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from duly.domain.triggers.moments import DAY, EPOCH, FIRST_SECOND, LAST_SECOND
+from duly.domain.triggers.zones import UTC_ZONE, Zone
+
+Kind = Literal["fixed", "wildcard", "elapsed"]
+_EARLIEST = EPOCH + timedelta(0, FIRST_SECOND)
+_FINEST = timedelta(microseconds=1)
+
+
+class TriggerWarning(msgspec.Struct, frozen=True):
+    """Something that is allowed and may not be meant."""
+
+    code: str
+    message: str
+    field: str = "expr"
+
+
+class Compiled(ABC):
+    """A trigger ready to be asked. Equal `key`s fire at equal moments."""
+
+    kind: Kind = "fixed"
+    zone: Zone = UTC_ZONE
+    words: str | None = None  # What the user wrote, when that was English.
+    is_estimate = False  # Whether only the first occurrence can be known ahead.
+    fires_per_hour_max: int = 1
+
+    @property
+    @abstractmethod
+    def canonical(self) -> dict[str, Any]:
+        """The trigger in the one form that all spellings of it share; it compiles to the same rule."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Say it in English; equal canonical forms give equal words."""
+
+    @abstractmethod
+    def next_after(self, moment: datetime) -> datetime | None:
+        """Give the first occurrence after a moment; None when there is none before the end of 2199."""
+
+    @abstractmethod
+    def latest_at_or_before(self, moment: datetime) -> datetime | None:
+        """Give the last occurrence at or before a moment; None when there is none."""
+
+    @property
+    def warnings(self) -> tuple[TriggerWarning, ...]:
+        """What can be said against it without looking at a clock."""
+        return ()
+
+    def note(self, second: int) -> str | None:
+        """Say what a clock change has to do with the occurrence at `second`."""
+        return None
+
+    def clock_change(self, after: int, until: int) -> str | None:
+        """Say which fire between two moments is moved, doubled or lost by a clock change, if any is."""
+        return None
+
+    @cached_property
+    def key(self) -> str:
+        """The canonical form as text: what triggers of one cohort have in common."""
+        return msgspec.json.encode(self.canonical, order="deterministic").decode()
+
+    def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
+        """Give the occurrences from `start` on and before `end`, in order."""
+        found = self.next_after(max(start, _EARLIEST) - _FINEST)
+        while found is not None and found < end:
+            yield found
+            found = self.next_after(found)
+
+
+class WholeSeconds(Compiled):
+    """A trigger whose occurrences are whole UTC seconds; all that a clock change can touch is."""
+
+    @abstractmethod
+    def second_from(self, second: int) -> int | None:
+        """Give the first occurrence at or after `second`."""
+
+    @abstractmethod
+    def second_until(self, second: int) -> int | None:
+        """Give the last occurrence at or before `second`."""
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        """Give the first occurrence after a moment; None when there is none before the end of 2199."""
+        since = moment - EPOCH
+        second = since.days * DAY + since.seconds + 1
+        if second > LAST_SECOND:
+            return None
+        found = self.second_from(second if second > FIRST_SECOND else FIRST_SECOND)
+        return None if found is None or found > LAST_SECOND else EPOCH + timedelta(0, found)
+
+    def latest_at_or_before(self, moment: datetime) -> datetime | None:
+        """Give the last occurrence at or before a moment; None when there is none."""
+        since = moment - EPOCH
+        second = since.days * DAY + since.seconds
+        if second < FIRST_SECOND:
+            return None
+        found = self.second_until(second if second < LAST_SECOND else LAST_SECOND)
+        return None if found is None or found < FIRST_SECOND else EPOCH + timedelta(0, found)

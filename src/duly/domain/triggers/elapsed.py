@@ -1,0 +1,102 @@
+"""Fixed distances in real time: counted from an anchor, or from the end of each run."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from duly.domain.triggers.compiled import TriggerWarning, WholeSeconds
+from duly.domain.triggers.english import counted
+from duly.domain.triggers.interval import describe_every
+from duly.domain.triggers.moments import LAST_SECOND, utc_text
+from duly.domain.triggers.periods import clock_iso
+
+_DENSE = 60
+
+
+class FixedRate(WholeSeconds):
+    """Occurrence k is anchor + k × every; with a count, k stays below it."""
+
+    kind = "elapsed"
+
+    def __init__(self, every: int, anchor: int, count: int | None = None) -> None:
+        self.every = every
+        self.anchor = anchor
+        self.count = count
+        self._last = LAST_SECOND if count is None else anchor + (count - 1) * every
+        self.fires_per_hour_max = max(1, 3600 // every)
+
+    @property
+    def canonical(self) -> dict[str, Any]:
+        """The period and the anchor, each in one way."""
+        return {"type": "interval", "every": clock_iso(self.every), "anchor": utc_text(self.anchor)}
+
+    def describe(self) -> str:
+        """Say it in English."""
+        return f"{_every_words(self.every)} from {_utc_words(self.anchor)}"
+
+    @property
+    def warnings(self) -> tuple[TriggerWarning, ...]:
+        """More than one fire a minute is much."""
+        if self.every * _DENSE >= 3600:
+            return ()
+        return (TriggerWarning("DENSE", f"it fires {3600 // self.every} times an hour", "every"),)
+
+    def second_from(self, second: int) -> int | None:
+        """Give the first occurrence at or after `second`."""
+        found = max(self.anchor, self.anchor - (self.anchor - second) // self.every * self.every)
+        return found if found <= self._last else None
+
+    def second_until(self, second: int) -> int | None:
+        """Give the last occurrence at or before `second`."""
+        if second < self.anchor:
+            return None
+        second = min(second, self._last)
+        return second - (second - self.anchor) % self.every
+
+
+class FixedDelay(FixedRate):
+    """The next is one period after the end of the last run, so all but the first are only estimated here."""
+
+    is_estimate = True
+
+    @property
+    def canonical(self) -> dict[str, Any]:
+        """As of a fixed rate, with its mode."""
+        return {**super().canonical, "mode": "fixed_delay"}
+
+    def describe(self) -> str:
+        """Say it in English."""
+        period = _every_words(self.every).removeprefix("Every ")
+        period = period if period[0].isdigit() else f"1 {period}"
+        return f"{period} after the end of each run, the first at {_utc_words(self.anchor)}"
+
+    def after_end(self, ended_at: datetime) -> datetime:
+        """Give the moment of the next run, once the last has ended."""
+        return ended_at + timedelta(seconds=self.every)
+
+
+class ClockRepeat(FixedRate):
+    """An ISO 8601 repetition in clock units."""
+
+    @property
+    def canonical(self) -> dict[str, Any]:
+        """The repetition with its start in UTC."""
+        count = "" if self.count is None else str(self.count)
+        return {"type": "iso8601", "text": f"R{count}/{utc_text(self.anchor)}/{clock_iso(self.every)}"}
+
+    def describe(self) -> str:
+        """Say it in English."""
+        return super().describe() + ("" if self.count is None else f", {counted(self.count, 'time')}")
+
+
+def _every_words(seconds: int) -> str:
+    # A day by the clock is not a day on the calendar, so hours are the largest unit.
+    hours, rest = divmod(seconds, 3600)
+    if rest == 0 and hours > 23:
+        return f"Every {hours} hours"
+    return describe_every(timedelta(seconds=seconds))
+
+
+def _utc_words(second: int) -> str:
+    return utc_text(second).replace("T", " ").replace("Z", " UTC")

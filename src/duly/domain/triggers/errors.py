@@ -1,0 +1,137 @@
+"""What is wrong with a trigger: a stable code, a sentence with its remedy, the field, and the place in the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from reprlib import Repr
+from typing import Any
+
+from duly.domain.errors import Refused
+
+CODES = frozenset(
+    [
+        "CRON_FIELD_COUNT",
+        "CRON_RANGE",
+        "CRON_RANGE_REVERSED",
+        "CRON_STEP",
+        "CRON_NAME",
+        "CRON_MODIFIER",
+        "CRON_SYNTAX",
+        "CRON_MACRO",
+        "CRON_NEVER_FIRES",
+        "TZ_UNKNOWN",
+        "TZ_CONFLICT",
+        "SUB_SECOND",
+        "LOCAL_TIME_MISSING",
+        "LOCAL_TIME_AMBIGUOUS",
+        "DATETIME_SYNTAX",
+        "DURATION_SYNTAX",
+        "DURATION_ZERO",
+        "DURATION_MIXED",
+        "DURATION_CALENDAR",
+        "ISO_SYNTAX",
+        "ISO_COUNT",
+        "ISO_FORM",
+        "RRULE_FREQ",
+        "RRULE_PART",
+        "RRULE_BOUNDS",
+        "WINDOW_EMPTY",
+        "AT_PAST",
+        "TEXT_UNREADABLE",
+        "TRIGGER_TYPE",
+        "TRIGGER_KEY",
+        "TRIGGER_VALUE",
+        "LIMIT",
+    ]
+)
+_SHOWN_CHARACTERS_MAX = 60
+
+
+# Looks at the beginning of a value only, however large it is.
+_brief = Repr()
+_brief.maxstring = _brief.maxother = _SHOWN_CHARACTERS_MAX
+
+
+class TriggerError(Refused):
+    """A trigger that cannot be kept.
+
+    `hint` is what could be written instead, `expression[span]` the part that is wrong, and `errors` all that was found,
+    this one first.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        field: str = "",
+        hint: str | None = None,
+        *,
+        expression: str | None = None,
+        span: tuple[int, int] | None = None,
+    ) -> None:
+        assert code in CODES, code
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.field = field
+        self.hint = hint
+        self.expression = expression
+        self.span = span
+        self.errors: tuple[TriggerError, ...] = (self,)
+
+    def within(self, path: str) -> TriggerError:
+        """Say that the field lies under `path`, for this error and those found with it."""
+        for error in self.errors:
+            error.field = join(path, error.field)
+        return self
+
+    def as_json(self) -> dict[str, Any]:
+        """Give what the API answers."""
+        shape: dict[str, Any] = {"code": self.code, "message": self.message, "field": self.field, "hint": self.hint}
+        if self.span is not None:
+            shape["span"] = list(self.span)
+        return shape
+
+
+def join(path: str, field: str) -> str:
+    """Name a field under a path: `trigger` and `expr` are `trigger.expr`."""
+    if not path or not field:
+        return path or field
+    return path + field if field.startswith("[") else f"{path}.{field}"
+
+
+def together(errors: Sequence[TriggerError]) -> TriggerError:
+    """Make one error of several: the first, which carries the others."""
+    first = errors[0]
+    first.errors = tuple(single for error in errors for single in error.errors)
+    return first
+
+
+def shown(value: object) -> str:
+    """Quote a value that a user gave, cut to a length that fits a sentence."""
+    text = _shown_number(value) if isinstance(value, int) else _brief.repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS_MAX else text[:_SHOWN_CHARACTERS_MAX] + "…"
+
+
+def _shown_number(value: int) -> str:
+    # Python refuses to write numbers of more than some thousand digits.
+    return str(value) if value.bit_length() < 256 else "a number beyond reason"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Find the known word that shares most pairs of letters with `word`, if it shares enough of them."""
+    pairs = _pairs(word[:_SHOWN_CHARACTERS_MAX].lower())
+    if not pairs:
+        return None
+    best, best_share = None, 0.4
+    for candidate in known:
+        others = _pairs(candidate.lower())
+        share = 2 * len(pairs & others) / (len(pairs) + len(others) or 1)
+        if share > best_share:
+            best, best_share = candidate, share
+    return best
+
+
+def _pairs(word: str) -> set[str]:
+    padded = f" {word} "
+    return {padded[index : index + 2] for index in range(len(padded) - 1)} if word else set()

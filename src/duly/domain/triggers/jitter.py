@@ -1,0 +1,29 @@
+"""Jitter: a delay that spreads jobs out, the same on every node. It never advances a run and never changes an order."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from duly.domain.triggers.hashing import stable_hash
+from duly.domain.triggers.moments import utc_text
+
+MAX_SECONDS = 86_400
+
+
+class Jitter(msgspec.Struct, frozen=True):
+    """Up to `max_seconds`, one delay for the job or one for each occurrence."""
+
+    max_seconds: int
+    per: Literal["job", "occurrence"] = "job"
+
+    def delay(self, job_id: str, scheduled: int, room: int) -> int:
+        """Give the delay in seconds, where `room` seconds are free before what comes next."""
+        text = job_id if self.per == "job" else f"{job_id}|{utc_text(scheduled)}"
+        return spread(text, max(0, min(self.max_seconds, room)))
+
+
+def spread(text: str, window: int) -> int:
+    """Give a number from 0 up to, and without, `window`; 0 when the window is."""
+    return stable_hash(text) * window >> 64

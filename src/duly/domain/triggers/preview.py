@@ -1,0 +1,98 @@
+"""Preview: what a schedule means, in words and in its next fires. It runs the code that the scheduler runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from duly.domain.triggers import zones
+from duly.domain.triggers.calendars import Calendar
+from duly.domain.triggers.errors import TriggerError, shown
+from duly.domain.triggers.moments import local_text, offset_text, second_of, utc_text
+from duly.domain.triggers.schedule_reading import compile_schedule
+from duly.domain.triggers.schedules import Fire, Schedule
+
+FIRES_MAX = 1000
+
+
+def preview_schedule(
+    schedule: Mapping[str, Any], after: datetime, n: int, job_id: str | None, known_calendars: Mapping[str, Calendar]
+) -> dict[str, Any]:
+    """Show a schedule as seen from `after`; what is wrong is listed under `errors`."""
+    try:
+        _check_count(n)
+        compiled = compile_schedule(schedule, job_id=job_id, now=after, known_calendars=known_calendars)
+    except TriggerError as error:
+        return _answer(errors=[single.as_json() for single in error.errors])
+    return _answer(
+        valid=True,
+        canonical=compiled.trigger.canonical,
+        description=compiled.trigger.describe(),
+        words=compiled.trigger.words,
+        kind=compiled.trigger.kind,
+        next=fires(compiled, after, min(n, compiled.max_runs or n), job_id),
+        warnings=[msgspec.to_builtins(warning) for warning in compiled.warnings_after(after)],
+    )
+
+
+def _answer(**found: Any) -> dict[str, Any]:
+    return {
+        "valid": False,
+        "canonical": None,
+        "description": None,
+        "words": None,
+        "kind": None,
+        "tzdb": zones.database_version(),
+        "next": [],
+        "errors": [],
+        "warnings": [],
+    } | found
+
+
+def _check_count(n: object) -> None:
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= FIRES_MAX:
+        raise TriggerError("LIMIT", f"n {shown(n)} is not a number from 1 to {FIRES_MAX}", "n")
+
+
+def fires(schedule: Schedule, after: datetime, n: int, job_id: str | None) -> list[dict[str, Any]]:
+    """Give the next fires with all that a reader wants to know of each."""
+    found: list[dict[str, Any]] = []
+    fire = schedule.next_after(after)
+    while fire is not None and len(found) < n:
+        found.append(_shape(schedule, fire, job_id, is_first=not found))
+        fire = schedule.next_after(fire.scheduled_at)
+    return found
+
+
+def _shape(schedule: Schedule, fire: Fire, job_id: str | None, *, is_first: bool) -> dict[str, Any]:
+    zone, second = schedule.trigger.zone, second_of(fire.scheduled_at)
+    fraction = f".{fire.scheduled_at.microsecond // 1000:03}" if fire.scheduled_at.microsecond else ""
+    local = zone.local_at(second)
+    return {
+        "scheduled_at": utc_text(second)[:-1] + fraction + "Z",
+        "local": local_text(local) + fraction,
+        "offset": offset_text(local - second),
+        "due_at": _due(schedule, fire, job_id),
+        "note": _note(schedule, fire, second, is_first=is_first),
+    }
+
+
+def _due(schedule: Schedule, fire: Fire, job_id: str | None) -> str | None:
+    """Give the due moment; which it is with jitter cannot be known without a job."""
+    if schedule.jitter is not None and job_id is None:
+        return None
+    due = schedule.due_at(fire, job_id or "")
+    fraction = f".{due.microsecond // 1000:03}" if due.microsecond else ""
+    return utc_text(second_of(due))[:-1] + fraction + "Z"
+
+
+def _note(schedule: Schedule, fire: Fire, second: int, *, is_first: bool) -> str | None:
+    notes = [
+        None if fire.deferred_by is None else f"deferred by {fire.deferred_by}",
+        None if fire.deferred_by is not None else schedule.trigger.note(second),
+        "estimate" if schedule.trigger.is_estimate and not is_first else None,
+    ]
+    return "; ".join(note for note in notes if note) or None

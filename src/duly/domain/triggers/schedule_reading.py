@@ -1,0 +1,221 @@
+"""From the JSON shape of a schedule to its compiled form, with all that is wrong said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from duly.domain.triggers import periods, stamps
+from duly.domain.triggers.at import At
+from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX, Calendar, Use
+from duly.domain.triggers.compiled import Compiled
+from duly.domain.triggers.compiling import check_keys, check_object, compile_trigger
+from duly.domain.triggers.errors import TriggerError, nearest, shown, together
+from duly.domain.triggers.jitter import MAX_SECONDS, Jitter
+from duly.domain.triggers.moments import DAY, moment_of
+from duly.domain.triggers.schedules import GRACE_SECONDS, Misfire, Overlap, Schedule
+
+_FINEST = timedelta(microseconds=1)
+_POLICIES = {
+    "misfire": ("fire_once", "fire_all", "skip"),
+    "overlap": ("skip", "buffer_one", "queue", "cancel_running", "allow"),
+}
+_OPTIONAL = ("start", "end", "max_runs", "jitter", "misfire", "overlap", "calendars", "pause_on_failure")
+
+
+def compile_schedule(
+    shape: object,
+    *,
+    job_id: str | None,
+    now: datetime,
+    known_calendars: Mapping[str, Calendar] | None = None,
+    fires_per_hour_max: int | None = None,
+) -> Schedule:
+    """Compile a schedule that is being created at `now`. Raises TriggerError, which carries all that is wrong."""
+    given = check_object(shape, "schedule")
+    check_keys(given, ("trigger",), _OPTIONAL)
+    errors: list[TriggerError] = []
+
+    def attempt(read: Any, *arguments: Any) -> Any:
+        try:
+            return read(*arguments)
+        except TriggerError as error:
+            errors.append(error)
+
+    trigger = attempt(_trigger, given["trigger"], job_id, now)
+    start, end = attempt(_bound, given, "start", trigger), attempt(_bound, given, "end", trigger)
+    parts = (
+        attempt(_whole, given, "max_runs", 1, 10**9),
+        attempt(_jitter, given.get("jitter")),
+        attempt(_misfire, given.get("misfire")),
+        attempt(_overlap, given.get("overlap")),
+        attempt(_uses, given.get("calendars"), known_calendars or {}),
+        attempt(_whole, given, "pause_on_failure", 1, 1000),
+    )
+    if errors:
+        raise together(errors)
+    schedule = Schedule(trigger, start, end, *parts)
+    _check(schedule, now, fires_per_hour_max)
+    return schedule
+
+
+def _trigger(shape: object, job_id: str | None, now: datetime) -> Compiled:
+    try:
+        return compile_trigger(shape, job_id=job_id, now=now)
+    except TriggerError as error:
+        raise error.within("trigger") from None
+
+
+def _check(schedule: Schedule, now: datetime, fires_per_hour_max: int | None) -> None:
+    """Refuse a schedule that can never fire, or more often than it may."""
+    trigger = schedule.trigger
+    if fires_per_hour_max is not None and trigger.fires_per_hour_max > fires_per_hour_max:
+        message = f"trigger fires up to {trigger.fires_per_hour_max} times an hour; {fires_per_hour_max} are allowed"
+        raise TriggerError("LIMIT", message, "trigger")
+    if isinstance(trigger, At) and trigger.moment < now - timedelta(seconds=schedule.misfire.grace_seconds):
+        message = (
+            f"trigger: {trigger.moment:%Y-%m-%dT%H:%M:%SZ} is past; give a later moment, or leave it out to run now"
+        )
+        raise TriggerError("AT_PAST", message, "trigger")
+    _check_window(schedule, now)
+    _check_calendars(schedule, now)
+
+
+def _check_window(schedule: Schedule, now: datetime) -> None:
+    start, end = schedule.start, schedule.end
+    if start is not None and end is not None and end <= start:
+        raise TriggerError("WINDOW_EMPTY", f"end {end:%Y-%m-%dT%H:%M:%SZ} is not after start; give a later end", "end")
+    if start is None and end is None:
+        return
+    first = schedule.trigger.next_after((start or now) - _FINEST)
+    if first is None or (end is not None and first >= end):
+        message = "start and end: the trigger has no occurrence between them; widen them"
+        raise TriggerError("WINDOW_EMPTY", message, "end" if end is not None else "start")
+
+
+def _check_calendars(schedule: Schedule, now: datetime) -> None:
+    if not schedule.uses:
+        return
+    limit = now + timedelta(days=BLOCKED_DAYS_MAX)
+    plain = msgspec.structs.replace(schedule, uses=()).next_after(now)
+    if plain is None or plain.scheduled_at > limit:
+        return
+    fire = schedule.next_after(now)
+    if fire is None or fire.scheduled_at > limit:
+        names = ", ".join(use.calendar.name for use in schedule.uses)
+        message = (
+            f"calendars: {names} block every occurrence for {BLOCKED_DAYS_MAX} days; change the calendar or the trigger"
+        )
+        raise TriggerError("WINDOW_EMPTY", message, "calendars")
+
+
+def _bound(given: Mapping[str, Any], key: str, trigger: Compiled | None) -> datetime | None:
+    if given.get(key) is None:
+        return None
+    zone = None if trigger is None or trigger.zone.name == "UTC" else trigger.zone
+    return moment_of(stamps.read(given[key], key, zone))
+
+
+def _jitter(value: object) -> Jitter | None:
+    if value is None:
+        return None
+    shape = _object(value, "jitter", ("max",), ("per",))
+    seconds = periods.read_clock(shape["max"], "jitter.max")
+    if seconds > MAX_SECONDS:
+        raise TriggerError(
+            "LIMIT", f"jitter.max {shown(shape['max'])} is over 24 hours; write PT24H or less", "jitter.max"
+        )
+    per = _choice(shape.get("per") or "job", "jitter.per", ("job", "occurrence"))
+    return Jitter(seconds, "job" if per == "job" else "occurrence")
+
+
+def _misfire(value: object) -> Misfire:
+    if value is None:
+        return Misfire()
+    shape = _object(value, "misfire", (), ("policy", "grace", "window", "rate", "limit"))
+    policy = _choice(shape.get("policy") or "fire_once", "misfire.policy", _POLICIES["misfire"])
+    window = _length(shape.get("window"), "misfire.window")
+    if window is None and policy == "fire_all":
+        window = DAY
+    grace = _length(shape.get("grace"), "misfire.grace")
+    rate = shape.get("rate", 1)
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 10_000:
+        raise TriggerError(
+            "TRIGGER_VALUE", f"misfire.rate {shown(rate)} is not a number of runs a second", "misfire.rate"
+        )
+    limit = _whole(shape, "limit", 1, 1_000_000, "misfire.") or Misfire().limit
+    return Misfire(policy, GRACE_SECONDS if grace is None else grace, window, rate, limit)
+
+
+def _overlap(value: object) -> Overlap:
+    if value is None:
+        return Overlap()
+    shape = _object(value, "overlap", (), ("policy", "limit"))
+    policy = _choice(shape.get("policy") or "skip", "overlap.policy", _POLICIES["overlap"])
+    limit = _whole(shape, "limit", 1, 1_000_000, "overlap.")
+    return Overlap(policy, 100 if limit is None and policy == "queue" else limit)
+
+
+def _uses(value: object, known: Mapping[str, Calendar]) -> tuple[Use, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise TriggerError("TRIGGER_VALUE", f"calendars {shown(value)} is not a list", "calendars")
+    return tuple(_use(item, f"calendars[{index}]", known) for index, item in enumerate(value))
+
+
+def _use(item: object, field: str, known: Mapping[str, Calendar]) -> Use:
+    shape = _object(item, field, ("name",), ("mode", "on_hit"))
+    name = shape["name"]
+    if not isinstance(name, str) or name not in known:
+        meant = nearest(name, known) if isinstance(name, str) else None
+        remedy = f"did you mean {meant}?" if meant else "create it first"
+        raise TriggerError(
+            "TRIGGER_VALUE", f"{field}.name {shown(name)} is no calendar; {remedy}", f"{field}.name", meant
+        )
+    mode = _choice(shape.get("mode") or "exclude", f"{field}.mode", ("exclude", "include"))
+    on_hit = _choice(shape.get("on_hit") or "skip", f"{field}.on_hit", ("skip", "defer"))
+    return Use(known[name], "exclude" if mode == "exclude" else "include", "skip" if on_hit == "skip" else "defer")
+
+
+def _object(value: object, field: str, required: Sequence[str], optional: Sequence[str]) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TriggerError("TRIGGER_VALUE", f"{field} {shown(value)} is not an object with keys", field)
+    try:
+        check_keys(value, required, optional)
+    except TriggerError as error:
+        raise error.within(field) from None
+    return value
+
+
+def _choice(value: object, field: str, choices: Sequence[str]) -> str:
+    if not isinstance(value, str) or value not in choices:
+        meant = nearest(value, choices) if isinstance(value, str) else None
+        raise TriggerError(
+            "TRIGGER_VALUE", f"{field} {shown(value)} is unknown; use {', '.join(choices)}", field, meant
+        )
+    return value
+
+
+def _length(value: object, field: str) -> int | None:
+    """Read a duration in which a calendar day counts as 24 hours; months and years are refused."""
+    if value is None:
+        return None
+    period = periods.read(value, field)
+    if period.months:
+        message = f"{field} {shown(value)} has months, whose length varies; write days or hours, such as P7D"
+        raise TriggerError("DURATION_CALENDAR", message, field)
+    return period.seconds + period.days * DAY
+
+
+def _whole(given: Mapping[str, Any], key: str, low: int, high: int, path: str = "") -> int | None:
+    value = given.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        message = f"{path}{key} {shown(value)} is not a whole number from {low} to {high}"
+        raise TriggerError("TRIGGER_VALUE", message, path + key)
+    return value

@@ -1,0 +1,134 @@
+"""A schedule: a trigger with its bounds, calendars, jitter and policies, in the order in which they act."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from duly.domain.triggers import calendars
+from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX, Use
+from duly.domain.triggers.compiled import Compiled, TriggerWarning
+from duly.domain.triggers.jitter import Jitter
+from duly.domain.triggers.moments import DAY, moment_of, second_of
+
+GRACE_SECONDS = 60
+_FINEST = timedelta(microseconds=1)
+_RARE_DAYS, _CLOCK_CHANGE_DAYS = 366, 400
+# How far to look back, past occurrences that one calendar skips, for one that another defers.
+_SKIPPED_MAX = 200
+
+
+class Fire(msgspec.Struct, frozen=True):
+    """One occurrence: the moment it stands for, and the calendar that deferred it, if one did."""
+
+    scheduled_at: datetime
+    deferred_by: str | None = None
+
+
+class Misfire(msgspec.Struct, frozen=True):
+    """What becomes of an occurrence that is noticed too late."""
+
+    policy: str = "fire_once"
+    grace_seconds: int = GRACE_SECONDS
+    window_seconds: int | None = None
+    rate: float = 1
+    limit: int = 1000
+
+
+class Overlap(msgspec.Struct, frozen=True):
+    """What becomes of an occurrence that is due while the last run is active."""
+
+    policy: str = "skip"
+    limit: int | None = None
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A compiled schedule. It can be asked for its fires as a trigger can."""
+
+    trigger: Compiled
+    start: datetime | None = None
+    end: datetime | None = None
+    max_runs: int | None = None
+    jitter: Jitter | None = None
+    misfire: Misfire = Misfire()
+    overlap: Overlap = Overlap()
+    uses: tuple[Use, ...] = ()
+    pause_on_failure: int | None = None
+
+    def next_after(self, moment: datetime) -> Fire | None:
+        """Give the first fire after a moment, with calendars applied."""
+        return self._deferred_past(moment) or self._from_trigger(moment)
+
+    def due_at(self, fire: Fire, job_id: str) -> datetime:
+        """Give the moment at which a fire should start: scheduled, and delayed by the jitter there is room for."""
+        if self.jitter is None:
+            return fire.scheduled_at
+        scheduled = second_of(fire.scheduled_at)
+        limit = scheduled + self.jitter.max_seconds
+        following = self.next_after(fire.scheduled_at)
+        if following is not None:
+            limit = min(limit, second_of(following.scheduled_at))
+        limit = calendars.next_blocked(self.uses, scheduled, limit)
+        return fire.scheduled_at + timedelta(seconds=self.jitter.delay(job_id, scheduled, limit - scheduled))
+
+    def warnings_after(self, moment: datetime) -> list[TriggerWarning]:
+        """Give all that may not be meant, seen from a moment."""
+        found = [*self.trigger.warnings]
+        fire = self.next_after(moment)
+        if fire is not None and fire.scheduled_at - moment > timedelta(days=_RARE_DAYS):
+            found.append(
+                TriggerWarning("RARE", f"the next fire is on {fire.scheduled_at:%Y-%m-%d}, over a year away", "trigger")
+            )
+        second = second_of(moment)
+        change = self.trigger.clock_change(second, second + _CLOCK_CHANGE_DAYS * DAY)
+        if change is not None:
+            found.append(TriggerWarning("CLOCK_CHANGE", change, "trigger"))
+        return found
+
+    def _deferred_past(self, moment: datetime) -> Fire | None:
+        """Give the fire after `moment` that stands for an occurrence blocked before it."""
+        if not any(use.on_hit == "defer" for use in self.uses):
+            return None
+        last = self._latest_within(moment)
+        for _ in range(_SKIPPED_MAX):
+            blocking = [] if last is None else calendars.blockers(self.uses, second_of(last))
+            if last is None or not blocking:
+                return None
+            if all(use.on_hit == "defer" for use in blocking):
+                fire = self._deferred(last)
+                return fire if fire is not None and fire.scheduled_at > moment else None
+            # Skipped, which says nothing of those before it.
+            last = self._latest_within(last - _FINEST)
+        return None
+
+    def _latest_within(self, moment: datetime) -> datetime | None:
+        """Give the last occurrence of the trigger at or before a moment, if it lies within the bounds."""
+        last = self.trigger.latest_at_or_before(moment if self.end is None else min(moment, self.end - _FINEST))
+        return None if last is None or (self.start is not None and last < self.start) else last
+
+    def _deferred(self, moment: datetime) -> Fire | None:
+        """Give the fire that a blocked occurrence is put off to; None when nothing is permitted for too long."""
+        permitted = calendars.first_permitted(self.uses, second_of(moment))
+        if permitted is None:
+            return None
+        # The last to block gives its name, so that all that are folded into this fire agree on it.
+        return Fire(moment_of(permitted), calendars.blockers(self.uses, permitted - 1)[0].calendar.name)
+
+    def _from_trigger(self, moment: datetime) -> Fire | None:
+        if self.start is not None and moment < self.start:
+            moment = self.start - _FINEST
+        limit: datetime | None = None
+        while (found := self.trigger.next_after(moment)) is not None and (self.end is None or found < self.end):
+            blocking = calendars.blockers(self.uses, second_of(found))
+            if not blocking:
+                return Fire(found)
+            if all(use.on_hit == "defer" for use in blocking):
+                return self._deferred(found)
+            limit = limit or found + timedelta(days=BLOCKED_DAYS_MAX)
+            # While one that skips is in force, nothing else matters; after it, another may still defer.
+            over = calendars.first_permitted([use for use in self.uses if use.on_hit == "skip"], second_of(found))
+            if over is None or found > limit:
+                return None
+            moment = max(found, moment_of(over) - _FINEST)
+        return None
