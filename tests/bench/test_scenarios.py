@@ -131,3 +131,10 @@ def test_percentiles_are_values_that_were_measured():
     assert (found.p50, found.p95, found.p99, found.max) == (50.0, 95.0, 99.0, 100.0)
     assert percentiles([0.007]).p50 == percentiles([0.007]).max == 7.0
     assert percentiles([]).p50 is None
+
+
+def test_the_cost_of_triggers_is_told_in_microseconds():
+    result = result_of("triggers")
+
+    assert result.keys() >= KEYS
+    assert 0 < result["cohort_hit_us"] < result["next_us_median"] < result["compile_us_median"] < result["worst_us"]

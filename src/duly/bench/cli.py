@@ -26,6 +26,7 @@ from duly.bench.scenarios import moves as moves_scenario
 from duly.bench.scenarios import recurring as recurring_scenario
 from duly.bench.scenarios import submit as submit_scenario
 from duly.bench.scenarios import tick as tick_scenario
+from duly.bench.scenarios import triggers as triggers_scenario
 from duly.bench.scenarios import wheel as wheel_scenario
 
 Measure = Callable[[Bench], Awaitable[Result]]
@@ -192,6 +193,13 @@ def wheel(**options: Any) -> Measure:
     return lambda bench: wheel_scenario.measure(bench, wheel_scenario.Options(**options))
 
 
+@_flags(triggers_scenario.Options())
+def triggers(**options: Any) -> Measure:
+    """Compile schedules and ask for their next moments."""
+    return lambda bench: triggers_scenario.measure(bench, triggers_scenario.Options(**options))
+
+
 for _function in (submit, drain, latency, burst, recurring, tick, moves, idle):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))
+bench.add_command(scenario_in_memory(triggers))

@@ -101,7 +101,7 @@ def _dense_rule() -> str:
     return f"FREQ=YEARLY;BYDAY=MO;BYHOUR={hours};BYMINUTE={minutes};BYSETPOS={positions}"[:1024].rstrip("-,")
 
 
-def measure() -> dict[str, float | str]:
+def measure() -> dict[str, Any]:
     """Measure on one core; each figure is the best of several attempts, in microseconds."""
     compiled = [_compile(trigger) for trigger in CORPUS]
     compiles = [_best(partial(_compile, trigger)) for trigger in CORPUS]

@@ -30,6 +30,7 @@ SECTIONS = {
         "logs": ("duly.cli.logs:logs", "Show what a run logged."),
     },
     "Look": {
+        "next": ("duly.cli.next:next_", "Say what a schedule means and when it fires."),
         "queues": ("duly.cli.queues:queues", "Show what waits in each queue and who serves it."),
         "workers": ("duly.cli.workers:workers", "List the workers that live."),
         "verify": ("duly.cli.verify:verify", "Check that no promise is broken."),
