@@ -137,14 +137,14 @@ def fences_not_rising(evidence: Evidence) -> Iterator[str]:
 
 
 def wrong_accounts(records: Iterable[Record]) -> Iterator[str]:
-    """Each attempt has one outcome besides refused ones, and each run one end."""
+    """Each attempt has one outcome besides refused ones, and each run one end. What ends while it waits has no fence."""
     outcomes: dict[tuple[str, int], int] = defaultdict(int)
     ends: dict[str, int] = defaultdict(int)
     for record in records:
         if record.outcome != "fenced":
-            outcomes[record.run_id, record.attempt] += 1
+            outcomes[record.run_id, record.attempt] += record.fence is not None
             ends[record.run_id] += record.became in FINAL
-    yield from (f"account: run {key[0]}, attempt {key[1]} has {n} outcomes" for key, n in outcomes.items() if n != 1)
+    yield from (f"account: run {key[0]}, attempt {key[1]} has {n} outcomes" for key, n in outcomes.items() if n > 1)
     yield from (f"account: run {run_id} has {n} ends" for run_id, n in ends.items() if n > 1)
 
 

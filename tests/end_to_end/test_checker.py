@@ -100,6 +100,12 @@ def test_an_outcome_that_was_refused_does_not_count():
     assert checker.findings(TAKEN_OVER._replace(records=[*TAKEN_OVER.records, refused])) == []
 
 
+def test_a_run_may_be_cancelled_while_it_waits_for_its_next_attempt():
+    cancelled = a_record(1, "cancelled", 4.0, became="cancelled", fence=None, started_at=None)
+    evidence = TAKEN_OVER._replace(arrivals=[a_call(1)], records=[a_record(1, "lost", 3.5), cancelled])
+    assert checker.findings(evidence) == []
+
+
 def test_the_delay_of_a_take_over_counts_from_the_kill():
     assert checker.restart_delays(TAKEN_OVER) == [pytest.approx(3.8)]
     too = Strike("postgresql", 1, NOON + 1, NOON + 2)
