@@ -1,0 +1,153 @@
+"""The desk: what a handler says while it runs is written for its lease, in order, and never fails it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from duly.moves.settle import hand_back
+from duly.store import runs
+from duly.store.database import Unavailable
+from duly.worker import desk as module
+from duly.worker.desk import WorkerDesk
+from tests.worker.stories import a_registered_worker, leased_runs
+
+
+@pytest.fixture
+async def worker_id(store):
+    return await a_registered_worker(store)
+
+
+@pytest.fixture
+async def run(store, worker_id):
+    [run] = await leased_runs(store, worker_id, 1)
+    return run
+
+
+@pytest.fixture
+async def desk(store, worker_id):
+    return WorkerDesk(store, worker_id, lambda: True)
+
+
+async def lines_of(store, run) -> list[tuple[Any, ...]]:
+    rows = await runs.read_logs(store, run.run_id, (0, 0))
+    return [(row["attempt"], row["number"], row["level"], row["message"], row["fields"]) for row in rows]
+
+
+async def test_lines_are_kept_in_the_order_they_were_said(store, desk, run):
+    for number in range(2_500):
+        desk.log(run, "info", f"line {number}", {})
+        if number % 700 == 0:
+            await desk.flush()
+    await desk.flush()
+
+    messages: list[str] = []
+    while page := await runs.read_logs(store, run.run_id, (1, len(messages))):
+        messages += [row["message"] for row in page]
+    assert messages == [f"line {number}" for number in range(2_500)]
+
+
+async def test_a_line_is_kept_with_its_level_its_fields_and_its_moment(store, desk, run):
+    desk.log(run, "warning", "look", {"count": 1, "names": ["a", "b"]})
+    await desk.flush()
+
+    assert await lines_of(store, run) == [(1, 1, "warning", "look", '{"count": 1, "names": ["a", "b"]}')]
+    [row] = await runs.read_logs(store, run.run_id, (0, 0))
+    now = await store.read_clock()
+    assert (now - row["logged_at"]).total_seconds() < 10
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        ("a\0b", {}),
+        ("a\ud800b", {}),
+        (ValueError("no text"), {}),
+        (Unspeakable(), {}),
+        ("odd", {"nul": "\0", "lone": "\udfff", "k\0ey": 1}),
+        ("odd", {"object": object(), "unspeakable": Unspeakable(), "set": {1, 2}, "bytes": b"\xff"}),
+        ("odd", {"nan": float("nan"), "huge": 10**400, "deep": [[[{"\0": "\0"}]]]}),
+        ("long" * 10_000, {}),
+    ],
+    ids=["nul", "surrogate", "not text", "no text", "odd text", "no JSON", "odd numbers", "long"],
+)
+async def test_whatever_is_said_is_kept_as_well_as_it_can_be(store, desk, run, message, fields):
+    desk.log(run, "info", message, fields)
+    await desk.flush()
+    [(_, _, _, kept, _)] = await lines_of(store, run)
+    assert 0 < len(kept) <= 8_192
+
+
+async def test_an_attempt_that_talks_without_end_is_cut_off_and_others_are_not(
+    store, desk, worker_id, run, monkeypatch
+):
+    monkeypatch.setattr(module, "LOG_BYTES_MAX", 1_000)
+    [other] = await leased_runs(store, worker_id, 1)
+    for _ in range(100):
+        desk.log(run, "info", "x" * 99, {})
+    desk.log(other, "info", "heard", {})
+    await desk.flush()
+
+    assert len(await lines_of(store, run)) == 10
+    assert len(await lines_of(store, other)) == 1
+
+
+async def test_lines_wait_for_a_database_that_is_away(faulty, store, worker_id, run):
+    desk = WorkerDesk(faulty, worker_id, lambda: True)
+    for number in range(3):
+        desk.log(run, "info", f"line {number}", {})
+    faulty.fail_before = 1
+    with pytest.raises(Unavailable):
+        await desk.flush()
+    desk.log(run, "info", "line 3", {})
+    await desk.flush()
+
+    assert [line[3] for line in await lines_of(store, run)] == [f"line {number}" for number in range(4)]
+
+
+async def test_a_checkpoint_is_saved_for_the_holder_of_the_lease(store, desk, run):
+    assert await desk.checkpoint(run, '{"step": 1}')
+    assert await asyncio.to_thread(desk.checkpoint_sync, run, '{"step": 2}')
+    assert await runs.checkpoints(store, [run.run_id]) == {run.run_id: '{"step": 2}'}
+
+
+async def test_nothing_is_saved_for_a_lease_that_was_lost(store, desk, worker_id, run):
+    await hand_back(store, worker_id, [run])
+    assert not await desk.checkpoint(run, '{"step": 1}')
+    await desk.progress(run, 0.5, "half")
+    assert await runs.checkpoints(store, [run.run_id]) == {}
+    assert await runs.read_progress(store, run.run_id) is None
+
+
+async def test_a_checkpoint_whose_answer_was_lost_is_saved_once(store, faulty, worker_id, run):
+    desk = WorkerDesk(faulty, worker_id, lambda: True)
+    faulty.fail_before, faulty.lose_answers = 1, 1
+    assert await desk.checkpoint(run, '{"step": 1}')
+    assert await runs.checkpoints(store, [run.run_id]) == {run.run_id: '{"step": 1}'}
+
+
+async def test_a_checkpoint_is_given_up_when_the_lease_is_in_doubt(faulty, worker_id, run):
+    safe = True
+    desk = WorkerDesk(faulty, worker_id, lambda: safe)
+    faulty.fail_before = 1_000
+    saving = asyncio.create_task(desk.checkpoint(run, "1"))
+    await asyncio.sleep(0.3)
+    assert not saving.done()
+    safe = False
+    assert not await asyncio.wait_for(saving, 20)
+
+
+async def test_progress_that_cannot_be_shown_is_not_worth_a_failure(store, faulty, worker_id, run):
+    desk = WorkerDesk(faulty, worker_id, lambda: True)
+    faulty.fail_before = 1
+    await desk.progress(run, 0.25, "a quarter")
+    assert await runs.read_progress(store, run.run_id) is None
+    await asyncio.to_thread(desk.progress_sync, run, 0.5, "half")
+    shown = await runs.read_progress(store, run.run_id)
+    assert shown
+    assert (shown["fraction"], shown["message"]) == (0.5, "half")
