@@ -11,6 +11,8 @@ from tests.simulation.batch import run_batch
 from tests.simulation.server import Server, scratch_servers
 from tests.simulation.simulate import Verdict, simulate
 
+BROKEN = 3  # The exit status when a promise was broken: another one than Python's own when the simulation itself fails.
+
 
 def main() -> int:
     """Run what was asked for; the exit status says whether every promise held."""
@@ -37,7 +39,7 @@ def main() -> int:
     seeds = range(asked.first, asked.first + asked.seeds)
     report = run_batch(seeds, is_enough=lambda *_: asked.stop and bool(broken), on_verdict=on_verdict, without=without)
     print(report.summary())
-    return 1 if broken else 0
+    return BROKEN if broken else 0
 
 
 def replay(seed: int, *, verbose: bool, without: list[str]) -> int:
@@ -45,7 +47,7 @@ def replay(seed: int, *, verbose: bool, without: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder, scratch_servers(Path(folder) / "data", 1) as [url]:
         verdict = simulate(seed, Server(url), verbose=verbose, without=without)
     print(tell(verdict))
-    return 1 if verdict.violation else 0
+    return BROKEN if verdict.violation else 0
 
 
 def tell(verdict: Verdict) -> str:

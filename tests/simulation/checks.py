@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from duly.domain.run_id import occurrence_id
 from duly.moves.stage import GRACE
 from duly.store import history
 
@@ -110,6 +111,8 @@ def _check_occurrences(world: World, attempts: list[Any]) -> None:
             skips[row["job_id"]].append(row)
         elif row["job_id"] in jobs:
             runs[row["job_id"]][row["run_id"]] = row["scheduled_at"]
+            if row["run_id"] != occurrence_id(row["job_id"], row["scheduled_at"], "schedule"):
+                world.ledger.violate("a run is not named after its occurrence", row["run_id"], row["scheduled_at"])
     for row in world.query("select run_id, job_id, scheduled_at from duly.dead"):
         if row["job_id"] in jobs:
             runs[row["job_id"]][row["run_id"]] = row["scheduled_at"]

@@ -176,20 +176,18 @@ class FaultyDatabase(Database):
 
 
 class ObservedClock(SystemClock):
-    """The real clock, of which we know on which readings it relied: `early` is judged by the clock as it was then."""
+    """The real clock, of which we know what it was told: `early` is judged by the database's clock as it was known then."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
-        self._adopted: list[tuple[float, float]] = []  # when, and the offset of the database's clock in that reading
+        self._told: list[tuple[float, float]] = []  # when, and the offset of the database's clock in that reading
 
     def observe(self, database_at: datetime) -> None:
-        before = self._best
         super().observe(database_at)
-        if self._best is not before:
-            self._adopted.append((self._world.now, self._world.offsets[database_at]))
+        self._told.append((self._world.now, self._world.offsets[database_at]))
 
     def offset_since(self, moment: float) -> float:
-        """Give the highest offset that this clock relied on at any time from a moment on."""
-        newest_before = [offset for at, offset in self._adopted if at <= moment][-1:]
-        return max(newest_before + [offset for at, offset in self._adopted if at > moment])
+        """Give the highest offset that could be relied on at any time from a moment on."""
+        newest_before = [offset for at, offset in self._told if at <= moment][-1:]
+        return max(newest_before + [offset for at, offset in self._told if at > moment])

@@ -75,6 +75,7 @@ class Story:
 
         self.world.add(Role("somebody", main, is_once=True))
         while not answers:
+            assert self.world.ledger.violation is None, self.world.ledger.violation
             self.passes(0.1)
         return answers[0]
 

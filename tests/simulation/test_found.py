@@ -71,3 +71,15 @@ def test_suspects_that_wait_for_their_turn_are_not_handed_to_and_fro(simulated_s
 
         assert story.world.statements - before < 400
         story.ends()
+
+
+def test_a_run_that_was_cancelled_after_a_step_back_of_the_clock_has_ended_for_whoever_asks(simulated_server):
+    with telling(simulated_server) as story:
+        run_id = story.submit("fail", base=4)
+        story.until(lambda: story.world.ledger.earliest[run_id] > story.world.ledger.created[run_id].due_at)
+        story.world.crash(story.worker)
+        story.world.clock_offset -= 30
+
+        assert story.cancel(run_id) is CancelAnswer.CANCELLED
+        assert story.cancel(run_id) is CancelAnswer.TOO_LATE
+        story.ends()

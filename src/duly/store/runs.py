@@ -14,6 +14,7 @@ from duly.store.statements import load
 
 SQL = load("runs")
 FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
+_ENDED = FINAL - {"dead"}  # The dead are still in a box.
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -86,11 +87,9 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
     if live is None and not attempts:
         return None
     accepted = [attempt for attempt in attempts if attempt["outcome"] != "fenced"] or attempts
-    run = (
-        dict(live)
-        if live
-        else {**{name: accepted[-1][name] for name in _SHARED}, "state": accepted[-1]["became"], "priority": None}
-    )
+    # The record of a run's end may bear an earlier moment than the one before it: the clock was set back in between.
+    last = ([attempt for attempt in accepted if attempt["became"] in _ENDED] or accepted)[-1] if not live else {}
+    run = dict(live) if live else {**{name: last[name] for name in _SHARED}, "state": last["became"], "priority": None}
     return {**run, "attempts": attempts}
 
 

@@ -1,0 +1,294 @@
+"""The bank of mutants: each a line that somebody, somewhere, once wrote. `killed_by` names the test that must notice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+SIMULATION = "simulation"
+MOVES = "src/duly/store/migrations/0002_moves.sql"
+BOXES = "src/duly/store/migrations/0001_boxes.sql"
+
+
+class Mutant(msgspec.Struct, frozen=True):
+    """One change of one line."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    killed_by: str = SIMULATION
+
+    def apply(self, root: Path) -> None:
+        """Change the file under `root`. The old text must stand there exactly once."""
+        path = root / self.file
+        text = path.read_text()
+        assert text.count(self.old) == 1, f"{self.name}: {text.count(self.old)} times in {self.file}: {self.old!r}"
+        path.write_text(text.replace(self.old, self.new))
+
+
+BANK = [
+    # Leases and fences.
+    Mutant(
+        "finish does not ask for the fence",
+        MOVES,
+        "where leased.ctid = held.place and leased.fence = held.fence and",
+        "where leased.ctid = held.place and",
+    ),
+    Mutant(
+        "settle does not ask for the fence",
+        MOVES,
+        "held(run_id, fence, started_at, finished_at, outcome, became, delay, losses, suspect, reason, result, detail)\n"
+        "         where leased.run_id = held.run_id and leased.fence = held.fence and",
+        "held(run_id, fence, started_at, finished_at, outcome, became, delay, losses, suspect, reason, result, detail)\n"
+        "         where leased.run_id = held.run_id and",
+    ),
+    Mutant(
+        "anybody may finish anybody's run",
+        MOVES,
+        "leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true",
+        "leased.ctid = held.place and leased.fence = held.fence",
+        "tests/moves/test_settle.py",
+    ),
+    Mutant(
+        "fences are handed out in blocks, one for each session",
+        BOXES,
+        "create sequence duly.fences cache 1;",
+        "create sequence duly.fences cache 1000;",
+        "tests/moves/test_claim.py",
+    ),
+    Mutant(
+        "one run may be leased twice",
+        BOXES,
+        "create unique index leased_by_run on",
+        "create index leased_by_run on",
+        "tests/moves/test_claim.py",
+    ),
+    Mutant(
+        "a claim does not hold its worker's row",
+        MOVES,
+        "workers.until > v_now for key share;",
+        "workers.until > v_now;",
+        "tests/maintenance/test_reaper.py",
+    ),
+    Mutant(
+        "the host's name is the worker's identity",
+        "src/duly/worker/service.py",
+        "            self._rng.uuid(),\n",
+        "            Rng(len(self._options.name)).uuid(),\n",
+    ),
+    Mutant(
+        "the lease is never in doubt",
+        "src/duly/worker/lifeline.py",
+        "return self._clock.monotonic() < self.safe_until",
+        "return self.safe_until > 0",
+    ),
+    Mutant(
+        "the safe moment follows the clock back",
+        "src/duly/store/sql/workers.sql",
+        "safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3)",
+        "safe_until = duly.clock_now() + lease * 2 / 3",
+    ),
+    Mutant(
+        "the worker starts what the store takes for unstarted",
+        "src/duly/worker/lifeline.py",
+        "return min(self._clock.now(), self.due_until)",
+        "return self._clock.now()",
+    ),
+    Mutant(
+        "the reaper trusts the database's clock alone",
+        "src/duly/maintenance/reaper.py",
+        "if self._database.clock.monotonic() - since < row.lease.total_seconds():",
+        "if self._database.clock.monotonic() < since:",
+    ),
+    Mutant(
+        "the reaper reaps whoever it saw, beaten or not",
+        "src/duly/store/sql/workers.sql",
+        "where worker_id = $1 and beat = $2 and",
+        "where worker_id = $1 and beat >= $2 and",
+        "tests/maintenance/test_reaper.py",
+    ),
+    Mutant(
+        "everything of a dead worker counts as unstarted",
+        "src/duly/moves/reclaim.py",
+        "return run.due_at > worker.safe_until or",
+        "return run.due_at <= worker.safe_until or",
+    ),
+    Mutant(
+        "a worker may leave while it holds runs",
+        "src/duly/store/sql/workers.sql",
+        " and not exists (select from duly.leased where leased.worker_id = $1) returning worker_id",
+        " returning worker_id",
+    ),
+    Mutant(
+        "leases of which the worker does not know stay with it",
+        "src/duly/worker/engine.py",
+        "unknown = [run for run in hanging if not self._knows(run)]",
+        "unknown: list[Run] = []",
+    ),
+    # Outcomes.
+    Mutant(
+        "an outcome counts as written before the store has answered",
+        "src/duly/worker/outbox.py",
+        'self._log.warning("settle_unanswered", runs=len(batch), tries=tries, error=str(error))',
+        "return []",
+    ),
+    Mutant(
+        "a settle asked again does not look for its own record",
+        "src/duly/moves/settle.py",
+        "ours = await leased.already_settled(database, worker_id, [item.run for item in missing])",
+        "ours: set[Handle] = set()",
+    ),
+    Mutant(
+        "a hand-back uses up the attempt",
+        MOVES,
+        "generation, tenant, attempt - 1, priority, losses,\n               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)\n          from back",
+        "generation, tenant, attempt, priority, losses,\n               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)\n          from back",
+    ),
+    Mutant(
+        "a claim does not raise the attempt",
+        MOVES,
+        "generation, tenant, attempt + 1, priority, losses,",
+        "generation, tenant, greatest(attempt, 1), priority, losses,",
+    ),
+    Mutant(
+        "one named loss is poison",
+        "src/duly/domain/lifecycle.py",
+        "NAMED_LOSSES_MAX = 2",
+        "NAMED_LOSSES_MAX = 1",
+    ),
+    Mutant(
+        "nothing is poison",
+        "src/duly/domain/lifecycle.py",
+        "NAMED_LOSSES_MAX = 2",
+        "NAMED_LOSSES_MAX = 99",
+    ),
+    Mutant(
+        "retries come in waves",
+        "src/duly/domain/retry.py",
+        "return timedelta(seconds=ceiling * jitter)",
+        "return timedelta(seconds=ceiling)",
+    ),
+    Mutant(
+        "a replay gives no new set of attempts",
+        "src/duly/domain/lifecycle.py",
+        "return run.attempt - policy.attempts_before",
+        "return run.attempt",
+        "tests/moves/test_replay.py",
+    ),
+    # Schedules.
+    Mutant(
+        "an occurrence is named after the moment it was noticed",
+        MOVES,
+        "select duly.occurrence_id(job_id, scheduled_at, 'schedule') as run_id",
+        "select duly.occurrence_id(job_id, v_now, 'schedule') as run_id",
+    ),
+    Mutant(
+        "the next fire counts from now",
+        MOVES,
+        "scheduled_at + make_interval(secs => every_seconds_now) as next_at",
+        "v_now + make_interval(secs => every_seconds_now) as next_at",
+    ),
+    Mutant(
+        "a misfire forgets what it skipped",
+        MOVES,
+        "from wanted where missed > 0),",
+        "from wanted where missed > 100000),",
+    ),
+    Mutant(
+        "a stale epoch stages",
+        MOVES,
+        "join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder\n"
+        "                     where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));",
+        "join duly.shards on shards.shard = held.shard);",
+    ),
+    Mutant(
+        "a scheduler keeps its shards when it could not renew them",
+        "src/duly/scheduler/service.py",
+        "            self._epochs = {}\n            raise\n",
+        "            raise\n",
+    ),
+    Mutant(
+        "a shard changes hands under the same epoch",
+        MOVES,
+        "set holder = p_scheduler_id, epoch = epoch + 1 where",
+        "set holder = p_scheduler_id, epoch = epoch where",
+    ),
+    # Time.
+    Mutant(
+        "the wheel rounds down",
+        "src/duly/worker/wheel.py",
+        "tick = ceil(due * _TICKS_PER_SECOND)",
+        "tick = int(due * _TICKS_PER_SECOND)",
+    ),
+    Mutant(
+        "what is nearly due is started at once",
+        "src/duly/worker/engine.py",
+        "            if due > now:\n",
+        "            if due > now + 0.5:\n",
+    ),
+    Mutant(
+        "clocks do not drift",
+        "src/duly/clock.py",
+        "_DRIFT = 0.001",
+        "_DRIFT = 0.0",
+    ),
+    Mutant(
+        "a step back of the database's clock goes unnoticed",
+        "src/duly/clock.py",
+        "if offset >= aged or offset < aged - _CONTRADICTION_SECONDS:",
+        "if offset >= aged:",
+    ),
+    # Submit, cancel, gates.
+    Mutant(
+        "a key protects nothing",
+        MOVES,
+        "     where keys.expires_at <= v_now;\n    if not found then\n        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;\n"
+        "        if v_key.body_hash <> v_hash then\n            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;\n"
+        "        end if;\n        v_name",
+        "     where true;\n    if not found then\n        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;\n"
+        "        if v_key.body_hash <> v_hash then\n            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;\n"
+        "        end if;\n        v_name",
+    ),
+    Mutant(
+        "any body goes under a used key",
+        MOVES,
+        "        if v_key.body_hash <> v_hash then\n            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;\n"
+        "        end if;\n        v_name",
+        "        v_name",
+    ),
+    Mutant(
+        "a cancel of a run in a worker's hands is forgotten when it is tried again",
+        MOVES,
+        "select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and what = 'cancel')",
+        "select false",
+        "tests/moves/test_settle.py",
+    ),
+    Mutant(
+        "a worker forgets a cancel it has only read",
+        "src/duly/worker/engine.py",
+        "            for signal in await runs.look(self._database, self.worker_id):\n                self._heed(signal)\n",
+        "            for signal in await runs.look(self._database, self.worker_id):\n                self._heed(signal)\n"
+        "                await runs.drop_signals(self._database, self.worker_id, [signal])\n",
+    ),
+    Mutant(
+        "a gate lets everyone in",
+        MOVES,
+        "order by due_at, run_id limit greatest(v_free, 0) for update skip locked",
+        "order by due_at, run_id limit 1000 for update skip locked",
+    ),
+    Mutant(
+        "whoever leaves a gate keeps the place",
+        MOVES,
+        "active = greatest(gates.active - v_gate.left_gate, 0)",
+        "active = gates.active",
+    ),
+    Mutant(
+        "a deadlock is the caller's to deal with",
+        "src/duly/store/database.py",
+        "_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
+        "_AGAIN = (asyncpg.SerializationError,)",
+        "tests/store",
+    ),
+]
