@@ -38,7 +38,8 @@ with chunk as (
       from duly.jobs where job_id > $2 order by job_id limit $3),
 armed as (
     insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, payload, shard, every_seconds)
-    select job_id, first_at, first_at, generation, tenant, queue, handler, payload, duly.shard_of(job_id), every_seconds from chunk)
+    select job_id, first_at, first_at, generation, tenant, queue, handler, payload, duly.shard_of(job_id), every_seconds
+      from chunk)
 select job_id from chunk order by job_id desc limit 1
 """  # noqa: S608 - an expression of our own
 
