@@ -20,8 +20,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 async def submit(connection: Connection, job: Submission, *, key: str, tenant: int = TENANT_DEFAULT) -> Submitted:
     """Submit one. Asked again with the same key and body, it answers the same. Raises KeyConflict on another body."""
-    [submitted] = await store.submit(connection, tenant, key, [job], None, HORIZON)
-    return submitted
+    return await store.submit_one(connection, tenant, key, job, HORIZON)
 
 
 async def submit_many(

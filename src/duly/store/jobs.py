@@ -37,6 +37,13 @@ async def submit(
     return [Submitted(*row) for row in rows]
 
 
+async def submit_one(connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta) -> Submitted:
+    """Insert one one-shot under a key."""
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, job.options)
+    rows = await connection.fetch(SQL["submit_one"], tenant, key, *values, horizon)
+    return Submitted(*rows[0])
+
+
 def submit_arguments(
     tenant: int, key: str, jobs: Sequence[Submission], body_hash: bytes | None, horizon: timedelta
 ) -> tuple[Any, ...]:

@@ -51,6 +51,75 @@ create function duly.are_options(p_options jsonb) returns boolean language sql i
                                           and (p_options #> '{gate,1}')::text ~ '^[1-9][0-9]{0,5}$'))
 $$;
 
+-- Refuse what cannot be kept, in a sentence.
+create function duly.check_one(
+    p_at timestamptz, p_delay interval, p_payload_bytes integer, p_priority smallint, p_options jsonb, p_now timestamptz, p_grace interval)
+returns void language plpgsql set timezone = 'UTC' set intervalstyle = 'postgres' as $$
+begin
+    if p_at < p_now - p_grace then
+        raise exception using errcode = 'DU002', message = format('at %s is past', p_at), detail = to_json(p_now)#>>'{}';
+    elsif p_delay < interval '0' then
+        raise exception using errcode = 'DU003', message = format('delay %s is negative', p_delay);
+    elsif p_payload_bytes > 262144 then
+        raise exception using errcode = 'DU004', message = format('payload has %s bytes', p_payload_bytes);
+    elsif p_priority not between 0 and 9 then
+        raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', p_priority);
+    elsif p_options is not null and not duly.are_options(p_options) then
+        raise exception using errcode = 'DU005', message = format('options %s are none we know', p_options);
+    end if;
+end $$;
+
+-- Submit one one-shot: what submit_v1 does for many, without the arrays, which cost more than the job.
+create function duly.submit_one_v1(
+    p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
+    p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
+returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
+language plpgsql set lock_timeout = '2s' as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_due_at  timestamptz := coalesce(p_at, v_now + coalesce(p_delay, interval '0'));
+    v_run_id  uuid := duly.run_id(v_due_at, duly.batch_name(p_tenant, p_key, v_now) || '1');
+    v_payload jsonb := p_payload;
+    v_options jsonb := p_options;
+    v_stored  boolean := octet_length(p_payload) > 1024;
+    v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_handler, v_payload, p_queue, p_priority,
+                                                  coalesce((date_part('epoch', p_at) * 1000000)::bigint, 0),
+                                                  coalesce((date_part('epoch', p_delay) * 1000000)::bigint, -1), v_options), 'UTF8'));
+    v_key     duly.keys;
+begin
+    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    values (p_tenant, p_key, v_run_id, v_hash, v_now, v_now + interval '24 hours')
+    on conflict (tenant, key) do update
+       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+     where keys.expires_at <= v_now;
+    if not found then
+        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
+        if v_key.body_hash <> v_hash then
+            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
+        end if;
+        return query select v_key.job_id, coalesce(p_at, v_key.scheduled_at + coalesce(p_delay, interval '0')), true;
+        return;
+    end if;
+    perform duly.check_one(p_at, p_delay, octet_length(p_payload), p_priority, v_options, v_now, p_grace);
+    if v_stored then
+        insert into duly.payloads (job_id, generation, body, stored_at) values (v_run_id, 1, v_payload, v_now);
+        v_payload := null;
+    end if;
+    if v_due_at > v_now + p_horizon or duly.is_gated(v_options) then
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
+                                 queue, handler, payload, options, shard)
+        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, p_priority, v_stored, p_queue, p_handler, v_payload, v_options,
+                duly.shard_of(v_run_id));
+    else
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                payload_stored, queue, handler, payload, options, rank)
+        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
+                duly.rank(v_due_at, p_priority));
+    end if;
+    return query select v_run_id, v_due_at, false;
+end $$;
+
 -- Submit one-shots. They only insert: what is due within the horizon goes straight to ready, the rest to timers.
 -- p_key names the whole batch: asked again with the same key, it answers with the same ids and inserts nothing. The settings
 -- keep the hash of a body from depending on the caller's session.
@@ -95,16 +164,7 @@ begin
      where u.at < v_now - p_grace or u.delay < interval '0' or octet_length(u.payload) > 262144 or u.priority not between 0 and 9
         or (u.options is not null and not duly.are_options(u.options::jsonb)) limit 1;
     if found then
-        if v_bad.at < v_now - p_grace then
-            raise exception using errcode = 'DU002', message = format('at %s is past', v_bad.at), detail = to_json(v_now)#>>'{}';
-        elsif v_bad.delay < interval '0' then
-            raise exception using errcode = 'DU003', message = format('delay %s is negative', v_bad.delay);
-        elsif v_bad.bytes > 262144 then
-            raise exception using errcode = 'DU004', message = format('payload has %s bytes', v_bad.bytes);
-        elsif v_bad.priority not between 0 and 9 then
-            raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', v_bad.priority);
-        end if;
-        raise exception using errcode = 'DU005', message = format('options %s are none we know', v_bad.options);
+        perform duly.check_one(v_bad.at, v_bad.delay, v_bad.bytes, v_bad.priority, v_bad.options::jsonb, v_now, p_grace);
     end if;
     with asked as materialized (
         select u.number, duly.run_id(moment.at, v_name || u.number::text) as run_id, moment.at as due_at, u.handler, u.queue, u.priority,
@@ -181,8 +241,9 @@ begin
     if v_stored then
         insert into duly.payloads (job_id, generation, body, stored_at) values (v_job_id, 1, p_payload, v_now);
     end if;
-    insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard, every_seconds)
-    values (v_job_id, v_first, v_first, 1, p_tenant, p_queue, p_handler, duly.shard_of(v_job_id), v_every);
+    insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored, queue, handler, payload, options, shard, every_seconds)
+    values (v_job_id, v_first, v_first, 1, p_tenant, p_priority, v_stored, p_queue, p_handler, case when not v_stored then p_payload end, p_options,
+            duly.shard_of(v_job_id), v_every);
     return query select v_job_id, v_first, false;
 end $$;
 
@@ -191,8 +252,8 @@ create function duly.submit(
     handler text, payload jsonb default '{}', queue text default 'default', priority integer default 5,
     at timestamptz default null, delay interval default null, key text default null, options jsonb default null, tenant integer default 1)
 returns uuid language sql as $$
-    select job_id from duly.submit_v1(tenant, coalesce(key, gen_random_uuid()::text), array[handler], array[payload::text],
-                                      array[queue], array[priority::smallint], array[at], array[delay], array[options::text])
+    select job_id from duly.submit_one_v1(tenant, coalesce(key, gen_random_uuid()::text), handler, payload::text, queue, priority::smallint,
+                                          at, delay, options::text)
 $$;
 
 --------------------------------------------------------------------------------------------------------------- release
@@ -241,8 +302,9 @@ end $$;
 
 ----------------------------------------------------------------------------------------------------------------- stage
 
--- Move what falls due before p_until out of timers: runs into ready; for a next fire, its occurrence into ready and the
--- following fire into timers, in the same statement. Only shards held by p_holder at the epoch it knows are touched.
+-- Move what falls due within the horizon out of timers: runs into ready; for a next fire, its occurrence into ready and the
+-- following fire into timers, in the same statement. A next fire carries the definition: whoever changes a job takes its timer
+-- out first, so the two cannot differ, and no other row has to be read. Only shards held by p_holder at the epoch it knows are touched.
 -- A fire noticed more than p_grace late is a misfire: one run for the latest missed moment, one record for the others.
 create function duly.stage_v1(p_holder uuid, p_shards smallint[], p_epochs bigint[], p_horizon interval, p_per_shard integer, p_grace interval)
 returns table (staged integer, next_due_at timestamptz, read_at timestamptz)
@@ -266,30 +328,28 @@ begin
         returning *),
     fires as (
         select due.job_id, due.tenant, due.shard, due.every_seconds, due.previous_scheduled_at, due.scheduled_at as first_missed_at,
-               due.scheduled_at + make_interval(secs => missed.count * due.every_seconds::double precision) as scheduled_at, missed.count as missed
+               due.scheduled_at + make_interval(secs => missed.count * due.every_seconds::double precision) as scheduled_at, missed.count as missed,
+               due.generation, due.priority, due.payload_stored, due.queue, due.handler, due.payload, due.options
           from due cross join lateral (
                select case when due.due_at < v_now - p_grace
                            then floor(date_part('epoch', v_now - due.scheduled_at) / due.every_seconds) else 0 end as count) as missed
          where due.run_id is null),
-    wanted as (
-        select fires.*, jobs.generation, jobs.priority, jobs.payload_stored, jobs.queue, jobs.handler, jobs.payload, jobs.options,
-               jobs.every_seconds as every_seconds_now
-          from fires join duly.jobs on jobs.job_id = fires.job_id and jobs.state = 'active'),
     next_fires as (
-        insert into duly.timers (job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, queue, handler, shard, every_seconds)
-        select job_id, next_at, next_at, scheduled_at, generation, tenant, queue, handler, shard, every_seconds_now
-          from (select wanted.*, scheduled_at + make_interval(secs => every_seconds_now) as next_at from wanted) as w),
+        insert into duly.timers (job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, payload_stored,
+                                 queue, handler, payload, options, shard, every_seconds)
+        select job_id, next_at, next_at, scheduled_at, generation, tenant, priority, payload_stored, queue, handler, payload, options, shard, every_seconds
+          from (select fires.*, scheduled_at + make_interval(secs => every_seconds) as next_at from fires) as f),
     skipped as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, detail)
         select duly.occurrence_id(job_id, first_missed_at, 'schedule'), job_id, first_missed_at, first_missed_at, v_now, tenant, 0,
                'skipped', 'skipped', queue, handler, 'skipped_misfire',
                jsonb_build_object('first', first_missed_at, 'last', scheduled_at - make_interval(secs => every_seconds), 'count', missed)
-          from wanted where missed > 0),
+          from fires where missed > 0),
     staging as (
         select duly.occurrence_id(job_id, scheduled_at, 'schedule') as run_id, job_id, scheduled_at, scheduled_at as due_at, previous_scheduled_at,
                generation, tenant, 0 as attempt, priority, 0::smallint as losses, false as suspect, payload_stored, queue, handler,
                payload, options
-          from wanted
+          from fires
         union all
         select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
                payload_stored, queue, handler, payload, options
@@ -300,23 +360,17 @@ begin
         select staging.*, duly.rank(due_at, priority) from staging where not duly.is_gated(options)
         on conflict (run_id) do nothing
         returning run_id),
-    too_early as (
-        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                 suspect, payload_stored, queue, handler, payload, options, shard)
-        select staging.*, duly.shard_of(job_id) from staging where duly.is_gated(options) and due_at > v_now
-        on conflict do nothing
-        returning run_id),
     at_gate as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                                   suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
-        select staging.*, options->'gate'->>0, v_now from staging where duly.is_gated(options) and due_at <= v_now
+        select staging.*, options->'gate'->>0, v_now from staging where duly.is_gated(options)
         on conflict (run_id) do nothing
         returning run_id, tenant, options),
     losers as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'ready', queue, handler, 'skipped_duplicate'
-          from staging where (select count(*) from staged) + (select count(*) from at_gate) + (select count(*) from too_early) < (select count(*) from staging)
-           and run_id not in (select staged.run_id from staged union all select at_gate.run_id from at_gate union all select too_early.run_id from too_early))
+          from staging where (select count(*) from staged) + (select count(*) from at_gate) < (select count(*) from staging)
+           and run_id not in (select staged.run_id from staged union all select at_gate.run_id from at_gate))
     select (select count(*) from due), array_agg(tenant), array_agg(options) into v_staged, v_tenants, v_options from at_gate;
     perform duly.release_v1(v_tenants, v_options, 0) where v_tenants is not null;
     return query
