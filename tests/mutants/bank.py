@@ -19,13 +19,22 @@ class Mutant(msgspec.Struct, frozen=True):
     old: str
     new: str
     killed_by: str = SIMULATION
+    function: str = ""  # the SQL function in which it stands, where it stands in several
 
     def apply(self, root: Path) -> None:
         """Change the file under `root`. The old text must stand there exactly once."""
         path = root / self.file
         text = path.read_text()
-        assert text.count(self.old) == 1, f"{self.name}: {text.count(self.old)} times in {self.file}: {self.old!r}"
-        path.write_text(text.replace(self.old, self.new))
+        begin, end = self._place(text)
+        found = text.count(self.old, begin, end)
+        assert found == 1, f"{self.name}: found {found} times in {self.file} {self.function}: {self.old!r}"
+        path.write_text(text[:begin] + text[begin:end].replace(self.old, self.new) + text[end:])
+
+    def _place(self, text: str) -> tuple[int, int]:
+        if not self.function:
+            return 0, len(text)
+        begin = text.index(f"create function duly.{self.function}(")
+        return begin, text.index("\nend $$;", begin)
 
 
 BANK = [
@@ -39,10 +48,9 @@ BANK = [
     Mutant(
         "settle does not ask for the fence",
         MOVES,
-        "held(run_id, fence, started_at, finished_at, outcome, became, delay, losses, suspect, reason, result, detail)\n"
-        "         where leased.run_id = held.run_id and leased.fence = held.fence and",
-        "held(run_id, fence, started_at, finished_at, outcome, became, delay, losses, suspect, reason, result, detail)\n"
-        "         where leased.run_id = held.run_id and",
+        "where leased.run_id = held.run_id and leased.fence = held.fence and",
+        "where leased.run_id = held.run_id and",
+        function="settle_v1",
     ),
     Mutant(
         "anybody may finish anybody's run",
@@ -143,8 +151,8 @@ BANK = [
     Mutant(
         "a hand-back uses up the attempt",
         MOVES,
-        "generation, tenant, attempt - 1, priority, losses,\n               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)\n          from back",
-        "generation, tenant, attempt, priority, losses,\n               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)\n          from back",
+        "generation, tenant, attempt - 1, priority, losses,",
+        "generation, tenant, attempt, priority, losses,",
     ),
     Mutant(
         "a claim does not raise the attempt",
@@ -187,14 +195,14 @@ BANK = [
     Mutant(
         "the next fire counts from now",
         MOVES,
-        "scheduled_at + make_interval(secs => every_seconds_now) as next_at",
-        "v_now + make_interval(secs => every_seconds_now) as next_at",
+        "scheduled_at + make_interval(secs => every_seconds) as next_at",
+        "v_now + make_interval(secs => every_seconds) as next_at",
     ),
     Mutant(
         "a misfire forgets what it skipped",
         MOVES,
-        "from wanted where missed > 0),",
-        "from wanted where missed > 100000),",
+        "from fires where missed > 0),",
+        "from fires where missed > 100000),",
     ),
     Mutant(
         "a stale epoch stages",
@@ -244,25 +252,29 @@ BANK = [
     Mutant(
         "a key protects nothing",
         MOVES,
-        "     where keys.expires_at <= v_now;\n    if not found then\n        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;\n"
-        "        if v_key.body_hash <> v_hash then\n            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;\n"
-        "        end if;\n        v_name",
-        "     where true;\n    if not found then\n        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;\n"
-        "        if v_key.body_hash <> v_hash then\n            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;\n"
-        "        end if;\n        v_name",
+        "where keys.expires_at <= v_now;",
+        "where true;",
+        function="submit_v1",
     ),
     Mutant(
         "any body goes under a used key",
         MOVES,
-        "        if v_key.body_hash <> v_hash then\n            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;\n"
-        "        end if;\n        v_name",
-        "        v_name",
+        "if v_key.body_hash <> v_hash then",
+        "if false then",
+        function="submit_v1",
+    ),
+    Mutant(
+        "a schedule's key protects nothing",
+        MOVES,
+        "where keys.expires_at <= v_now;",
+        "where true;",
+        function="submit_schedule_v1",
     ),
     Mutant(
         "a cancel of a run in a worker's hands is forgotten when it is tried again",
         MOVES,
-        "select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and what = 'cancel')",
-        "select false",
+        "select exists (select from duly.signals where worker_id = p_worker_id and",
+        "select exists (select from duly.signals where false and worker_id = p_worker_id and",
         "tests/moves/test_settle.py",
     ),
     Mutant(

@@ -215,11 +215,19 @@ class Ledger:
         if handle is not None:
             handle(process, args, rows, at)
 
-    def _on_jobs_submit(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        key, ids = args[1], [row["job_id"] for row in rows]
+    def _on_jobs_submit_one(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        self._note_submit(args[1], rows, [args[6]], [args[7]], at)
+
+    def _on_jobs_submit(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        self._note_submit(args[1], rows, args[6], args[7], at)
+
+    def _note_submit(
+        self, key: str, rows: list[Any], moments: Sequence[Any], delays: Sequence[Any], at: datetime
+    ) -> None:
+        ids = [row["job_id"] for row in rows]
         if self.by_key.setdefault(key, ids) != ids:
             self.violate("one key gave two answers", key, *ids, *self.by_key[key])
-        for row, moment, delay in zip(rows, args[6], args[7], strict=True):
+        for row, moment, delay in zip(rows, moments, delays, strict=True):
             if row["job_id"] not in self.created:
                 due = moment or at + (delay or timedelta())
                 self.created[row["job_id"]] = Created(row["job_id"], due)
