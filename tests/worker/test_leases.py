@@ -36,14 +36,12 @@ from tests.worker.stories import (
 
 
 async def test_a_run_ten_times_longer_than_the_lease_finishes_in_one_attempt(url, store):
-    lease = timedelta(seconds=0.8)
-
     async def long() -> None:
-        await asyncio.sleep(8.0)
+        await asyncio.sleep(10 * LEASE_SHORT.total_seconds())
 
-    async with reaping(store) as reaper, working(url, registry_of(long), lease=lease) as worker:
+    async with reaping(store) as reaper, working(url, registry_of(long), lease=LEASE_SHORT) as worker:
         run_id = await submitted(store, "long")
-        assert await ended(store, run_id) == "succeeded"
+        assert await ended(store, run_id, 60) == "succeeded"
         assert (worker.health.lives, reaper.reaped) == (1, 0)
 
     assert await attempts_of(store, run_id) == [(1, "succeeded")]
