@@ -30,21 +30,12 @@ class VirtualLoop(_AbstractLoop):  # type: ignore[misc]
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._order = count()
         self._tasks: list[asyncio.Task[Any]] = []
+        self.next_at = float("inf")  # the true moment at which there is something to do; one that is past means now
         self.dead = False
         self.dying = False
         self.errors: list[str] = []
 
     # ------------------------------------------------------------------------------------------- for the simulation
-
-    def next_at(self) -> float:
-        """Give the true moment at which there is something to do."""
-        if self._ready:
-            return self._true_time()
-        while self._timers and self._timers[0][2].cancelled():
-            heappop(self._timers)
-        if not self._timers:
-            return float("inf")
-        return max(self._true_time(), (self._timers[0][0] - self._origin) / self._rate)
 
     def turn(self) -> None:
         """Do everything that is due at this moment."""
@@ -54,11 +45,20 @@ class VirtualLoop(_AbstractLoop):  # type: ignore[misc]
         with self._running():
             for _ in range(_TURNS_MAX):
                 if not self._ready or self.dead or self.dying:
+                    self._look_ahead()
                     return
                 handle = self._ready.popleft()
                 if not handle.cancelled():
                     handle._run()
         raise AssertionError("a process spins without letting time pass")
+
+    def _look_ahead(self) -> None:
+        while self._timers and self._timers[0][2].cancelled():
+            heappop(self._timers)
+        self.next_at = self._true(self._timers[0][0]) if self._timers else float("inf")
+
+    def _true(self, when: float) -> float:
+        return (when - self._origin) / self._rate
 
     def kill(self) -> None:
         """End the process at this very point: nothing of it runs again, and nothing it does while it is torn down counts."""
@@ -88,6 +88,7 @@ class VirtualLoop(_AbstractLoop):  # type: ignore[misc]
         handle = asyncio.Handle(callback, args, self, context)
         if not self.dead:
             self._ready.append(handle)
+            self.next_at = 0.0
         return handle
 
     def call_soon_threadsafe(
@@ -106,6 +107,7 @@ class VirtualLoop(_AbstractLoop):  # type: ignore[misc]
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         if not self.dead:
             heappush(self._timers, (when, next(self._order), handle))
+            self.next_at = min(self.next_at, self._true(when))
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:

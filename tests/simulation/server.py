@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import uvloop
 
 from duly.store import embedded, test_clock
 from duly.store.database import Database
@@ -43,7 +42,7 @@ class Server:
     """Runs statements at a moment of database time."""
 
     def __init__(self, url: str) -> None:
-        self._loop = uvloop.new_event_loop()
+        self._loop = asyncio.new_event_loop()
         self._loop.run_until_complete(_prepare(url))
         self._connection: asyncpg.Connection[Any] = self._loop.run_until_complete(asyncpg.connect(url))
         self._tables = [row[0] for row in self._loop.run_until_complete(self._connection.fetch(_TABLES))]

@@ -75,9 +75,9 @@ class Process:
     def next_at(self) -> float:
         """Give the true moment at which this process has something to do."""
         main, *others = self.loops
-        soonest = max(main.next_at(), self.stalled_until)
+        soonest: float = max(main.next_at, self.stalled_until)
         for loop in others:
-            soonest = min(soonest, loop.next_at())
+            soonest = min(soonest, loop.next_at)
         return max(soonest, self.paused_until)
 
     def turn(self) -> None:
@@ -146,19 +146,25 @@ class World:
     def run_until(self, end: float) -> None:
         """Let time pass."""
         while self.ledger.violation is None:
-            process = min(self._processes(), key=Process.next_at, default=None)
-            process_at = process.next_at() if process else float("inf")
+            process_at, process = self._soonest()
             event_at = self._events[0][0] if self._events else float("inf")
             if min(process_at, event_at) > end:
                 self.now = end
                 return
             self.now = max(self.now, min(process_at, event_at))
-            if event_at <= process_at:
+            if event_at <= process_at or process is None:
                 heappop(self._events)[2]()
             else:
-                assert process is not None
                 process.turn()
                 self._look_after(process)
+
+    def _soonest(self) -> tuple[float, Process | None]:
+        """Find the process that has something to do first."""
+        soonest: tuple[float, Process | None] = (float("inf"), None)
+        for role in self.roles:
+            if role.process is not None and (at := role.process.next_at()) < soonest[0]:
+                soonest = (at, role.process)
+        return soonest
 
     def _processes(self) -> list[Process]:
         return [role.process for role in self.roles if role.process is not None]
