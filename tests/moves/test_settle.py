@@ -461,3 +461,18 @@ class TestCancelling:
         await settled(database, worker_id, run, Failed("broken", retry_after=seconds(60)))
 
         assert await boxes_of(database, run.run_id) == ["timers"]
+
+
+async def test_an_outcome_that_cannot_be_decided_holds_up_nobody(database):
+    """Whatever stands in a row's options: it was written by somebody, and the others' outcomes must not wait for it."""
+    worker_id = await a_worker(database)
+    await a_ready_run(database)
+    await a_ready_run(database)
+    odd, plain = await claimed(database, worker_id)
+    odd = msgspec.structs.replace(odd, options='{"retry": {"base_seconds": 1e300, "cap_seconds": "never"}}')
+
+    assert (
+        await settle(database, worker_id, [ended(database, odd, Failed("x")), ended(database, plain, Succeeded())], RNG)
+        == []
+    )
+    assert "leased" not in await counts(database)

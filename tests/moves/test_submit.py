@@ -97,6 +97,10 @@ class TestOneShot:
             '{"gate": ["customer-7", 0]}',
             '{"gate": [7, 1]}',
             '{"gate": ["customer-7", 1, 2]}',
+            '{"gate": "customer-7"}',
+            '{"retry": {"base_seconds": 1e300, "cap_seconds": 1e300}}',
+            '{"retry": {"base_seconds": -1}}',
+            '{"timeout_seconds": 1e400}',
             '{"replays": 1}',
             '{"attempts_before": -9}',
         ],
@@ -104,6 +108,16 @@ class TestOneShot:
     async def test_options_that_no_worker_could_read_are_refused_at_the_door(self, database, options):
         with pytest.raises(InvalidOption, match="are none we know"):
             await database.fetch("select duly.submit('greet', options => $1::text::jsonb)", options)
+
+    @pytest.mark.parametrize("when", ["at => '20000-01-01'", "delay => '20000 years'"])
+    async def test_a_moment_that_no_calendar_of_ours_reaches_is_refused(self, database, when):
+        with pytest.raises(InvalidSchedule, match="more than a hundred years ahead"):
+            await database.fetch(f"select duly.submit('greet', {when})")
+
+    @pytest.mark.parametrize("name", ["''", "null"])
+    async def test_a_job_without_the_name_of_a_handler_is_refused(self, database, name):
+        with pytest.raises(InvalidOption, match="needs the name of a handler"):
+            await database.fetch(f"select duly.submit({name})")
 
     async def test_options_as_we_write_them_ourselves_are_taken(self, database):
         options = Options(

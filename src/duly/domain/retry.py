@@ -13,6 +13,7 @@ MAX_ATTEMPTS_DEFAULT = 5
 BASE_SECONDS_DEFAULT = 1.0
 CAP_SECONDS_DEFAULT = 600.0
 _DOUBLINGS_MAX = 62
+_SECONDS_MAX = 100 * 365.25 * 86_400
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -24,7 +25,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def delay_after(self, attempt: int, jitter: float) -> timedelta:
         """Say how long to wait after attempt number `attempt` failed; `jitter` is uniform in [0, 1)."""
-        ceiling = min(self.cap_seconds, self.base_seconds * 2 ** min(attempt - 1, _DOUBLINGS_MAX))
+        ceiling = min(self.cap_seconds, self.base_seconds * 2 ** min(attempt - 1, _DOUBLINGS_MAX), _SECONDS_MAX)
         return timedelta(seconds=ceiling * jitter)
 
 

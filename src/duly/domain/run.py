@@ -64,5 +64,8 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def policy(self) -> Options:
-        """The options of this run, decoded."""
-        return DEFAULTS if self.options is None else _decoder.decode(self.options)
+        """The options of this run, decoded; what no worker can read is as good as not said."""
+        try:
+            return DEFAULTS if self.options is None else _decoder.decode(self.options)
+        except (msgspec.MsgspecError, ValueError):
+            return DEFAULTS

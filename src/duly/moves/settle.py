@@ -114,6 +114,15 @@ def _finished(item: Settled) -> Finished:
 
 
 def _moved(item: Settled, rng: Rng) -> Moved:
+    """Decide what becomes of one run; one that cannot be decided must not hold up the others."""
+    try:
+        return _decided(item, rng)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        reason = storable(f"what it becomes could not be decided: {error!r}", _REASON_CHARACTERS_MAX)
+        return Moved(item.run, item.started_at, item.finished_at, _words(item.outcome)[0], "dead", reason=reason)
+
+
+def _decided(item: Settled, rng: Rng) -> Moved:
     run, outcome = item.run, item.outcome
     name, result, detail = _words(outcome)
     reason = None if isinstance(outcome, Succeeded) else storable(outcome.reason, _REASON_CHARACTERS_MAX)

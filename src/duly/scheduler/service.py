@@ -23,6 +23,7 @@ from duly.store.timers import Staged
 LEASE = timedelta(seconds=2)
 RENEW_SECONDS = 0.5
 TICK_SECONDS = 1.0
+PAUSE_SECONDS = 0.2  # At the least: the horizon is far longer, and larger batches cost less.
 
 
 class SchedulerHealth(msgspec.Struct):
@@ -112,7 +113,7 @@ class Scheduler:
             timedelta() if staged.count == 0 and staged.next_due_at <= staged.read_at + self._horizon else self._horizon
         )
         # What is within the horizon and was left stands at a gate: its turn comes when it is due.
-        return min(TICK_SECONDS, max(0.02, (staged.next_due_at - ahead - staged.read_at).total_seconds()))
+        return min(TICK_SECONDS, max(PAUSE_SECONDS, (staged.next_due_at - ahead - staged.read_at).total_seconds()))
 
     async def _renew_for_ever(self) -> None:
         while True:

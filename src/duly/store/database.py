@@ -67,6 +67,7 @@ class Database:
         application: str = "duly",
     ) -> None:
         self.url = url
+        self.pooler = pooler
         self.clock: Clock = clock or SystemClock()
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._settings: dict[str, Any] = {

@@ -43,6 +43,7 @@ LOOK_SECONDS = 0.25
 LOOK_IDLE_SECONDS = 1.0
 STUCK_SECONDS = {Pool.LOOP: 0.25, Pool.PLAIN: 0.25, Pool.ALONE: 0.5}
 SUSPECTS_MAX = 1_000
+PATIENCE_SECONDS = 1.0  # What will start within so long is not worth handing back.
 BELT_SECONDS = 30.0
 BELT_IN_DOUBT_SECONDS = 1.0
 DOUBT_SECONDS = 60.0  # A claim whose answer was lost may still commit until the server has noticed that we are gone.
@@ -168,6 +169,7 @@ class Engine:
                 continue
             held_before = intake.held_ahead
             claimed = await self._claim(intake, limit)
+            intake.more = len(claimed) >= limit
             found_early = intake.held_ahead > held_before
             if found_early and intake.held_ahead < intake.room.ahead and len(claimed) >= limit // 2:
                 intake.room.grow()
@@ -314,7 +316,7 @@ class Engine:
     async def _give_up_what_is_stuck(self) -> None:
         """Hand back what waits for a slot longer than it should and will not start soon: others may be free."""
         for pool, room in self._rooms.items():
-            keep = max(self._slots.free_in(pool), room.soon)
+            keep = max(self._slots.free_in(pool), int(room.rate * PATIENCE_SECONDS))
             waited = self._lifeline.now() - self._slots.waits_since(pool)
             if self._slots.waiting_for(pool) > keep and waited >= STUCK_SECONDS[pool]:
                 room.shrink()
@@ -386,7 +388,12 @@ class Engine:
         return self._knows(run) and self._held[run.run_id].cancelled
 
     async def _listen(self) -> None:
-        """Wake the intake on a hint. Only a hint: the poll is the truth, so a lost connection costs latency alone."""
+        """Wake the intake on a hint. Only a hint: the poll is the truth, so a lost connection costs latency alone.
+
+        Behind a pooler there are none: a listener is part of a session, and sessions are shared there.
+        """
+        if self._database.pooler:
+            return
         while not self._gone.is_set():
             try:
                 connection = await asyncpg.connect(self._database.url, timeout=5.0, statement_cache_size=0)
@@ -415,7 +422,7 @@ class Engine:
             self._spawn(self._return(unstarted))
         self._wake_line.set()
         for intake in self._intakes.values():
-            if self._claimable(intake):
+            if intake.more and self._claimable(intake) >= intake.worth_asking:
                 intake.wake.set()
 
     def _on_settled(self, settled: list[Settled]) -> None:

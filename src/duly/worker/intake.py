@@ -66,5 +66,11 @@ class Intake:
         self.handlers = handlers
         self.room = room
         self.held_ahead = 0  # in the wheel
+        self.more = False  # The last claim took all we had room for, so there may be more.
         self.wake = asyncio.Event()
         self.claiming = asyncio.Lock()
+
+    @property
+    def worth_asking(self) -> int:
+        """For how many runs to ask at the least: with work in the wheel, for half of what may be held there."""
+        return max(1, self.room.ahead // 2 if self.held_ahead else self.room.soon // 2)

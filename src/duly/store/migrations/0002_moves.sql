@@ -39,16 +39,20 @@ create function duly.batch_name(p_tenant integer, p_key text, p_at timestamptz) 
     select p_tenant::text || '/' || p_key || '/' || (date_part('epoch', p_at) * 1000000)::bigint::text || '/'
 $$;
 
+-- A number of seconds up to a hundred years, or nothing.
+create function duly.is_span(p_value jsonb) returns boolean language sql immutable parallel safe as $$
+    select case when p_value is null then true when jsonb_typeof(p_value) = 'number' then p_value::numeric between 0 and 3155760000 else false end
+$$;
+
 -- Options come from any language, and every worker has to read them: see domain/run.py.
 create function duly.are_options(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select jsonb_typeof(p_options) = 'object' and p_options - array['retry', 'timeout_seconds', 'gate'] = '{}'
        and coalesce(jsonb_typeof(p_options->'retry'), 'object') = 'object'
        and coalesce(p_options #> '{retry,max_attempts}', '1')::text ~ '^[1-9][0-9]{0,3}$'
-       and coalesce(jsonb_typeof(p_options #> '{retry,base_seconds}'), 'number') = 'number'
-       and coalesce(jsonb_typeof(p_options #> '{retry,cap_seconds}'), 'number') = 'number'
-       and coalesce(jsonb_typeof(p_options->'timeout_seconds'), 'null') in ('number', 'null')
-       and (p_options->'gate' is null or (jsonb_typeof(p_options #> '{gate,0}') = 'string' and jsonb_array_length(p_options->'gate') = 2
-                                          and (p_options #> '{gate,1}')::text ~ '^[1-9][0-9]{0,5}$'))
+       and duly.is_span(p_options #> '{retry,base_seconds}') and duly.is_span(p_options #> '{retry,cap_seconds}')
+       and (jsonb_typeof(p_options->'timeout_seconds') = 'null' or duly.is_span(p_options->'timeout_seconds'))
+       and (p_options->'gate' is null or (jsonb_typeof(p_options #> '{gate,0}') = 'string' and p_options #> '{gate,2}' is null
+                                          and (p_options #> '{gate,1}')::text ~ '^[1-9][0-9]{0,5}$') is true)
 $$;
 
 -- Refuse what cannot be kept, in a sentence.
@@ -60,6 +64,8 @@ begin
         raise exception using errcode = 'DU002', message = format('at %s is past', p_at), detail = to_json(p_now)#>>'{}';
     elsif p_delay < interval '0' then
         raise exception using errcode = 'DU003', message = format('delay %s is negative', p_delay);
+    elsif p_at > p_now + interval '100 years' or p_delay > interval '100 years' then
+        raise exception using errcode = 'DU006', message = format('%s is more than a hundred years ahead', coalesce(p_at::text, 'delay ' || p_delay));
     elsif p_payload_bytes > 262144 then
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', p_payload_bytes);
     elsif p_priority not between 0 and 9 then
@@ -100,6 +106,9 @@ begin
         end if;
         return query select v_key.job_id, coalesce(p_at, v_key.scheduled_at + coalesce(p_delay, interval '0')), true;
         return;
+    end if;
+    if coalesce(p_handler, '') = '' or coalesce(p_queue, '') = '' then
+        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue';
     end if;
     perform duly.check_one(p_at, p_delay, octet_length(p_payload), p_priority, v_options, v_now, p_grace);
     if v_stored then
@@ -161,7 +170,8 @@ begin
     end if;
     select u.at, u.delay, octet_length(u.payload) as bytes, u.priority, u.options into v_bad
       from unnest(p_at, p_delays, p_payloads, p_priorities, p_options) as u(at, delay, payload, priority, options)
-     where u.at < v_now - p_grace or u.delay < interval '0' or octet_length(u.payload) > 262144 or u.priority not between 0 and 9
+     where u.at < v_now - p_grace or u.at > v_now + interval '100 years' or u.delay < interval '0' or u.delay > interval '100 years'
+        or octet_length(u.payload) > 262144 or u.priority not between 0 and 9
         or (u.options is not null and not duly.are_options(u.options::jsonb)) limit 1;
     if found then
         perform duly.check_one(v_bad.at, v_bad.delay, v_bad.bytes, v_bad.priority, v_bad.options::jsonb, v_now, p_grace);
