@@ -184,10 +184,10 @@ def _count_looks(monkeypatch) -> list[bool]:
 @pytest.mark.parametrize("is_suspect", [False, True])
 async def test_a_cancel_while_the_child_is_being_started_is_heeded(url, store, tmp_path, is_suspect):
     mark = tmp_path / "mark"
+    run_id = await submitted(store, "sleep_until_stopped", payload={"mark": str(mark)}, timeout=60)
+    if is_suspect:
+        await store.execute("update duly.ready set suspect = true")
     async with working(url, app.app.registry, app_path=app.PATH) as worker:
-        run_id = await submitted(store, "sleep_until_stopped", payload={"mark": str(mark)}, timeout=60, delay=1)
-        if is_suspect:
-            await store.execute("update duly.ready set suspect = true")
         await until(lambda: worker.health.running == 1)
         await cancel_run(store, run_id)
         assert await ended(store, run_id) == "cancelled"

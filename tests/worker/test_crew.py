@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import sys
+from asyncio.subprocess import Process
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,11 +48,21 @@ def heard():
 
 
 @pytest.fixture
-async def crew():
+async def crew(monkeypatch):
+    """A crew all of whose children are buried at the end, on the loop that started them."""
+    started: list[Process] = []
+    real = asyncio.create_subprocess_exec
+
+    async def recorded(*args: Any, **options: Any) -> Process:
+        started.append(await real(*args, **options))
+        return started[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", recorded)
     crew = Crew(app.PATH, SystemClock())
     yield crew
     crew.close()
-    await until(lambda: not children())
+    for process in started:
+        await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
 
 
 def children() -> list[Any]:

@@ -285,9 +285,9 @@ async def test_a_suspect_is_announced_until_its_outcome_is_written(url, store, m
         await real(outbox)
 
     monkeypatch.setattr(Outbox, "flush", flush)
+    run_id = await submitted(store, "add_on_loop", payload={"a": 1, "b": 1})
+    await store.execute("update duly.ready set suspect = true")
     async with working(url, app.app.registry, app_path=app.PATH):
-        run_id = await submitted(store, "add_on_loop", payload={"a": 1, "b": 1}, delay=1)
-        await store.execute("update duly.ready set suspect = true")
         assert await ended(store, run_id) == "succeeded"
         assert [name.split("/")[0] for name in named] == [str(run_id)] * len(named) != []
         await until(lambda: _nobody_named(store))
@@ -308,9 +308,9 @@ async def test_suspects_run_one_at_a_time_and_everyone_gets_a_turn(url, store):
         await asyncio.sleep(0.01)
         running -= 1
 
+    run_ids = [await submitted(store, "work") for _ in range(10)]
+    await store.execute("update duly.ready set suspect = true")
     async with working(url, registry_of(work)):
-        run_ids = [await submitted(store, "work", delay=1) for _ in range(10)]
-        await store.execute("update duly.ready set suspect = true")
         assert [await ended(store, run_id) for run_id in run_ids] == ["succeeded"] * 10
 
     assert max(at_once) == 1

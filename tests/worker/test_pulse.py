@@ -46,7 +46,14 @@ async def a_pulse(url, worker_id, statement=SQL["beat"], *, parent=False):
         if process.returncode is None:
             process.send_signal(signal.SIGCONT)
             process.stdin.close()
-        await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
+        await buried(process)
+
+
+async def buried(process: Process) -> None:
+    """Wait for the end of a process, and let go of its pipes on the loop that opened them."""
+    await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
+    process._transport.close()  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
 
 
 async def message(process: Process):
@@ -143,6 +150,8 @@ async def a_lifeline(url, store, worker_id):
         yield lifeline, gone
     finally:
         await lifeline.stop()
+        assert lifeline._process
+        await buried(lifeline._process)
 
 
 def the_pulse() -> Any:
