@@ -29,6 +29,7 @@ BY_ITSELF = {
     "clock_forward": (8, 25),
     "clock_back": (8, 25),
     "twin_scheduler": (8, 20),  # a second scheduler under the same identity
+    "vacuum": (0.1, 1.0),  # the places of rows that are gone are given to others
 }
 # What seeds have from the beginning.
 FROM_THE_START = ("drift", "handler_crash", "poison", "long_handler", "stubborn_handler")

@@ -81,7 +81,7 @@ class TestAnswers:
 
         monkeypatch.setattr(asyncpg.Connection, "fetch", failing)
 
-        with pytest.raises(asyncpg.SerializationError):
+        with pytest.raises(Unavailable):
             await database.fetchval("select 1")
         assert len(tries) == 4
 

@@ -7,7 +7,7 @@ again here, where they cannot be seen.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Protocol
@@ -122,13 +122,18 @@ class Database:
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
         """Run one statement as a transaction of its own and give its rows."""
+        rows: list[asyncpg.Record] = await self._again(lambda connection: connection.fetch(query, *args))
+        return rows
+
+    async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Ask, and again when the server has rolled it back."""
         for tries_left in reversed(range(_TRIES_MAX)):
             try:
                 async with self.pool.acquire() as connection:
-                    return await connection.fetch(query, *args)
-            except _AGAIN:
+                    return await ask(connection)
+            except _AGAIN as error:
                 if not tries_left:
-                    raise
+                    raise Unavailable(f"the database has refused {_TRIES_MAX} times: {error}") from error
             except Exception as error:
                 raise translated(error) from error
         raise AssertionError("unreachable")
@@ -147,12 +152,8 @@ class Database:
         """Run one statement whose rows nobody wants; without arguments it may be several."""
         if args:
             await self.fetch(query, *args)
-            return
-        try:
-            async with self.pool.acquire() as connection:
-                await connection.execute(query)
-        except Exception as error:
-            raise translated(error) from error
+        else:
+            await self._again(lambda connection: connection.execute(query))
 
     @asynccontextmanager
     async def transaction(self, isolation: str = "read_committed") -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
