@@ -44,6 +44,7 @@ class Network:
         self._world = world
         self._random = world.random
         self.down_until = 0.0
+        self.plot: dict[str, str] = {}  # the fault that awaits the next statement of a name
 
     def send(self, ask: Ask) -> None:
         """Take a statement from a process and decide its fate."""
@@ -52,7 +53,7 @@ class Network:
         if ask.process.cut_until > world.now:
             self._fail(ask, ConnectionResetError("cut off"), within=_BLACKHOLE_SECONDS)
             return
-        fault = self._draw()
+        fault = self.plot.pop(name, None) or self._draw()
         world.strike(fault, ask.process, name)
         self._send(ask, fault)
 

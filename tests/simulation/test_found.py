@@ -83,3 +83,14 @@ def test_a_run_that_was_cancelled_after_a_step_back_of_the_clock_has_ended_for_w
         assert story.cancel(run_id) is CancelAnswer.CANCELLED
         assert story.cancel(run_id) is CancelAnswer.TOO_LATE
         story.ends()
+
+
+def test_a_loss_told_twice_because_its_answer_was_lost_is_recorded_once(simulated_server):
+    with telling(simulated_server) as story:
+        run_id = story.submit("crash", "crash", "quick")
+        story.until(lambda: story.executions(run_id)[1:] == [(2, None)])
+        story.world.network.plot["leased.settle"] = "lost_reply"
+
+        story.ends()
+
+        assert story.executions(run_id) == [(1, "died"), (2, "crashed"), (3, "succeeded")]

@@ -75,7 +75,8 @@ async def _settle_by_key(database: Database, worker_id: UUID, moved: Sequence[Mo
     if not missing:
         return []
     ours = await leased.already_settled(database, worker_id, [item.run for item in missing])
-    refused = [item for item in missing if (item.run.run_id, item.run.fence) not in ours]
+    # A loss that we tell of ourselves, because its child died, is no news to whoever has recorded a loss: us, or the reaper.
+    refused = [item for item in missing if (item.run.run_id, item.run.fence) not in ours and item.outcome != "lost"]
     if refused:
         await leased.record_fenced(database, worker_id, refused)
     return [item.run for item in refused]
