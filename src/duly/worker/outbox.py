@@ -1,8 +1,8 @@
 """The outbox: outcomes on their way to the store, in batches, on their own connection.
 
 It flushes as soon as the last flush is done and something is there, after a pause that lets a batch gather: two
-milliseconds, and twenty while outcomes come so fast that each call would otherwise carry a handful. A lost connection means asking again: the store knows what it has seen. A full outbox closes the intake, which is
-the only back-pressure there is.
+milliseconds, and twenty while outcomes come so fast that each call would otherwise carry a handful. A lost connection means
+asking again: the store knows what it has seen. A full outbox closes the intake, which is the only back-pressure there is.
 """
 
 from __future__ import annotations
