@@ -300,3 +300,13 @@ class TestStories:
         await staged(database, batch=64)
 
         assert await database.fetch("select shard, count(*) from duly.timers group by 1") == [((shard + 1) % 64, 19)]
+
+
+async def test_a_fire_reads_no_definition_because_its_timer_carries_it(database):
+    submitted = await an_active_schedule(database, payload='{"a": 1}', priority=3)
+    await database.execute("delete from duly.jobs")
+
+    await staged(database)
+
+    [row] = await database.fetch("select job_id, payload::text, priority from duly.ready")
+    assert tuple(row) == (submitted.job_id, '{"a": 1}', 3)
