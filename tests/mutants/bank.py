@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 SIMULATION = "simulation"
+FOUND = "tests/simulation/test_found.py"
 MOVES = "src/duly/store/migrations/0002_moves.sql"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
 
@@ -103,6 +104,7 @@ BANK = [
         "src/duly/worker/lifeline.py",
         "return min(self._clock.now(), self.due_until)",
         "return self._clock.now()",
+        FOUND,
     ),
     Mutant(
         "the reaper trusts the database's clock alone",
@@ -149,6 +151,13 @@ BANK = [
         "ours: set[Handle] = set()",
     ),
     Mutant(
+        "a loss told twice is recorded twice",
+        "src/duly/moves/settle.py",
+        'not in ours and item.outcome != "lost"]',
+        "not in ours]",
+        FOUND,
+    ),
+    Mutant(
         "a hand-back uses up the attempt",
         MOVES,
         "generation, tenant, attempt - 1, priority, losses,",
@@ -159,6 +168,13 @@ BANK = [
         MOVES,
         "generation, tenant, attempt + 1, priority, losses,",
         "generation, tenant, greatest(attempt, 1), priority, losses,",
+    ),
+    Mutant(
+        "a name given under an earlier lease blames the run",
+        "src/duly/store/workers.py",
+        'return f"{run.run_id}/{run.fence}" in self.named',
+        'return str(run.run_id) in " ".join(self.named)',
+        FOUND,
     ),
     Mutant(
         "one named loss is poison",
@@ -248,9 +264,30 @@ BANK = [
         "if offset >= aged or offset < aged - _CONTRADICTION_SECONDS:",
         "if offset >= aged:",
     ),
+    Mutant(
+        "a run that came late has waited in line since it was due",
+        "src/duly/worker/slots.py",
+        "max(due, now)))",
+        "due))",
+        FOUND,
+    ),
+    Mutant(
+        "the last record is the one with the latest moment",
+        "src/duly/store/runs.py",
+        'if attempt["became"] in _ENDED] or accepted)[-1]',
+        'if attempt["became"] in ()] or accepted)[-1]',
+        FOUND,
+    ),
     # Submit, cancel, gates.
     Mutant(
         "a key protects nothing",
+        MOVES,
+        "where keys.expires_at <= v_now;",
+        "where true;",
+        function="submit_one_v1",
+    ),
+    Mutant(
+        "the key of many protects nothing",
         MOVES,
         "where keys.expires_at <= v_now;",
         "where true;",
@@ -261,7 +298,7 @@ BANK = [
         MOVES,
         "if v_key.body_hash <> v_hash then",
         "if false then",
-        function="submit_v1",
+        function="submit_one_v1",
     ),
     Mutant(
         "a schedule's key protects nothing",

@@ -48,6 +48,7 @@ def test_a_cancel_outlives_the_worker_that_read_it(simulated_server):
 def test_a_name_given_under_an_earlier_lease_does_not_blame_the_run(simulated_server):
     with telling(simulated_server) as story:
         run_id = story.submit("crash", "snooze", "quick", base=0)
+        story.world.network.plot["workers.retract"] = "refused"
         story.until(lambda: story.executions(run_id)[1:2] == [(2, "snoozed")])
         story.until(lambda: run_id in story.world.ledger.leases and story.world.ledger.leases[run_id].attempt == 3)
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -60,10 +61,10 @@ class Supervisor:
     def kill_all(self) -> None:
         """Kill the process and every process of its server, before any of them can do anything about it."""
         everyone = [self.process.pid, *living_on(self.pgdata)]
-        for pid in everyone:
-            os.kill(pid, signal.SIGSTOP)
-        for pid in everyone:
-            os.kill(pid, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in everyone:
+                with suppress(ProcessLookupError):  # A process that was about to end has ended.
+                    os.kill(pid, number)
         self.process.communicate()
         until(lambda: not living_on(self.pgdata))
 

@@ -49,6 +49,7 @@ class Scheduler:
         self._horizon = horizon
         self._epochs: dict[int, int] = {}
         self._wake = asyncio.Event()
+        self._ending = asyncio.Event()
         self._stopping = False
 
     async def run(self) -> None:
@@ -59,7 +60,7 @@ class Scheduler:
                 pause = await self._step_safely()
                 await self._clock.wait(self._wake, pause)
         finally:
-            renewing.cancel()
+            await self._end_renewing(renewing)
             await self._hand_over()
 
     def stop(self) -> None:
@@ -115,15 +116,22 @@ class Scheduler:
         # What is within the horizon and was left stands at a gate: its turn comes when it is due.
         return min(TICK_SECONDS, max(PAUSE_SECONDS, (staged.next_due_at - ahead - staged.read_at).total_seconds()))
 
+    async def _end_renewing(self, renewing: asyncio.Task[None]) -> None:
+        """Let a renewal under way be answered first, or it could take the shards again after they were handed over."""
+        self.stop()
+        self._ending.set()
+        await asyncio.wait({renewing}, timeout=LEASE.total_seconds())
+        renewing.cancel()
+
     async def _renew_for_ever(self) -> None:
-        while True:
+        while not self._stopping:
             try:
                 await self.renew()
             except Unavailable as error:
                 self._log.warning("shards_lost", error=str(error))
             except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
                 self._log.error("shards_failed", error=repr(error))
-            await self._clock.sleep(RENEW_SECONDS)
+            await self._clock.wait(self._ending, RENEW_SECONDS)
 
     async def _hand_over(self) -> None:
         try:
