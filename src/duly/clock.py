@@ -2,8 +2,8 @@
 
 Database time rules. Each reply of the store carries its clock; at the moment of receipt, `database − monotonic` is a lower
 bound of the offset between the two, so `now()` never runs ahead of the database: firing at `now() ≥ due` is never early,
-whatever the host's wall clock says. The bound is the highest seen, less 0.1 % of its age, because two oscillators drift
-apart; it is dropped when a reply contradicts it.
+whatever the host's wall clock says. The bound is the highest of the last ten seconds, less 0.1 % of its age, because two
+oscillators drift apart; it is dropped when a reply contradicts it. A smaller step back is seen when the ten seconds are over.
 """
 
 from __future__ import annotations
@@ -19,6 +19,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DRIFT = 0.001
 # A reply may be this much below the bound before the database clock counts as stepped back: replies overtake each other.
 _CONTRADICTION_SECONDS = 0.5
+_WINDOW_SECONDS = 10.0
+
+
+_Reading = tuple[float, float]  # when it was received, and database − monotonic then
+
+
+def _aged(reading: _Reading, monotonic: float) -> float:
+    """Give what a reading is worth by now."""
+    return reading[1] - (monotonic - reading[0]) * _DRIFT
 
 
 def moment_of(seconds: float) -> datetime:
@@ -63,7 +72,8 @@ class SystemClock:
     """The real clock. One thread observes; any thread may read."""
 
     def __init__(self) -> None:
-        self._best: tuple[float, float] | None = None  # when it was received, and database − monotonic then
+        self._readings: list[_Reading] = []  # of the last ten seconds, each better than all that came after it
+        self._best: _Reading | None = None
 
     def now(self) -> float:
         """Give a lower bound of the database's clock; minus infinity before the first reading."""
@@ -71,23 +81,29 @@ class SystemClock:
         if best is None:
             return float("-inf")
         monotonic = time.monotonic()
-        return monotonic + best[1] - (monotonic - best[0]) * _DRIFT
+        return monotonic + _aged(best, monotonic)
 
     def monotonic(self) -> float:
         """Give seconds that never step."""
         return time.monotonic()
 
     def observe(self, database_at: datetime) -> None:
-        """Keep the reading if it is better than the best one is by now, or contradicts it."""
+        """Keep the reading until a better one comes or ten seconds have passed; alone, if it contradicts the best."""
         received = time.monotonic()
         offset = (database_at - _EPOCH).total_seconds() - received
-        best = self._best
-        aged = best[1] - (received - best[0]) * _DRIFT if best else float("-inf")
-        if offset >= aged or offset < aged - _CONTRADICTION_SECONDS:
-            self._best = (received, offset)
+        better = [
+            reading
+            for reading in self._readings
+            if received - reading[0] <= _WINDOW_SECONDS and _aged(reading, received) > offset
+        ]
+        if better and offset < _aged(better[0], received) - _CONTRADICTION_SECONDS:
+            better = []
+        self._readings = [*better, (received, offset)]
+        self._best = self._readings[0]
 
     def forget(self) -> None:
-        """Drop the reading."""
+        """Drop every reading."""
+        self._readings = []
         self._best = None
 
     async def sleep(self, seconds: float) -> None:

@@ -259,17 +259,25 @@ BANK = [
         "_DRIFT = 0.0",
     ),
     Mutant(
+        "a reading of the database's clock is good for ever",
+        "src/duly/clock.py",
+        "_WINDOW_SECONDS = 10.0",
+        "_WINDOW_SECONDS = 1e9",
+        "tests/worker/test_clock.py",
+    ),
+    Mutant(
         "a step back of the database's clock goes unnoticed",
         "src/duly/clock.py",
-        "if offset >= aged or offset < aged - _CONTRADICTION_SECONDS:",
-        "if offset >= aged:",
+        "if better and offset < _aged(better[0], received) - _CONTRADICTION_SECONDS:",
+        "if False:",
+        "tests/worker/test_clock.py",
     ),
     Mutant(
         "a run that came late has waited in line since it was due",
         "src/duly/worker/slots.py",
         "max(due, now)))",
         "due))",
-        FOUND,
+        "tests/worker/test_slots.py",
     ),
     Mutant(
         "the last record is the one with the latest moment",

@@ -20,6 +20,7 @@ _LATENCY_SECONDS = (0.0002, 0.004)
 _SLOW_SECONDS = (0.3, 9.0)
 _LATE_SECONDS = (0.2, 12.0)
 _BLACKHOLE_SECONDS = (1.0, 8.0)
+_READING_SECONDS = 10.0
 _REFUSALS: dict[str, Callable[[], Exception]] = {
     "refused": lambda: ConnectionResetError("refused"),
     "serialization": lambda: asyncpg.SerializationError("could not serialize access"),
@@ -189,6 +190,6 @@ class ObservedClock(SystemClock):
         self._told.append((self._world.now, self._world.offsets[database_at]))
 
     def offset_since(self, moment: float) -> float:
-        """Give the highest offset that could be relied on at any time from a moment on."""
-        newest_before = [offset for at, offset in self._told if at <= moment][-1:]
-        return max(newest_before + [offset for at, offset in self._told if at > moment])
+        """Give the highest offset that could be relied on at any time from a moment on: by a reading ten seconds old at most."""
+        newest_before = [offset for at, offset in self._told if at <= moment - _READING_SECONDS][-1:]
+        return max(newest_before + [offset for at, offset in self._told if at > moment - _READING_SECONDS])

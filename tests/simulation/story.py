@@ -9,6 +9,8 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from duly.domain.job import Submission
 from duly.domain.retry import Retry
 from duly.domain.run import Options, encode_options
@@ -39,16 +41,16 @@ QUIET = Plan(
 
 
 class Story:
-    """One scheduler, one maintenance, one worker, and no faults but those that are told."""
+    """One scheduler, one maintenance, workers, and no faults but those that are told."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, workers: int) -> None:
         server.reset()
-        self.world = World(0, QUIET, server, statement_names(), Random(0))
+        self.world = World(0, msgspec.structs.replace(QUIET, workers=workers), server, statement_names(), Random(0))
         populate(self.world)
 
     @property
     def worker(self) -> Process:
-        """The process of the worker."""
+        """The process of the first worker."""
         [role] = [role for role in self.world.roles if role.name == "worker-1"]
         assert role.process is not None
         return role.process
@@ -102,10 +104,10 @@ class Story:
 
 
 @contextmanager
-def telling(server: Server) -> Iterator[Story]:
+def telling(server: Server, workers: int = 1) -> Iterator[Story]:
     """Begin a story."""
     with simulated_ports():
-        story = Story(server)
+        story = Story(server, workers)
         yield story
     for role in story.world.roles:
         if role.process is not None:

@@ -86,6 +86,16 @@ def test_a_database_clock_that_was_set_back_is_believed_at_once(host):
     assert ours.now() == pytest.approx(START - 600, abs=0.001)
 
 
+def test_a_small_step_back_is_believed_when_the_readings_before_it_are_ten_seconds_old(host):
+    """It is no contradiction, so it cannot be told from a slow reply: for minutes we would have been early by so much."""
+    ours = SystemClock()
+    ours.observe(moment(START))
+    for seconds in range(1, 12):
+        host.true = seconds
+        ours.observe(moment(START - 0.3 + seconds))
+    assert ours.now() == pytest.approx(START - 0.3 + 11, abs=0.001)
+
+
 def test_a_database_clock_that_was_set_forward_is_believed_at_once(host):
     ours = SystemClock()
     ours.observe(moment(START))
