@@ -4,6 +4,7 @@ import pytest
 
 from duly.domain.outcome import Failed
 from duly.domain.retry import Retry
+from duly.moves.cancel import CancelAnswer, cancel_run, carry_out
 from duly.moves.replay import discard, replay
 from duly.store import history, runs
 from tests.builders import (
@@ -136,3 +137,14 @@ async def test_the_dead_are_listed_newest_first(database, clock):
     assert [row["run_id"] for row in listed] == [second, first]
     assert await runs.page_dead(database, 1, "mail", 10) == []
     assert await runs.page_dead(database, 2, None, 10) == []
+
+
+async def test_a_cancel_that_came_too_late_does_not_follow_the_run_into_its_next_life(database):
+    worker_id, run = await a_leased_run(database)
+    assert await cancel_run(database, run.run_id) == CancelAnswer.CANCELLING
+    await settled(database, worker_id, run, Failed("broken", retryable=False))
+
+    await replay(database, [run.run_id])
+    await carry_out(database)
+
+    assert await boxes_of(database, run.run_id) == ["ready"]

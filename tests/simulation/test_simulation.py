@@ -11,11 +11,14 @@ from tests.simulation.simulate import simulate
 
 SECONDS = 90
 SEEDS_MIN = 40
+SEEDS_MAX = 110  # The same on every machine that is fast enough; `make simulate` runs more.
 
 
 @pytest.mark.timeout(600)
 def test_no_seed_breaks_a_promise_and_every_fault_strikes(capsys):
-    report = run_batch(count(), is_enough=lambda seeds, seconds: seeds >= SEEDS_MIN and seconds >= SECONDS)
+    report = run_batch(
+        count(), is_enough=lambda seeds, seconds: seeds >= SEEDS_MIN and (seconds >= SECONDS or seeds >= SEEDS_MAX)
+    )
 
     with capsys.disabled():
         print(f"\n{report.summary()}")

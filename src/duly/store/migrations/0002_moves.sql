@@ -672,6 +672,8 @@ begin
         returning run_id, job_id, scheduled_at, greatest(v_now, scheduled_at) as due_at, previous_scheduled_at, generation, tenant, attempt, priority,
                   0::smallint as losses, false as suspect, payload_stored, queue, handler, payload,
                   coalesce(options, '{}') || jsonb_build_object('replays', replays + 1, 'attempts_before', attempt) as options),
+    bygones as (                                       -- A cancel that came too late for the run's former life is not for this one.
+        delete from duly.signals using risen where signals.run_id = risen.run_id),
     by_timer as (
         insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                                  suspect, payload_stored, queue, handler, payload, options, shard)
