@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
@@ -37,6 +38,12 @@ class Calendar(msgspec.Struct, frozen=True):
     dates: tuple[int, ...] = ()
     windows: tuple[Span, ...] = ()
     weekly: tuple[tuple[Span, ...], ...] = ((),) * 7
+
+    @property
+    def digest(self) -> str:
+        """What changes when the calendar covers other moments."""
+        covered = (self.zone.name, self.dates, self.windows, self.weekly)
+        return sha256(msgspec.json.encode(covered)).hexdigest()
 
     def covered_until(self, second: int) -> int | None:
         """Give a moment up to which all is covered, if `second` is; what follows may be covered as well."""

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
@@ -76,6 +77,10 @@ class Compiled(ABC):
         while found is not None and found < end:
             yield found
             found = self.next_after(found)
+
+    def count_between(self, start: datetime, end: datetime, most: int) -> int:
+        """Count the occurrences from `start` on and before `end`, and stop at `most`."""
+        return sum(1 for _ in islice(self.between(start, end), most))
 
 
 class WholeSeconds(Compiled):

@@ -18,10 +18,9 @@ class Jitter(msgspec.Struct, frozen=True):
     max_seconds: int
     per: Literal["job", "occurrence"] = "job"
 
-    def delay(self, job_id: str, scheduled: int, room: int) -> int:
-        """Give the delay in seconds, where `room` seconds are free before what comes next."""
-        text = job_id if self.per == "job" else f"{job_id}|{utc_text(scheduled)}"
-        return spread(text, max(0, min(self.max_seconds, room)))
+    def delay(self, job_id: str, scheduled: int, window: int) -> int:
+        """Give the delay in seconds, where there is room for `window`."""
+        return spread(job_id if self.per == "job" else f"{job_id}|{utc_text(scheduled)}", window)
 
 
 def spread(text: str, window: int) -> int:

@@ -15,7 +15,7 @@ from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.compiling import check_keys, check_object, compile_trigger
 from duly.domain.triggers.errors import TriggerError, nearest, shown, together
 from duly.domain.triggers.jitter import MAX_SECONDS, Jitter
-from duly.domain.triggers.moments import DAY, moment_of
+from duly.domain.triggers.moments import DAY, EPOCH, moment_of
 from duly.domain.triggers.schedules import GRACE_SECONDS, Misfire, Overlap, Schedule
 
 _FINEST = timedelta(microseconds=1)
@@ -35,7 +35,21 @@ def compile_schedule(
     fires_per_hour_max: int | None = None,
 ) -> Schedule:
     """Compile a schedule that is being created at `now`. Raises TriggerError, which carries all that is wrong."""
-    given = check_object(shape, "schedule")
+    schedule = _read(check_object(shape, "schedule"), job_id, now, known_calendars or {})
+    _check(schedule, now, fires_per_hour_max)
+    return schedule
+
+
+def load_schedule(stored: Mapping[str, Any], known_calendars: Mapping[str, Calendar]) -> Schedule:
+    """Compile what the store keeps. What is checked of a new schedule may no longer hold, and it loads all the same."""
+    kept = {key: value for key, value in stored.items() if key != "asked"}
+    # Nothing in it is relative to a job or to its creation any more.
+    return _read(kept, None, EPOCH, known_calendars)
+
+
+def _read(
+    given: Mapping[str, Any], job_id: str | None, now: datetime, known_calendars: Mapping[str, Calendar]
+) -> Schedule:
     check_keys(given, ("trigger",), _OPTIONAL)
     errors: list[TriggerError] = []
 
@@ -52,14 +66,12 @@ def compile_schedule(
         attempt(_jitter, given.get("jitter")),
         attempt(_misfire, given.get("misfire")),
         attempt(_overlap, given.get("overlap")),
-        attempt(_uses, given.get("calendars"), known_calendars or {}),
+        attempt(_uses, given.get("calendars"), known_calendars),
         attempt(_whole, given, "pause_on_failure", 1, 1000),
     )
     if errors:
         raise together(errors)
-    schedule = Schedule(trigger, start, end, *parts)
-    _check(schedule, now, fires_per_hour_max)
-    return schedule
+    return Schedule(trigger, start, end, *parts)
 
 
 def _trigger(shape: object, job_id: str | None, now: datetime) -> Compiled:

@@ -10,10 +10,11 @@ from duly.domain.triggers import calendars
 from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX, Use
 from duly.domain.triggers.compiled import Compiled, TriggerWarning
 from duly.domain.triggers.jitter import Jitter
-from duly.domain.triggers.moments import DAY, moment_of, second_of
+from duly.domain.triggers.moments import DAY, FIRST_SECOND, moment_of, second_of
 
 GRACE_SECONDS = 60
 _FINEST = timedelta(microseconds=1)
+_EARLIEST = moment_of(FIRST_SECOND)
 _RARE_DAYS, _CLOCK_CHANGE_DAYS = 366, 400
 # How far to look back, past occurrences that one calendar skips, for one that another defers.
 _SKIPPED_MAX = 200
@@ -60,17 +61,33 @@ class Schedule(msgspec.Struct, frozen=True):
         """Give the first fire after a moment, with calendars applied."""
         return self._deferred_past(moment) or self._from_trigger(moment)
 
+    def latest_at_or_before(self, moment: datetime) -> Fire | None:
+        """Give the last fire at or before a moment, with calendars applied; None when there is none."""
+        last = self._latest_within(moment)
+        if not self.uses:
+            return None if last is None else Fire(last)
+        if last is not None and not calendars.blockers(self.uses, second_of(last)):
+            # Asked from just before it, so that one into which others are folded carries their calendar's name.
+            return self.next_after(last - _FINEST)
+        return self._searched_back(moment)
+
+    def jitter_window(self, scheduled_at: datetime) -> int:
+        """Give the seconds by which the fire at a moment may be delayed: jitter, up to what comes next; 0 without it."""
+        if self.jitter is None:
+            return 0
+        scheduled = second_of(scheduled_at)
+        limit = scheduled + self.jitter.max_seconds
+        following = self.next_after(scheduled_at)
+        if following is not None:
+            limit = min(limit, second_of(following.scheduled_at))
+        return calendars.next_blocked(self.uses, scheduled, limit) - scheduled
+
     def due_at(self, fire: Fire, job_id: str) -> datetime:
         """Give the moment at which a fire should start: scheduled, and delayed by the jitter there is room for."""
         if self.jitter is None:
             return fire.scheduled_at
-        scheduled = second_of(fire.scheduled_at)
-        limit = scheduled + self.jitter.max_seconds
-        following = self.next_after(fire.scheduled_at)
-        if following is not None:
-            limit = min(limit, second_of(following.scheduled_at))
-        limit = calendars.next_blocked(self.uses, scheduled, limit)
-        return fire.scheduled_at + timedelta(seconds=self.jitter.delay(job_id, scheduled, limit - scheduled))
+        window = self.jitter_window(fire.scheduled_at)
+        return fire.scheduled_at + timedelta(seconds=self.jitter.delay(job_id, second_of(fire.scheduled_at), window))
 
     def warnings_after(self, moment: datetime) -> list[TriggerWarning]:
         """Give all that may not be meant, seen from a moment."""
@@ -101,6 +118,30 @@ class Schedule(msgspec.Struct, frozen=True):
             # Skipped, which says nothing of those before it.
             last = self._latest_within(last - _FINEST)
         return None
+
+    def _searched_back(self, moment: datetime) -> Fire | None:
+        """Find the last fire at or before `moment` by looking ahead from ever earlier moments, and then ever closer ones.
+
+        What lies between two fires may be blocked for long, and calendars are only asked forwards.
+        """
+        before, step = moment, timedelta(seconds=1)
+        while (found := self._next_until(before, moment)) is None:
+            if before <= _EARLIEST:
+                return None
+            before, step = max(_EARLIEST, before - min(step, before - _EARLIEST)), 2 * step
+        after = moment
+        while found.scheduled_at < after:
+            middle = found.scheduled_at + (after - found.scheduled_at) / 2
+            closer = self._next_until(middle, moment)
+            if closer is None:
+                after = middle
+            else:
+                found = closer
+        return found
+
+    def _next_until(self, after: datetime, until: datetime) -> Fire | None:
+        found = self.next_after(after)
+        return found if found is not None and found.scheduled_at <= until else None
 
     def _latest_within(self, moment: datetime) -> datetime | None:
         """Give the last occurrence of the trigger at or before a moment, if it lies within the bounds."""
