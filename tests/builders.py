@@ -7,14 +7,15 @@ from typing import Any
 from uuid import UUID
 
 from duly.clock import Rng
-from duly.domain.job import Schedule, Submission
+from duly.domain.job import Recurring, Submission
 from duly.domain.outcome import Failed, Outcome, Succeeded
 from duly.domain.retry import Retry
 from duly.domain.run import Options, Run, encode_options
+from duly.domain.triggers.timing import every_shape
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, settle
 from duly.moves.stage import stage
-from duly.moves.submit import submit, submit_schedule
+from duly.moves.submit import submit, submit_recurring
 from duly.scheduler.service import LEASE as SHARD_LEASE
 from duly.store import shards, workers
 from duly.store.database import Database
@@ -60,15 +61,18 @@ def a_submission(
 
 def a_schedule(
     *,
-    every: float = 60,
+    every: int = 60,
     anchor: datetime | None = None,
     name: str | None = None,
     payload: str = "{}",
     queue: str = QUEUE,
     priority: int = 5,
-) -> Schedule:
-    """Give a recurring job, each minute unless told otherwise."""
-    return Schedule(HANDLER, payload, queue, priority, seconds(every), anchor, name)
+    options: str | None = None,
+    **schedule: Any,
+) -> Recurring:
+    """Give a recurring job, each minute and beside itself, unless its schedule says otherwise."""
+    shape = every_shape(every, anchor) | {"overlap": {"policy": "allow"}} | schedule
+    return Recurring(HANDLER, payload, queue, priority, shape, name, options)
 
 
 def a_run(*, attempt: int = 1, losses: int = 0, suspect: bool = False, options: str | None = None) -> Run:
@@ -108,7 +112,7 @@ async def a_ready_run(database: Database, **more: Any) -> UUID:
 
 async def an_active_schedule(database: Database, **more: Any) -> Submitted:
     """Submit a recurring job."""
-    return await submit_schedule(database, a_schedule(**more), key=a_key())
+    return await submit_recurring(database, a_schedule(**more), key=a_key())
 
 
 async def a_worker(

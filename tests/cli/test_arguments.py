@@ -8,7 +8,7 @@ from duly import App
 from duly.cli.arguments import read_moment, read_payload
 from duly.cli.submission import Typed, read
 from duly.domain.errors import InvalidPayload, InvalidSchedule, Refused, UnknownQueue
-from duly.domain.job import Schedule, Submission
+from duly.domain.job import Recurring, Submission
 from duly.domain.retry import Retry
 from duly.domain.run import Options
 
@@ -93,8 +93,8 @@ def test_a_delay_makes_a_one_shot_and_a_period_a_schedule():
     assert isinstance(shot, Submission)
     assert shot.delay is not None
     assert (shot.payload, shot.delay.total_seconds(), shot.priority) == ('{"a":1}', 60, 0)
-    assert isinstance(schedule, Schedule)
-    assert (schedule.every.total_seconds(), schedule.name, schedule.queue) == (60, "minutely", "default")
+    assert isinstance(schedule, Recurring)
+    assert (schedule.schedule["trigger"]["every"], schedule.name, schedule.queue) == ("PT60S", "minutely", "default")
 
 
 def test_a_moment_may_have_any_offset():

@@ -13,10 +13,11 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.errors import KeyBusy
-from duly.domain.job import Schedule, Submission
+from duly.domain.job import Recurring, Submission
 from duly.domain.retry import Retry
 from duly.domain.run import Options, encode_options
-from duly.moves.submit import submit, submit_many, submit_schedule
+from duly.domain.triggers.timing import every_shape
+from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.store.database import Database, Unavailable
 from duly.store.jobs import Submitted
 
@@ -59,9 +60,9 @@ async def submit_load(url: str, name: str, ledger: Path, runs: int, seconds: flo
 
 async def _submit_schedules(database: Database, name: str, file: BinaryIO) -> None:
     for number in range(SCHEDULES):
-        schedule = Schedule("quick", "{}", "default", 5, timedelta(seconds=1), None, f"{name}-{number}", PLAIN)
+        schedule = Recurring("quick", "{}", "default", 5, every_shape(1), f"{name}-{number}", PLAIN)
         key = f"{name}-schedule-{number}"
-        answer, asked = await _until_answered(partial(submit_schedule, database, schedule, key=key))
+        answer, asked = await _until_answered(partial(submit_recurring, database, schedule, key=key))
         _write(file, [answer], asked, is_schedule=True)
 
 

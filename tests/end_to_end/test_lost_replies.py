@@ -9,11 +9,12 @@ from datetime import timedelta
 import pytest
 
 from duly.clock import Rng
-from duly.domain.job import Schedule, Submission
+from duly.domain.job import Recurring, Submission
 from duly.domain.retry import Retry
 from duly.domain.run import Options, encode_options
+from duly.domain.triggers.timing import every_shape
 from duly.log import Log
-from duly.moves.submit import submit, submit_many, submit_schedule
+from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.scheduler.service import Scheduler
 from duly.store import history
 from duly.store.database import Database, Unavailable
@@ -87,9 +88,9 @@ async def test_what_is_created_is_created_once(unsteady, store):
             await until_answered(lambda: submit_many(database, [JOB] * 5, key=f"many-{number}"))  # noqa: B023
             for number in range(RUNS // 5)
         ]
-        schedule = Schedule("work", "{}", "default", 5, timedelta(seconds=60))
+        schedule = Recurring("work", "{}", "default", 5, every_shape(60))
         schedules = [
-            await until_answered(lambda: submit_schedule(database, schedule, key=f"schedule-{number}"))  # noqa: B023
+            await until_answered(lambda: submit_recurring(database, schedule, key=f"schedule-{number}"))  # noqa: B023
             for number in range(20)
         ]
 
@@ -143,8 +144,8 @@ async def _each_once(store: Database, run_ids, calls: Counter) -> None:
 
 async def test_what_is_staged_without_an_answer_fires_each_moment_once(unsteady, store):
     address, proxy = unsteady
-    schedule = Schedule("work", "{}", "default", 5, timedelta(seconds=1))
-    jobs = [await submit_schedule(store, schedule, key=f"schedule-{number}") for number in range(10)]
+    schedule = Recurring("work", "{}", "default", 5, every_shape(1))
+    jobs = [await submit_recurring(store, schedule, key=f"schedule-{number}") for number in range(10)]
     proxy.lose(SHARE, "stage_v", "hold_shards_v")
 
     async def staged_so_far() -> bool:

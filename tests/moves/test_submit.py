@@ -10,8 +10,9 @@ from duly.domain.errors import InvalidOption, InvalidPayload, InvalidSchedule, K
 from duly.domain.payload import PAYLOAD_BYTES_MAX
 from duly.domain.retry import Retry
 from duly.domain.run import Options, encode_options
+from duly.domain.triggers.errors import TriggerError
 from duly.moves.cancel import cancel_job
-from duly.moves.submit import submit, submit_many, submit_schedule
+from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.store import history, jobs, runs
 from tests.builders import (
     a_key,
@@ -342,7 +343,7 @@ class TestCallersTransaction:
         await transaction.start()
         await submit(caller, a_submission(payload='"' + "x" * 5000 + '"'), key="one")
         await submit(caller, a_submission(delay=60), key="later")
-        await submit_schedule(caller, a_schedule(), key="recurring")
+        await submit_recurring(caller, a_schedule(), key="recurring")
 
         await transaction.rollback()
 
@@ -394,7 +395,7 @@ class TestSchedule:
             (timedelta(seconds=7), timedelta(seconds=7)),
             (timedelta(seconds=-1), timedelta(seconds=59)),
             (timedelta(seconds=-60), timedelta()),
-            (timedelta(days=-400, microseconds=1), timedelta(microseconds=1)),
+            (timedelta(days=-400, seconds=1), timedelta(seconds=1)),
         ],
     )
     async def test_occurrences_count_from_the_anchor_and_none_lies_before_the_job_was_made(
@@ -405,19 +406,19 @@ class TestSchedule:
         assert submitted.scheduled_at - START == first
 
     async def test_the_same_key_and_body_answer_the_same_schedule(self, database, clock):
-        first = await submit_schedule(database, a_schedule(name="nightly"), key="k")
+        first = await submit_recurring(database, a_schedule(name="nightly"), key="k")
         await clock.advance(5)
 
-        second = await submit_schedule(database, a_schedule(name="nightly"), key="k")
+        second = await submit_recurring(database, a_schedule(name="nightly"), key="k")
 
         assert (second.job_id, second.scheduled_at, second.replayed) == (first.job_id, first.scheduled_at, True)
         assert await counts(database) == {"timers": 1}
 
     async def test_another_schedule_under_the_same_key_is_a_conflict(self, database):
-        await submit_schedule(database, a_schedule(every=60), key="k")
+        await submit_recurring(database, a_schedule(every=60), key="k")
 
         with pytest.raises(KeyConflict):
-            await submit_schedule(database, a_schedule(every=61), key="k")
+            await submit_recurring(database, a_schedule(every=61), key="k")
 
     async def test_a_name_is_taken_until_its_schedule_is_cancelled(self, database):
         first = await an_active_schedule(database, name="nightly")
@@ -448,7 +449,7 @@ class TestSchedule:
 
     @pytest.mark.parametrize("every", [0.4, 0, -60, 69 * 366 * 86_400, 10**13])
     async def test_a_period_that_cannot_be_kept_is_refused(self, database, every):
-        with pytest.raises(InvalidSchedule, match="is outside 1 second to 68 years"):
+        with pytest.raises(TriggerError, match="every 'PT"):
             await an_active_schedule(database, every=every)
 
     async def test_a_priority_outside_its_range_is_refused(self, database):
@@ -460,4 +461,4 @@ class TestSchedule:
         await submit(database, a_submission(), key=key)
 
         with pytest.raises(KeyConflict):
-            await submit_schedule(database, a_schedule(), key=key)
+            await submit_recurring(database, a_schedule(), key=key)

@@ -14,14 +14,15 @@ import msgspec
 
 import duly.clock
 from duly.domain.errors import InvalidSchedule, KeyConflict, NotFound
-from duly.domain.job import Schedule, Submission
+from duly.domain.job import Recurring, Submission
 from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.retry import Retry
 from duly.domain.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_options
+from duly.domain.triggers.timing import every_shape
 from duly.maintenance.service import Maintenance
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.replay import discard, replay
-from duly.moves.submit import submit, submit_many, submit_schedule
+from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.scheduler.service import Scheduler
 from duly.store import jobs
 from duly.store.database import Unavailable
@@ -397,20 +398,15 @@ async def schedules_main(process: Process) -> None:
         payload, options = draw_script(random, world)
         if random.random() < 0.5:
             payload, options = payload_of(Script(["quick"])), DEFAULTS
-        anchor = random.choice((None, world.database_now() + timedelta(seconds=random.uniform(-20, 6))))
-        schedule = Schedule(
-            "act",
-            payload,
-            random.choice(QUEUES),
-            5,
-            timedelta(seconds=random.choice((1, 2, 3, 7))),
-            anchor,
-            None,
-            encode_options(options),
+        anchor = random.choice(
+            (None, world.database_now().replace(microsecond=0) + timedelta(seconds=random.randint(-20, 6)))
         )
+        shape = every_shape(random.choice((1, 2, 3, 7)), anchor)
+        shape["overlap"] = {"policy": random.choice(("skip", "allow"))}
+        schedule = Recurring("act", payload, random.choice(QUEUES), 5, shape, None, encode_options(options))
         for _ in range(30):
             try:
-                answer = await submit_schedule(database, schedule, key=f"{process.name}/{number}")
+                answer = await submit_recurring(database, schedule, key=f"{process.name}/{number}")
             except Unavailable:
                 await asyncio.sleep(random.uniform(0.05, 1))
                 continue

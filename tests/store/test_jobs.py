@@ -2,7 +2,7 @@
 
 from duly.moves.cancel import cancel_job
 from duly.store import jobs
-from tests.builders import RNG, a_schedule, an_active_schedule, seconds, staged
+from tests.builders import RNG, an_active_schedule, seconds, staged
 from tests.clock import START
 
 
@@ -53,10 +53,3 @@ async def test_a_page_is_filtered_by_state_and_a_tenants_own(database):
     assert [job["job_id"] for job in await jobs.page(database, 1, None, "active", 10)] == [active.job_id]
     assert [job["job_id"] for job in await jobs.page(database, 1, None, "cancelled", 10)] == [gone.job_id]
     assert await jobs.page(database, 2, None, None, 10) == []
-
-
-def test_a_schedule_is_laid_out_in_the_order_the_database_takes_it():
-    laid_out = jobs.schedule_arguments(1, "k", a_schedule(name="n", every=60))
-
-    assert laid_out[:4] == (1, "k", "n", "greet")
-    assert laid_out[7] == seconds(60)

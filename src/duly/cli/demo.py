@@ -12,10 +12,11 @@ from duly import demo
 from duly.cli.output import duration
 from duly.clock import Rng
 from duly.domain.errors import DulyError, NameTaken
-from duly.domain.job import Schedule
+from duly.domain.job import Recurring
 from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.triggers.timing import every_shape
 from duly.moves.cancel import cancel_job
-from duly.moves.submit import submit_schedule
+from duly.moves.submit import submit_recurring
 from duly.store import overview
 from duly.store.database import Database
 from duly.store.overview import NamedJob
@@ -32,9 +33,10 @@ async def schedule_demo(database: Database, rng: Rng) -> NamedJob:
     found = await overview.job_by_name(database, demo.NAME)
     if found is None:
         anchor = (await database.read_clock()).replace(microsecond=0) + _FIRST_IN
-        schedule = Schedule(demo.hello.name, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT, demo.EVERY, anchor, demo.NAME)
+        schedule = every_shape(int(demo.EVERY.total_seconds()), anchor)
+        job = Recurring(demo.hello.name, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT, schedule, demo.NAME)
         with suppress(NameTaken):
-            await submit_schedule(database, schedule, key=str(rng.uuid()))
+            await submit_recurring(database, job, key=str(rng.uuid()))
         found = await overview.job_by_name(database, demo.NAME)
     assert found is not None
     return found

@@ -1,26 +1,48 @@
-"""When a job fires, in words: a sentence, and the next moments in UTC and in local time."""
+"""When a job fires, in words: a sentence, and the next moments in UTC and in the zone that its reader thinks in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from duly.domain.triggers.interval import Interval
+from duly.domain.triggers.elapsed import FixedDelay, FixedRate
+from duly.domain.triggers.interval import describe_every
+from duly.domain.triggers.preview import fires
+from duly.domain.triggers.schedules import Schedule
 
 FIRES_SHOWN = 3
+_FINEST = timedelta(microseconds=1)
 
 
-def next_fires(every: timedelta, anchor: datetime, first: datetime) -> list[datetime]:
-    """Give the first fire and those that follow it."""
-    interval, fires = Interval(every, anchor), [first]
-    while len(fires) < FIRES_SHOWN:
-        fires.append(interval.next_after(fires[-1]))
-    return fires
+def sentence(schedule: Schedule) -> str:
+    """Say when a schedule fires; where it counts from is seen in its next fires."""
+    trigger = schedule.trigger
+    if isinstance(trigger, FixedRate) and not isinstance(trigger, FixedDelay) and trigger.count is None:
+        return describe_every(timedelta(seconds=trigger.every))
+    return trigger.describe()
 
 
-def fire_lines(fires: Sequence[datetime]) -> list[str]:
-    """Write each moment on a line of its own, in UTC and as the local clock will show it."""
-    return [f"{'next' if number == 0 else 'then':6}{both_clocks(fire)}" for number, fire in enumerate(fires)]
+def fire_lines(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
+    """Write the next fires on a line each: in the schedule's zone, where it has one, and in UTC."""
+    pending = job["next_run_at"]
+    if pending is None:
+        return []
+    shown = min(FIRES_SHOWN, job["runs_left"] or FIRES_SHOWN)
+    found = fires(schedule, pending - _FINEST, shown, str(job["job_id"]))
+    if schedule.trigger.is_estimate:
+        found = found[:1] and [{**found[0], "scheduled_at": pending.isoformat()}]
+    return [_line(number, fire, schedule) for number, fire in enumerate(found)]
+
+
+def _line(number: int, fire: Mapping[str, Any], schedule: Schedule) -> str:
+    moment = datetime.fromisoformat(fire["scheduled_at"])
+    word = "next" if number == 0 else "then"
+    note = f"   ({fire['note']})" if fire["note"] else ""
+    if schedule.trigger.zone.name == "UTC":
+        return f"{word:6}{both_clocks(moment)}{note}"
+    local = f"{fire['local'].replace('T', ' ')} {schedule.trigger.zone.name}"
+    return f"{word:6}{moment:%Y-%m-%d %H:%M:%S} UTC   {local} ({fire['offset']}){note}"
 
 
 def both_clocks(moment: datetime) -> str:

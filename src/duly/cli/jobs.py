@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import click
+import msgspec
 
 from duly.cli.connect import opened
-from duly.cli.fires import fire_lines, next_fires
+from duly.cli.fires import fire_lines, sentence
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, plain, print_json, print_rows, show_list
 from duly.cli.runs import RUN_COLUMNS, print_run
 from duly.domain.errors import NotFound
 from duly.domain.run import TENANT_DEFAULT
-from duly.domain.triggers.interval import describe_every
+from duly.domain.triggers.timing import schedule_of
 from duly.moves.cancel import cancel_job
 from duly.settings import Settings
 from duly.store import jobs as store
@@ -29,7 +29,10 @@ _RUNS_SHOWN = 10
 
 
 def _sentence(row: Row) -> str:
-    return describe_every(timedelta(seconds=row["every_seconds"]))
+    """Say when a job fires; calendars do not change the words."""
+    stored = None if row["schedule"] is None else msgspec.json.decode(row["schedule"])
+    plain_shape = None if stored is None else msgspec.json.encode({**stored, "calendars": None}).decode()
+    return sentence(schedule_of(plain_shape, row["every_seconds"], row["anchor_at"], {}))
 
 
 COLUMNS = {
@@ -94,19 +97,21 @@ async def _show(settings: Settings, job: str, as_json: bool) -> None:
             await print_run(database, job_id, as_json=as_json)
             return
         last = await runs.page(database, TENANT_DEFAULT, None, job_id, _RUNS_SHOWN)
+        fires = fire_lines(await store.schedule_of_job(database, found), found)
     if as_json:
         print_json({**plain(found), "runs": last})
     else:
-        _print_job(found, last)
+        _print_job(found, fires, last)
 
 
-def _print_job(found: dict[str, Any], last: Sequence[Row]) -> None:
+def _print_job(found: dict[str, Any], fires: Sequence[str], last: Sequence[Row]) -> None:
     name = f" {found['name']!r}" if found["name"] else ""
     click.echo(f"job {found['job_id']}{name} is {found['state']}")
     click.echo(f"{_sentence(found)}: {found['handler']} on queue {found['queue']}, priority {found['priority']}")
-    if found["next_run_at"]:
-        every = timedelta(seconds=found["every_seconds"])
-        click.echo("\n".join(fire_lines(next_fires(every, found["anchor_at"], found["next_run_at"]))))
+    if found["pause_reason"]:
+        click.echo(f"paused at {found['paused_at']:%Y-%m-%d %H:%M:%S} UTC: {found['pause_reason']}")
+    for line in fires:
+        click.echo(line)
     click.echo(f"payload {found['payload'] or '{}'}" + (f"   options {found['options']}" if found["options"] else ""))
     print_rows(last, RUN_COLUMNS, "no runs yet")
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import click
 import msgspec
 
 from duly.cli.arguments import read_duration, read_moment, read_payload
-from duly.cli.fires import both_clocks, fire_lines, next_fires
+from duly.cli.fires import both_clocks, fire_lines, sentence
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import DulyError
-from duly.domain.job import Schedule, Submission, check_delay, check_moment, check_name, check_priority, check_timeout
+from duly.domain.job import Recurring, Submission, check_delay, check_moment, check_name, check_priority, check_timeout
 from duly.domain.retry import retry_policy
 from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options
-from duly.domain.triggers.interval import describe_every, parse_every
+from duly.domain.triggers.interval import parse_every
+from duly.domain.triggers.timing import every_shape
 from duly.moves import submit as moves
 from duly.store import hints, jobs, workers
 from duly.store.database import Database, Unavailable
@@ -51,11 +53,11 @@ class Defaults(msgspec.Struct, frozen=True):
     options: Options = DEFAULTS
 
 
-def read(typed: Typed, app: Any | None) -> Submission | Schedule:
+def read(typed: Typed, app: Any | None) -> Submission | Recurring:
     """Check everything that can be checked before the database is asked. Raises Refused."""
     payload, defaults = _arguments(typed, app)
     if typed.every is not None:
-        return _schedule(typed, payload, defaults)
+        return _recurring(typed, payload, defaults)
     if typed.name is not None:
         raise click.UsageError("--name is for a schedule; add --every, or use --key to submit only once")
     if typed.at is not None and typed.delay is not None:
@@ -68,12 +70,12 @@ def read(typed: Typed, app: Any | None) -> Submission | Schedule:
     )
 
 
-async def send(database: Database, job: Submission | Schedule, key: str | None, rng: Rng) -> Submitted:
+async def send(database: Database, job: Submission | Recurring, key: str | None, rng: Rng) -> Submitted:
     """Make the job durable."""
     chosen = key if key is not None else str(rng.uuid())
     try:
-        if isinstance(job, Schedule):
-            return await moves.submit_schedule(database, job, key=chosen)
+        if isinstance(job, Recurring):
+            return await moves.submit_recurring(database, job, key=chosen)
         submitted = await moves.submit(database, job, key=chosen)
     except Unavailable as error:
         raise Unavailable(
@@ -85,30 +87,31 @@ async def send(database: Database, job: Submission | Schedule, key: str | None, 
 
 
 async def answer(
-    database: Database, job: Submission | Schedule, submitted: Submitted, app_path: str | None
+    database: Database, job: Submission | Recurring, submitted: Submitted, app_path: str | None
 ) -> list[str]:
     """Say what was accepted, when it fires, and what stands in its way."""
     again = "   (submitted before under this key; nothing new was made)" if submitted.replayed else ""
     live = [row for row in await workers.live(database) if row.until > row.read_at]
-    first = await _first_fire(database, submitted)
-    return [f"job {submitted.job_id}{again}", *_when(job, first), *_obstacles(job, live, app_path)]
+    when = await _when(database, job, submitted)
+    return [f"job {submitted.job_id}{again}", *when, *_obstacles(job, live, app_path)]
 
 
-async def _first_fire(database: Database, submitted: Submitted) -> datetime:
-    """Give the next moment: of a schedule submitted before, that is not its first one any more."""
-    found = await jobs.find(database, submitted.job_id) if submitted.replayed else None
-    return (found and found["next_run_at"]) or submitted.scheduled_at
-
-
-def _when(job: Submission | Schedule, first: datetime) -> list[str]:
-    if isinstance(job, Schedule):
-        fires = next_fires(job.every, first, first)
-        return [f"{describe_every(job.every)}: {job.handler} on queue {job.queue}", *fire_lines(fires)]
+async def _when(database: Database, job: Submission | Recurring, submitted: Submitted) -> list[str]:
+    if isinstance(job, Recurring):
+        return await _fires(database, job, submitted.job_id)
     how = "Once, now" if job.at is None and not job.delay else "Once"
-    return [f"{how}: {job.handler} on queue {job.queue}", f"{'at':6}{both_clocks(first)}"]
+    return [f"{how}: {job.handler} on queue {job.queue}", f"{'at':6}{both_clocks(submitted.scheduled_at)}"]
 
 
-def _obstacles(job: Submission | Schedule, live: Sequence[WorkerRow], app_path: str | None) -> list[str]:
+async def _fires(database: Database, job: Recurring, job_id: UUID) -> list[str]:
+    found = await jobs.find(database, job_id)
+    assert found is not None
+    schedule = await jobs.schedule_of_job(database, found)
+    warnings = [f"note  {warning.message}" for warning in schedule.warnings_after(found["read_at"])]
+    return [f"{sentence(schedule)}: {job.handler} on queue {job.queue}", *fire_lines(schedule, found), *warnings]
+
+
+def _obstacles(job: Submission | Recurring, live: Sequence[WorkerRow], app_path: str | None) -> list[str]:
     command = f"duly worker {app_path or 'module:app'}"
     serving = [row for row in live if job.queue in row.queues]
     if not serving:
@@ -131,16 +134,15 @@ def _arguments(typed: Typed, app: Any | None) -> tuple[str, Defaults]:
     return handler.encode((), payload), Defaults(handler.queue, handler.priority, handler.options)
 
 
-def _schedule(typed: Typed, payload: str, defaults: Defaults) -> Schedule:
+def _recurring(typed: Typed, payload: str, defaults: Defaults) -> Recurring:
     if typed.delay is not None:
         raise click.UsageError("--every counts from --at; it takes no --delay")
     assert typed.every is not None
     every: timedelta = parse_every(read_duration(typed.every))
     anchor = read_moment(typed.at, "at")
-    return Schedule(
+    return Recurring(
         **_shared(typed, payload, defaults),
-        every=every,
-        anchor=check_moment(anchor, "at") if anchor else None,
+        schedule=every_shape(int(every.total_seconds()), check_moment(anchor, "at") if anchor else None),
         name=check_name(typed.name, "name") if typed.name is not None else None,
     )
 

@@ -1,9 +1,12 @@
-"""What is asked for: a one-shot or a schedule, checked before it reaches the store."""
+"""What is asked for: a one-shot or a recurring job, checked before it reaches the store."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
 
 import msgspec
 
@@ -28,17 +31,25 @@ class Submission(msgspec.Struct, frozen=True):
     options: str | None = None
 
 
-class Schedule(msgspec.Struct, frozen=True):
-    """A recurring job: the first occurrence at the anchor, by default the next whole second."""
+class Recurring(msgspec.Struct, frozen=True):
+    """A recurring job: what runs, and the shape of its schedule as it was asked for.
+
+    `owner` is `code` when a program declares it; `source` then names the program.
+    """
 
     handler: str
     payload: str
     queue: str
     priority: int
-    every: timedelta
-    anchor: datetime | None = None
+    schedule: Mapping[str, Any]
     name: str | None = None
     options: str | None = None
+    owner: str = "api"
+    source: str | None = None
+
+    def digest(self) -> bytes:
+        """Give what tells this definition from another, whenever and wherever it is asked for."""
+        return sha256(msgspec.json.encode(self, order="deterministic")).digest()
 
 
 def check_name(value: str, what: str) -> str:

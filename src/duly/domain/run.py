@@ -23,6 +23,9 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     replays: int = 0
     attempts_before: int = 0
     gate: tuple[str, int] | None = None  # a name, and how many runs of it may be ready or running at once
+    missed: int = 0  # how many occurrences that were noticed too late this run stands for, itself included
+    rearm: bool = False  # the schedule's next fire counts from the end of this run
+    watch: int | None = None  # after so many runs in a row that failed for good, the schedule pauses
 
 
 DEFAULTS = Options()
@@ -58,9 +61,12 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     options: str | None
 
     @property
-    def is_gated(self) -> bool:
-        """Whether a place at a gate must be given up when this run is settled."""
-        return self.options is not None and self.policy.gate is not None
+    def has_consequence(self) -> bool:
+        """Whether more follows from its end than its record: it leaves a gate, arms the next fire, or is counted."""
+        if self.options is None:
+            return False
+        policy = self.policy
+        return policy.gate is not None or policy.rearm or policy.watch is not None
 
     @property
     def policy(self) -> Options:

@@ -97,7 +97,7 @@ async def _apply(batch: Sequence[_Item], send: Callable[[Sequence[_Item]], Await
 
 def _is_plain(item: Settled) -> bool:
     """Say whether nothing follows from an outcome but its record."""
-    return type(item.outcome) is Succeeded and not item.left_behind and not item.run.is_gated
+    return type(item.outcome) is Succeeded and not item.left_behind and not item.run.has_consequence
 
 
 def _bare(item: _Item) -> _Item:

@@ -1,24 +1,88 @@
-"""Stage: move what falls due within the horizon from timers into ready, and arm the next fires, in one statement."""
+"""Stage: move what falls due within the horizon from timers into ready, and arm the next fires, in one statement.
+
+What a fire of a cohort leads to is computed before, once for all jobs of the cohort, and handed to the statement; a fire
+whose answer is missing stays where it is until the next look.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from uuid import UUID
 
-from duly.store import timers
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.planning import FirePlan, plan_fire
+from duly.domain.triggers.schedules import GRACE_SECONDS, Schedule
+from duly.domain.triggers.timing import read_calendars, schedule_of
+from duly.log import Log
+from duly.store import schedules, timers
 from duly.store.database import Database
-from duly.store.timers import Staged
+from duly.store.timers import Answer, DueFire, Staged
 
 HORIZON = timedelta(seconds=5)
-GRACE = timedelta(seconds=60)
+GRACE = timedelta(seconds=GRACE_SECONDS)
 BATCH_MAX = 10_000
+_KEPT_MAX = 100_000
+
+
+class Cohorts:
+    """The schedules that fire, compiled once for each cohort, and what they answered lately. One for each scheduler."""
+
+    def __init__(self, log: Log | None = None) -> None:
+        self._schedules: dict[int, Schedule | None] = {}
+        self._plans: dict[tuple[int, datetime], FirePlan] = {}
+        self._log = log or Log("scheduler")
+
+    async def answers(self, database: Database, fires: Sequence[DueFire]) -> list[Answer]:
+        """Say what each fire leads to; one whose schedule cannot be read is left out, and said once."""
+        unknown = {fire.cohort for fire in fires} - self._schedules.keys()
+        if unknown:
+            await self._load(database, unknown)
+        found = (self._answer(fire) for fire in fires)
+        return [answer for answer in found if answer is not None]
+
+    def _answer(self, fire: DueFire) -> Answer | None:
+        schedule = self._schedules.get(fire.cohort)
+        if schedule is None:
+            return None
+        return Answer(fire, self._plan(schedule, fire), schedule.misfire.rate)
+
+    def _plan(self, schedule: Schedule, fire: DueFire) -> FirePlan:
+        if fire.is_late:  # Rests on the moment too, so it is no use to keep it.
+            return plan_fire(schedule, fire.scheduled_at, is_late=True, now=fire.read_at)
+        place = fire.cohort, fire.scheduled_at
+        plan = self._plans.get(place)
+        if plan is None:
+            if len(self._plans) >= _KEPT_MAX:
+                self._plans.clear()
+            plan = self._plans[place] = plan_fire(schedule, fire.scheduled_at, is_late=False, now=fire.read_at)
+        return plan
+
+    async def _load(self, database: Database, cohorts: set[int]) -> None:
+        if len(self._schedules) + len(cohorts) > _KEPT_MAX:
+            self._schedules.clear()
+        for row in await schedules.definitions(database, sorted(cohorts)):
+            try:
+                calendars = read_calendars(row.calendars)
+                self._schedules[row.cohort] = schedule_of(row.schedule, None, None, calendars)
+            except TriggerError as error:
+                self._schedules[row.cohort] = None
+                self._log.error("schedule_unreadable", cohort=row.cohort, schedule=row.schedule, error=str(error))
 
 
 async def stage(
-    database: Database, holder: UUID, epochs: Mapping[int, int], *, horizon: timedelta = HORIZON, batch: int = BATCH_MAX
+    database: Database,
+    holder: UUID,
+    epochs: Mapping[int, int],
+    *,
+    cohorts: Cohorts | None = None,
+    horizon: timedelta = HORIZON,
+    batch: int = BATCH_MAX,
 ) -> Staged:
     """Stage one batch over the shards held. A stale epoch stages nothing."""
-    staged = await timers.stage(database, holder, epochs, horizon, max(1, batch // max(1, len(epochs))), GRACE)
+    per_shard = max(1, batch // max(1, len(epochs)))
+    fires = await timers.due_fires(database, list(epochs), horizon, per_shard)
+    answers = await (cohorts or Cohorts()).answers(database, fires) if fires else []
+    staged = await timers.stage(database, holder, epochs, horizon, per_shard, answers)
     database.clock.observe(staged.read_at)
     return staged

@@ -8,8 +8,10 @@ from hashlib import sha256
 
 import msgspec
 
-from duly.domain.job import Schedule, Submission
+from duly.domain.job import Recurring, Submission
 from duly.domain.run import TENANT_DEFAULT
+from duly.domain.triggers.moments import EPOCH
+from duly.domain.triggers.timing import calendars_in, is_closed, read_calendars, timing_of
 from duly.store import jobs as store
 from duly.store.database import Connection
 from duly.store.jobs import Submitted
@@ -32,8 +34,14 @@ async def submit_many(
     return await store.submit(connection, tenant, key, jobs, sha256(_encoder.encode(jobs)).digest(), HORIZON)
 
 
-async def submit_schedule(
-    connection: Connection, schedule: Schedule, *, key: str, tenant: int = TENANT_DEFAULT
+async def submit_recurring(
+    connection: Connection, job: Recurring, *, key: str, tenant: int = TENANT_DEFAULT
 ) -> Submitted:
-    """Submit a recurring job with its next-fire timer."""
-    return await store.submit_schedule(connection, tenant, key, schedule)
+    """Submit a recurring job with its next-fire timer. Raises TriggerError when its schedule cannot be kept."""
+    if is_closed(job.schedule):
+        timing = timing_of(job.schedule, job_id=None, now=EPOCH, calendars={})
+        return await store.submit_recurring(connection, tenant, key, None, job, timing)
+    found = await store.prepare(connection, tenant, key, calendars_in(job.schedule))
+    calendars = read_calendars(msgspec.json.decode(found.calendars or "{}"))
+    timing = timing_of(job.schedule, job_id=str(found.job_id), now=found.now, calendars=calendars)
+    return await store.submit_recurring(connection, tenant, key, found.job_id, job, timing)

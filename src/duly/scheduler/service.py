@@ -7,7 +7,7 @@ second delays nothing. The death of a scheduler shorter than the horizon does no
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -15,7 +15,8 @@ import msgspec
 from duly import __version__
 from duly.clock import Clock, Rng
 from duly.log import Log
-from duly.moves.stage import BATCH_MAX, HORIZON, stage
+from duly.moves.backfill import go_on
+from duly.moves.stage import BATCH_MAX, HORIZON, Cohorts, stage
 from duly.store import shards
 from duly.store.database import Database, Unavailable
 from duly.store.timers import Staged
@@ -31,6 +32,7 @@ class SchedulerHealth(msgspec.Struct):
 
     shards: int = 0
     staged: int = 0
+    backfilled: int = 0
     stage_seconds: float = 0.0
     lag_seconds: float = 0.0
     stepped_at: float | None = None
@@ -48,6 +50,8 @@ class Scheduler:
         self._log = log
         self._horizon = horizon
         self._epochs: dict[int, int] = {}
+        self._cohorts = Cohorts(log)
+        self._lane_at: datetime | None = None
         self._wake = asyncio.Event()
         self._ending = asyncio.Event()
         self._stopping = False
@@ -86,13 +90,22 @@ class Scheduler:
         if not self._epochs:
             return None
         began = self._clock.monotonic()
-        staged = await stage(self._database, self.scheduler_id, self._epochs, horizon=self._horizon)
+        staged = await stage(
+            self._database, self.scheduler_id, self._epochs, cohorts=self._cohorts, horizon=self._horizon
+        )
         self.health.stage_seconds = self._clock.monotonic() - began
         self.health.staged += staged.count
         self.health.stepped_at = self._clock.monotonic()
         overdue = staged.read_at - staged.next_due_at if staged.next_due_at else timedelta()
         self.health.lag_seconds = max(0.0, overdue.total_seconds())
+        await self._go_on_with_backfills(staged.read_at)
         return staged
+
+    async def _go_on_with_backfills(self, now: datetime) -> None:
+        """Make what our share of the backfill lane allows since the last look."""
+        since, self._lane_at = self._lane_at or now - timedelta(seconds=TICK_SECONDS), now
+        share = len(self._epochs) / shards.SHARDS
+        self.health.backfilled += await go_on(self._database, list(self._epochs), now, since, share)
 
     async def _step_safely(self) -> float:
         """Stage one batch and say how long to sleep after it."""
@@ -110,11 +123,11 @@ class Scheduler:
             return 0.0
         if staged.next_due_at is None:
             return TICK_SECONDS
-        ahead = (
-            timedelta() if staged.count == 0 and staged.next_due_at <= staged.read_at + self._horizon else self._horizon
-        )
-        # What is within the horizon and was left stands at a gate: its turn comes when it is due.
-        return min(TICK_SECONDS, max(PAUSE_SECONDS, (staged.next_due_at - ahead - staged.read_at).total_seconds()))
+        seconds = (staged.next_due_at - staged.read_at).total_seconds()
+        if staged.count == 0 and 0 < seconds <= self._horizon.total_seconds():
+            # It stands back behind the last run of its job, or at a gate: looked for often, and at the moment it is due.
+            return min(PAUSE_SECONDS, seconds)
+        return min(TICK_SECONDS, max(PAUSE_SECONDS, seconds - self._horizon.total_seconds()))
 
     async def _end_renewing(self, renewing: asyncio.Task[None]) -> None:
         """Let a renewal under way be answered first, or it could take the shards again after they were handed over."""

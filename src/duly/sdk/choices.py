@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption
 from duly.domain.job import (
-    Schedule,
+    Recurring,
     Submission,
     check_delay,
     check_gate,
@@ -23,6 +23,7 @@ from duly.domain.job import (
 )
 from duly.domain.run import DEFAULTS, Options, encode_options
 from duly.domain.triggers.interval import parse_every
+from duly.domain.triggers.timing import every_shape
 from duly.sdk.retry import Retry
 from duly.worker.handlers import Handler
 
@@ -70,15 +71,14 @@ def submission(handler: Handler, choices: Choices, payload: str) -> Submission:
     )
 
 
-def schedule(handler: Handler, choices: Choices, every: timedelta, payload: str) -> Schedule:
+def recurring(handler: Handler, choices: Choices, every: timedelta, payload: str) -> Recurring:
     """Build the schedule that the choices ask for; `at` is its first moment."""
-    return Schedule(
+    return Recurring(
         handler.name,
         payload,
         choices.queue or handler.queue,
         handler.priority if choices.priority is None else choices.priority,
-        every,
-        choices.at,
+        every_shape(int(every.total_seconds()), choices.at),
         choices.name,
         _options(handler, choices),
     )

@@ -14,7 +14,7 @@ from duly.domain.duration import parse
 from duly.domain.errors import InvalidOption
 from duly.domain.triggers.interval import parse_every
 from duly.moves import submit as moves
-from duly.sdk.choices import Choices, schedule, submission
+from duly.sdk.choices import Choices, recurring, submission
 from duly.sdk.handle import Handle
 from duly.store import callers
 from duly.store.database import Connection, Unavailable
@@ -62,8 +62,10 @@ class Submitter(Generic[Q, T]):
     def _one(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Send:
         payload = self._handler.encode(args, kwargs)
         if self._every is not None:
-            job = schedule(self._handler, self._choices, self._every, payload)
-            return lambda connection, key: _listed(moves.submit_schedule(connection, job, key=key, tenant=self._tenant))
+            job = recurring(self._handler, self._choices, self._every, payload)
+            return lambda connection, key: _listed(
+                moves.submit_recurring(connection, job, key=key, tenant=self._tenant)
+            )
         shot = submission(self._handler, self._choices, payload)
         return lambda connection, key: _listed(moves.submit(connection, shot, key=key, tenant=self._tenant))
 

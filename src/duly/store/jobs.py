@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from duly.domain.job import Schedule, Submission
+from duly.domain.job import Recurring, Submission
+from duly.domain.triggers.schedules import Schedule
+from duly.domain.triggers.timing import Timing, calendars_in, read_calendars, schedule_of
+from duly.store import schedules
 from duly.store.database import Connection, Database
 from duly.store.statements import load
 
@@ -63,26 +66,72 @@ def submit_arguments(
     )
 
 
-async def submit_schedule(connection: Connection, tenant: int, key: str, schedule: Schedule) -> Submitted:
-    """Insert a recurring job and its next-fire timer."""
-    rows = await connection.fetch(SQL["submit_schedule"], *schedule_arguments(tenant, key, schedule))
+class Prepared(msgspec.Struct, frozen=True):
+    """What compiling a schedule needs of the store: the id its job will have, the time, and the calendars it names."""
+
+    job_id: UUID
+    now: datetime
+    calendars: str | None
+
+
+async def prepare(connection: Connection, tenant: int, key: str, calendars: Sequence[str]) -> Prepared:
+    """Read what compiling a schedule needs."""
+    rows = await connection.fetch(SQL["prepare"], tenant, key, list(calendars))
+    return Prepared(*rows[0])
+
+
+async def submit_recurring(
+    connection: Connection, tenant: int, key: str, job_id: UUID | None, job: Recurring, timing: Timing
+) -> Submitted:
+    """Insert a recurring job and its next-fire timer; without an id the database gives one."""
+    values = (tenant, key, job.digest(), job_id, job.name, job.owner, job.source, *_definition(job), *_timing(timing))
+    rows = await connection.fetch(SQL["submit_schedule"], *values)
     return Submitted(*rows[0])
 
 
-def schedule_arguments(tenant: int, key: str, schedule: Schedule) -> tuple[Any, ...]:
-    """Lay out a recurring job as `duly.submit_schedule_v1` takes it."""
+def _definition(job: Recurring) -> tuple[Any, ...]:
+    return job.handler, job.payload, job.queue, job.priority, job.options
+
+
+def _timing(timing: Timing) -> tuple[Any, ...]:
     return (
-        tenant,
-        key,
-        schedule.name,
-        schedule.handler,
-        schedule.payload,
-        schedule.queue,
-        schedule.priority,
-        schedule.every,
-        schedule.anchor,
-        schedule.options,
+        timing.schedule,
+        timing.cohort,
+        timing.every_seconds,
+        timing.anchor_at,
+        timing.first_at,
+        timing.window,
+        timing.jitter,
+        timing.overlap,
+        timing.overlap_limit,
+        timing.max_runs,
+        timing.grace_seconds,
+        timing.watch,
     )
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """The store's answer to an edit: edited, over, changed (by somebody else), or again: a worker holds more than was known."""
+
+    answer: str
+    floor: datetime | None
+
+
+async def edit(
+    database: Database,
+    job_id: UUID,
+    generation: int,
+    job: Recurring,
+    timing: Timing,
+    staged: Sequence[UUID],
+    floor: datetime | None,
+) -> Edit:
+    """Change a recurring job through its next-fire timer."""
+    identity = (job_id, generation, job.digest(), job.name, job.source)
+    values = (*identity, *_definition(job), *_timing(timing), list(staged), floor)
+    row = await database.fetchrow(SQL["edit"], *values)
+    assert row is not None
+    return Edit(*row)
 
 
 async def cancel_schedule(database: Database, job_id: UUID) -> bool:
@@ -104,6 +153,13 @@ async def find(database: Database, job_id: UUID) -> dict[str, Any] | None:
     """Read one recurring job with its next fire."""
     row = await database.fetchrow(SQL["find"], job_id)
     return dict(row) if row else None
+
+
+async def schedule_of_job(database: Database, job: Mapping[str, Any]) -> Schedule:
+    """Compile the schedule of a job that was read."""
+    names = calendars_in({} if job["schedule"] is None else msgspec.json.decode(job["schedule"]))
+    calendars = await schedules.calendars(database, job["tenant"], names) if names else {}
+    return schedule_of(job["schedule"], job["every_seconds"], job["anchor_at"], read_calendars(calendars))
 
 
 async def page(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from duly.domain.triggers.planning import FirePlan
 from duly.store.database import Database
 from duly.store.statements import load
 
 SQL = load("timers")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
 
 
 class Staged(msgspec.Struct, frozen=True):
@@ -22,10 +26,78 @@ class Staged(msgspec.Struct, frozen=True):
     read_at: datetime
 
 
+class DueFire(msgspec.Struct, frozen=True):
+    """An occurrence that falls due, of all jobs of a cohort; late when it is noticed too late, seen from `read_at`."""
+
+    cohort: int
+    scheduled_at: datetime
+    is_late: bool
+    read_at: datetime
+
+    @property
+    def key(self) -> int:
+        """The number that `duly.fire_key` gives."""
+        return self.cohort + 2 * ((self.scheduled_at - _EPOCH) // _SECOND) + self.is_late
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a fire leads to, and how many runs a second the backfill lane may make for one job."""
+
+    fire: DueFire
+    plan: FirePlan
+    rate: float
+
+
+async def due_fires(database: Database, shards: Sequence[int], horizon: timedelta, per_shard: int) -> list[DueFire]:
+    """Read which occurrences of cohorts fall due within the horizon, each once."""
+    return [DueFire(*row) for row in await database.fetch(SQL["due_fires"], list(shards), horizon, per_shard)]
+
+
 async def stage(
-    database: Database, holder: UUID, epochs: Mapping[int, int], horizon: timedelta, per_shard: int, grace: timedelta
+    database: Database,
+    holder: UUID,
+    epochs: Mapping[int, int],
+    horizon: timedelta,
+    per_shard: int,
+    answers: Sequence[Answer] = (),
 ) -> Staged:
     """Move what falls due within the horizon, over all shards held."""
-    row = await database.fetchrow(SQL["stage"], holder, list(epochs), list(epochs.values()), horizon, per_shard, grace)
+    # Two cohorts with one key are told apart by the statement; the second waits for the next look.
+    by_key = {answer.fire.key: answer for answer in answers}
+    ordered = [by_key[key] for key in sorted(by_key)]
+    read_at = max((answer.fire.read_at for answer in ordered), default=None)
+    row = await database.fetchrow(
+        SQL["stage"],
+        holder,
+        list(epochs),
+        list(epochs.values()),
+        horizon,
+        per_shard,
+        read_at,
+        [answer.fire.key for answer in ordered],
+        [answer.fire.cohort for answer in ordered],
+        [answer.plan.run_at for answer in ordered],
+        [answer.plan.missed for answer in ordered],
+        [answer.plan.next_at for answer in ordered],
+        [answer.plan.next_window for answer in ordered],
+        [_skips(answer.plan) for answer in ordered],
+        [_catch_up(answer) for answer in ordered],
+    )
     assert row is not None
     return Staged(*row)
+
+
+def _skips(plan: FirePlan) -> str | None:
+    return _json(plan.skips) if plan.skips else None
+
+
+def _catch_up(answer: Answer) -> str | None:
+    stretch = answer.plan.catch_up
+    if stretch is None:
+        return None
+    start, end = stretch
+    return _json({"from_at": start, "to_at": end, "rate": answer.rate, "total": answer.plan.catch_up_count})
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

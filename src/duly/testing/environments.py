@@ -22,7 +22,7 @@ from duly.domain.run import Run
 from duly.moves.cancel import carry_out
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, hand_back, settle
-from duly.moves.stage import stage
+from duly.moves.stage import Cohorts, stage
 from duly.sdk.app import App
 from duly.sdk.handler import Handler
 from duly.store import ready, runs, shards, test_clock, workers
@@ -56,6 +56,7 @@ class Environment:
         self._scheduler_id, self._worker_id = self._rng.uuid(), self._rng.uuid()
         self._renewed_at: datetime | None = None
         self._epochs: dict[int, int] = {}
+        self._cohorts = Cohorts()
         self._next_due_at: datetime | None = None
         self._open = ExitStack()
 
@@ -149,7 +150,7 @@ class Environment:
 
     async def _take_due(self, database: Database) -> list[Run]:
         """Stage and claim; hand back what is ahead of its time. Learns when the next run is due."""
-        staged = await stage(database, self._scheduler_id, self._epochs, horizon=timedelta())
+        staged = await stage(database, self._scheduler_id, self._epochs, cohorts=self._cohorts, horizon=timedelta())
         queues = [row["queue"] for row in await ready.depth(database)]
         names = self._app.registry.names()
         claimed = await claim(database, self._worker_id, queues, names, _CLAIM_MAX) if queues else []

@@ -21,9 +21,16 @@ select submitted.job_id, submitted.scheduled_at, submitted.replayed
  cross join lateral duly.submit_one_v1(
     (a->>0)::integer, a->>1, a->>2, a->>3, a->>4, (a->>5)::smallint, (a->>6)::timestamptz, (a->>7)::interval, a->>8, (a->>9)::interval) as submitted
 
+-- name: prepare
+select duly.run_id(clock.now, duly.batch_name((a->>0)::integer, a->>1, clock.now) || '0'), clock.now,
+       (select cast(jsonb_object_agg(name, definition) as text) from duly.calendars
+         where tenant = (a->>0)::integer and name = any (array(select jsonb_array_elements_text(a->2))))
+  from (select cast($1 as jsonb) as a, duly.clock_now() as now offset 0) as clock
+
 -- name: submit_schedule
 select submitted.job_id, submitted.scheduled_at, submitted.replayed
   from (select cast($1 as jsonb) as a) as asked
- cross join lateral duly.submit_schedule_v1(
-    (a->>0)::integer, a->>1, a->>2, a->>3, (a->>4)::jsonb, a->>5, (a->>6)::smallint, (a->>7)::interval,
-    (a->>8)::timestamptz, (a->>9)::jsonb) as submitted
+ cross join lateral duly.submit_schedule_v2(
+    (a->>0)::integer, a->>1, decode(a->>2, 'base64'), (a->>3)::uuid, a->>4, a->>5, a->>6, a->>7, (a->>8)::jsonb, a->>9, (a->>10)::smallint,
+    (a->>11)::jsonb, (a->>12)::jsonb, (a->>13)::bigint, (a->>14)::integer, (a->>15)::timestamptz, (a->>16)::timestamptz, (a->>17)::integer,
+    a->>18, a->>19, (a->>20)::integer, (a->>21)::integer, (a->>22)::integer, (a->>23)::integer) as submitted

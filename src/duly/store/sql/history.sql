@@ -55,14 +55,18 @@ with places as (
 inside as (
     select tenant, gate, count(*) as runs from (
         select tenant, options->'gate'->>0 as gate from duly.ready where options ? 'gate'
-        union all select tenant, options->'gate'->>0 from duly.leased where options ? 'gate') as gated group by 1, 2)
+        union all select tenant, options->'gate'->>0 from duly.leased where options ? 'gate'
+        union all select tenant, options->'gate'->>0 from duly.timers where options ? 'held') as gated group by 1, 2)
 select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from places group by run_id having count(*) > 1
 union all
-select 'active schedule without its next fire', job_id::text, coalesce(name, handler) from duly.jobs
- where state = 'active' and not exists (select from duly.timers where timers.job_id = jobs.job_id and timers.run_id is null)
+select 'schedule without its next fire', job_id::text, coalesce(name, handler) from duly.jobs
+ where state in ('active', 'paused') and not exists (select from duly.timers where timers.job_id = jobs.job_id and timers.run_id is null)
 union all
-select 'next fire of a schedule that is not active', timers.job_id::text, coalesce(jobs.state, 'no such job') from duly.timers
-  left join duly.jobs on jobs.job_id = timers.job_id where timers.run_id is null and jobs.state is distinct from 'active'
+select 'next fire of a schedule that is over', timers.job_id::text, coalesce(jobs.state, 'no such job') from duly.timers
+  left join duly.jobs on jobs.job_id = timers.job_id where timers.run_id is null and coalesce(jobs.state, '') not in ('active', 'paused')
+union all
+select 'next fire of a paused schedule that is armed', timers.job_id::text, timers.due_at::text from duly.timers
+  join duly.jobs on jobs.job_id = timers.job_id where timers.run_id is null and jobs.state = 'paused' and timers.due_at < 'infinity'
 union all
 select 'lease without a worker', leased.run_id::text, leased.worker_id::text from duly.leased
  where not exists (select from duly.workers where workers.worker_id = leased.worker_id)

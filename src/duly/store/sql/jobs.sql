@@ -4,13 +4,26 @@ select job_id, scheduled_at, replayed from duly.submit_v1($1, $2, $3, $4, $5, $6
 -- name: submit_one
 select job_id, scheduled_at, replayed from duly.submit_one_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
+-- name: prepare
+-- A job's id is a run's name, from its key: asked again in the same moment, it is the same.
+select duly.run_id(clock.now, duly.batch_name($1, $2, clock.now) || '0'), clock.now,
+       (select jsonb_object_agg(name, definition)::text from duly.calendars where tenant = $1 and name = any ($3::text[]))
+  from (select duly.clock_now() as now offset 0) as clock
+
 -- name: submit_schedule
-select job_id, scheduled_at, replayed from duly.submit_schedule_v1($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10::text::jsonb)
+select job_id, scheduled_at, replayed from duly.submit_schedule_v2(
+    $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10, $11, $12::text::jsonb, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
+
+-- name: edit
+select answer, floor from duly.edit_v1(
+    $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 
 -- name: cancel_schedule
 -- The next-fire timer is the job's mutex: it is deleted first. No row: it is being staged at this moment, or there is none.
 with mutex as (
-    delete from duly.timers where job_id = $1 and run_id is null returning job_id)
+    delete from duly.timers where job_id = $1 and run_id is null returning job_id),
+lane as (
+    update duly.backfills set state = 'cancelled' from mutex where backfills.job_id = mutex.job_id and backfills.state = 'active')
 update duly.jobs set state = 'cancelled', updated_at = duly.clock_now()
   from mutex where jobs.job_id = mutex.job_id and jobs.state in ('active', 'paused')
 returning jobs.job_id
@@ -26,16 +39,20 @@ union all select run_id from duly.timers where job_id = $1 and run_id is not nul
 select run_id from duly.leased where job_id = $1 and due_at > duly.clock_now()
 
 -- name: find
-select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.every_seconds, jobs.anchor_at,
-       coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options, jobs.created_at, timers.scheduled_at as next_run_at
+select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at,
+       jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.failures,
+       coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
+       timers.scheduled_at as pending_at, timers.runs_left, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
   left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation
  where jobs.job_id = $1
 
 -- name: page
 -- Keyset order, newest first.
-select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.every_seconds, jobs.anchor_at,
-       null::text as payload, jobs.options::text as options, jobs.created_at, timers.scheduled_at as next_run_at
+select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at,
+       jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.failures,
+       null::text as payload, jobs.options::text as options, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
+       timers.scheduled_at as pending_at, timers.runs_left, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
  where jobs.tenant = $1 and ($2::uuid is null or jobs.job_id < $2) and ($3::text is null or jobs.state = $3)
  order by jobs.job_id desc limit $4

@@ -1,0 +1,129 @@
+"""What the store keeps of a schedule: when its next fire is due, and what staging that needs to know.
+
+A plain interval is kept in closed form, so that the database arms its next fire alone. All others belong to a cohort,
+whose next moments are computed in Python, once for all its jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from duly.domain.triggers.calendars import Calendar, read_calendar
+from duly.domain.triggers.elapsed import FixedDelay, FixedRate
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.moments import moment_of, utc_text
+from duly.domain.triggers.planning import arm, cohort_of, stored_shape
+from duly.domain.triggers.schedule_reading import compile_schedule, load_schedule
+from duly.domain.triggers.schedules import GRACE_SECONDS, Schedule
+
+AFTER_END = "after_end"
+# What leaves a plain interval in closed form.
+_CLOSED_KEYS = {"trigger", "overlap", "max_runs", "pause_on_failure", "misfire"}
+_EVERY_SECONDS_MAX = 2**31 - 1
+_FINEST = timedelta(microseconds=1)
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """The timing of a job, as the store takes it. Without `first_at` the database starts at its next whole second."""
+
+    schedule: str | None
+    cohort: int | None = None
+    every_seconds: int | None = None
+    anchor_at: datetime | None = None
+    first_at: datetime | None = None
+    window: int = 0
+    jitter: str | None = None
+    overlap: str = "skip"
+    overlap_limit: int | None = None
+    max_runs: int | None = None
+    grace_seconds: int | None = None
+    watch: int | None = None
+
+
+def every_shape(every_seconds: int, anchor: datetime | None = None) -> dict[str, Any]:
+    """Give the shape of a plain interval."""
+    trigger: dict[str, Any] = {"type": "interval", "every": f"PT{every_seconds}S"}
+    if anchor is not None:
+        trigger["anchor"] = anchor.isoformat()
+    return {"trigger": trigger}
+
+
+def calendars_in(shape: Mapping[str, Any]) -> list[str]:
+    """Name the calendars that a shape asks for, as far as it can be read."""
+    given = shape.get("calendars")
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return []
+    return [use["name"] for use in given if isinstance(use, Mapping) and isinstance(use.get("name"), str)]
+
+
+def is_closed(shape: Mapping[str, Any]) -> bool:
+    """Say whether a shape is an interval that the database can arm alone, so that neither clock nor calendar is needed."""
+    trigger, misfire = shape.get("trigger"), shape.get("misfire")
+    return (
+        isinstance(trigger, Mapping)
+        and trigger.get("type") == "interval"
+        and trigger.get("mode") in (None, "fixed_rate")
+        and trigger.get("tz") is None
+        and _given(shape) <= _CLOSED_KEYS
+        and (misfire is None or (isinstance(misfire, Mapping) and _given(misfire) <= {"grace"}))
+    )
+
+
+def timing_of(
+    shape: Mapping[str, Any], *, job_id: str | None, now: datetime, calendars: Mapping[str, Calendar]
+) -> Timing:
+    """Compile a schedule that is created at `now`. Raises TriggerError, which carries all that is wrong."""
+    schedule = compile_schedule(shape, job_id=job_id, now=now, known_calendars=calendars)
+    shared: dict[str, Any] = {
+        "overlap": schedule.overlap.policy,
+        "overlap_limit": schedule.overlap.limit,
+        "max_runs": schedule.max_runs,
+        "grace_seconds": None if schedule.misfire.grace_seconds == GRACE_SECONDS else schedule.misfire.grace_seconds,
+        "watch": schedule.pause_on_failure,
+    }
+    trigger = schedule.trigger
+    if isinstance(trigger, FixedRate) and trigger.every > _EVERY_SECONDS_MAX:
+        message = f"every {shape['trigger']['every']!r} is longer than 68 years; nobody waits that long"
+        raise TriggerError("LIMIT", message, "trigger.every")
+    if isinstance(trigger, FixedRate) and is_closed(shape):
+        anchor = moment_of(trigger.anchor) if shape["trigger"].get("anchor") is not None else None
+        kept = None if _given(shape) == {"trigger"} else _json(shape)
+        return Timing(kept, every_seconds=trigger.every, anchor_at=anchor, first_at=anchor, **shared)
+    stored = _json(stored_shape(shape, schedule))
+    if isinstance(trigger, FixedDelay):
+        first = max(moment_of(trigger.anchor), schedule.start or moment_of(trigger.anchor))
+        shared["overlap"], shared["overlap_limit"] = AFTER_END, None
+        return Timing(stored, every_seconds=trigger.every, anchor_at=first, first_at=max(first, now), **shared)
+    first_at, window = arm(schedule, now - _FINEST) or (None, 0)
+    assert first_at is not None  # A schedule that never fires is refused when it is compiled.
+    jitter = None if schedule.jitter is None else schedule.jitter.per
+    return Timing(stored, cohort_of(schedule), None, None, first_at, window, jitter, **shared)
+
+
+def schedule_of(
+    stored: str | None, every_seconds: int | None, anchor_at: datetime | None, calendars: Mapping[str, Calendar]
+) -> Schedule:
+    """Compile what the store keeps of a job."""
+    shape: dict[str, Any] = {} if stored is None else msgspec.json.decode(stored)
+    is_delay = shape.get("trigger", {}).get("mode") == "fixed_delay"
+    if every_seconds is not None and anchor_at is not None and not is_delay:
+        anchored = {"type": "interval", "every": f"PT{every_seconds}S", "anchor": utc_text(int(anchor_at.timestamp()))}
+        shape = {**shape, "trigger": anchored}
+    return load_schedule(shape, calendars)
+
+
+def read_calendars(definitions: Mapping[str, Any]) -> dict[str, Calendar]:
+    """Read calendars as the store keeps them."""
+    return {name: read_calendar(definition) for name, definition in definitions.items()}
+
+
+def _given(shape: Mapping[str, Any]) -> set[str]:
+    return {key for key, value in shape.items() if value is not None}
+
+
+def _json(shape: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(shape).decode()

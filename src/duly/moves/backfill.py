@@ -1,0 +1,113 @@
+"""Backfill: make the occurrences of a stretch, at a rate and below all that is on time; missed ones go the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.planning import moments_between
+from duly.domain.triggers.timing import read_calendars, schedule_of
+from duly.moves.schedule import see
+from duly.store import schedules
+from duly.store.database import Database
+from duly.store.schedules import LaneWork, Made
+
+FLEET_RATE = 500.0  # runs a second that all schedulers together make in the lane
+UNCONFIRMED_MAX = 10_000
+OCCURRENCES_MAX = 1_000_000
+RATE_MAX = 1_000.0
+SHOWN_MAX = 20
+_WAITING_MAX = 100  # made and not begun, of one job
+_LOOK_MAX = 500
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A backfill: how many occurrences it has and the first of them; without an id nothing was made."""
+
+    backfill_id: UUID | None
+    count: int
+    first: list[datetime]
+
+
+async def backfill(
+    database: Database,
+    job_id: UUID,
+    start: datetime,
+    end: datetime,
+    rng: Rng,
+    *,
+    rate: float = 1.0,
+    dry_run: bool = False,
+    confirm: bool = False,
+) -> Asked:
+    """Make the occurrences of [start, end) again. More than 10,000 need `confirm`. Raises NotFound, InvalidOption."""
+    if end <= start:
+        raise InvalidOption(f"backfill to {end.isoformat()} is not after its start {start.isoformat()}")
+    if not 0 < rate <= RATE_MAX:
+        raise InvalidOption(f"rate {rate!r} is outside 0 to {RATE_MAX:g} runs a second")
+    seen = await see(database, job_id)
+    if seen.schedule.trigger.is_estimate:
+        raise InvalidOption(f"job {job_id} counts from the end of its last run; it has no occurrences to make again")
+    moments = moments_between(seen.schedule, start, end, OCCURRENCES_MAX + 1)
+    if len(moments) > OCCURRENCES_MAX:
+        raise InvalidOption(f"the stretch has over {OCCURRENCES_MAX:,} occurrences; ask for a shorter one")
+    asked = Asked(None, len(moments), moments[:SHOWN_MAX])
+    if dry_run or not moments:
+        return asked
+    if len(moments) > UNCONFIRMED_MAX and not confirm:
+        raise InvalidOption(
+            f"the stretch has {len(moments):,} occurrences; more than {UNCONFIRMED_MAX:,} need to be confirmed"
+        )
+    backfill_id = rng.uuid()
+    if not await schedules.submit_backfill(database, backfill_id, job_id, start, end, rate, len(moments)):
+        raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
+    return msgspec.structs.replace(asked, backfill_id=backfill_id)
+
+
+async def cancel_backfill(database: Database, backfill_id: UUID) -> int:
+    """Stop a backfill. Returns how many of its runs that had not begun were taken back. Raises NotFound."""
+    taken = await schedules.cancel_backfill(database, backfill_id)
+    if taken is None:
+        raise NotFound(f"no backfill {backfill_id} that is under way")
+    return taken
+
+
+async def go_on(database: Database, shards: Sequence[int], now: datetime, since: datetime, share: float) -> int:
+    """Make what the backfills of the shards held may make now; `share` of the fleet's rate is ours. Returns how many runs."""
+    budget = int(FLEET_RATE * share * min(2.0, max(0.0, (now - since).total_seconds())))
+    if budget < 1:
+        return 0
+    made = list(_made(await schedules.lane_work(database, shards, _LOOK_MAX), now, budget))
+    return await schedules.make_backfills(database, made) if made else 0
+
+
+def _made(works: Sequence[LaneWork], now: datetime, budget: int) -> Iterator[Made]:
+    for work in works:
+        one = _one(work, now, budget)
+        if one is not None:
+            budget -= len(one.moments)
+            yield one
+
+
+def _one(work: LaneWork, now: datetime, budget: int) -> Made | None:
+    """Say how far one backfill goes: as many as its rate allows since it was last looked at, while there is room."""
+    backfill, room = work.backfill, min(budget, _WAITING_MAX - work.waiting)
+    if room < 1:
+        return None
+    allowed = 1 + int(min(1.0, (now - backfill.due_at).total_seconds()) * backfill.rate)
+    try:
+        schedule = schedule_of(work.schedule, work.every_seconds, work.anchor_at, read_calendars(work.calendars))
+    except TriggerError:
+        return None
+    count = min(allowed, room)
+    moments = moments_between(schedule, backfill.cursor_at, backfill.to_at, count + 1)
+    cursor = moments[count] if len(moments) > count else None
+    made = moments[:count]
+    due_at = max(backfill.due_at, now - timedelta(seconds=1)) + timedelta(seconds=len(made) / backfill.rate)
+    return Made(backfill.backfill_id, backfill.cursor_at, cursor, due_at, made)

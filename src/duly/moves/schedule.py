@@ -1,0 +1,69 @@
+"""A schedule as it was seen, for the moves that change it: its rule, its pending moment, and what may be staged already."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import NotFound
+from duly.domain.run_id import occurrence_id
+from duly.domain.triggers.planning import moments_between
+from duly.domain.triggers.schedules import Schedule
+from duly.store import jobs
+from duly.store.database import Database
+
+# A schedule fires once a second at most, and is staged no further ahead than the horizon.
+_STAGED_MAX = 64
+_FINEST = timedelta(microseconds=1)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A schedule at one moment. What is done with it names what was seen, so that a change in between is noticed."""
+
+    job: dict[str, Any]
+    schedule: Schedule
+
+    @property
+    def job_id(self) -> UUID:
+        """The job."""
+        job_id: UUID = self.job["job_id"]
+        return job_id
+
+    @property
+    def pending_at(self) -> datetime:
+        """The occurrence that is armed, whether it is paused or not."""
+        pending: datetime = self.job["pending_at"]
+        return pending
+
+    @property
+    def read_at(self) -> datetime:
+        """The database's time at which it was seen."""
+        moment: datetime = self.job["read_at"]
+        return moment
+
+    def before(self, moment: datetime) -> datetime:
+        """Give an instant before a moment, so that the moment itself comes after it."""
+        return moment - _FINEST
+
+    def staged(self) -> list[datetime]:
+        """Give the occurrences that may be staged and not due: all between now and the pending one."""
+        if self.schedule.trigger.is_estimate:
+            return []
+        return moments_between(self.schedule, self.read_at, self.pending_at, _STAGED_MAX)
+
+    def staged_ids(self) -> list[UUID]:
+        """Give the runs of those occurrences."""
+        return [occurrence_id(self.job_id, moment, "schedule") for moment in self.staged()]
+
+
+async def see(database: Database, job_id: UUID) -> Seen:
+    """Look at a schedule that is not over. Raises NotFound."""
+    job = await jobs.find(database, job_id)
+    if job is None:
+        raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
+    if job["pending_at"] is None:
+        raise NotFound(f"job {job_id} is {job['state']}; it fires no more")
+    return Seen(job, await jobs.schedule_of_job(database, job))

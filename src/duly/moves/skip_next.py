@@ -1,0 +1,30 @@
+"""Skip next: leave one occurrence out, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.triggers.planning import arm
+from duly.moves.schedule import see
+from duly.store import schedules
+from duly.store.database import Database
+
+_LOOKS_MAX = 100
+
+
+async def skip_next(database: Database, job_id: UUID) -> datetime:
+    """Leave the next occurrence out that no worker holds yet. Returns its moment. Raises NotFound, InvalidOption."""
+    for _ in range(_LOOKS_MAX):  # It may be staged between the look and the move.
+        seen = await see(database, job_id)
+        if seen.schedule.trigger.is_estimate:
+            raise InvalidOption(f"job {job_id} counts from the end of its last run; pause it instead")
+        next_at, window = arm(seen.schedule, seen.pending_at) or (None, 0)
+        staged = seen.staged_ids()
+        answer, moment = await schedules.skip_next(database, job_id, seen.pending_at, next_at, window, staged)
+        if answer == "over":
+            raise NotFound(f"job {job_id} has ended; it fires no more")
+        if moment is not None:
+            return moment
+    raise TimeoutError(f"job {job_id} kept moving; try again")

@@ -1,0 +1,38 @@
+"""Trigger: run a schedule's job now, beside its schedule."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import NotFound
+from duly.store import schedules
+from duly.store.database import Database
+
+
+class TriggerState(StrEnum):
+    """What became of the request."""
+
+    READY = "ready"  # it starts as soon as a worker has room
+    BLOCKED = "blocked"  # it waits for the run that is active, as its overlap policy says
+    SKIPPED = "skipped_overlap"  # a run is active, and its overlap policy skips
+    REPLAYED = "replayed"  # the same request was made before; this is its run
+
+
+class Triggered(msgspec.Struct, frozen=True):
+    """The run that was made, and where it stands."""
+
+    run_id: UUID
+    state: TriggerState
+
+
+async def trigger(
+    database: Database, job_id: UUID, *, key: str, payload: str | None = None, beside: bool = False
+) -> Triggered:
+    """Run a job now; with `beside`, whatever its overlap policy says. One key is one run. Raises NotFound."""
+    run_id, answer = await schedules.trigger(database, job_id, key, payload, beside=beside)
+    if answer == "over":
+        raise NotFound(f"no schedule {job_id} that is active or paused; `duly jobs` lists them")
+    return Triggered(run_id, TriggerState(answer))

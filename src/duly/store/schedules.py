@@ -1,0 +1,192 @@
+"""Schedules: their definitions by cohort, calendars, backfills, and what people do to a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("schedules")
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """What a cohort's jobs have in common, and the calendars it names."""
+
+    cohort: int
+    schedule: str
+    calendars: dict[str, Any]
+
+
+async def definitions(database: Database, cohorts: Sequence[int]) -> list[Definition]:
+    """Read the definition of each cohort from one of its jobs."""
+    rows = await database.fetch(SQL["definitions"], list(cohorts))
+    return [Definition(cohort, schedule, _calendars(found)) for cohort, schedule, found in rows]
+
+
+async def pause(database: Database, job_id: UUID, reason: str, staged: Sequence[UUID]) -> str:
+    """Pause a schedule: paused, already, or over."""
+    return await _answer(database, "pause", job_id, reason, list(staged))
+
+
+async def resume(
+    database: Database, job_id: UUID, seen: datetime, next_at: datetime | None, window: int, skips: str | None
+) -> str:
+    """Resume a schedule: active, already, again, or over."""
+    return await _answer(database, "resume", job_id, seen, next_at, window, skips)
+
+
+async def skip_next(
+    database: Database, job_id: UUID, seen: datetime, next_at: datetime | None, window: int, staged: Sequence[UUID]
+) -> tuple[str, datetime | None]:
+    """Leave one occurrence out: skipped with its moment, again, or over."""
+    row = await database.fetchrow(SQL["skip_next"], job_id, seen, next_at, window, list(staged))
+    assert row is not None
+    return row[0], row[1]
+
+
+async def trigger(database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool) -> tuple[UUID, str]:
+    """Run a schedule's job now: the run, and ready, blocked, skipped_overlap, replayed, or over."""
+    row = await database.fetchrow(SQL["trigger"], job_id, key, payload, beside)
+    assert row is not None
+    return row[0], row[1]
+
+
+class Retiming(msgspec.Struct, frozen=True):
+    """A next fire to be armed anew, with the moment that was seen."""
+
+    job_id: UUID
+    seen: datetime
+    cohort: int
+    next_at: datetime | None
+    window: int
+
+
+async def retime(database: Database, timings: Sequence[Retiming]) -> set[UUID]:
+    """Arm next fires anew. One that has moved on is not among the answers."""
+    columns = [list(column) for column in zip(*(msgspec.structs.astuple(timing) for timing in timings), strict=True)]
+    return {row[0] for row in await database.fetch(SQL["retime"], *columns)}
+
+
+class Backfill(msgspec.Struct, frozen=True):
+    """A stretch of occurrences in the backfill lane."""
+
+    backfill_id: UUID
+    job_id: UUID
+    tenant: int
+    origin: str
+    state: str
+    from_at: datetime
+    to_at: datetime
+    cursor_at: datetime
+    rate: float
+    total: int
+    made: int
+    due_at: datetime
+    asked_at: datetime
+
+
+class LaneWork(msgspec.Struct, frozen=True):
+    """A backfill that may go on, with what its occurrences are computed from."""
+
+    backfill: Backfill
+    schedule: str | None
+    every_seconds: int | None
+    anchor_at: datetime | None
+    calendars: dict[str, Any]
+    waiting: int
+
+
+async def lane_work(database: Database, shards: Sequence[int], limit: int) -> list[LaneWork]:
+    """Read the backfills of the shards held that may make something now, the oldest of each job."""
+    rows = await database.fetch(SQL["lane_work"], list(shards), limit)
+    return [LaneWork(Backfill(*row[:13]), row[13], row[14], row[15], _calendars(row[16]), row[17]) for row in rows]
+
+
+class Made(msgspec.Struct, frozen=True):
+    """How far a backfill goes with one look: where it stood, where it stands then (None: it is done), and what it makes."""
+
+    backfill_id: UUID
+    seen: datetime
+    cursor: datetime | None
+    due_at: datetime
+    moments: Sequence[datetime]
+
+
+async def make_backfills(database: Database, made: Sequence[Made]) -> int:
+    """Make occurrences in the lane. Returns how many runs there are now."""
+    runs = [(one.backfill_id, moment) for one in made for moment in one.moments]
+    return int(
+        await database.fetchval(
+            SQL["make_backfills"],
+            [one.backfill_id for one in made],
+            [one.seen for one in made],
+            [one.cursor for one in made],
+            [one.due_at for one in made],
+            [len(one.moments) for one in made],
+            [backfill_id for backfill_id, _ in runs],
+            [moment for _, moment in runs],
+        )
+    )
+
+
+async def submit_backfill(
+    database: Database, backfill_id: UUID, job_id: UUID, start: datetime, end: datetime, rate: float, total: int
+) -> bool:
+    """Ask for the occurrences of a stretch. False: there is no such job."""
+    return bool(await database.fetchval(SQL["submit_backfill"], backfill_id, job_id, start, end, rate, total))
+
+
+async def cancel_backfill(database: Database, backfill_id: UUID) -> int | None:
+    """Stop a backfill. Returns how many of its runs were taken back; None: it was not active."""
+    found = await database.fetchval(SQL["cancel_backfill"], backfill_id)
+    return None if found is None else int(found)
+
+
+async def backfills(database: Database, job_id: UUID | None, limit: int) -> list[Backfill]:
+    """Read backfills, newest first."""
+    return [Backfill(*row) for row in await database.fetch(SQL["backfills"], job_id, limit)]
+
+
+async def put_calendar(database: Database, tenant: int, name: str, definition: str) -> None:
+    """Keep a calendar, new or changed."""
+    await database.execute(SQL["put_calendar"], tenant, name, definition)
+
+
+async def drop_calendar(database: Database, tenant: int, name: str) -> str:
+    """Forget a calendar: dropped, missing, or the name of a job that uses it."""
+    return await _answer(database, "drop_calendar", tenant, name)
+
+
+async def calendars(database: Database, tenant: int, names: Sequence[str] | None) -> dict[str, Any]:
+    """Read calendars by name, or all."""
+    rows = await database.fetch(SQL["calendars"], tenant, None if names is None else list(names))
+    return {name: msgspec.json.decode(definition) for name, definition in rows}
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A schedule's next fire, as seen."""
+
+    job_id: UUID
+    scheduled_at: datetime
+    previous_scheduled_at: datetime | None
+    schedule: str
+    read_at: datetime
+
+
+async def using_calendar(database: Database, tenant: int, name: str, after: UUID | None, limit: int) -> list[Pending]:
+    """Read the next fires of the schedules that use a calendar, in order of their ids."""
+    return [Pending(*row) for row in await database.fetch(SQL["using_calendar"], tenant, name, after, limit)]
+
+
+def _calendars(found: str | None) -> dict[str, Any]:
+    return {} if found is None else msgspec.json.decode(found, type=dict[str, Any])
+
+
+async def _answer(database: Database, name: str, *arguments: Any) -> str:
+    return str(await database.fetchval(SQL[name], *arguments))

@@ -1,0 +1,72 @@
+-- name: definitions
+select jobs.cohort, jobs.schedule::text, (
+       select jsonb_object_agg(calendars.name, calendars.definition)::text from jsonb_array_elements(jobs.schedule->'calendars') as use
+         join duly.calendars on calendars.tenant = jobs.tenant and calendars.name = use->>'name')
+  from unnest($1::bigint[]) as asked(cohort) cross join lateral (
+       select cohort, tenant, schedule from duly.jobs where jobs.cohort = asked.cohort limit 1) as jobs
+
+-- name: pause
+select duly.pause_v1($1, $2, $3)
+
+-- name: resume
+select duly.resume_v1($1, $2, $3, $4, $5::text::jsonb)
+
+-- name: skip_next
+select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity')
+  from duly.skip_next_v1($1, $2, $3, $4, $5) as moment
+
+-- name: trigger
+select run_id, answer from duly.trigger_v1($1, $2, $3::text::jsonb, $4)
+
+-- name: retime
+select * from duly.retime_v1($1, $2, $3, $4, $5)
+
+-- name: lane_work
+-- Of each job the oldest backfill, so that they wait for each other too; and how many of its runs have not begun.
+select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.origin, backfills.state, backfills.from_at, backfills.to_at,
+       backfills.cursor_at, backfills.rate, backfills.total, backfills.made, backfills.due_at, backfills.asked_at,
+       jobs.schedule::text, jobs.every_seconds, jobs.anchor_at, (
+       select jsonb_object_agg(calendars.name, calendars.definition)::text from jsonb_array_elements(jobs.schedule->'calendars') as use
+         join duly.calendars on calendars.tenant = jobs.tenant and calendars.name = use->>'name'),
+       (select count(*) from (select from duly.blocked where blocked.tenant = backfills.tenant
+                                 and blocked.gate = 'catch-up/' || backfills.job_id limit 1000) as waiting)
+  from duly.backfills join duly.jobs on jobs.job_id = backfills.job_id
+ where backfills.state = 'active' and backfills.shard = any ($1) and backfills.due_at <= (select duly.clock_now())
+   and not exists (select from duly.backfills as older where older.job_id = backfills.job_id and older.state = 'active'
+                      and (older.asked_at, older.backfill_id) < (backfills.asked_at, backfills.backfill_id))
+ order by backfills.due_at limit $2
+
+-- name: make_backfills
+select duly.backfill_v1($1, $2, $3, $4, $5, $6, $7)
+
+-- name: submit_backfill
+select duly.submit_backfill_v1($1, $2, $3, $4, $5, $6)
+
+-- name: cancel_backfill
+select duly.cancel_backfill_v1($1)
+
+-- name: backfills
+select backfill_id, job_id, tenant, origin, state, from_at, to_at, cursor_at, rate, total, made, due_at, asked_at from duly.backfills
+ where $1::uuid is null or job_id = $1 order by asked_at desc, backfill_id limit $2
+
+-- name: put_calendar
+insert into duly.calendars (tenant, name, definition, updated_at) values ($1, $2, $3::text::jsonb, duly.clock_now())
+on conflict (tenant, name) do update set definition = excluded.definition, updated_at = excluded.updated_at
+
+-- name: drop_calendar
+with used as (
+    select coalesce(name, job_id::text) as job from duly.jobs where tenant = $1 and state in ('active', 'paused')
+       and schedule @> jsonb_build_object('calendars', jsonb_build_array(jsonb_build_object('name', $2::text))) limit 1),
+dropped as (
+    delete from duly.calendars where tenant = $1 and name = $2 and not exists (select from used) returning name)
+select coalesce((select 'used by ' || job from used), (select 'dropped' from dropped), 'missing')
+
+-- name: calendars
+select name, definition::text from duly.calendars where tenant = $1 and ($2::text[] is null or name = any ($2)) order by name
+
+-- name: using_calendar
+select jobs.job_id, timers.scheduled_at, timers.previous_scheduled_at, jobs.schedule::text, duly.clock_now()
+  from duly.jobs join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
+ where jobs.tenant = $1 and jobs.state in ('active', 'paused') and ($3::uuid is null or jobs.job_id > $3)
+   and jobs.schedule @> jsonb_build_object('calendars', jsonb_build_array(jsonb_build_object('name', $2::text)))
+ order by jobs.job_id limit $4
