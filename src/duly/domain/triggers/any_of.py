@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from heapq import merge
+from itertools import groupby, islice
 from typing import Any
 
 from duly.domain.triggers.compiled import Compiled, Kind, TriggerWarning
@@ -45,6 +47,17 @@ class AnyOf(Compiled):
         """Give the latest of the members' occurrences."""
         found = [last for member in self.members if (last := member.latest_at_or_before(moment)) is not None]
         return max(found, default=None)
+
+    def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
+        """Give the occurrences from `start` on and before `end`, in order; each member is walked once."""
+        return (found for found, _ in groupby(self._merged(start, end)))
+
+    def count_between(self, start: datetime, end: datetime, most: int) -> int:
+        """Count the occurrences from `start` on and before `end`; it stops when the members have had `most` in all."""
+        return sum(1 for _ in groupby(islice(self._merged(start, end), most)))
+
+    def _merged(self, start: datetime, end: datetime) -> Iterator[datetime]:
+        return merge(*(member.between(start, end) for member in self.members))
 
     @property
     def warnings(self) -> tuple[TriggerWarning, ...]:

@@ -16,7 +16,7 @@ from duly.domain.triggers.zones import UTC_ZONE, Zone
 
 Kind = Literal["fixed", "wildcard", "elapsed"]
 _EARLIEST = EPOCH + timedelta(0, FIRST_SECOND)
-_FINEST = timedelta(microseconds=1)
+_FINEST, _SECOND = timedelta(microseconds=1), timedelta(seconds=1)
 
 
 class TriggerWarning(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class Compiled(ABC):
             found = self.next_after(found)
 
     def count_between(self, start: datetime, end: datetime, most: int) -> int:
-        """Count the occurrences from `start` on and before `end`, and stop at `most`."""
+        """Count the occurrences from `start` on and before `end`; where that takes long, it stops at `most`."""
         return sum(1 for _ in islice(self.between(start, end), most))
 
 
@@ -111,3 +111,20 @@ class WholeSeconds(Compiled):
             return None
         found = self.second_until(second if second < LAST_SECOND else LAST_SECOND)
         return None if found is None or found < FIRST_SECOND else EPOCH + timedelta(0, found)
+
+    def count_between(self, start: datetime, end: datetime, most: int) -> int:
+        """Count the occurrences from `start` on and before `end`; where that takes long, it stops at `most`."""
+        first, last = max(_second_from(start), FIRST_SECOND), min(_second_from(end), LAST_SECOND + 1)
+        return self.count_seconds(first, last, most) if first < last else 0
+
+    def count_seconds(self, start: int, end: int, most: int) -> int:
+        """Count the occurrences from one second on and before another; where that takes long, it stops at `most`."""
+        count, found = 0, self.second_from(start)
+        while found is not None and found < end and count < most:
+            count, found = count + 1, self.second_from(found + 1)
+        return count
+
+
+def _second_from(moment: datetime) -> int:
+    """Give the first whole second at or after a moment."""
+    return -((EPOCH - moment) // _SECOND)
