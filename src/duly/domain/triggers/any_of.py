@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from heapq import merge
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any
 
 from duly.domain.triggers.compiled import Compiled, Kind, TriggerWarning
@@ -26,6 +26,7 @@ class AnyOf(Compiled):
         if len(zones) == 1:
             self.zone = self.members[0].zone
         self.fires_per_hour_max = sum(member.fires_per_hour_max for member in self.members)
+        self.steps_per_count = len(self.members)
 
     @property
     def canonical(self) -> dict[str, Any]:
@@ -50,14 +51,7 @@ class AnyOf(Compiled):
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
         """Give the occurrences from `start` on and before `end`, in order; each member is walked once."""
-        return (found for found, _ in groupby(self._merged(start, end)))
-
-    def count_between(self, start: datetime, end: datetime, most: int) -> int:
-        """Count the occurrences from `start` on and before `end`; it stops when the members have had `most` in all."""
-        return sum(1 for _ in groupby(islice(self._merged(start, end), most)))
-
-    def _merged(self, start: datetime, end: datetime) -> Iterator[datetime]:
-        return merge(*(member.between(start, end) for member in self.members))
+        return (found for found, _ in groupby(merge(*(member.between(start, end) for member in self.members))))
 
     @property
     def warnings(self) -> tuple[TriggerWarning, ...]:

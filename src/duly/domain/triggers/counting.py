@@ -16,7 +16,7 @@ from duly.domain.triggers import calendars
 from duly.domain.triggers.moments import moment_of, second_of
 from duly.domain.triggers.schedules import Schedule
 
-# Where occurrences can only be counted one by one, counting stops here, so that no question takes long.
+# Where occurrences have to be walked to be counted, it ends after so many steps, so that no question takes long.
 COUNT_MAX = 30_000
 _STRETCHES_MAX = 5_000
 _CHUNK = 2_000
@@ -54,7 +54,8 @@ def count_between(schedule: Schedule, start: datetime, end: datetime) -> int:
     for begin, until, verdict in _stretches(schedule, first.scheduled_at, end):
         if verdict == "run":
             # What was deferred fires as the stretch begins, together with what is due just then.
-            count += _count(schedule, begin, until) + (is_owed and not _count(schedule, begin, begin + _FINEST))
+            count += is_owed and not _count(schedule, begin, begin + _FINEST)
+            count += _count(schedule, begin, until, count)
             is_owed = False
         elif verdict == "defer":
             is_owed = is_owed or _count(schedule, begin, until) > 0
@@ -63,18 +64,18 @@ def count_between(schedule: Schedule, start: datetime, end: datetime) -> int:
 
 def blocked_between(schedule: Schedule, start: datetime, end: datetime) -> Blocked | None:
     """Sum up the occurrences from `start` on and before `end` that a calendar skips; those it defers are not among them."""
-    skipped = [
-        (begin, until, count)
-        for begin, until, verdict in _stretches(schedule, start, end)
-        if verdict == "skip" and (count := _count(schedule, begin, until))
-    ]
-    if not skipped:
+    count, found = 0, []
+    for begin, until, verdict in _stretches(schedule, start, end):
+        if verdict == "skip" and (more := _count(schedule, begin, until, count)):
+            count += more
+            found.append((begin, until))
+    if not found:
         return None
-    first = schedule.trigger.next_after(schedule.within(skipped[0][0], end)[0] - _FINEST)
-    last = schedule.trigger.latest_at_or_before(schedule.within(start, skipped[-1][1])[1] - _FINEST)
+    first = schedule.trigger.next_after(schedule.within(found[0][0], end)[0] - _FINEST)
+    last = schedule.trigger.latest_at_or_before(schedule.within(start, found[-1][1])[1] - _FINEST)
     assert first is not None
     assert last is not None
-    return Blocked(first, last, sum(count for _, _, count in skipped))
+    return Blocked(first, last, count)
 
 
 def last_fires(schedule: Schedule, first: datetime, last: datetime, limit: int) -> tuple[datetime, int]:
@@ -93,9 +94,11 @@ def last_fires(schedule: Schedule, first: datetime, last: datetime, limit: int) 
         end = earlier.scheduled_at
 
 
-def _count(schedule: Schedule, start: datetime, end: datetime) -> int:
-    """Count the occurrences of the trigger, whatever calendars say of them."""
-    return schedule.trigger.count_between(*schedule.within(start, end), COUNT_MAX)
+def _count(schedule: Schedule, start: datetime, end: datetime, counted: int = 0) -> int:
+    """Count the occurrences of the trigger, whatever calendars say of them, where so many are counted already."""
+    trigger = schedule.trigger
+    most = COUNT_MAX // max(1, trigger.steps_per_count) - counted
+    return trigger.count_between(*schedule.within(start, end), max(0, most))
 
 
 def _stretches(schedule: Schedule, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime, Verdict]]:

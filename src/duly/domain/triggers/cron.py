@@ -22,6 +22,8 @@ _RESTARTS = {"second": "minute", "minute": "hour", "hour": "day", "dom": "month"
 class Cron(LocalRule):
     """A cron expression in a zone. Weekdays count from Sunday, 0."""
 
+    steps_per_count = 0
+
     def __init__(self, expression: Expression, zone: zones.Zone) -> None:
         self._expression = expression
         self.zone = zone

@@ -18,6 +18,7 @@ class FixedRate(WholeSeconds):
     """Occurrence k is anchor + k × every; with a count, k stays below it."""
 
     kind = "elapsed"
+    steps_per_count = 0
 
     def __init__(self, every: int, anchor: int, count: int | None = None) -> None:
         self.every = every

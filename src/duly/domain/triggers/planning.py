@@ -17,7 +17,7 @@ import msgspec
 from duly.domain.triggers import counting, zones
 from duly.domain.triggers.at import At
 from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX
-from duly.domain.triggers.moments import DAY
+from duly.domain.triggers.moments import DAY, second_of, utc_text
 from duly.domain.triggers.schedules import Schedule
 
 _FINEST = timedelta(microseconds=1)
@@ -27,8 +27,8 @@ _COHORT_BITS = 62
 class Skip(msgspec.Struct, frozen=True):
     """A stretch of occurrences that do not run, for one reason.
 
-    `count` is exact for cron and fixed periods. Of the other triggers, and of calendars that alternate thousands of
-    times, no more than counting.COUNT_MAX may have been looked at; it is a lower bound then.
+    `count` is exact for cron and fixed periods. Other triggers are walked, and calendars looked at, only so far (see
+    `counting`); beyond that it is a lower bound.
     """
 
     reason: str
@@ -187,7 +187,12 @@ def cohort_of(schedule: Schedule) -> int:
 
 
 def stored_shape(shape: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]:
-    """Give what the store keeps of a schedule: its trigger in canonical form, and beside it what was asked for."""
+    """Give what the store keeps of a schedule: its trigger in canonical form, and beside it what was asked for.
+
+    What was local or relative is made absolute, so that it means the same whenever it is loaded.
+    """
     canonical = schedule.trigger.canonical
+    bounds = {"start": schedule.start, "end": schedule.end}
+    absolute = {key: utc_text(second_of(moment)) for key, moment in bounds.items() if moment is not None}
     asked = {} if shape["trigger"] == canonical else {"asked": shape["trigger"]}
-    return asked | {**shape, "trigger": canonical}
+    return asked | {**shape, **absolute, "trigger": canonical}
