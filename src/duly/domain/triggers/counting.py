@@ -64,17 +64,15 @@ def count_between(schedule: Schedule, start: datetime, end: datetime) -> int:
 
 def blocked_between(schedule: Schedule, start: datetime, end: datetime) -> Blocked | None:
     """Sum up the occurrences from `start` on and before `end` that a calendar skips; those it defers are not among them."""
-    count, found = 0, []
-    for begin, until, verdict in _stretches(schedule, start, end):
-        if verdict == "skip" and (more := _count(schedule, begin, until, count)):
-            count += more
-            found.append((begin, until))
-    if not found:
+    skipping = [(begin, until) for begin, until, verdict in _stretches(schedule, start, end) if verdict == "skip"]
+    firsts = (_first_within(schedule, begin, until) for begin, until in skipping)
+    lasts = (_last_within(schedule, begin, until) for begin, until in reversed(skipping))
+    first, last = next(filter(None, firsts), None), next(filter(None, lasts), None)
+    if first is None or last is None:
         return None
-    first = schedule.trigger.next_after(schedule.within(found[0][0], end)[0] - _FINEST)
-    last = schedule.trigger.latest_at_or_before(schedule.within(start, found[-1][1])[1] - _FINEST)
-    assert first is not None
-    assert last is not None
+    count = 0
+    for begin, until in skipping:
+        count += _count(schedule, begin, until, count)
     return Blocked(first, last, count)
 
 
@@ -92,6 +90,18 @@ def last_fires(schedule: Schedule, first: datetime, last: datetime, limit: int) 
         if earlier is None:
             return first, count
         end = earlier.scheduled_at
+
+
+def _first_within(schedule: Schedule, start: datetime, end: datetime) -> datetime | None:
+    start, end = schedule.within(start, end)
+    found = schedule.trigger.next_after(start - _FINEST)
+    return found if found is not None and found < end else None
+
+
+def _last_within(schedule: Schedule, start: datetime, end: datetime) -> datetime | None:
+    start, end = schedule.within(start, end)
+    found = schedule.trigger.latest_at_or_before(end - _FINEST)
+    return found if found is not None and found >= start else None
 
 
 def _count(schedule: Schedule, start: datetime, end: datetime, counted: int = 0) -> int:
