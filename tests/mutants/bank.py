@@ -94,6 +94,13 @@ BANK = [
         "return self.safe_until > 0",
     ),
     Mutant(
+        "a refused claim ends a life whose heart beats",
+        "src/duly/worker/engine.py",
+        "            if not self._lifeline.is_safe:\n                self.lease_lost()\n            return []",
+        "            self.lease_lost()\n            return []",
+        FOUND,
+    ),
+    Mutant(
         "the safe moment follows the clock back",
         "src/duly/store/sql/workers.sql",
         "safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3)",

@@ -96,6 +96,11 @@ class Story:
         """Give the attempts of a run that were started, and what they came to."""
         return [(item.attempt, item.ended_as) for item in self.world.ledger.executions[run_id]]
 
+    def beats(self) -> int:
+        """Count the beats of all workers' hearts."""
+        [row] = self.world.query("select sum(beat)::int from duly.workers")
+        return row[0] or 0
+
     def ends(self) -> None:
         """Let everything come to rest, and hold all promises."""
         self.world.settle_down()

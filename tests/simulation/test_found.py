@@ -95,3 +95,16 @@ def test_a_loss_told_twice_because_its_answer_was_lost_is_recorded_once(simulate
         story.ends()
 
         assert story.executions(run_id) == [(1, "died"), (2, "crashed"), (3, "succeeded")]
+
+
+def test_a_step_forwards_of_the_clock_ends_no_life_whose_heart_beats(simulated_server):
+    with telling(simulated_server) as story:
+        run_id = story.submit("long", "quick")
+        story.until(lambda: story.executions(run_id))
+        beats = story.beats()
+        story.until(lambda: story.beats() > beats)
+
+        story.world.clock_offset += 3600  # Before the next beat it asks for more, and is told that its lease has ended.
+        story.ends()
+
+        assert story.executions(run_id) == [(1, "succeeded")]
