@@ -341,19 +341,25 @@ class CancelAndCancel:
         assert await history_of(database, self.run_id) == [(0, "cancelled", "cancelled")]
 
 
-@story
-class CarryOutAndClaim:
-    """A cancel that its worker never heard of is carried out while another worker claims the run."""
+class CarryOut:
+    """A cancel is carried out of which its worker never heard; meanwhile the run moves on."""
 
-    async def set_up(self, database):
-        worker_id, self.run = await a_leased_run(database)
-        await hand_back(database, worker_id, [self.run])
+    async def leave_signal(self, database, worker_id, run):
+        self.run = run
         await database.execute(
             "insert into duly.signals values ($1, $2, $3, 'cancel', duly.clock_now())",
             worker_id,
-            self.run.run_id,
-            self.run.fence,
+            run.run_id,
+            run.fence,
         )
+
+
+@story
+class CarryOutAndClaim(CarryOut):
+    async def set_up(self, database):
+        worker_id, run = await a_leased_run(database)
+        await hand_back(database, worker_id, [run])
+        await self.leave_signal(database, worker_id, run)
         self.second = await a_worker(database)
         return carry_out, claiming(self.second)
 
@@ -363,6 +369,50 @@ class CarryOutAndClaim:
             assert [signal.run_id for signal in await runs.look(database, self.second)] == [self.run.run_id]
         else:
             assert await boxes_of(database, self.run.run_id) == []
+
+
+@story
+class CarryOutAndStage(CarryOut):
+    async def set_up(self, database):
+        worker_id, run = await a_leased_run(database)
+        await settle(database, worker_id, [Settled(run, START, START, Failed("broken", retry_after=seconds(6)))], RNG)
+        await self.leave_signal(database, worker_id, run)
+        await database.clock.advance(1)
+        holder, epochs = await a_scheduler(database)
+        return carry_out, lambda side: stage(side, holder, epochs)
+
+    async def check(self, database, carried_out, _):
+        assert carried_out == 1
+        assert await boxes_of(database, self.run.run_id) == [], "though it was in no box when it was looked for"
+
+
+@story
+class CarryOutAndCarryOut(CarryOut):
+    async def set_up(self, database):
+        worker_id, run = await a_leased_run(database)
+        await hand_back(database, worker_id, [run])
+        await self.leave_signal(database, worker_id, run)
+        return carry_out, carry_out
+
+    async def check(self, database, left, right):
+        assert left + right == 1
+        assert await history_of(database, self.run.run_id) == [(0, "cancelled", "cancelled")]
+
+
+@story
+class CarryOutAndReplay(CarryOut):
+    """The cancel came too late for the life that has ended, and is none of the next one."""
+
+    async def set_up(self, database):
+        worker_id, run = await a_leased_run(database)
+        await settle(database, worker_id, [Settled(run, START, START, Failed("broken", retryable=False))], RNG)
+        await self.leave_signal(database, worker_id, run)
+        return carry_out, lambda side: replay(side, [run.run_id])
+
+    async def check(self, database, _, replayed):
+        assert replayed == [self.run.run_id]
+        assert await boxes_of(database, self.run.run_id) == ["ready"]
+        assert await carry_out(database) == 0
 
 
 @story

@@ -10,6 +10,7 @@ SIMULATION = "simulation"
 FOUND = "tests/simulation/test_found.py"
 MOVES = "src/duly/store/migrations/0002_moves.sql"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
+HANDS = "src/duly/store/migrations/0005_hands.sql"
 
 
 class Mutant(msgspec.Struct, frozen=True):
@@ -335,6 +336,29 @@ BANK = [
         "            for signal in await runs.look(self._database, self.worker_id):\n                self._heed(signal)\n",
         "            for signal in await runs.look(self._database, self.worker_id):\n                self._heed(signal)\n"
         "                await runs.drop_signals(self._database, self.worker_id, [signal])\n",
+    ),
+    Mutant(
+        "a cancel is carried out some time after it was looked for",
+        "src/duly/moves/cancel.py",
+        "    return len(await runs.carry_out(database))\n",
+        "    stale = await database.fetch('select run_id from duly.signals')\n"
+        "    await runs.cancel(database, [row[0] for row in stale], 'cancelled')\n"
+        "    return len(await runs.carry_out(database))\n",
+        "tests/interleavings",
+    ),
+    Mutant(
+        "a cancel is carried out on what stands still alone",
+        HANDS,
+        "        exit when not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
+        "        exit when true or not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
+        "tests/interleavings",
+    ),
+    Mutant(
+        "a cancel follows a run into its next life",
+        MOVES,
+        "delete from duly.signals using risen where signals.run_id = risen.run_id),",
+        "delete from duly.signals using risen where signals.run_id = risen.run_id and false),",
+        "tests/interleavings",
     ),
     Mutant(
         "a gate lets everyone in",

@@ -389,8 +389,6 @@ class Ledger:
 
     def _on_runs_cancel(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
-            if process.role.name.startswith("maintenance") and row[0] not in self.signalled_at_fence:
-                self.violate("a run was cancelled that nobody cancelled", row[0])
             self._end(row[0], "cancelled")
 
     def _on_runs_discard(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
@@ -415,9 +413,14 @@ class Ledger:
     def _on_runs_drop_signals(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         self.signals -= {(args[0], run_id, fence) for run_id, fence in zip(args[1], args[2], strict=True)}
 
-    def _on_runs_drop_stale_signals(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+    def _on_runs_carry_out(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        answers = {row[0]: row[1] for row in rows}
         held = {(lease.worker_id, run_id, lease.fence) for run_id, lease in self.leases.items()}
-        self.signals = {signal for signal in self.signals if signal in held or signal[1] not in args[0]}
+        self.signals = {signal for signal in self.signals if signal in held or signal[1] not in answers}
+        if unasked := answers.keys() - self.signalled_at_fence.keys():
+            self.violate("a cancel was carried out that nobody asked for", *unasked)
+        self._on_runs_cancel(process, args, [row for row in rows if row[1] == "cancelled"], at)
+        self._on_runs_signal(process, args, [row for row in rows if row[1] == "cancelling"], at)
 
     def _on_runs_replay(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
