@@ -149,6 +149,18 @@ class TestWhoIsDead:
 
         assert await counts(database) == {"ready": 1200}
 
+    async def test_workers_are_told_of_what_the_dead_one_left(self, database, clock, reaper):
+        await a_leased_run(database)
+        heard: list[str] = []
+        listener = await asyncpg.connect(database.url)
+        await listener.add_listener("duly_ready", lambda *message: heard.append(message[-1]))
+
+        await die(reaper, clock)
+
+        await listener.fetch("select 1")  # What was sent before has come by now.
+        assert heard == ["default"]
+        await listener.close()
+
 
 class TestStory04LeasesNobodyKnows:
     async def test_a_claim_after_the_reaper_is_refused(self, database, clock, reaper):

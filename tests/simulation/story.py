@@ -43,9 +43,9 @@ QUIET = Plan(
 class Story:
     """One scheduler, one maintenance, workers, and no faults but those that are told."""
 
-    def __init__(self, server: Server, workers: int) -> None:
+    def __init__(self, server: Server, **plan: Any) -> None:
         server.reset()
-        self.world = World(0, msgspec.structs.replace(QUIET, workers=workers), server, statement_names(), Random(0))
+        self.world = World(0, msgspec.structs.replace(QUIET, **plan), server, statement_names(), Random(0))
         populate(self.world)
 
     @property
@@ -109,11 +109,13 @@ class Story:
 
 
 @contextmanager
-def telling(server: Server, workers: int = 1) -> Iterator[Story]:
+def telling(server: Server, **plan: Any) -> Iterator[Story]:
     """Begin a story."""
     with simulated_ports():
-        story = Story(server, workers)
-        yield story
-    for role in story.world.roles:
-        if role.process is not None:
-            role.process.kill()
+        story = Story(server, **plan)
+        try:
+            yield story
+        finally:
+            for role in story.world.roles:
+                if role.process is not None:
+                    role.process.kill()

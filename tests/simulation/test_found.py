@@ -1,5 +1,7 @@
 """What the simulation has found, each told again as a story with a plot."""
 
+import pytest
+
 from duly.moves.cancel import CancelAnswer
 from tests.simulation.story import LEASE_SECONDS, telling
 
@@ -108,3 +110,22 @@ def test_a_step_forwards_of_the_clock_ends_no_life_whose_heart_beats(simulated_s
         story.ends()
 
         assert story.executions(run_id) == [(1, "succeeded")]
+
+
+@pytest.mark.parametrize("phase", range(8))
+def test_the_runs_of_a_dead_worker_start_again_within_the_lease_and_two_seconds(simulated_server, phase):
+    lease = 2.05  # Longer than so many looks of the reaper, by little: it has to look once more.
+    with telling(simulated_server, workers=2, lease_seconds=lease) as story:
+        story.passes(1 + phase / 8)
+        run_ids = [story.submit("long", "quick") for _ in range(4)]
+        story.until(lambda: len(story.world.ledger.running()) == 4)
+        beats = story.beats()
+        story.until(lambda: story.beats() > beats)
+        died_at = story.world.now
+        for process in {item.process for item in story.world.ledger.running()}:
+            story.world.crash(process)
+        story.world.calm()  # Others take their place.
+
+        story.until(lambda: all(len(story.executions(run_id)) == 2 for run_id in run_ids))
+
+        assert story.world.now - died_at <= lease + 2
