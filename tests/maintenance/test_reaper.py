@@ -254,7 +254,7 @@ class TestStory08Poison:
         """Let a worker announce the run, start it alone, and die of it."""
         worker_id = await a_worker(database)
         [run] = [run for run in await claimed(database, worker_id) if run.run_id == run_id]
-        assert await workers.announce(database, worker_id, run)
+        assert await workers.announce(database, worker_id, [run])
         await die(reaper, clock)
 
     async def test_three_losses_in_all_bury_it_as_poison(self, database, clock, reaper):
@@ -287,18 +287,32 @@ class TestStory08Poison:
         self, database, clock, reaper
     ):
         worker_id, run = await a_leased_run(database, retry=AT_ONCE)
-        await workers.announce(database, worker_id, run)
-        await workers.retract(database, worker_id, run)
+        await workers.announce(database, worker_id, [run])
+        await workers.retract(database, worker_id, [run])
 
         await die(reaper, clock)
 
         assert (await a_row(database, "ready", run.run_id))["losses"] == 0
 
+    async def test_suspects_are_announced_and_taken_back_together(self, database, clock, reaper):
+        worker_id = await a_worker(database)
+        for _ in range(3):
+            await a_ready_run(database, retry=AT_ONCE)
+        first, second, third = await claimed(database, worker_id)
+        await workers.announce(database, worker_id, [first])
+        await workers.announce(database, worker_id, [second, third])
+        await workers.retract(database, worker_id, [first, third])
+
+        await die(reaper, clock)
+
+        losses = {run.run_id: (await a_row(database, "ready", run.run_id))["losses"] for run in (first, second, third)}
+        assert losses == {first.run_id: 0, second.run_id: 1, third.run_id: 0}
+
     async def test_a_worker_without_a_lease_announces_nothing(self, database, clock):
         worker_id, run = await a_leased_run(database)
         await clock.advance(LEASE)
 
-        assert await workers.announce(database, worker_id, run) is False
+        assert await workers.announce(database, worker_id, [run]) is False
 
     async def test_a_lost_run_waits_as_its_policy_says_and_starts_within_the_lease_and_two_seconds(
         self, database, clock, reaper

@@ -180,7 +180,7 @@ BANK = [
     Mutant(
         "a name given under an earlier lease blames the run",
         "src/duly/store/workers.py",
-        'return f"{run.run_id}/{run.fence}" in self.named',
+        "return name_of(run) in self.named",
         'return str(run.run_id) in " ".join(self.named)',
         FOUND,
     ),

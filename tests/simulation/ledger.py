@@ -443,9 +443,8 @@ class Ledger:
             self.workers[args[0]].beaten_at = self._world.now
 
     def _on_workers_announce(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        lease = self.leases.get(args[1])
-        if rows and lease is not None and lease.worker_id == args[0]:
-            self.announced[args[0], args[1]] = lease.fence
+        for run_id, fence in (name.split("/") for name in args[1] if rows):
+            self.announced[args[0], UUID(run_id)] = int(fence)
 
     def _on_workers_expire(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:

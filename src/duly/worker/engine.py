@@ -276,23 +276,36 @@ class Engine:
     def _start(self, starting: list[tuple[Kind, Run]]) -> None:
         """Hand runs to whoever executes them. One that was cancelled meanwhile frees its slot at once."""
         batch: list[tuple[Kind, Run, str | None]] = []
+        suspects: list[Held] = []
         for kind, run in starting:
             held = self._held.get(run.run_id)
             if held is None or held.run.fence != run.fence or held.cancelled:
                 self._slots.release(kind)
                 continue
             held.started = True
-            if kind in (Kind.CHILD, Kind.ALONE):
-                self._spawn(self._run_apart(kind, held))
+            if kind is Kind.ALONE:
+                suspects.append(held)
+            elif kind is Kind.CHILD:
+                self._spawn(self._run_apart(held))
             else:
                 batch.append((kind, run, held.saved))
         if batch:
             self._executor.start(self._desk, batch)
+        if suspects:
+            self._spawn(self._run_alone(suspects))
 
-    async def _run_apart(self, kind: Kind, held: Held) -> None:
-        """Run one in a child process; a suspect is announced first, so that its death is laid at its own door."""
-        run = held.run
-        if not self._lifeline.is_safe or (kind is Kind.ALONE and not await self._announce(run)) or held.cancelled:
+    async def _run_alone(self, suspects: list[Held]) -> None:
+        """Announce suspects, so that the death of each is laid at its own door; then run each in a child process."""
+        if await self._announce([held.run for held in suspects]):
+            for held in suspects:
+                self._spawn(self._run_apart(held))
+        else:
+            self.on_ended([Ended(held.kind, held.run, None) for held in suspects])
+
+    async def _run_apart(self, held: Held) -> None:
+        """Run one in a child process."""
+        run, kind = held.run, held.kind
+        if not self._lifeline.is_safe or held.cancelled:
             self.on_ended([Ended(kind, run, None)])
             return
         if self._crew is None:
@@ -309,9 +322,9 @@ class Engine:
         settled = Settled(run, started_at, moment_of(self._clock.now()), outcome, left_behind or held.saved is not None)
         self.on_ended([Ended(kind, run, settled)])
 
-    async def _announce(self, run: Run) -> bool:
+    async def _announce(self, suspects: list[Run]) -> bool:
         try:
-            return await workers.announce(self._database, self.worker_id, run)
+            return self._lifeline.is_safe and await workers.announce(self._database, self.worker_id, suspects)
         except Unavailable:
             return False
 
@@ -428,22 +441,23 @@ class Engine:
                 intake.wake.set()
 
     def _on_settled(self, settled: list[Settled]) -> None:
+        over: list[Held] = []
         for item in settled:
-            held = self._held.get(item.run.run_id)
-            if held is not None and held.run.fence == item.run.fence:
-                del self._held[item.run.run_id]
-                if held.kind is Kind.ALONE or held.cancelled:
-                    self._spawn(self._tidy_up(held))
+            if self._knows(item.run):
+                over.append(self._held.pop(item.run.run_id))
             self._desk.forget(item.run)
+        named = [held.run for held in over if held.kind is Kind.ALONE]
+        told = [runs.Signal(held.run.run_id, held.run.fence, "cancel") for held in over if held.cancelled]
+        if named or told:
+            self._spawn(self._tidy_up(named, told))
 
-    async def _tidy_up(self, held: Held) -> None:
-        """Take back what speaks for a run after our death, once its outcome is written: its name, and what it was told."""
+    async def _tidy_up(self, named: list[Run], told: list[runs.Signal]) -> None:
+        """Take back what speaks for runs after our death, once their outcomes are written: names, and what we were told."""
         with contextlib.suppress(Unavailable):
-            if held.kind is Kind.ALONE:
-                await workers.retract(self._database, self.worker_id, held.run)
-            if held.cancelled:
-                signal = runs.Signal(held.run.run_id, held.run.fence, "cancel")
-                await runs.drop_signals(self._database, self.worker_id, [signal])
+            if named:
+                await workers.retract(self._database, self.worker_id, named)
+            if told:
+                await runs.drop_signals(self._database, self.worker_id, told)
 
     async def _return(self, given: list[Run]) -> None:
         """Hand back runs that were not started."""
