@@ -147,7 +147,7 @@ class Worker:
         lifeline = Lifeline(
             self._url, identity.worker_id, lease_seconds, clock=database.clock, log=self._log, on_gone=self._lease_gone
         )
-        crew = Crew(self._options.app_path, database.clock) if self._options.app_path else None
+        crew = Crew(self._options.app_path) if self._options.app_path else None
         executor = await self._executor_on(handlers_loop, database, identity, lifeline)
         try:
             await lifeline.start(give_up=self._stopping.is_set)
