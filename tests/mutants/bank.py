@@ -367,6 +367,13 @@ BANK = [
         "order by due_at, run_id limit 1000 for update skip locked",
     ),
     Mutant(
+        "what an outcome made ready waits for the poll",
+        "src/duly/worker/engine.py",
+        "        if any(_leads_on(item) for item in settled):\n            self._wake_intakes()\n",
+        "",
+        FOUND,
+    ),
+    Mutant(
         "whoever leaves a gate keeps the place",
         MOVES,
         "active = greatest(gates.active - v_gate.left_gate, 0)",

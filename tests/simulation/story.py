@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import pairwise
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -55,10 +56,12 @@ class Story:
         assert role.process is not None
         return role.process
 
-    def submit(self, *acts: str, delay: float = 0, most: int = 5, base: float = 0) -> UUID:
+    def submit(
+        self, *acts: str, delay: float = 0, most: int = 5, base: float = 0, gate: tuple[str, int] | None = None
+    ) -> UUID:
         """Submit a one-shot and wait for its acknowledgement."""
-        script = Script(list(acts), most, base)
-        options = encode_options(Options(retry=Retry(most, base, CAP_SECONDS)))
+        script = Script(list(acts), most, base, gate)
+        options = encode_options(Options(retry=Retry(most, base, CAP_SECONDS), gate=gate))
         job = Submission("act", payload_of(script), QUEUES[0], 5, None, timedelta(seconds=delay), options)
         return self.ask(lambda database: submit(database, job, key=f"key-{self.world.statements}")).job_id  # type: ignore[no-any-return]
 
@@ -95,6 +98,11 @@ class Story:
     def executions(self, run_id: UUID) -> list[tuple[int, str | None]]:
         """Give the attempts of a run that were started, and what they came to."""
         return [(item.attempt, item.ended_as) for item in self.world.ledger.executions[run_id]]
+
+    def pauses(self, *run_ids: UUID) -> list[float]:
+        """Give how long it took from the end of each attempt of these runs to the start of the next."""
+        calls = sorted(item.started_at for run_id in run_ids for item in self.world.ledger.executions[run_id])
+        return [later - earlier for earlier, later in pairwise(calls)]
 
     def beats(self) -> int:
         """Count the beats of all workers' hearts."""

@@ -78,7 +78,7 @@ def test_suspects_that_wait_for_their_turn_are_not_handed_to_and_fro(simulated_s
 
 def test_a_run_that_was_cancelled_after_a_step_back_of_the_clock_has_ended_for_whoever_asks(simulated_server):
     with telling(simulated_server) as story:
-        run_id = story.submit("fail", base=4)
+        run_id = story.submit("fail", base=4, gate=("door", 1))  # At a gate nobody holds it before it is due.
         story.until(lambda: story.world.ledger.earliest[run_id] > story.world.ledger.created[run_id].due_at)
         story.world.crash(story.worker)
         story.world.clock_offset -= 30
@@ -129,3 +129,21 @@ def test_the_runs_of_a_dead_worker_start_again_within_the_lease_and_two_seconds(
         story.until(lambda: all(len(story.executions(run_id)) == 2 for run_id in run_ids))
 
         assert story.world.now - died_at <= lease + 2
+
+
+def test_a_retry_sooner_than_the_poll_does_not_wait_for_it(simulated_server):
+    with telling(simulated_server) as story:
+        run_id = story.submit("fail", "fail", "fail", "quick")
+        story.ends()
+
+        assert max(story.pauses(run_id)) < 0.4  # A failure may take 0.3 s.
+
+
+def test_whoever_waited_at_a_gate_does_not_wait_for_the_poll(simulated_server):
+    with telling(simulated_server) as story:
+        inside = story.submit("long", gate=("door", 1))
+        waiting = [story.submit("quick", gate=("door", 1)) for _ in range(4)]
+        story.ends()
+
+        assert story.executions(inside) == [(1, "succeeded")]
+        assert max(story.pauses(*waiting)) < 0.3  # What is quick takes 0.2 s at most.

@@ -20,7 +20,7 @@ import msgspec
 
 from duly.clock import Rng, moment_of
 from duly.domain.errors import WorkerExpired
-from duly.domain.outcome import Cancelled, Failed
+from duly.domain.outcome import Cancelled, Failed, Succeeded
 from duly.domain.run import Run, encode_options
 from duly.log import Log
 from duly.moves.claim import claim
@@ -450,6 +450,8 @@ class Engine:
         told = [runs.Signal(held.run.run_id, held.run.fence, "cancel") for held in over if held.cancelled]
         if named or told:
             self._spawn(self._tidy_up(named, told))
+        if any(_leads_on(item) for item in settled):
+            self._wake_intakes()
 
     async def _tidy_up(self, named: list[Run], told: list[runs.Signal]) -> None:
         """Take back what speaks for runs after our death, once their outcomes are written: names, and what we were told."""
@@ -518,6 +520,11 @@ class Engine:
             else:
                 return
             await self._clock.sleep(0.3)
+
+
+def _leads_on(item: Settled) -> bool:
+    """Say whether something may be ready by this outcome: the next attempt, or whoever waited for the place at its gate."""
+    return type(item.outcome) not in (Succeeded, Cancelled) or item.run.is_gated
 
 
 def _options_of(registry: Registry) -> dict[str, str]:
