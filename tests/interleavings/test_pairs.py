@@ -8,6 +8,7 @@ from duly.domain.retry import Retry
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
 from duly.moves.reclaim import reclaim
 from duly.moves.replay import discard, replay
+from duly.moves.retire import retire
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import stage
 from duly.moves.submit import submit
@@ -165,6 +166,36 @@ class ExpireAndClaim:
         [found] = await reclaim(database, gone, RNG)
         assert found.run_id == self.run_id, "the reaper finds what was claimed before it struck"
         assert await boxes_of(database, self.run_id) == ["ready"]
+
+
+@story
+class RetireAndClaim:
+    """A worker leaves while a claim is under way whose answer it will not hear."""
+
+    async def set_up(self, database):
+        self.worker_id = await a_worker(database)
+        self.run_id = await a_ready_run(database)
+        return claiming(self.worker_id), lambda side: retire(side, self.worker_id, [])
+
+    async def check(self, database, taken, left):
+        assert left is True
+        assert isinstance(taken, WorkerExpired) or [run.run_id for run in taken] == [self.run_id]
+        assert await boxes_of(database, self.run_id) == ["ready"], "whatever was claimed is back"
+        assert await history_of(database, self.run_id) == []
+
+
+@story
+class RetireAndSettle:
+    """It leaves while the last outcome is being written: before that it may not."""
+
+    async def set_up(self, database):
+        self.worker_id, self.run = await a_leased_run(database)
+        return settling(self.worker_id, self.run), lambda side: retire(side, self.worker_id, [self.run])
+
+    async def check(self, database, refused, left):
+        assert refused == []
+        assert await history_of(database, self.run.run_id) == [(1, "succeeded", "succeeded")]
+        assert left is not (await workers.beat(database, self.worker_id) is not None)
 
 
 @story

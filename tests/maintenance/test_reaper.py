@@ -11,6 +11,7 @@ from duly.domain.errors import WorkerExpired
 from duly.domain.retry import Retry
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
+from duly.moves.retire import retire
 from duly.store import history, leased, workers
 from tests.builders import (
     LEASE,
@@ -184,12 +185,25 @@ class TestStory04LeasesNobodyKnows:
 
     async def test_a_worker_that_retires_holds_nothing(self, database):
         worker_id, run = await a_leased_run(database)
-        assert await workers.retire(database, worker_id) is False
+        assert await retire(database, worker_id, [run]) is False
+        assert await settled(database, worker_id, run) == []
 
-        await settled(database, worker_id, run)
-
-        assert await workers.retire(database, worker_id) is True
+        assert await retire(database, worker_id, []) is True
         assert await workers.beat(database, worker_id) is None
+        assert await retire(database, worker_id, []) is False, "it has left before"
+
+    async def test_what_hangs_on_a_worker_that_retires_without_its_knowledge_goes_back_unused(
+        self, database, clock, reaper
+    ):
+        worker_id, known = await a_leased_run(database)
+        _, unknown = await a_leased_run(database, worker_id)
+        await settled(database, worker_id, known)
+
+        assert await retire(database, worker_id, [known]) is True
+
+        assert await history_of(database, unknown.run_id) == []
+        assert (await a_row(database, "ready", unknown.run_id))["attempt"] == 0
+        assert await history.verify(database) == []
 
     async def test_departures_are_forgotten_when_nothing_hangs_on_them(self, database, clock, reaper):
         worker_id, run = await a_leased_run(database)

@@ -135,9 +135,16 @@ BANK = [
     ),
     Mutant(
         "a worker may leave while it holds runs",
-        "src/duly/store/sql/workers.sql",
-        " and not exists (select from duly.leased where leased.worker_id = $1) returning worker_id",
-        " returning worker_id",
+        HANDS,
+        "where worker_id = p_worker_id and not exists (select from duly.leased where leased.worker_id = p_worker_id);",
+        "where worker_id = p_worker_id;",
+    ),
+    Mutant(
+        "a worker leaves without waiting for its own claim",
+        HANDS,
+        "where worker_id = p_worker_id for update;",
+        "where worker_id = p_worker_id;",
+        "tests/interleavings",
     ),
     Mutant(
         "leases of which the worker does not know stay with it",

@@ -455,10 +455,11 @@ class Ledger:
                 self.violate("a worker was reaped within its lease", row[0], f"{silent:.3f} s after its beat")
 
     def _on_workers_retire(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        for row in rows:
-            self.workers[row[0]].has_departed = True
-            held = [run_id for run_id, lease in self.leases.items() if lease.worker_id == row[0]]
-            if held:
+        for has_left, run_ids, fences in rows:
+            self._on_leased_hand_back(process, args, list(zip(run_ids, fences, strict=True)), at)
+            self.workers[args[0]].has_departed |= has_left
+            held = [run_id for run_id, lease in self.leases.items() if lease.worker_id == args[0]]
+            if has_left and held:
                 self.violate("a worker left while it held runs", *held)
 
 

@@ -144,6 +144,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         ),
     ),
     "forget keys": (history.SQL["forget_keys"], lambda s: (BATCH,)),
+    "retire": (workers.SQL["retire"], lambda s: (WORKER, s["runs"], s["fences"])),
     "beat": (workers.SQL["beat"], lambda s: (WORKER,)),
     "checkpoint": (
         runs.SQL["save_checkpoint"],
@@ -152,7 +153,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
 }
 ANSWER_NOTHING = {"idle claim", "was it me"}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
-WHOLE_WORKER = {"what a worker holds": ROWS // 4}
+WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4}
 
 
 async def connect(url: str) -> asyncpg.Connection:

@@ -101,9 +101,10 @@ async def expire(database: Database, worker_id: UUID, beat_seen: int, *, clock_s
     return bool(await database.fetch(SQL["expire"], worker_id, beat_seen, clock_stepped))
 
 
-async def retire(database: Database, worker_id: UUID) -> bool:
-    """Leave the living, holding nothing. False: something is still held."""
-    return bool(await database.fetch(SQL["retire"], worker_id))
+async def retire(database: Database, worker_id: UUID, held: Sequence[Run]) -> bool:
+    """Leave the living; what hangs on the worker and is not `held` goes back unused. False: something is still held."""
+    row = await database.fetchrow(SQL["retire"], worker_id, [run.run_id for run in held], [run.fence for run in held])
+    return bool(row and row["has_left"])
 
 
 async def departed(database: Database) -> list[Departed]:

@@ -120,6 +120,11 @@ class Engine:
         """How many runs are running, waiting for a slot, and held in all."""
         return self._slots.running, self._slots.waiting, len(self._held)
 
+    @property
+    def held(self) -> list[Run]:
+        """The runs in our hands: waiting, running, or with an outcome that is not written yet."""
+        return [held.run for held in self._held.values()]
+
     async def live(self, grace_seconds: float) -> None:
         """Claim, run and settle until asked to stop or until the lease is gone; then end in order."""
         loops = [self._start_due, self._look, self._guard, self._keep_logs, self._mind_the_belt, self._listen]

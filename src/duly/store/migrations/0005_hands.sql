@@ -32,3 +32,25 @@ begin
     select u.run_id, case when u.run_id = any (v_cancelled) then 'cancelled' when u.run_id = any (v_signalled) then 'cancelling' else 'too_late' end
       from unnest(v_run_ids) as u(run_id);
 end $$;
+
+-- A worker leaves. What hangs on it and is not among the runs it still holds is a claim whose answer it never had: that was not
+-- started, so it goes back unused. It has left when nothing hangs on it any more. Its row is locked first, and only then its
+-- leases are read: a claim under way holds the row, so that its leases are seen, and one that comes later finds no row.
+create function duly.retire_v1(p_worker_id uuid, p_held uuid[], p_fences bigint[])
+returns table (has_left boolean, run_ids uuid[], fences bigint[])
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    v_run_ids uuid[];
+    v_fences  bigint[];
+begin
+    perform from duly.workers where worker_id = p_worker_id for update;
+    if not found then
+        return;                                        -- The reaper was here: it sees to what is left.
+    end if;
+    select array_agg(leased.run_id), array_agg(leased.fence) into v_run_ids, v_fences
+      from duly.leased where leased.worker_id = p_worker_id
+       and not exists (select from unnest(p_held, p_fences) as held(run_id, fence) where held.run_id = leased.run_id and held.fence = leased.fence);
+    perform duly.hand_back_v1(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
+    delete from duly.workers where worker_id = p_worker_id and not exists (select from duly.leased where leased.worker_id = p_worker_id);
+    return query select found, coalesce(v_run_ids, '{}'), coalesce(v_fences, '{}');
+end $$;

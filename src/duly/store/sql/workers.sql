@@ -31,8 +31,7 @@ on conflict (worker_id) do nothing
 returning worker_id
 
 -- name: retire
--- A worker that ends by itself and holds nothing any more.
-delete from duly.workers where worker_id = $1 and not exists (select from duly.leased where leased.worker_id = $1) returning worker_id
+select has_left, run_ids, fences from duly.retire_v1($1, $2, $3)
 
 -- name: departed
 select worker_id, name, safe_until, named from duly.departed
