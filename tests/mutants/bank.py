@@ -10,6 +10,7 @@ SIMULATION = "simulation"
 FOUND = "tests/simulation/test_found.py"
 MOVES = "src/duly/store/migrations/0002_moves.sql"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
+HANDS = "src/duly/store/migrations/0005_hands.sql"
 
 
 class Mutant(msgspec.Struct, frozen=True):
@@ -94,6 +95,13 @@ BANK = [
         "return self.safe_until > 0",
     ),
     Mutant(
+        "a refused claim ends a life whose heart beats",
+        "src/duly/worker/engine.py",
+        "            if not self._lifeline.is_safe:\n                self.lease_lost()\n            return []",
+        "            self.lease_lost()\n            return []",
+        FOUND,
+    ),
+    Mutant(
         "the safe moment follows the clock back",
         "src/duly/store/sql/workers.sql",
         "safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3)",
@@ -127,9 +135,16 @@ BANK = [
     ),
     Mutant(
         "a worker may leave while it holds runs",
-        "src/duly/store/sql/workers.sql",
-        " and not exists (select from duly.leased where leased.worker_id = $1) returning worker_id",
-        " returning worker_id",
+        HANDS,
+        "where worker_id = p_worker_id and not exists (select from duly.leased where leased.worker_id = p_worker_id);",
+        "where worker_id = p_worker_id;",
+    ),
+    Mutant(
+        "a worker leaves without waiting for its own claim",
+        HANDS,
+        "where worker_id = p_worker_id for update;",
+        "where worker_id = p_worker_id;",
+        "tests/interleavings",
     ),
     Mutant(
         "leases of which the worker does not know stay with it",
@@ -172,7 +187,7 @@ BANK = [
     Mutant(
         "a name given under an earlier lease blames the run",
         "src/duly/store/workers.py",
-        'return f"{run.run_id}/{run.fence}" in self.named',
+        "return name_of(run) in self.named",
         'return str(run.run_id) in " ".join(self.named)',
         FOUND,
     ),
@@ -330,10 +345,40 @@ BANK = [
         "                await runs.drop_signals(self._database, self.worker_id, [signal])\n",
     ),
     Mutant(
+        "a cancel is carried out some time after it was looked for",
+        "src/duly/moves/cancel.py",
+        "    return len(await runs.carry_out(database))\n",
+        "    stale = await database.fetch('select run_id from duly.signals')\n"
+        "    await runs.cancel(database, [row[0] for row in stale], 'cancelled')\n"
+        "    return len(await runs.carry_out(database))\n",
+        "tests/interleavings",
+    ),
+    Mutant(
+        "a cancel is carried out on what stands still alone",
+        HANDS,
+        "        exit when not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
+        "        exit when true or not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
+        "tests/interleavings",
+    ),
+    Mutant(
+        "a cancel follows a run into its next life",
+        MOVES,
+        "delete from duly.signals using risen where signals.run_id = risen.run_id),",
+        "delete from duly.signals using risen where signals.run_id = risen.run_id and false),",
+        "tests/interleavings",
+    ),
+    Mutant(
         "a gate lets everyone in",
         MOVES,
         "order by due_at, run_id limit greatest(v_free, 0) for update skip locked",
         "order by due_at, run_id limit 1000 for update skip locked",
+    ),
+    Mutant(
+        "what an outcome made ready waits for the poll",
+        "src/duly/worker/engine.py",
+        "        if any(_leads_on(item) for item in settled):\n            self._wake_intakes()\n",
+        "",
+        FOUND,
     ),
     Mutant(
         "whoever leaves a gate keeps the place",

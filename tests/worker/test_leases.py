@@ -293,6 +293,24 @@ async def test_a_suspect_is_announced_until_its_outcome_is_written(url, store, m
         await until(lambda: _nobody_named(store))
 
 
+async def test_suspects_that_start_together_are_announced_together(url, store, monkeypatch):
+    announced: list[int] = []
+    real = workers.announce
+
+    async def announce(database, worker_id, suspects):
+        announced.append(len(suspects))
+        return await real(database, worker_id, suspects)
+
+    monkeypatch.setattr(workers, "announce", announce)
+    run_ids = [await submitted(store, "add_on_loop", payload={"a": 1, "b": 1}) for _ in range(4)]
+    await store.execute("update duly.ready set suspect = true")
+    async with working(url, app.app.registry, app_path=app.PATH, threads=4):
+        assert [await ended(store, run_id) for run_id in run_ids] == ["succeeded"] * 4
+        await until(lambda: _nobody_named(store))
+
+    assert announced == [4]
+
+
 async def _nobody_named(store):
     return await store.fetchval("select named = '{}' from duly.workers")
 

@@ -20,7 +20,7 @@ import msgspec
 
 from duly.clock import Rng, moment_of
 from duly.domain.errors import WorkerExpired
-from duly.domain.outcome import Cancelled, Failed
+from duly.domain.outcome import Cancelled, Failed, Succeeded
 from duly.domain.run import Run, encode_options
 from duly.log import Log
 from duly.moves.claim import claim
@@ -120,6 +120,11 @@ class Engine:
         """How many runs are running, waiting for a slot, and held in all."""
         return self._slots.running, self._slots.waiting, len(self._held)
 
+    @property
+    def held(self) -> list[Run]:
+        """The runs in our hands: waiting, running, or with an outcome that is not written yet."""
+        return [held.run for held in self._held.values()]
+
     async def live(self, grace_seconds: float) -> None:
         """Claim, run and settle until asked to stop or until the lease is gone; then end in order."""
         loops = [self._start_due, self._look, self._guard, self._keep_logs, self._mind_the_belt, self._listen]
@@ -195,7 +200,9 @@ class Engine:
             self._doubt()
             raise
         except WorkerExpired:
-            self.lease_lost()
+            # While our heart beats, only the database's clock was set forwards: the next beat makes up for it.
+            if not self._lifeline.is_safe:
+                self.lease_lost()
             return []
         return claimed
 
@@ -274,23 +281,36 @@ class Engine:
     def _start(self, starting: list[tuple[Kind, Run]]) -> None:
         """Hand runs to whoever executes them. One that was cancelled meanwhile frees its slot at once."""
         batch: list[tuple[Kind, Run, str | None]] = []
+        suspects: list[Held] = []
         for kind, run in starting:
             held = self._held.get(run.run_id)
             if held is None or held.run.fence != run.fence or held.cancelled:
                 self._slots.release(kind)
                 continue
             held.started = True
-            if kind in (Kind.CHILD, Kind.ALONE):
-                self._spawn(self._run_apart(kind, held))
+            if kind is Kind.ALONE:
+                suspects.append(held)
+            elif kind is Kind.CHILD:
+                self._spawn(self._run_apart(held))
             else:
                 batch.append((kind, run, held.saved))
         if batch:
             self._executor.start(self._desk, batch)
+        if suspects:
+            self._spawn(self._run_alone(suspects))
 
-    async def _run_apart(self, kind: Kind, held: Held) -> None:
-        """Run one in a child process; a suspect is announced first, so that its death is laid at its own door."""
-        run = held.run
-        if not self._lifeline.is_safe or (kind is Kind.ALONE and not await self._announce(run)) or held.cancelled:
+    async def _run_alone(self, suspects: list[Held]) -> None:
+        """Announce suspects, so that the death of each is laid at its own door; then run each in a child process."""
+        if await self._announce([held.run for held in suspects]):
+            for held in suspects:
+                self._spawn(self._run_apart(held))
+        else:
+            self.on_ended([Ended(held.kind, held.run, None) for held in suspects])
+
+    async def _run_apart(self, held: Held) -> None:
+        """Run one in a child process."""
+        run, kind = held.run, held.kind
+        if not self._lifeline.is_safe or held.cancelled:
             self.on_ended([Ended(kind, run, None)])
             return
         if self._crew is None:
@@ -307,9 +327,9 @@ class Engine:
         settled = Settled(run, started_at, moment_of(self._clock.now()), outcome, left_behind or held.saved is not None)
         self.on_ended([Ended(kind, run, settled)])
 
-    async def _announce(self, run: Run) -> bool:
+    async def _announce(self, suspects: list[Run]) -> bool:
         try:
-            return await workers.announce(self._database, self.worker_id, run)
+            return self._lifeline.is_safe and await workers.announce(self._database, self.worker_id, suspects)
         except Unavailable:
             return False
 
@@ -426,22 +446,25 @@ class Engine:
                 intake.wake.set()
 
     def _on_settled(self, settled: list[Settled]) -> None:
+        over: list[Held] = []
         for item in settled:
-            held = self._held.get(item.run.run_id)
-            if held is not None and held.run.fence == item.run.fence:
-                del self._held[item.run.run_id]
-                if held.kind is Kind.ALONE or held.cancelled:
-                    self._spawn(self._tidy_up(held))
+            if self._knows(item.run):
+                over.append(self._held.pop(item.run.run_id))
             self._desk.forget(item.run)
+        named = [held.run for held in over if held.kind is Kind.ALONE]
+        told = [runs.Signal(held.run.run_id, held.run.fence, "cancel") for held in over if held.cancelled]
+        if named or told:
+            self._spawn(self._tidy_up(named, told))
+        if any(_leads_on(item) for item in settled):
+            self._wake_intakes()
 
-    async def _tidy_up(self, held: Held) -> None:
-        """Take back what speaks for a run after our death, once its outcome is written: its name, and what it was told."""
+    async def _tidy_up(self, named: list[Run], told: list[runs.Signal]) -> None:
+        """Take back what speaks for runs after our death, once their outcomes are written: names, and what we were told."""
         with contextlib.suppress(Unavailable):
-            if held.kind is Kind.ALONE:
-                await workers.retract(self._database, self.worker_id, held.run)
-            if held.cancelled:
-                signal = runs.Signal(held.run.run_id, held.run.fence, "cancel")
-                await runs.drop_signals(self._database, self.worker_id, [signal])
+            if named:
+                await workers.retract(self._database, self.worker_id, named)
+            if told:
+                await runs.drop_signals(self._database, self.worker_id, told)
 
     async def _return(self, given: list[Run]) -> None:
         """Hand back runs that were not started."""
@@ -502,6 +525,11 @@ class Engine:
             else:
                 return
             await self._clock.sleep(0.3)
+
+
+def _leads_on(item: Settled) -> bool:
+    """Say whether something may be ready by this outcome: the next attempt, or whoever waited for the place at its gate."""
+    return type(item.outcome) not in (Succeeded, Cancelled) or item.run.is_gated
 
 
 def _options_of(registry: Registry) -> dict[str, str]:
