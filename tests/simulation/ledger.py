@@ -241,9 +241,11 @@ class Ledger:
         [row] = rows
         if self.by_key.setdefault(args[1], [row["job_id"]]) != [row["job_id"]]:
             self.violate("one key gave two answers", args[1])
-        self.schedules.setdefault(
-            row["job_id"], {"every": args[7], "anchor": args[8], "first": row["scheduled_at"], "at": at}
-        )
+        timing = {"every": timedelta(seconds=args[14] or 0), "anchor": args[15], "is_cron": args[13] is not None}
+        if timing["is_cron"]:
+            fields = msgspec.json.decode(args[12])["trigger"]["expr"].split()
+            timing["every"] = timedelta(seconds=int(fields[0].removeprefix("*/")))
+        self.schedules.setdefault(row["job_id"], {**timing, "first": row["scheduled_at"], "at": at})
 
     def _on_jobs_cancel_schedule(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:

@@ -402,6 +402,8 @@ async def schedules_main(process: Process) -> None:
             (None, world.database_now().replace(microsecond=0) + timedelta(seconds=random.randint(-20, 6)))
         )
         shape = every_shape(random.choice((1, 2, 3, 7)), anchor)
+        if random.random() < 0.5:
+            shape = {"trigger": {"type": "cron", "expr": f"*/{random.choice((2, 3, 5))} * * * * *"}}
         shape["overlap"] = {"policy": random.choice(("skip", "allow"))}
         schedule = Recurring("act", payload, random.choice(QUEUES), 5, shape, None, encode_options(options))
         for _ in range(30):

@@ -529,7 +529,7 @@ class Engine:
 
 def _leads_on(item: Settled) -> bool:
     """Say whether something may be ready by this outcome: the next attempt, or whoever waited for the place at its gate."""
-    return type(item.outcome) not in (Succeeded, Cancelled) or item.run.is_gated
+    return type(item.outcome) not in (Succeeded, Cancelled) or item.run.has_consequence
 
 
 def _options_of(registry: Registry) -> dict[str, str]:
