@@ -148,6 +148,7 @@ def burst(**options: Any) -> Measure:
     rate="Fires offered each second.",
     seconds="How long.",
     ahead_seconds="The processes start so long before the first fire, at least.",
+    zones="Cron schedules in so many time zones, each once a minute, instead of intervals.",
 )
 def recurring(**options: Any) -> Measure:
     """Fire many schedules evenly, in an order unrelated to their ids."""
