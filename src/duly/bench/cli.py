@@ -110,7 +110,7 @@ def _flags(options: msgspec.Struct, **texts: str) -> Decorator:
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for name, text in reversed(texts.items()):
             default = getattr(options, name)
-            kind = click.FloatRange(0) if isinstance(default, float) else click.IntRange(1)
+            kind = click.FloatRange(0) if isinstance(default, float) else click.IntRange(min(1, default))
             flag = f"--{name.replace('_', '-')}"
             function = click.option(flag, name, type=kind, default=default, show_default=True, help=text)(function)
         return function
