@@ -2,7 +2,7 @@
 select job_id, scheduled_at, replayed from duly.submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: submit_one
-select job_id, scheduled_at, replayed from duly.submit_one_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select job_id, scheduled_at, replayed from duly.submit_one_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: submit_schedule
 select job_id, scheduled_at, replayed from duly.submit_schedule_v1($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10::text::jsonb)
