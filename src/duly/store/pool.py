@@ -8,8 +8,8 @@ One that was interrupted, or whose server says goodbye, is in a state that nobod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -35,21 +35,30 @@ class Pool:
         self._lent = 0
         self._is_closed = False
 
-    @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Lent]:
-        """Lend a connection: one that is idle, or a new one; wait while all are lent."""
-        async with self._room:
-            connection = self._idle_one() or await self._open()
-            try:
-                yield connection
-            except asyncpg.PostgresError as error:
-                await self._take_back(connection, is_sound=error.severity_en not in _GOODBYES)
-                raise
-            except BaseException:
-                await self._take_back(connection, is_sound=False)
-                raise
+    def acquire(self) -> Loan:
+        """Lend a connection for an `async with`: one that is idle, or a new one; wait while all are lent."""
+        return Loan(self)
+
+    async def lend(self) -> Lent:
+        """Give a connection, to be taken back."""
+        await self._room.acquire()
+        try:
+            return self._idle_one() or await self._open()
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def take_back(self, connection: Lent, error: BaseException | None) -> None:
+        """Keep a connection after its use, or close it when nobody knows what state it is in."""
+        try:
             self._lent += 1
-            await self._take_back(connection, is_sound=self._lent % _LENT_MAX != 0)
+            if self._lent % _LENT_MAX and _is_sound(connection, error):
+                self._idle.append(connection)
+            else:
+                # Shielded, because who was cancelled may be cancelled again, and the statement must not go on without us.
+                await asyncio.shield(self._close(connection))
+        finally:
+            self._room.release()
 
     def terminate(self) -> None:
         """Close every connection at once, lent or not, and open no more."""
@@ -75,15 +84,31 @@ class Pool:
             self.terminate()  # Its user learns it from the first statement.
         return connection
 
-    async def _take_back(self, connection: Lent, *, is_sound: bool) -> None:
-        if is_sound and not connection.is_closed() and not connection.is_in_transaction():
-            self._idle.append(connection)
-        else:
-            # Shielded, because who was cancelled may be cancelled again, and the statement must not go on without us.
-            await asyncio.shield(self._close(connection))
-
     async def _close(self, connection: Lent) -> None:
         """Close a connection; a statement still under way is cancelled first."""
         with suppress(Exception):
             await connection.close(timeout=_CLOSE_SECONDS)
         self._opened.discard(connection)
+
+
+class Loan:
+    """A connection lent for an `async with`. A class, because a generator would cost as much as all the rest of the pool."""
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> Lent:
+        self._connection = await self._pool.lend()
+        return self._connection
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        await self._pool.take_back(self._connection, error)
+
+
+def _is_sound(connection: Lent, error: BaseException | None) -> bool:
+    """Say whether the server has answered, and waits for the next statement."""
+    if error is not None and not (isinstance(error, asyncpg.PostgresError) and error.severity_en not in _GOODBYES):
+        return False
+    return not connection.is_closed() and not connection.is_in_transaction()
