@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -309,7 +310,7 @@ class TestKey:
 class TestOlderProcess:
     """A process of an older Duly submits with `submit_one_v1`, into the same boxes and under the same keys."""
 
-    BODIES = (
+    BODIES: tuple[dict[str, Any], ...] = (
         {},
         {"payload": '{"b": [1, 2.50],   "a": "ü"}', "queue": "mail", "priority": 0},
         {"delay": seconds(1.5), "options": '{"gate": ["customer-7", 3], "retry": {"max_attempts": 3}}'},

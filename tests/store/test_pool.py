@@ -23,13 +23,15 @@ async def pool(database_url):
 
 async def pid(pool: Pool) -> int:
     async with pool.acquire() as connection:
-        return await connection.fetchval(PID)
+        found: int = await connection.fetchval(PID)
+        return found
 
 
 async def sleeps(database: Database) -> int:
-    return await database.fetchval(
+    found: int = await database.fetchval(
         f"select count(*) from pg_stat_activity where query = '{SLEEP}' and state = 'active'"
     )
+    return found
 
 
 async def test_a_connection_is_kept_after_its_use(pool):
