@@ -1,6 +1,6 @@
 -- Submit one one-shot, as submit_one_v1 does, with the same hash of a body and the same names: a key used by an older process
--- is known to a newer one. It costs less: what is wrong is looked for with plain comparisons, and only what is wrong, or has
--- options, goes to check_one, which says it; and the answer is one row without a set around it.
+-- is known to a newer one. It costs less: what is wrong is found with plain comparisons, and only that, or what has options, goes
+-- to check_one, which says it in a sentence and has settings that cost on every call.
 create function duly.submit_one_v2(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds',
