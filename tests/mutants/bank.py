@@ -11,6 +11,7 @@ FOUND = "tests/simulation/test_found.py"
 MOVES = "src/duly/store/migrations/0002_moves.sql"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
 HANDS = "src/duly/store/migrations/0005_hands.sql"
+SUBMIT = "src/duly/store/migrations/0004_submit.sql"
 
 
 class Mutant(msgspec.Struct, frozen=True):
@@ -304,10 +305,10 @@ BANK = [
     # Submit, cancel, gates.
     Mutant(
         "a key protects nothing",
-        MOVES,
+        SUBMIT,
         "where keys.expires_at <= v_now;",
         "where true;",
-        function="submit_one_v1",
+        function="submit_one_v2",
     ),
     Mutant(
         "the key of many protects nothing",
@@ -318,10 +319,10 @@ BANK = [
     ),
     Mutant(
         "any body goes under a used key",
-        MOVES,
+        SUBMIT,
         "if v_key.body_hash <> v_hash then",
         "if false then",
-        function="submit_one_v1",
+        function="submit_one_v2",
     ),
     Mutant(
         "a schedule's key protects nothing",

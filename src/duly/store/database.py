@@ -16,6 +16,7 @@ import asyncpg
 
 from duly.clock import Clock, SystemClock
 from duly.domain.errors import DatabaseUnusable, DulyError
+from duly.store.pool import Pool
 from duly.store.refusals import refusal
 
 VERSION_MIN = 150_000
@@ -69,15 +70,9 @@ class Database:
         self.url = url
         self.pooler = pooler
         self.clock: Clock = clock or SystemClock()
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self._settings: dict[str, Any] = {
-            "min_size": 0,
-            "max_size": size_max,
-            "command_timeout": command_timeout,
-            "timeout": 5.0,
-            "reset": _leave_as_it_is,
-            "max_inactive_connection_lifetime": 0.0,
-        }
+        self._pool: Pool | None = None
+        self._size_max = size_max
+        self._settings: dict[str, Any] = {"command_timeout": command_timeout, "timeout": 5.0}
         if pooler:
             self._settings["statement_cache_size"] = 0
         else:
@@ -86,7 +81,7 @@ class Database:
     async def open(self) -> Database:
         """Check that the database answers and can be used. Raises DatabaseUnusable, naming the remedy."""
         try:
-            self._pool = await asyncpg.create_pool(self.url, **self._settings)
+            self._pool = Pool(self.url, self._size_max, self._settings)
             async with self._pool.acquire() as connection:
                 row = await connection.fetchrow(
                     "select current_setting('server_version_num')::int as version, pg_is_in_recovery()"
@@ -160,7 +155,7 @@ class Database:
         """Open a transaction of several statements."""
         try:
             async with self.pool.acquire() as connection, connection.transaction(isolation=isolation):  # type: ignore[arg-type]
-                yield connection  # type: ignore[misc]
+                yield connection
         except Exception as error:
             raise translated(error) from error
 
@@ -171,7 +166,7 @@ class Database:
         return read_at
 
     @property
-    def pool(self) -> asyncpg.Pool[asyncpg.Record]:
+    def pool(self) -> Pool:
         """The open pool."""
         if self._pool is None:
             raise Unavailable("the database is not open")
@@ -198,7 +193,3 @@ def _check_usable(version: int, read_only: bool) -> None:
         )
     if read_only:
         raise DatabaseUnusable("the database is read-only (a standby?); point DULY_DATABASE_URL at the primary")
-
-
-async def _leave_as_it_is(_: object) -> None:
-    """Nothing session-scoped is ever set, so there is nothing to reset between users of a connection."""

@@ -2,7 +2,7 @@
 select job_id, scheduled_at, replayed from duly.submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: submit_one
-select job_id, scheduled_at, replayed from duly.submit_one_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select job_id, scheduled_at, replayed from duly.submit_one_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: prepare
 -- A job's id is a run's name, from its key: asked again in the same moment, it is the same.
