@@ -114,12 +114,12 @@ def _check_attempts(world: World, attempts: list[Any]) -> None:
 
 
 def _check_occurrences(world: World, attempts: list[Any]) -> None:
-    """Each moment of each schedule has exactly one run, or stands in exactly one record of a misfire."""
+    """Each moment of each schedule has exactly one run, or stands in exactly one record of what was skipped."""
     jobs = {row["job_id"]: row for row in world.query(_JOBS)}
     runs: dict[UUID, dict[UUID, datetime]] = defaultdict(dict)
     skips: dict[UUID, list[Any]] = defaultdict(list)
     for row in attempts:
-        if row["reason"] == "skipped_misfire":
+        if row["outcome"] == "skipped" and row["detail"] is not None:
             skips[row["job_id"]].append(row)
         elif row["job_id"] in jobs:
             runs[row["job_id"]][row["run_id"]] = row["scheduled_at"]
@@ -155,7 +155,7 @@ def _check_one_schedule(
         covered += [detail[0] + every * number for number in range(detail[2])]
         if detail[0] + every * (detail[2] - 1) != detail[1]:
             world.ledger.violate("a misfire record does not add up", job_id, row["detail"])
-        if row["finished_at"] - detail[0] <= GRACE:
+        if row["reason"] == "skipped_misfire" and row["finished_at"] - detail[0] <= GRACE:
             world.ledger.violate("an occurrence was skipped within its grace", job_id, detail[0])
     covered.sort()
     expected = [first + every * number for number in range(len(covered))]
