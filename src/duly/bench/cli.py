@@ -23,6 +23,7 @@ from duly.bench.scenarios import drain as drain_scenario
 from duly.bench.scenarios import idle as idle_scenario
 from duly.bench.scenarios import latency as latency_scenario
 from duly.bench.scenarios import moves as moves_scenario
+from duly.bench.scenarios import outage as outage_scenario
 from duly.bench.scenarios import recurring as recurring_scenario
 from duly.bench.scenarios import submit as submit_scenario
 from duly.bench.scenarios import tick as tick_scenario
@@ -156,6 +157,18 @@ def recurring(**options: Any) -> Measure:
 
 
 @_flags(
+    outage_scenario.Options(),
+    schedules="One-minute schedules.",
+    hours="How long they were not fired.",
+    seconds="How long the lane is watched.",
+    new_per_second="One-shots submitted beside it.",
+)
+def outage(**options: Any) -> Measure:
+    """Start after hours without a scheduler: what was missed, and how late new work is beside it."""
+    return lambda bench: outage_scenario.measure(bench, outage_scenario.Options(**options))
+
+
+@_flags(
     tick_scenario.Options(),
     few="Stored timers.",
     many="Stored timers.",
@@ -200,7 +213,7 @@ def triggers(**options: Any) -> Measure:
     return lambda bench: triggers_scenario.measure(bench, triggers_scenario.Options(**options))
 
 
-for _function in (submit, drain, latency, burst, recurring, tick, moves, idle):
+for _function in (submit, drain, latency, burst, recurring, outage, tick, moves, idle):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))
 bench.add_command(scenario_in_memory(triggers))
