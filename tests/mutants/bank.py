@@ -281,6 +281,13 @@ BANK = [
         "tests/worker/test_clock.py",
     ),
     Mutant(
+        "a new connection tells the time of the server before it",
+        "src/duly/store/database.py",
+        "            self.clock.start_over(await connection.fetchval(_CLOCK))\n",
+        "            self.clock.observe(await connection.fetchval(_CLOCK))\n",
+        "tests/store/test_database.py",
+    ),
+    Mutant(
         "a step back of the database's clock goes unnoticed",
         "src/duly/clock.py",
         "if better and offset < _aged(better[0], received) - _CONTRADICTION_SECONDS:",
