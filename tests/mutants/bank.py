@@ -96,9 +96,9 @@ BANK = [
     ),
     Mutant(
         "a refused claim ends a life whose heart beats",
-        "src/duly/worker/engine.py",
-        "            if not self._lifeline.is_safe:\n                self.lease_lost()\n            return []",
-        "            self.lease_lost()\n            return []",
+        "src/duly/worker/claiming.py",
+        "            if not self._lifeline.is_safe:\n                self._on_expired()\n            return []",
+        "            self._on_expired()\n            return []",
         FOUND,
     ),
     Mutant(
@@ -148,8 +148,8 @@ BANK = [
     ),
     Mutant(
         "leases of which the worker does not know stay with it",
-        "src/duly/worker/engine.py",
-        "unknown = [run for run in hanging if not self._knows(run)]",
+        "src/duly/worker/claiming.py",
+        "unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]",
         "unknown: list[Run] = []",
     ),
     # Outcomes.
@@ -263,7 +263,7 @@ BANK = [
     ),
     Mutant(
         "what is nearly due is started at once",
-        "src/duly/worker/engine.py",
+        "src/duly/worker/claiming.py",
         "            if due > now:\n",
         "            if due > now + 0.5:\n",
     ),
@@ -383,7 +383,7 @@ BANK = [
     Mutant(
         "what an outcome made ready waits for the poll",
         "src/duly/worker/engine.py",
-        "        if any(_leads_on(item) for item in settled):\n            self._wake_intakes()\n",
+        "        if any(_leads_on(item) for item in settled):\n            self._claiming.wake()\n",
         "",
         FOUND,
     ),
