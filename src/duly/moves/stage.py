@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
+from duly.domain.run import HORIZON
 from duly.store import timers
 from duly.store.database import Database
 from duly.store.timers import Staged
 
-HORIZON = timedelta(seconds=5)
 GRACE = timedelta(seconds=60)
 BATCH_MAX = 10_000
 

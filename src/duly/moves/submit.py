@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from hashlib import sha256
 
 import msgspec
 
 from duly.domain.job import Schedule, Submission
-from duly.domain.run import TENANT_DEFAULT
+from duly.domain.run import HORIZON, TENANT_DEFAULT
 from duly.store import jobs as store
 from duly.store.database import Connection
 from duly.store.jobs import Submitted
 
-HORIZON = timedelta(seconds=5)
 _encoder = msgspec.msgpack.Encoder()
 
 

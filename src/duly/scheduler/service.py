@@ -14,8 +14,9 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Clock, Rng
+from duly.domain.run import HORIZON
 from duly.log import Log
-from duly.moves.stage import BATCH_MAX, HORIZON, stage
+from duly.moves.stage import BATCH_MAX, stage
 from duly.store import shards
 from duly.store.database import Database, Unavailable
 from duly.store.timers import Staged
