@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from duly.domain.errors import InvalidOption, InvalidPayload, InvalidSchedule, KeyBusy, KeyConflict, NameTaken, Refused
 from duly.domain.payload import PAYLOAD_BYTES_MAX
 from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
+from duly.domain.run import HORIZON, Options, encode_options
 from duly.domain.triggers.errors import TriggerError
 from duly.moves.cancel import cancel_job
-from duly.moves.submit import HORIZON, submit, submit_many, submit_recurring
+from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.store import history, jobs, runs
 from tests.builders import (
     a_key,

@@ -97,9 +97,9 @@ BANK = [
     ),
     Mutant(
         "a refused claim ends a life whose heart beats",
-        "src/duly/worker/engine.py",
-        "            if not self._lifeline.is_safe:\n                self.lease_lost()\n            return []",
-        "            self.lease_lost()\n            return []",
+        "src/duly/worker/claiming.py",
+        "            if not self._lifeline.is_safe:\n                self._on_expired()\n            return []",
+        "            self._on_expired()\n            return []",
         FOUND,
     ),
     Mutant(
@@ -149,8 +149,8 @@ BANK = [
     ),
     Mutant(
         "leases of which the worker does not know stay with it",
-        "src/duly/worker/engine.py",
-        "unknown = [run for run in hanging if not self._knows(run)]",
+        "src/duly/worker/claiming.py",
+        "unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]",
         "unknown: list[Run] = []",
     ),
     # Outcomes.
@@ -264,7 +264,7 @@ BANK = [
     ),
     Mutant(
         "what is nearly due is started at once",
-        "src/duly/worker/engine.py",
+        "src/duly/worker/claiming.py",
         "            if due > now:\n",
         "            if due > now + 0.5:\n",
     ),
@@ -280,6 +280,13 @@ BANK = [
         "_WINDOW_SECONDS = 10.0",
         "_WINDOW_SECONDS = 1e9",
         "tests/worker/test_clock.py",
+    ),
+    Mutant(
+        "a new connection tells the time of the server before it",
+        "src/duly/store/database.py",
+        "            self.clock.start_over(await connection.fetchval(_CLOCK))\n",
+        "            self.clock.observe(await connection.fetchval(_CLOCK))\n",
+        "tests/store/test_database.py",
     ),
     Mutant(
         "a step back of the database's clock goes unnoticed",
@@ -377,7 +384,7 @@ BANK = [
     Mutant(
         "what an outcome made ready waits for the poll",
         "src/duly/worker/engine.py",
-        "        if any(_leads_on(item) for item in settled):\n            self._wake_intakes()\n",
+        "        if any(_leads_on(item) for item in settled):\n            self._claiming.wake()\n",
         "",
         FOUND,
     ),

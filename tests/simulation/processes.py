@@ -28,7 +28,7 @@ from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.scheduler.service import Scheduler
 from duly.store import jobs
 from duly.store.database import Unavailable
-from duly.worker import engine, service
+from duly.worker import claiming, service
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Handler, Registry
 from duly.worker.lifeline import Lifeline
@@ -71,7 +71,7 @@ def simulated_ports() -> Iterator[None]:
         (service, "Database", database),
         (service, "Lifeline", SimulatedLifeline),
         (service, "Crew", SimulatedCrew),
-        (engine.Engine, "_listen", no_hints),
+        (claiming.Claiming, "listen", no_hints),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in ports]
     for place, name, port in ports:

@@ -14,7 +14,7 @@ from duly.domain.run import Run
 from duly.moves.claim import claim
 from duly.store import leased, workers
 from duly.store.database import Unavailable
-from duly.worker import engine
+from duly.worker import claiming, engine
 from duly.worker.context import RunContext
 from duly.worker.outbox import Outbox
 from duly.worker.service import Worker
@@ -226,7 +226,7 @@ async def test_a_claim_whose_answer_was_lost_is_handed_back_unused(url, store, m
     async def work(run: RunContext) -> int:
         return run.fence
 
-    monkeypatch.setattr(engine, "claim", unlucky_claim)
+    monkeypatch.setattr(claiming, "claim", unlucky_claim)
     async with working(url, registry_of(work)) as worker:
         run_ids = [await submitted(store, "work") for _ in range(3)]
         assert [await ended(store, run_id, 10) for run_id in run_ids] == ["succeeded"] * 3
@@ -245,7 +245,7 @@ async def test_a_claim_that_is_merely_slow_is_not_taken_for_lost(url, store, mon
         claimed = await claim(*args)
         if claimed:
             assert worker._engine
-            worker._engine._doubt()
+            worker._engine._claiming.doubt()
             for _ in range(200):
                 await asyncio.sleep(0.01)
                 if looked:
@@ -263,8 +263,8 @@ async def test_a_claim_that_is_merely_slow_is_not_taken_for_lost(url, store, mon
 
     _held_by = leased.held_by
     monkeypatch.setattr(leased, "held_by", held_by)
-    monkeypatch.setattr(engine, "claim", slow_claim)
-    monkeypatch.setattr(engine, "BELT_IN_DOUBT_SECONDS", 0.01)
+    monkeypatch.setattr(claiming, "claim", slow_claim)
+    monkeypatch.setattr(claiming, "BELT_IN_DOUBT_SECONDS", 0.01)
     async with working(url, registry_of(work)) as worker:
         run_id = await submitted(store, "work")
         assert await ended(store, run_id) == "succeeded"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -13,6 +13,7 @@ QUEUE_DEFAULT = "default"
 PRIORITY_DEFAULT = 5
 TENANT_DEFAULT = 1
 NAME_CHARACTERS_MAX = 200
+HORIZON = timedelta(seconds=5)  # What is due within it is ready: a worker may hold it ahead of its moment.
 
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from hashlib import sha256
 
 import msgspec
 
 from duly.domain.job import Recurring, Submission
-from duly.domain.run import TENANT_DEFAULT
+from duly.domain.run import HORIZON, TENANT_DEFAULT
 from duly.domain.triggers.moments import EPOCH
 from duly.domain.triggers.timing import calendars_in, is_closed, read_calendars, timing_of
 from duly.store import jobs as store
 from duly.store.database import Connection
 from duly.store.jobs import Submitted
 
-HORIZON = timedelta(seconds=5)
 _encoder = msgspec.msgpack.Encoder()
 
 

@@ -14,9 +14,10 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Clock, Rng
+from duly.domain.run import HORIZON
 from duly.log import Log
 from duly.moves.backfill import go_on
-from duly.moves.stage import BATCH_MAX, HORIZON, Cohorts, stage
+from duly.moves.stage import BATCH_MAX, Cohorts, stage
 from duly.store import shards
 from duly.store.database import Database, Unavailable
 from duly.store.timers import Staged

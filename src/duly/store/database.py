@@ -8,7 +8,7 @@ again here, where they cannot be seen.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from duly.store.refusals import refusal
 
 VERSION_MIN = 150_000
 _TRIES_MAX = 4
+_CLOCK = "select duly.clock_now()"
 _AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _GONE = (
     OSError,
@@ -81,11 +82,11 @@ class Database:
     async def open(self) -> Database:
         """Check that the database answers and can be used. Raises DatabaseUnusable, naming the remedy."""
         try:
-            self._pool = Pool(self.url, self._size_max, self._settings)
+            self._pool = Pool(self.url, self._size_max, self._settings, self._start_over)
             async with self._pool.acquire() as connection:
                 row = await connection.fetchrow(
                     "select current_setting('server_version_num')::int as version, pg_is_in_recovery()"
-                    " or current_setting('transaction_read_only')::bool as read_only, clock_timestamp() as read_at"
+                    " or current_setting('transaction_read_only')::bool as read_only"
                 )
         except asyncpg.PostgresError as error:
             await self.close()
@@ -159,9 +160,14 @@ class Database:
         except Exception as error:
             raise translated(error) from error
 
+    async def _start_over(self, connection: Any) -> None:
+        """Let our clock begin anew with a new connection: after a failover it leads to a server with a clock of its own."""
+        with suppress(asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError):  # Nothing is migrated yet.
+            self.clock.start_over(await connection.fetchval(_CLOCK))
+
     async def read_clock(self) -> datetime:
         """Read the database's clock and let our own learn from it."""
-        read_at: datetime = await self.fetchval("select duly.clock_now()")
+        read_at: datetime = await self.fetchval(_CLOCK)
         self.clock.observe(read_at)
         return read_at
 

@@ -8,7 +8,7 @@ One that was interrupted, or whose server says goodbye, is in a state that nobod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,18 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """At most `size_max` connections to one PostgreSQL."""
+    """At most `size_max` connections to one PostgreSQL. `on_open` is the first to use each new one."""
 
-    def __init__(self, url: str, size_max: int, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        url: str,
+        size_max: int,
+        settings: Mapping[str, Any],
+        on_open: Callable[[Lent], Awaitable[None]] | None = None,
+    ) -> None:
         self._url = url
         self._settings = settings
+        self._on_open = on_open
         self._room = asyncio.Semaphore(size_max)
         self._opened: set[Lent] = set()
         self._idle: list[Lent] = []
@@ -80,9 +87,19 @@ class Pool:
     async def _open(self) -> Lent:
         connection: Lent = await asyncpg.connect(self._url, **self._settings)
         self._opened.add(connection)
+        if self._on_open is not None:
+            await self._begin(connection, self._on_open)
         if self._is_closed:
             self.terminate()  # Its user learns it from the first statement.
         return connection
+
+    async def _begin(self, connection: Lent, on_open: Callable[[Lent], Awaitable[None]]) -> None:
+        try:
+            await on_open(connection)
+        except BaseException:
+            self._opened.discard(connection)
+            connection.terminate()
+            raise
 
     async def _close(self, connection: Lent) -> None:
         """Close a connection; a statement still under way is cancelled first."""
