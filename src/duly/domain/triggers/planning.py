@@ -64,12 +64,17 @@ def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
     return None if fire is None else (fire.scheduled_at, schedule.jitter_window(fire.scheduled_at))
 
 
-def skipped_between(schedule: Schedule, after: datetime, until: datetime, reason: str) -> Skip | None:
-    """Give the fires after one moment, up to and with another, as one stretch that does not run."""
-    first, last = schedule.next_after(after), schedule.latest_at_or_before(until)
-    if first is None or last is None or last.scheduled_at < first.scheduled_at:
-        return None
-    return _stretch(schedule, first.scheduled_at, last.scheduled_at, reason)
+def latest_due(schedule: Schedule, job_id: str, now: datetime) -> datetime | None:
+    """Give the last fire of a job that is due by now, its jitter counted in."""
+    fire = schedule.latest_at_or_before(now)
+    if fire is not None and schedule.due_at(fire, job_id) > now:
+        fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
+    return None if fire is None else fire.scheduled_at
+
+
+def stretch(schedule: Schedule, first: datetime, last: datetime, reason: str) -> Skip:
+    """Give the fires from one to another, both included, as one stretch that does not run."""
+    return Skip(reason, first, last, max(1, count_between(schedule, first, last + _FINEST)))
 
 
 def moments_between(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:
@@ -81,10 +86,9 @@ _NEVER: tuple[None, int] = (None, 0)
 
 
 def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
-    fire = schedule.latest_at_or_before(now)
     # The armed occurrence stands, even if the schedule would no longer name it.
-    latest = scheduled_at if fire is None else max(scheduled_at, fire.scheduled_at)
-    armed = arm(schedule, max(now, latest)) or _NEVER
+    latest = max(scheduled_at, _latest_missed(schedule, now) or scheduled_at)
+    armed = arm(schedule, latest) or _NEVER
     policy = schedule.misfire.policy
     if policy == "skip":
         return _none(schedule, scheduled_at, latest, armed)
@@ -94,11 +98,19 @@ def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> Fir
     return _all(schedule, scheduled_at, latest, armed, now)
 
 
+def _latest_missed(schedule: Schedule, now: datetime) -> datetime | None:
+    """Give the last fire that is due by now for every job of the cohort, however its jitter falls."""
+    fire = schedule.latest_at_or_before(now)
+    if fire is not None and fire.scheduled_at + timedelta(seconds=schedule.jitter_window(fire.scheduled_at)) > now:
+        fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
+    return None if fire is None else fire.scheduled_at
+
+
 _Armed = tuple[datetime | None, int]
 
 
 def _none(schedule: Schedule, first: datetime, last: datetime, armed: _Armed) -> FirePlan:
-    return FirePlan(None, 0, (_stretch(schedule, first, last, "skipped_misfire"),), None, 0, *armed)
+    return FirePlan(None, 0, (stretch(schedule, first, last, "skipped_misfire"),), None, 0, *armed)
 
 
 def _once(schedule: Schedule, first: datetime, last: datetime, armed: _Armed, now: datetime) -> FirePlan:
@@ -137,11 +149,7 @@ def _first_from(schedule: Schedule, first: datetime, moment: datetime) -> dateti
 def _before(schedule: Schedule, first: datetime, end: datetime, reason: str) -> tuple[Skip, ...]:
     """Give the stretch from the fire `first` up to, and without, the fire `end`; nothing when they are one."""
     last = schedule.latest_at_or_before(end - _FINEST) if first < end else None
-    return () if last is None else (_stretch(schedule, first, last.scheduled_at, reason),)
-
-
-def _stretch(schedule: Schedule, first: datetime, last: datetime, reason: str) -> Skip:
-    return Skip(reason, first, last, max(1, count_between(schedule, first, last + _FINEST)))
+    return () if last is None else (stretch(schedule, first, last.scheduled_at, reason),)
 
 
 def cohort_text(schedule: Schedule) -> str:
