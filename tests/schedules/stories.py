@@ -1,11 +1,14 @@
 """What stories about schedules are told with: schedules of each kind, and what became of their occurrences."""
 
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from duly.domain.outcome import Failed, Outcome
 from duly.domain.run import Run
+from duly.moves.backfill import Allowance, go_on
 from duly.moves.stage import stage
 from duly.store import history
 from duly.store.database import Database
@@ -14,17 +17,24 @@ from tests.builders import a_worker, an_active_schedule, claimed, hold, seconds,
 from tests.clock import START
 
 MINUTE = timedelta(minutes=1)
+ALL_SHARDS = range(64)
 LATER = Failed("broken", retry_after=timedelta(seconds=600))
 FOR_GOOD = Failed("broken", retryable=False)
 
 
-class Skipped(NamedTuple):
+class Skipped(msgspec.Struct, frozen=True):
     """A stretch of occurrences that did not run, as it was recorded."""
 
     reason: str
     first: datetime
     last: datetime
     count: int
+
+
+def skipped(reason: str, first: float, last: float | None = None, count: int = 1) -> Skipped:
+    """Give a stretch that was skipped, in minutes after the start."""
+    begin, end = minutes(first, first if last is None else last)
+    return Skipped(f"skipped_{reason}", begin, end, count)
 
 
 def minutes(*numbers: float) -> list[datetime]:
@@ -107,6 +117,16 @@ async def run_through(database: Database, outcome: Outcome | None = None) -> lis
     for run in runs:
         assert await settled(database, worker_id, run, outcome) == []
     return sorted(run.scheduled_at for run in runs)
+
+
+async def lane(database: Database, clock: Any, span: float, step: float = 1.0) -> list[int]:
+    """Let a scheduler that holds every shard go on with the backfill lane for a while. Gives what it made at each look."""
+    allowance, made = Allowance(), []
+    for _ in range(int(span / step)):
+        made.append(await go_on(database, ALL_SHARDS, clock.at, allowance.until(clock.at, 1.0)))
+        allowance.spend(made[-1])
+        await clock.advance(step)
+    return made
 
 
 async def is_sound(database: Database) -> bool:

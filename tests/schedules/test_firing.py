@@ -22,7 +22,6 @@ from tests.builders import a_row, a_scheduler, an_active_schedule, counts, hold,
 from tests.clock import START
 from tests.schedules.stories import (
     MINUTE,
-    Skipped,
     a_cron,
     is_sound,
     minutes,
@@ -30,6 +29,7 @@ from tests.schedules.stories import (
     occurrences,
     pending,
     run_through,
+    skipped,
     skips,
     staged_all,
     state_of,
@@ -78,8 +78,13 @@ async def test_a_schedule_of_each_kind_fires_at_its_moments_and_knows_the_one_be
 
 class TestCohorts:
     async def test_jobs_of_one_cohort_share_one_computation(self, database, clock, monkeypatch):
-        asked = []
-        monkeypatch.setattr(module, "plan_fire", lambda *args, **more: asked.append(args) or plan_fire(*args, **more))
+        asked: list[object] = []
+
+        def counted(*args, **more):
+            asked.append(args)
+            return plan_fire(*args, **more)
+
+        monkeypatch.setattr(module, "plan_fire", counted)
         jobs = [(await a_cron(database, priority=number)).job_id for number in range(5)]
         scheduler_id, epochs = await a_scheduler(database)
         cohorts = Cohorts()
@@ -146,7 +151,7 @@ class TestCohorts:
 
         assert await occurrences(database, timely.job_id) == minutes(0)
         assert await occurrences(database, late.job_id) == minutes(2)
-        assert await skips(database, late.job_id) == [Skipped("skipped_misfire", *minutes(0, 1), 2)]
+        assert await skips(database, late.job_id) == [skipped("misfire", 0, 1, 2)]
         assert await skips(database, timely.job_id) == []
 
     async def test_a_cohort_is_read_from_a_job_that_still_fires(self, database):
