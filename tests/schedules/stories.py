@@ -8,18 +8,27 @@ import msgspec
 
 from duly.domain.outcome import Failed, Outcome
 from duly.domain.run import Run
+from duly.log import Log
+from duly.maintenance.reaper import Reaper
 from duly.moves.backfill import Allowance, go_on
 from duly.moves.stage import stage
 from duly.store import history
 from duly.store.database import Database
 from duly.store.jobs import Submitted
-from tests.builders import a_worker, an_active_schedule, claimed, hold, seconds, settled, staged
+from tests.builders import RNG, a_worker, an_active_schedule, claimed, hold, seconds, settled, staged
 from tests.clock import START
 
 MINUTE = timedelta(minutes=1)
 ALL_SHARDS = range(64)
-LATER = Failed("broken", retry_after=timedelta(seconds=600))
 FOR_GOOD = Failed("broken", retryable=False)
+
+
+def fails(after: float) -> Failed:
+    """Give a failure that is tried again after so many seconds."""
+    return Failed("broken", retry_after=seconds(after))
+
+
+LATER = fails(600)
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -117,6 +126,14 @@ async def run_through(database: Database, outcome: Outcome | None = None) -> lis
     for run in runs:
         assert await settled(database, worker_id, run, outcome) == []
     return sorted(run.scheduled_at for run in runs)
+
+
+async def lose_workers(database: Database, clock: Any) -> None:
+    """Let every worker die, and the reaper notice."""
+    reaper = Reaper(database, rng=RNG, log=Log("reaper"))
+    await reaper.step()
+    await clock.advance(20)
+    assert await reaper.step() > 0
 
 
 async def lane(database: Database, clock: Any, span: float, step: float = 1.0) -> list[int]:
