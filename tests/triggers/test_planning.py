@@ -26,8 +26,8 @@ from duly.domain.triggers.planning import (
     cohort_text,
     moments_between,
     plan_fire,
-    skipped_between,
     stored_shape,
+    stretch,
 )
 from duly.domain.triggers.schedule_reading import load_schedule
 from duly.domain.triggers.schedules import Fire, Misfire, Schedule
@@ -464,17 +464,14 @@ def test_a_year_of_seconds_is_counted_to_the_last():
 # Stretches asked for by name.
 
 
-def test_a_pause_is_one_stretch_after_one_moment_and_up_to_another():
+def test_a_stretch_holds_both_its_ends_and_what_calendars_leave_between():
     schedule = a_schedule(cron("0 * * * *"))
-    paused = skipped_between(schedule, NOON, NOON + 3 * HOUR, "skipped_paused")
-    assert paused == Skip("skipped_paused", NOON + HOUR, NOON + 3 * HOUR, 3)
-    assert skipped_between(schedule, NOON, NOON + HOUR - FINEST, "skipped_paused") is None
-    assert skipped_between(schedule, NOON, NOON, "skipped_paused") is None
+    assert stretch(schedule, NOON, NOON + 3 * HOUR, "skipped_paused") == Skip(
+        "skipped_paused", NOON, NOON + 3 * HOUR, 4
+    )
     weekdays = a_schedule(cron("0 9 * * *"), calendars=[{"name": "weekend"}])
     friday = datetime(2026, 6, 19, 9, tzinfo=UTC)
-    assert skipped_between(weekdays, friday, friday + 2 * DAY, "skipped_paused") is None
-    monday = friday + 3 * DAY
-    assert skipped_between(weekdays, friday, monday, "skipped_paused") == Skip("skipped_paused", monday, monday, 1)
+    assert stretch(weekdays, friday, friday + 3 * DAY, "skipped_paused").count == 2
 
 
 def test_moments_have_their_start_and_not_their_end():

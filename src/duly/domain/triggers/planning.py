@@ -69,12 +69,18 @@ def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
     return None if fire is None else (fire.scheduled_at, schedule.jitter_window(fire.scheduled_at))
 
 
-def skipped_between(schedule: Schedule, after: datetime, until: datetime, reason: str) -> Skip | None:
-    """Give the fires after one moment, up to and with another, as one stretch that does not run."""
-    first, last = schedule.next_after(after), schedule.latest_at_or_before(until)
-    if first is None or last is None or last.scheduled_at < first.scheduled_at:
-        return None
-    return _stretch(schedule, first.scheduled_at, last.scheduled_at, reason)
+def latest_due(schedule: Schedule, job_id: str, now: datetime) -> datetime | None:
+    """Give the last fire of a job that is due by now, its jitter counted in."""
+    fire = schedule.latest_at_or_before(now)
+    if fire is not None and schedule.due_at(fire, job_id) > now:
+        fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
+    return None if fire is None else fire.scheduled_at
+
+
+def stretch(schedule: Schedule, first: datetime, last: datetime, reason: str) -> Skip:
+    """Give the fires from one to another, both included, as one stretch that does not run."""
+    # At least the one that was armed, even if the schedule would no longer name it.
+    return Skip(reason, first, last, max(1, counting.count_between(schedule, first, last + _FINEST)))
 
 
 def moments_between(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:
@@ -83,9 +89,9 @@ def moments_between(schedule: Schedule, start: datetime, end: datetime, limit: i
 
 
 def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
-    fire = schedule.latest_at_or_before(now)
-    latest = scheduled_at if fire is None else max(scheduled_at, fire.scheduled_at)
-    next_at, next_window = arm(schedule, max(now, latest)) or (None, 0)
+    # The armed occurrence stands, even if the schedule would no longer name it.
+    latest = max(scheduled_at, _latest_missed(schedule, now) or scheduled_at)
+    next_at, next_window = arm(schedule, latest) or (None, 0)
     plan = _missed(schedule, scheduled_at, latest, now)
     return msgspec.structs.replace(
         plan,
@@ -106,8 +112,16 @@ def _missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) 
     return _all(schedule, first, last, now)
 
 
+def _latest_missed(schedule: Schedule, now: datetime) -> datetime | None:
+    """Give the last fire that is due by now for every job of the cohort, however its jitter falls."""
+    fire = schedule.latest_at_or_before(now)
+    if fire is not None and fire.scheduled_at + timedelta(seconds=schedule.jitter_window(fire.scheduled_at)) > now:
+        fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
+    return None if fire is None else fire.scheduled_at
+
+
 def _none(schedule: Schedule, first: datetime, last: datetime) -> FirePlan:
-    return FirePlan(None, 0, (_stretch(schedule, first, last, "skipped_misfire"),), None, 0, None, 0)
+    return FirePlan(None, 0, (stretch(schedule, first, last, "skipped_misfire"),), None, 0, None, 0)
 
 
 def _once(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
@@ -143,12 +157,7 @@ def _before(schedule: Schedule, first: datetime, end: datetime, reason: str) -> 
     if first >= end:
         return ()
     fire = schedule.latest_at_or_before(end - _FINEST)
-    return (_stretch(schedule, first, first if fire is None else max(first, fire.scheduled_at), reason),)
-
-
-def _stretch(schedule: Schedule, first: datetime, last: datetime, reason: str) -> Skip:
-    # At least the one that was armed, even if the schedule would no longer name it.
-    return Skip(reason, first, last, max(1, counting.count_between(schedule, first, last + _FINEST)))
+    return (stretch(schedule, first, first if fire is None else max(first, fire.scheduled_at), reason),)
 
 
 def _blocked(schedule: Schedule, first: datetime, last: datetime) -> tuple[Skip, ...]:
