@@ -6,21 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from duly.domain.triggers.elapsed import FixedDelay, FixedRate
-from duly.domain.triggers.interval import describe_every
 from duly.domain.triggers.preview import fires
 from duly.domain.triggers.schedules import Schedule
 
 FIRES_SHOWN = 3
 _FINEST = timedelta(microseconds=1)
-
-
-def sentence(schedule: Schedule) -> str:
-    """Say when a schedule fires; where it counts from is seen in its next fires."""
-    trigger = schedule.trigger
-    if isinstance(trigger, FixedRate) and not isinstance(trigger, FixedDelay) and trigger.count is None:
-        return describe_every(timedelta(seconds=trigger.every))
-    return trigger.describe()
 
 
 def fire_lines(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:

@@ -11,13 +11,14 @@ import click
 import msgspec
 
 from duly.cli.connect import opened
-from duly.cli.fires import fire_lines, sentence
+from duly.cli.fires import fire_lines
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, plain, print_json, print_rows, show_list
 from duly.cli.runs import RUN_COLUMNS, print_run
 from duly.domain.errors import NotFound
 from duly.domain.run import TENANT_DEFAULT
+from duly.domain.triggers.summary import sentence
 from duly.domain.triggers.timing import schedule_of
 from duly.moves.cancel import cancel_job
 from duly.settings import Settings

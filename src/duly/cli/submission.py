@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from duly.cli.arguments import read_duration, read_moment, read_payload
-from duly.cli.fires import both_clocks, fire_lines, sentence
+from duly.cli.fires import both_clocks, fire_lines
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import DulyError
@@ -20,6 +20,7 @@ from duly.domain.job import Recurring, Submission, check_delay, check_moment, ch
 from duly.domain.retry import retry_policy
 from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options
 from duly.domain.triggers.interval import parse_every
+from duly.domain.triggers.summary import sentence
 from duly.domain.triggers.timing import every_shape
 from duly.moves import submit as moves
 from duly.store import hints, jobs, workers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -22,11 +23,19 @@ _FINEST = timedelta(microseconds=1)
 
 async def edit(database: Database, job_id: UUID, job: Recurring) -> int:
     """Change a job to a definition, from now on. Returns its new version. Raises NotFound, TriggerError."""
+    return await amend(database, job_id, lambda _: job)
+
+
+async def amend(database: Database, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+    """Change something about a job, from now on; `change` is asked again when somebody else was faster.
+
+    Returns its new version. Raises NotFound, TriggerError, and what `change` raises.
+    """
     floor: datetime | None = None
-    for _ in range(
-        _LOOKS_MAX
-    ):  # Somebody else may edit it, or a worker claim more of it, between the look and the move.
+    # Somebody else may edit it, or a worker claim more of it, between the look and the move.
+    for _ in range(_LOOKS_MAX):
         seen = await see(database, job_id)
+        job = change(seen.definition)
         timing = await _timing(database, seen, job, floor or seen.read_at)
         answer = await store.edit(
             database, job_id, seen.job["generation"], job, timing, seen.staged_ids(), floor or seen.read_at

@@ -9,10 +9,13 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.errors import NotFound
+from duly.domain.job import Recurring
+from duly.domain.run import TENANT_DEFAULT
 from duly.domain.run_id import occurrence_id
+from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.planning import moments_between
 from duly.domain.triggers.schedules import Schedule
-from duly.store import jobs
+from duly.store import jobs, overview
 from duly.store.database import Database
 
 # A schedule fires once a second at most, and is staged no further ahead than the horizon.
@@ -31,6 +34,22 @@ class Seen(msgspec.Struct, frozen=True):
         """The job."""
         job_id: UUID = self.job["job_id"]
         return job_id
+
+    @property
+    def definition(self) -> Recurring:
+        """The job as it was asked for."""
+        job = self.job
+        return Recurring(
+            job["handler"],
+            job["payload"] or "{}",
+            job["queue"],
+            job["priority"],
+            asked_shape(job["schedule"], job["every_seconds"]),
+            job["name"],
+            job["options"],
+            job["owner"],
+            job["source"],
+        )
 
     @property
     def pending_at(self) -> datetime:
@@ -57,6 +76,17 @@ class Seen(msgspec.Struct, frozen=True):
     def staged_ids(self) -> list[UUID]:
         """Give the runs of those occurrences."""
         return [occurrence_id(self.job_id, moment, "schedule") for moment in self.staged()]
+
+
+async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_DEFAULT) -> UUID:
+    """Read a job's id, or look its name up. Raises NotFound."""
+    try:
+        return job if isinstance(job, UUID) else UUID(job)
+    except ValueError:
+        found = await overview.job_by_name(database, str(job), tenant)
+    if found is None:
+        raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them, and those that are over by their id")
+    return found.job_id
 
 
 async def see(database: Database, job_id: UUID) -> Seen:

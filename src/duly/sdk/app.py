@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from uuid import UUID
 
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption, UnknownQueue
@@ -14,6 +15,7 @@ from duly.sdk.background import Background
 from duly.sdk.choices import handler_options
 from duly.sdk.connections import Connections
 from duly.sdk.handler import Decorator, Handler
+from duly.sdk.job import Job
 from duly.sdk.retry import Retry
 from duly.worker.context import RunContext
 from duly.worker.handlers import Handler as Registered
@@ -102,6 +104,10 @@ class App:
     def __getitem__(self, name: str) -> Handler[..., ..., Any, Any]:
         """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
         return self._handlers[self.registry[name]]
+
+    def job(self, job: UUID | str) -> Job[Any]:
+        """Give a hand on a recurring job, by its name or its id; nothing is asked before it is used."""
+        return Job(self, job)
 
     @property
     def queues(self) -> list[str]:
