@@ -108,6 +108,12 @@ async def lane_work(database: Database, shards: Sequence[int], limit: int) -> li
     return [LaneWork(Backfill(*row[:13]), row[13], row[14], row[15], _calendars(row[16]), row[17]) for row in rows]
 
 
+async def lane_due(database: Database, after: datetime) -> datetime | None:
+    """Say when a backfill may go on, after a moment."""
+    found: datetime | None = await database.fetchval(SQL["lane_due"], after)
+    return found
+
+
 class Made(msgspec.Struct, frozen=True):
     """How far a backfill goes with one look: where it stood, where it stands then (None: it is done), and what it makes."""
 

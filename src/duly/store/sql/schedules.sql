@@ -36,6 +36,9 @@ select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.orig
                       and (older.asked_at, older.backfill_id) < (backfills.asked_at, backfills.backfill_id))
  order by backfills.due_at limit $2
 
+-- name: lane_due
+select min(due_at) from duly.backfills where state = 'active' and due_at > $1
+
 -- name: make_backfills
 select duly.backfill_v1($1, $2, $3, $4, $5, $6, $7)
 
