@@ -44,8 +44,12 @@ def amend_options(text: str | None, changes: Mapping[str, Any], defaults: Option
     """Change some of the options a job has, or, where it has none of its own, of the defaults; without changes they stay."""
     if not changes:
         return text
-    options = _decoder.decode(text) if text is not None else defaults or DEFAULTS
-    return encode_options(msgspec.structs.replace(options, **changes)) or "{}"
+    return encode_options(msgspec.structs.replace(read_options(text, defaults), **changes)) or "{}"
+
+
+def read_options(text: str | None, defaults: Options | None) -> Options:
+    """Read the options a job has of its own; where it has none, the defaults."""
+    return _decoder.decode(text) if text is not None else defaults or DEFAULTS
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):

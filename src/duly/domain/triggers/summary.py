@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from duly.domain.triggers.at import At
 from duly.domain.triggers.elapsed import FixedRate
@@ -27,6 +29,12 @@ def sentence(schedule: Schedule) -> str:
     if isinstance(trigger, FixedRate) and is_period(schedule):
         return describe_every(timedelta(seconds=trigger.every))
     return trigger.describe()
+
+
+def brief(canonical: Mapping[str, Any]) -> str:
+    """Write a trigger in its canonical form as it could be typed again."""
+    parts = [str(value) for key, value in canonical.items() if key not in ("tz", "type")]
+    return f"{canonical['type']} {' from '.join(parts)}"
 
 
 def due_moments(schedule: Schedule, first: datetime, n: int, job_id: str) -> list[datetime]:
