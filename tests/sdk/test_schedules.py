@@ -9,7 +9,7 @@ import pytest
 
 from duly import App, InvalidOption, InvalidSchedule, TriggerError
 from duly.domain.triggers.jitter import spread
-from duly.store import jobs, schedules
+from duly.store import jobs
 from tests.clock import START  # Monday, 2026-11-02 09:00:00 UTC
 
 TOMORROW = START + timedelta(days=1)
@@ -86,8 +86,8 @@ async def test_the_full_shape_takes_the_other_options_beside_it(tick, database):
     assert len(handle.next_fires) == 2
 
 
-async def test_everything_that_may_be_said_of_a_schedule_is_kept(tick, database):
-    await schedules.put_calendar(database, 1, "holidays", msgspec.json.encode(HOLIDAYS).decode())
+async def test_everything_that_may_be_said_of_a_schedule_is_kept(app, tick, database):
+    await app.put_calendar(HOLIDAYS)
 
     handle = await tick.options(
         cron="0 2 * * *",
@@ -113,8 +113,8 @@ async def test_everything_that_may_be_said_of_a_schedule_is_kept(tick, database)
     assert (kept["max_runs"], kept["pause_on_failure"]) == (10, 3)
 
 
-async def test_the_next_fires_know_of_jitter_and_calendars(tick, database):
-    await schedules.put_calendar(database, 1, "holidays", msgspec.json.encode(HOLIDAYS).decode())
+async def test_the_next_fires_know_of_jitter_and_calendars(app, tick):
+    await app.put_calendar(HOLIDAYS)
 
     handle = await tick.options(cron="0 12 * * *", jitter={"max": "PT1H"}, calendars=["holidays"]).submit()
 
@@ -147,6 +147,16 @@ async def test_a_schedule_may_be_submitted_inside_the_callers_transaction(tick, 
         assert handle.next_fires[0] == at(2, 12)
         assert await jobs.find(database, handle.job_id) is None, "not committed yet"
     assert await handle.status() == "active"
+
+
+async def test_a_calendar_that_changes_arms_its_schedules_anew(app, tick):
+    await app.put_calendar({"name": "holidays"})
+    handle = await tick.options(cron="0 12 * * *", calendars=["holidays"]).submit()
+
+    assert await app.put_calendar({"name": "holidays", "dates": ["2026-11-02"]}) == 1
+    assert (await handle.details()).next_fires[0] == at(3, 12)
+    assert app.put_calendar_sync(HOLIDAYS) == 1
+    assert (await handle.details()).next_fires[:2] == [at(2, 12), at(4, 12)]
 
 
 async def test_a_calendar_that_is_not_there_is_refused_at_submit(tick):

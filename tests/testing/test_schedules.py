@@ -3,12 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-import msgspec
 import pytest
 
 from duly import App, NonRetryable, Run, Snooze
 from duly.domain.triggers.jitter import spread
-from duly.store import schedules
 from duly.testing import START, environment
 
 HOUR = timedelta(hours=1)
@@ -154,9 +152,7 @@ async def test_a_calendar_holds_it_back(app, env):
     @app.handler
     def tick() -> None: ...
 
-    closed = {"name": "closed", "dates": ["2026-01-02", "2026-01-03"]}
-    database = await app.connections.database()
-    await schedules.put_calendar(database, 1, "closed", msgspec.json.encode(closed).decode())
+    await app.put_calendar({"name": "closed", "dates": ["2026-01-02", "2026-01-03"]})
     await tick.options(cron="0 12 * * *", calendars=["closed"]).submit()
 
     assert [fire.scheduled_at.day for fire in await env.advance("P4D")] == [1, 4]

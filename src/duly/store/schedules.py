@@ -176,9 +176,10 @@ async def calendars(database: Database, tenant: int, names: Sequence[str] | None
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """A schedule's next fire, as seen."""
+    """A schedule's next fire, as seen; `name` is that of its job, or its id where it has none."""
 
     job_id: UUID
+    name: str
     scheduled_at: datetime
     previous_scheduled_at: datetime | None
     schedule: str
@@ -188,6 +189,11 @@ class Pending(msgspec.Struct, frozen=True):
 async def using_calendar(database: Database, tenant: int, name: str, after: UUID | None, limit: int) -> list[Pending]:
     """Read the next fires of the schedules that use a calendar, in order of their ids."""
     return [Pending(*row) for row in await database.fetch(SQL["using_calendar"], tenant, name, after, limit)]
+
+
+async def left_out(database: Database, job_ids: Sequence[UUID]) -> dict[UUID, datetime]:
+    """Read the last occurrence of each job that was left out on request and is yet to come."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["left_out"], list(job_ids))}
 
 
 def _calendars(found: str | None) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def _check(schedule: Schedule, now: datetime, fires_per_hour_max: int | None) ->
         )
         raise TriggerError("AT_PAST", message, "trigger")
     _check_window(schedule, now)
-    _check_calendars(schedule, now)
+    check_calendars(schedule, now)
 
 
 def _check_bounds(schedule: Schedule) -> None:
@@ -121,7 +121,8 @@ def _check_window(schedule: Schedule, now: datetime) -> None:
         raise TriggerError("WINDOW_EMPTY", message, "end" if end is not None else "start")
 
 
-def _check_calendars(schedule: Schedule, now: datetime) -> None:
+def check_calendars(schedule: Schedule, now: datetime) -> None:
+    """Refuse calendars that leave a schedule nothing for 400 days, though it would fire. Raises TriggerError."""
     if not schedule.uses:
         return
     limit = now + timedelta(days=BLOCKED_DAYS_MAX)
