@@ -23,10 +23,13 @@ if TYPE_CHECKING:
         UnknownHandler,
         UnknownQueue,
     )
+    from duly.domain.triggers.errors import TriggerError
     from duly.sdk.app import App
-    from duly.sdk.handle import Handle, RunFailed
+    from duly.sdk.handle import Handle
     from duly.sdk.handler import Handler
+    from duly.sdk.job import Job, JobDetails
     from duly.sdk.retry import Retry
+    from duly.sdk.run_handle import RunFailed, RunHandle
     from duly.store.database import Unavailable
     from duly.worker.context import Cancelled, LeaseLost, NonRetryable, Snooze
     from duly.worker.context import RunContext as Run
@@ -42,6 +45,8 @@ __all__ = [
     "InvalidOption",
     "InvalidPayload",
     "InvalidSchedule",
+    "Job",
+    "JobDetails",
     "KeyBusy",
     "KeyConflict",
     "LeaseLost",
@@ -52,7 +57,9 @@ __all__ = [
     "Retry",
     "Run",
     "RunFailed",
+    "RunHandle",
     "Snooze",
+    "TriggerError",
     "Unavailable",
     "UnknownHandler",
     "UnknownQueue",
@@ -62,8 +69,11 @@ __all__ = [
 _HOMES = {
     "App": "sdk.app",
     "Handle": "sdk.handle",
-    "RunFailed": "sdk.handle",
+    "RunFailed": "sdk.run_handle",
+    "RunHandle": "sdk.run_handle",
     "Handler": "sdk.handler",
+    "Job": "sdk.job",
+    "JobDetails": "sdk.job",
     "Retry": "sdk.retry",
     "Unavailable": "store.database",
     "Cancelled": "worker.context",
@@ -71,6 +81,7 @@ _HOMES = {
     "NonRetryable": "worker.context",
     "Run": "worker.context",
     "Snooze": "worker.context",
+    "TriggerError": "domain.triggers.errors",
 }
 _NAMES = {"Run": "RunContext"}
 

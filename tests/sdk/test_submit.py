@@ -279,7 +279,11 @@ def test_an_unknown_handler_is_refused_with_the_nearest_name():
         ({"delay": 1, "every": 1}, InvalidOption, "delay= goes with neither at= nor every="),
         ({"every": 0.5}, InvalidSchedule, "shorter than one second"),
         ({"every": "PT1.5S"}, InvalidSchedule, "not a whole number of seconds"),
-        ({"name": "x"}, InvalidOption, "name= belongs to a schedule; give every= as well"),
+        (
+            {"name": "x"},
+            InvalidOption,
+            "name= belongs to a schedule; give every=, cron=, when= or schedule= as well, or key=",
+        ),
         ({"name": "", "every": 1}, InvalidOption, "name '' is not a name"),
         ({"queue": "a\nb"}, InvalidOption, "is not a name"),
         ({"key": "k" * 201}, InvalidOption, "is not a name"),

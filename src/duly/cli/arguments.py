@@ -13,20 +13,20 @@ from duly.domain.errors import InvalidPayload, InvalidSchedule
 from duly.domain.payload import DEPTH_MAX
 
 
-def read_payload(pairs: Sequence[str], json_text: str | None) -> dict[str, Any]:
-    """Read the arguments of a handler, from pairs or from one JSON object."""
+def read_payload(pairs: Sequence[str], json_text: str | None, flag: str = "--json") -> dict[str, Any]:
+    """Read the arguments of a handler, from pairs or from one JSON object, typed after `flag`."""
     if json_text is None:
         return _read_pairs(pairs)
     if pairs:
-        raise click.UsageError("give key=value pairs or --json, not both")
+        raise click.UsageError(f"give key=value pairs or {flag}, not both")
     try:
         payload = msgspec.json.decode(json_text)
     except RecursionError:
-        raise _too_deep("--json") from None
+        raise _too_deep(flag) from None
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise InvalidPayload(f"--json is not JSON: {error}") from None
+        raise InvalidPayload(f"{flag} is not JSON: {error}") from None
     if not isinstance(payload, dict):
-        raise InvalidPayload(f'--json must be an object of arguments, such as {{"customer": 7}}, not {json_text[:40]}')
+        raise InvalidPayload(f'{flag} must be an object of arguments, such as {{"customer": 7}}, not {json_text[:40]}')
     return payload
 
 

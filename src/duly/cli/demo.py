@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -71,10 +71,17 @@ async def endings(database: Database, job: NamedJob) -> AsyncIterator[str]:
 
 def ending_line(job: NamedJob, row: Mapping[str, Any]) -> str:
     """Write what became of one run: when it ended, which it was, how long it took and how late it was."""
-    number = (row["scheduled_at"] - job.anchor_at) // timedelta(seconds=job.every_seconds) + 1
-    line = f"{row['finished_at'].astimezone():%H:%M:%S.%f}"[:-3] + f"  {job.name} #{number:<4} {row['outcome']:10}"
+    number = _number(job, row["scheduled_at"])
+    line = f"{row['finished_at'].astimezone():%H:%M:%S.%f}"[:-3] + f"  {job.name} {number:5} {row['outcome']:10}"
     if row["started_at"] is None:
         return f"{line}  {row['reason'] or ''}".rstrip()
     took, late = row["finished_at"] - row["started_at"], row["started_at"] - row["due_at"]
     reason = f"   {row['reason']}" if row["reason"] else ""
     return f"{line}  {duration(took):>7}   ({duration(late)} after due){reason}"
+
+
+def _number(job: NamedJob, scheduled_at: datetime) -> str:
+    """Count the occurrences of a period; a user's own schedule of that name may be another kind, and is not counted."""
+    if job.every_seconds is None or job.anchor_at is None:
+        return ""
+    return f"#{(scheduled_at - job.anchor_at) // timedelta(seconds=job.every_seconds) + 1}"

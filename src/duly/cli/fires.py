@@ -6,21 +6,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from duly.domain.triggers.elapsed import FixedDelay, FixedRate
-from duly.domain.triggers.interval import describe_every
+import msgspec
+
+from duly.cli.output import duration
 from duly.domain.triggers.preview import fires
 from duly.domain.triggers.schedules import Schedule
+from duly.domain.triggers.summary import brief, sentence
 
 FIRES_SHOWN = 3
 _FINEST = timedelta(microseconds=1)
-
-
-def sentence(schedule: Schedule) -> str:
-    """Say when a schedule fires; where it counts from is seen in its next fires."""
-    trigger = schedule.trigger
-    if isinstance(trigger, FixedRate) and not isinstance(trigger, FixedDelay) and trigger.count is None:
-        return describe_every(timedelta(seconds=trigger.every))
-    return trigger.describe()
 
 
 def fire_lines(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
@@ -35,10 +29,34 @@ def fire_lines(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
     return [_line(number, fire, schedule) for number, fire in enumerate(found)]
 
 
+def job_lines(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
+    """Say when a job fires: a sentence with what runs, what its words became, the next fires, and what may not be meant."""
+    trigger = schedule.trigger
+    words = [f"saved as {brief(trigger.canonical)}"] if _was_asked_in_words(job) else []
+    warnings = [f"note  {warning.message}" for warning in schedule.warnings_after(job["read_at"])]
+    what = f"{sentence(schedule)}: {job['handler']} on queue {job['queue']}"
+    return [what, *words, *fire_lines(schedule, job), *warnings]
+
+
+def _was_asked_in_words(job: Mapping[str, Any]) -> bool:
+    shape = {} if job["schedule"] is None else msgspec.json.decode(job["schedule"])
+    return bool(shape.get("asked", {}).get("type") == "text")
+
+
+def _jitter_note(fire: Mapping[str, Any]) -> str | None:
+    """Say when it starts, where jitter puts it off."""
+    due = fire["due_at"]
+    if due is None or fire["note"] == "estimate":
+        return None
+    late = datetime.fromisoformat(due) - datetime.fromisoformat(fire["scheduled_at"])
+    return f"starts {duration(late)} later, by its jitter" if late > timedelta() else None
+
+
 def _line(number: int, fire: Mapping[str, Any], schedule: Schedule) -> str:
     moment = datetime.fromisoformat(fire["scheduled_at"])
     word = "next" if number == 0 else "then"
-    note = f"   ({fire['note']})" if fire["note"] else ""
+    notes = [fire["note"], _jitter_note(fire)]
+    note = "".join(f"   ({note})" for note in notes if note)
     if schedule.trigger.zone.name == "UTC":
         return f"{word:6}{both_clocks(moment)}{note}"
     local = f"{fire['local'].replace('T', ' ')} {schedule.trigger.zone.name}"

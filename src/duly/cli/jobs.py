@@ -5,24 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 import click
 import msgspec
 
+from duly.cli import backfills, job_edit, job_verbs
 from duly.cli.connect import opened
-from duly.cli.fires import fire_lines, sentence
+from duly.cli.fires import fire_lines
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, Row, json_option, listing_options, plain, print_json, print_rows, show_list
+from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
+from duly.cli.policies import policy_line
 from duly.cli.runs import RUN_COLUMNS, print_run
-from duly.domain.errors import NotFound
 from duly.domain.run import TENANT_DEFAULT
+from duly.domain.triggers.schedules import Schedule
+from duly.domain.triggers.summary import sentence
 from duly.domain.triggers.timing import schedule_of
-from duly.moves.cancel import cancel_job
+from duly.moves.schedule import find_job_id
 from duly.settings import Settings
 from duly.store import jobs as store
-from duly.store import overview, runs
+from duly.store import runs
 from duly.store.database import Database
 
 _RUNS_SHOWN = 10
@@ -43,12 +45,13 @@ COLUMNS = {
     "queue": lambda row: row["queue"],
     "schedule": _sentence,
     "next": lambda row: row["next_run_at"],
+    "note": lambda row: row["pause_reason"],
 }
 
 
 @click.group(cls=ListingGroup)
 def jobs() -> None:
-    """List, show and cancel schedules; a one-shot is found by its id. Without a command: list."""
+    """List, show, pause, change and run schedules; a one-shot is found by its id. Without a command: list."""
 
 
 @jobs.command("list")
@@ -62,7 +65,7 @@ def list_jobs(settings: Settings, listing: Listing, state: str | None, limit: in
     async def read(database: Database) -> Sequence[Row]:
         return await store.page(database, TENANT_DEFAULT, None, state, limit)
 
-    empty = "no schedules yet; make one: duly submit HANDLER --every PT1M --name NAME"
+    empty = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'
     show_list(settings, listing, read, COLUMNS, empty)
 
 
@@ -75,53 +78,46 @@ def show_job(settings: Settings, job: str, as_json: bool) -> None:
     asyncio.run(_show(settings, job, as_json))
 
 
-@jobs.command("cancel")
-@click.argument("job", metavar="JOB")
-@with_settings()
-def cancel(settings: Settings, job: str) -> None:
-    """Cancel JOB, given by its id or its name, and its runs that have not started."""
-    asyncio.run(_cancel(settings, job))
-
-
-async def _cancel(settings: Settings, job: str) -> None:
-    async with opened(settings) as database:
-        job_id = await find_id(database, job)
-        click.echo(f"job {job_id}: {(await cancel_job(database, job_id)).replace('_', ' ')}")
+for _verb in (
+    job_verbs.pause_job,
+    job_verbs.resume_job,
+    job_verbs.skip_next_of_job,
+    job_verbs.trigger_job,
+    job_edit.edit_job,
+    job_verbs.cancel,
+    backfills.backfill_job,
+    backfills.list_backfills,
+    backfills.cancel,
+):
+    jobs.add_command(_verb)
 
 
 async def _show(settings: Settings, job: str, as_json: bool) -> None:
     async with opened(settings) as database:
-        job_id = await find_id(database, job)
+        job_id = await find_job_id(database, job)
         found = await store.find(database, job_id)
         if found is None:
             await print_run(database, job_id, as_json=as_json)
             return
         last = await runs.page(database, TENANT_DEFAULT, None, job_id, _RUNS_SHOWN)
-        fires = fire_lines(await store.schedule_of_job(database, found), found)
+        schedule = await store.schedule_of_job(database, found)
     if as_json:
-        print_json({**plain(found), "runs": last})
+        print_json({**plain(found), "description": sentence(schedule), "runs": [plain(run) for run in last]})
     else:
-        _print_job(found, fires, last)
+        _print_job(found, schedule, last)
 
 
-def _print_job(found: dict[str, Any], fires: Sequence[str], last: Sequence[Row]) -> None:
+def _print_job(found: dict[str, Any], schedule: Schedule, last: Sequence[Row]) -> None:
     name = f" {found['name']!r}" if found["name"] else ""
     click.echo(f"job {found['job_id']}{name} is {found['state']}")
-    click.echo(f"{_sentence(found)}: {found['handler']} on queue {found['queue']}, priority {found['priority']}")
+    click.echo(f"{sentence(schedule)}: {found['handler']} on queue {found['queue']}, priority {found['priority']}")
+    if policies := policy_line(schedule, found):
+        click.echo(policies)
     if found["pause_reason"]:
-        click.echo(f"paused at {found['paused_at']:%Y-%m-%d %H:%M:%S} UTC: {found['pause_reason']}")
-    for line in fires:
+        click.echo(f"paused at {moment(found['paused_at'])}: {found['pause_reason']}")
+    for line in fire_lines(schedule, found):
         click.echo(line)
+    if found["state"] == "active" and found["next_run_at"] is None:
+        click.echo("next  after the run that is active has ended")
     click.echo(f"payload {found['payload'] or '{}'}" + (f"   options {found['options']}" if found["options"] else ""))
     print_rows(last, RUN_COLUMNS, "no runs yet")
-
-
-async def find_id(database: Database, job: str) -> UUID:
-    """Read a job's id, or look its name up. Raises NotFound."""
-    try:
-        return UUID(job)
-    except ValueError:
-        found = await overview.job_by_name(database, job)
-    if found is None:
-        raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them, and those that are over by their id")
-    return found.job_id

@@ -12,7 +12,9 @@ import click
 import msgspec
 
 from duly import triggers
+from duly.cli.carets import explained
 from duly.clock import host_now
+from duly.domain.triggers.summary import brief
 
 _REFUSED = 1
 _WIDTH_OF_A_PIPE = 240
@@ -34,7 +36,8 @@ class Unreadable(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Write to standard error."""
-        click.echo(explained(self._errors, self._expression), err=True)
+        found = ((error, self._expression if error["field"].startswith("trigger.") else None) for error in self._errors)
+        click.echo(explained(found), err=True)
 
 
 @click.command("next")
@@ -83,20 +86,6 @@ def trigger_of(text: str, tz: str | None, start: str | None) -> dict[str, Any]:
     return {"type": "text", "text": text, **zone}
 
 
-def explained(errors: Sequence[Mapping[str, Any]], expression: str) -> str:
-    """Write each error as a sentence, and under the expression a caret at its place."""
-    lines = []
-    for error in errors:
-        lines.append(f"duly: {error['message']}")
-        if (span := error.get("span")) and error["field"].startswith("trigger."):
-            width = max(1, min(span[1], max(len(expression), span[0] + 1)) - span[0])
-            # A tab takes one column here, so that the caret stands where it should.
-            lines += ["  " + expression.replace("\t", " "), "  " + " " * span[0] + "^" * width]
-        if error["hint"]:
-            lines.append(f"  try: {error['hint']}")
-    return "\n".join(lines)
-
-
 def _moment(text: str | None) -> datetime:
     if text is None:
         return host_now()
@@ -114,7 +103,7 @@ def _moment(text: str | None) -> datetime:
 def _print(shown: Mapping[str, Any]) -> None:
     click.echo(shown["description"])
     if shown["words"] is not None:
-        click.echo(f"saved as {_brief(shown['canonical'])}")
+        click.echo(f"saved as {brief(shown['canonical'])}")
     rows = [_row(fire) for fire in shown["next"]]
     if rows:
         _print_table(rows)
@@ -122,12 +111,6 @@ def _print(shown: Mapping[str, Any]) -> None:
         click.echo("it does not fire any more")
     for warning in shown["warnings"]:
         click.echo(f"{warning['code'].replace('_', ' ').lower()}: {warning['message']}")
-
-
-def _brief(canonical: Mapping[str, Any]) -> str:
-    """Write a trigger as it could be typed again."""
-    parts = [str(value) for key, value in canonical.items() if key not in ("tz", "type")]
-    return f"{canonical['type']} {' from '.join(parts)}"
 
 
 def _row(fire: Mapping[str, Any]) -> list[str]:

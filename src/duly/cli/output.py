@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Row], object]]
 
 # Columns that hold JSON as text, to be shown as the JSON they are.
-_JSON_COLUMNS = frozenset({"payload", "options", "result", "detail", "fields"})
+_JSON_COLUMNS = frozenset({"payload", "options", "result", "detail", "fields", "schedule"})
 _WIDTH_OF_A_PIPE = 240
 _STYLES = {
     "succeeded": "green",
@@ -31,6 +31,8 @@ _STYLES = {
     "timed_out": "red",
     "lost": "red",
     "active": "green",
+    "paused": "yellow",
+    "skipped": "yellow",
     "cancelled": "dim",
 }
 

@@ -38,10 +38,11 @@ async def _run(settings: Settings, wait: bool, typed: Typed) -> int:
         submitted = await submission.send(database, job, typed.key, Rng())
         lines = await submission.answer(database, job, submitted, settings.app)
         click.echo("\n".join(lines), err=wait)
-        return await _wait(database, submitted.job_id) if wait else 0
+        return await wait_and_tell(database, submitted.job_id) if wait else 0
 
 
-async def _wait(database: Database, run_id: UUID) -> int:
+async def wait_and_tell(database: Database, run_id: UUID) -> int:
+    """Stay until a run has ended: its log goes to standard error, its result to standard output. Gives the exit code."""
     try:
         found = await wait_for_end(database, run_id)
     except (KeyboardInterrupt, asyncio.CancelledError):

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 import click
 import msgspec
 
+from duly.cli import schedule_flags
 from duly.cli.arguments import read_duration, read_moment, read_payload
-from duly.cli.fires import both_clocks, fire_lines, sentence
+from duly.cli.fires import both_clocks, job_lines
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import DulyError
 from duly.domain.job import Recurring, Submission, check_delay, check_moment, check_name, check_priority, check_timeout
 from duly.domain.retry import retry_policy
 from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options
-from duly.domain.triggers.interval import parse_every
-from duly.domain.triggers.timing import every_shape
 from duly.moves import submit as moves
 from duly.store import hints, jobs, workers
 from duly.store.database import Database, Unavailable
@@ -37,6 +34,19 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True):
     at: str | None = None
     delay: str | None = None
     every: str | None = None
+    cron: str | None = None
+    when: str | None = None
+    schedule: str | None = None
+    tz: str | None = None
+    mode: str | None = None
+    start: str | None = None
+    end: str | None = None
+    max_runs: str | None = None
+    jitter: str | None = None
+    misfire: str | None = None
+    overlap: str | None = None
+    calendars: tuple[str, ...] = ()
+    pause_on_failure: str | None = None
     name: str | None = None
     queue: str | None = None
     priority: int | None = None
@@ -56,10 +66,13 @@ class Defaults(msgspec.Struct, frozen=True):
 def read(typed: Typed, app: Any | None) -> Submission | Recurring:
     """Check everything that can be checked before the database is asked. Raises Refused."""
     payload, defaults = _arguments(typed, app)
-    if typed.every is not None:
-        return _recurring(typed, payload, defaults)
+    shape = schedule_flags.compose(msgspec.structs.asdict(typed))
+    if shape is not None:
+        return _recurring(typed, shape, payload, defaults)
     if typed.name is not None:
-        raise click.UsageError("--name is for a schedule; add --every, or use --key to submit only once")
+        raise click.UsageError(
+            "--name is for a schedule; add --every, --cron, --when or --schedule, or use --key to submit only once"
+        )
     if typed.at is not None and typed.delay is not None:
         raise click.UsageError("give --at or --delay, not both")
     at = read_moment(typed.at, "at")
@@ -98,17 +111,11 @@ async def answer(
 
 async def _when(database: Database, job: Submission | Recurring, submitted: Submitted) -> list[str]:
     if isinstance(job, Recurring):
-        return await _fires(database, job, submitted.job_id)
+        found = await jobs.find(database, submitted.job_id)
+        assert found is not None
+        return job_lines(await jobs.schedule_of_job(database, found), found)
     how = "Once, now" if job.at is None and not job.delay else "Once"
     return [f"{how}: {job.handler} on queue {job.queue}", f"{'at':6}{both_clocks(submitted.scheduled_at)}"]
-
-
-async def _fires(database: Database, job: Recurring, job_id: UUID) -> list[str]:
-    found = await jobs.find(database, job_id)
-    assert found is not None
-    schedule = await jobs.schedule_of_job(database, found)
-    warnings = [f"note  {warning.message}" for warning in schedule.warnings_after(found["read_at"])]
-    return [f"{sentence(schedule)}: {job.handler} on queue {job.queue}", *fire_lines(schedule, found), *warnings]
 
 
 def _obstacles(job: Submission | Recurring, live: Sequence[WorkerRow], app_path: str | None) -> list[str]:
@@ -134,15 +141,12 @@ def _arguments(typed: Typed, app: Any | None) -> tuple[str, Defaults]:
     return handler.encode((), payload), Defaults(handler.queue, handler.priority, handler.options)
 
 
-def _recurring(typed: Typed, payload: str, defaults: Defaults) -> Recurring:
+def _recurring(typed: Typed, shape: dict[str, Any], payload: str, defaults: Defaults) -> Recurring:
     if typed.delay is not None:
-        raise click.UsageError("--every counts from --at; it takes no --delay")
-    assert typed.every is not None
-    every: timedelta = parse_every(read_duration(typed.every))
-    anchor = read_moment(typed.at, "at")
+        raise click.UsageError("a schedule takes no --delay; --every begins with --at, and any other with --start")
     return Recurring(
         **_shared(typed, payload, defaults),
-        schedule=every_shape(int(every.total_seconds()), check_moment(anchor, "at") if anchor else None),
+        schedule=shape,
         name=check_name(typed.name, "name") if typed.name is not None else None,
     )
 

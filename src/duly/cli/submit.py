@@ -11,6 +11,7 @@ import click
 from duly.cli import apps, submission
 from duly.cli.connect import opened
 from duly.cli.options import with_settings
+from duly.cli.schedule_flags import schedule_flags
 from duly.cli.submission import Typed
 from duly.clock import Rng
 from duly.settings import Settings
@@ -36,9 +37,9 @@ def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command
 @handler_arguments
-@click.option("--at", metavar="MOMENT", help="When, with its offset; with --every, the first moment.")
-@click.option("--delay", metavar="DURATION", help="How long from now, as PT10M or seconds.")
-@click.option("--every", metavar="DURATION", help="Again and again, as PT1H or seconds.")
+@click.option("--at", metavar="MOMENT", help="Once, at this moment, with its offset; with --every, the first.")
+@click.option("--delay", metavar="DURATION", help="Once, so long from now, as PT10M or seconds.")
+@schedule_flags
 @click.option("--name", help="The schedule's name.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id.")
 @with_settings("app")
@@ -46,7 +47,8 @@ def submit(settings: Settings, quiet: bool, **typed: Any) -> None:
     """Submit a job: HANDLER with its arguments, now, later or again and again.
 
     A value is JSON if it reads as JSON, and text if not: customer=7 to=a@b.example tags='["new"]'. If the app is known
-    (--app, or `app` in duly.toml), arguments are checked against the handler before anything is written.
+    (--app, or `app` in duly.toml), arguments are checked against the handler before anything is written. The answer to a
+    schedule says in words what it means, and when it fires next.
     """
     asyncio.run(_submit(settings, quiet, Typed(**typed)))
 

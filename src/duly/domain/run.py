@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -37,6 +39,18 @@ _encoder = msgspec.json.Encoder()
 def encode_options(options: Options) -> str | None:
     """Write options for the store; nothing when all is default."""
     return None if options == DEFAULTS else _encoder.encode(options).decode()
+
+
+def amend_options(text: str | None, changes: Mapping[str, Any], defaults: Options | None) -> str | None:
+    """Change some of the options a job has, or, where it has none of its own, of the defaults; without changes they stay."""
+    if not changes:
+        return text
+    return encode_options(msgspec.structs.replace(read_options(text, defaults), **changes)) or "{}"
+
+
+def read_options(text: str | None, defaults: Options | None) -> Options:
+    """Read the options a job has of its own; where it has none, the defaults."""
+    return _decoder.decode(text) if text is not None else defaults or DEFAULTS
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):

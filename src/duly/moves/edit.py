@@ -6,7 +6,7 @@ on, and what the old one had not fired by then is on record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -28,10 +28,19 @@ _LOOKS_MAX = 100
 
 async def edit(database: Database, job_id: UUID, job: Recurring) -> int:
     """Change a job to a definition, from now on. Returns its new version. Raises NotFound, TriggerError."""
+    return await amend(database, job_id, lambda _: job)
+
+
+async def amend(database: Database, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+    """Change something about a job, from now on; `change` is asked again when somebody else was faster.
+
+    Returns its new version. Raises NotFound, TriggerError, and what `change` raises.
+    """
     floor: datetime | None = None
     for _ in range(_LOOKS_MAX):  # It may be edited, staged or claimed from between the look and the move.
         seen = await see(database, job_id)
         generation = int(seen.job["generation"])
+        job = change(seen.definition)
         timing = await _timing(database, seen, job, floor)
         moments, skips = seen.staged(), None
         if timing.first_at is not None:

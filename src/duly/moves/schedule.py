@@ -9,9 +9,12 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.errors import NotFound
+from duly.domain.job import Recurring
+from duly.domain.run import TENANT_DEFAULT
+from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.planning import moments_between
 from duly.domain.triggers.schedules import Schedule
-from duly.store import jobs
+from duly.store import jobs, overview
 from duly.store.database import Database
 
 # A schedule fires once a second at most, and is staged no further ahead than the horizon.
@@ -29,6 +32,22 @@ class Seen(msgspec.Struct, frozen=True):
         """The job."""
         job_id: UUID = self.job["job_id"]
         return job_id
+
+    @property
+    def definition(self) -> Recurring:
+        """The job as it was asked for."""
+        job = self.job
+        return Recurring(
+            job["handler"],
+            job["payload"] or "{}",
+            job["queue"],
+            job["priority"],
+            asked_shape(job["schedule"], job["every_seconds"]),
+            job["name"],
+            job["options"],
+            job["owner"],
+            job["source"],
+        )
 
     @property
     def pending_at(self) -> datetime:
@@ -55,6 +74,17 @@ class Seen(msgspec.Struct, frozen=True):
         if held is not None:
             start = min(start, held.scheduled_at)
         return moments_between(self.schedule, start, self.pending_at, _STAGED_MAX)
+
+
+async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_DEFAULT) -> UUID:
+    """Read a job's id, or look its name up. Raises NotFound."""
+    try:
+        return job if isinstance(job, UUID) else UUID(job)
+    except ValueError:
+        found = await overview.job_by_name(database, str(job), tenant)
+    if found is None:
+        raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them, and those that are over by their id")
+    return found.job_id
 
 
 async def see(database: Database, job_id: UUID) -> Seen:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
 
 from duly.domain.job import Recurring, Submission
 from duly.domain.run import HORIZON, TENANT_DEFAULT
+from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.moments import EPOCH
-from duly.domain.triggers.timing import calendars_in, is_closed, read_calendars, timing_of
+from duly.domain.triggers.schedules import Schedule
+from duly.domain.triggers.timing import Timing, calendars_in, is_closed, read_calendars, schedule_of, timing_of
 from duly.store import jobs as store
 from duly.store.database import Connection
 from duly.store.jobs import Submitted
@@ -32,14 +34,31 @@ async def submit_many(
     return await store.submit(connection, tenant, key, jobs, sha256(_encoder.encode(jobs)).digest(), HORIZON)
 
 
+class Accepted(Submitted, frozen=True):
+    """The store's answer to a recurring job, and its schedule as it was compiled."""
+
+    schedule: Schedule
+
+
 async def submit_recurring(
     connection: Connection, job: Recurring, *, key: str, tenant: int = TENANT_DEFAULT
-) -> Submitted:
+) -> Accepted:
     """Submit a recurring job with its next-fire timer. Raises TriggerError when its schedule cannot be kept."""
     if is_closed(job.schedule):
         timing = timing_of(job.schedule, job_id=None, now=EPOCH, calendars={})
-        return await store.submit_recurring(connection, tenant, key, None, job, timing)
+        submitted = await store.submit_recurring(connection, tenant, key, None, job, timing)
+        return _accepted(submitted, timing, {})
     found = await store.prepare(connection, tenant, key, calendars_in(job.schedule))
     calendars = read_calendars(msgspec.json.decode(found.calendars or "{}"))
     timing = timing_of(job.schedule, job_id=str(found.job_id), now=found.now, calendars=calendars)
-    return await store.submit_recurring(connection, tenant, key, found.job_id, job, timing)
+    submitted = await store.submit_recurring(connection, tenant, key, found.job_id, job, timing)
+    if submitted.replayed:  # Under the id it had then, and from the moment it began.
+        began, job_id = submitted.scheduled_at, str(submitted.job_id)
+        timing = timing_of(job.schedule, job_id=job_id, now=began, calendars=calendars)
+    return _accepted(submitted, timing, calendars)
+
+
+def _accepted(submitted: Submitted, timing: Timing, calendars: Mapping[str, Calendar]) -> Accepted:
+    anchor = timing.anchor_at or submitted.scheduled_at
+    schedule = schedule_of(timing.schedule, timing.every_seconds, anchor, calendars)
+    return Accepted(submitted.job_id, submitted.scheduled_at, submitted.replayed, schedule)

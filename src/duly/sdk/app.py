@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from uuid import UUID
 
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption, UnknownQueue
 from duly.domain.job import check_name
 from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
+from duly.moves.calendars import put_calendar
 from duly.sdk.background import Background
 from duly.sdk.choices import handler_options
 from duly.sdk.connections import Connections
 from duly.sdk.handler import Decorator, Handler
+from duly.sdk.job import Job
 from duly.sdk.retry import Retry
 from duly.worker.context import RunContext
 from duly.worker.handlers import Handler as Registered
@@ -102,6 +105,22 @@ class App:
     def __getitem__(self, name: str) -> Handler[..., ..., Any, Any]:
         """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
         return self._handlers[self.registry[name]]
+
+    def job(self, job: UUID | str) -> Job[Any]:
+        """Give a hand on a recurring job, by its name or its id; nothing is asked before it is used."""
+        return Job(self, job)
+
+    async def put_calendar(self, calendar: Mapping[str, Any]) -> int:
+        """Keep a calendar, new or changed, for schedules to name. Gives how many were armed anew by it.
+
+        Raises TriggerError when it is none, or leaves a job that uses it nothing for 400 days.
+        """
+        kept = await put_calendar(await self.connections.database(), calendar, self.tenant)
+        return kept.schedules
+
+    def put_calendar_sync(self, calendar: Mapping[str, Any]) -> int:
+        """Keep a calendar, from a plain function."""
+        return self.background.run(self.put_calendar(calendar))
 
     @property
     def queues(self) -> list[str]:

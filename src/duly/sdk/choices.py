@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -22,19 +23,35 @@ from duly.domain.job import (
     check_timeout,
 )
 from duly.domain.run import DEFAULTS, Options, encode_options
-from duly.domain.triggers.interval import parse_every
-from duly.domain.triggers.timing import every_shape
+from duly.domain.triggers import asking
 from duly.sdk.retry import Retry
 from duly.worker.handlers import Handler
+
+Misfire = Literal["fire_once", "fire_all", "skip"] | Mapping[str, Any]
+Overlap = Literal["skip", "buffer_one", "queue", "cancel_running", "allow"] | Mapping[str, Any]
+Mode = Literal["fixed_rate", "fixed_delay"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """Everything `options(…)` takes. Raises InvalidOption or InvalidSchedule, naming the value and the remedy."""
+    """Everything `options(…)` takes. Raises InvalidOption, InvalidSchedule or TriggerError, naming the value and the remedy."""
 
     at: datetime | None = None
     delay: Duration | None = None
     every: Duration | None = None
+    cron: str | None = None
+    when: str | None = None
+    schedule: Mapping[str, Any] | None = None
+    tz: str | None = None
+    mode: Mode | None = None
+    start: datetime | str | None = None
+    end: datetime | str | None = None
+    max_runs: int | None = None
+    jitter: Duration | Mapping[str, Any] | None = None
+    misfire: Misfire | None = None
+    overlap: Overlap | None = None
+    calendars: Sequence[str | Mapping[str, Any]] | None = None
+    pause_on_failure: int | None = None
     name: str | None = None
     queue: str | None = None
     priority: int | None = None
@@ -46,8 +63,11 @@ class Choices:
     tenant: int | None = None
 
     def __post_init__(self) -> None:
-        _check_times(self)
-        _check_names(self)
+        shape = self.shape()
+        if shape is not None:
+            asking.check(shape)
+        _check_moments(self, is_schedule=shape is not None)
+        _check_names(self, is_schedule=shape is not None)
         if self.priority is not None:
             check_priority(self.priority)
         if self.timeout is not UNSET:
@@ -56,6 +76,15 @@ class Choices:
             check_gate(*self.concurrency)
         if self.tenant is not None and (isinstance(self.tenant, bool) or self.tenant < 1):
             raise InvalidOption(f"tenant {self.tenant!r} is not a tenant's number: 1 or more")
+
+    def shape(self) -> dict[str, Any] | None:
+        """Give the shape of the schedule that is asked for; None for a one-shot."""
+        return asking.compose({option: getattr(self, option) for option in asking.OPTIONS}, spelled)
+
+
+def spelled(option: str) -> str:
+    """Write an option as a caller does."""
+    return f"{option}="
 
 
 def submission(handler: Handler, choices: Choices, payload: str) -> Submission:
@@ -67,20 +96,20 @@ def submission(handler: Handler, choices: Choices, payload: str) -> Submission:
         handler.priority if choices.priority is None else choices.priority,
         choices.at,
         None if choices.delay is None else check_delay(choices.delay),
-        _options(handler, choices),
+        run_options(handler, choices.retry, choices.timeout, choices.concurrency),
     )
 
 
-def recurring(handler: Handler, choices: Choices, every: timedelta, payload: str) -> Recurring:
-    """Build the schedule that the choices ask for; `at` is its first moment."""
+def recurring(handler: Handler, choices: Choices, shape: Mapping[str, Any], payload: str) -> Recurring:
+    """Build the recurring job that the choices ask for."""
     return Recurring(
         handler.name,
         payload,
         choices.queue or handler.queue,
         handler.priority if choices.priority is None else choices.priority,
-        every_shape(int(every.total_seconds()), choices.at),
+        shape,
         choices.name,
-        _options(handler, choices),
+        run_options(handler, choices.retry, choices.timeout, choices.concurrency),
     )
 
 
@@ -90,34 +119,42 @@ def handler_options(retry: Retry | None, timeout: Duration | None) -> Options:
     return Options(timeout_seconds=check_timeout(timeout), **given)
 
 
-def _options(handler: Handler, choices: Choices) -> str | None:
+def run_options(
+    handler: Handler,
+    retry: Retry | None,
+    timeout: Duration | UnsetType | None,
+    concurrency: tuple[str, int] | None,
+) -> str | None:
+    """Write what the runs of a job carry: the handler's own options, with what was chosen laid over them."""
     changes: dict[str, Any] = {}
-    if choices.retry is not None:
-        changes["retry"] = choices.retry.policy()
-    if choices.concurrency is not None:
-        changes["gate"] = check_gate(*choices.concurrency)
-    if choices.timeout is not UNSET:
-        changes["timeout_seconds"] = check_timeout(choices.timeout)
+    if retry is not None:
+        changes["retry"] = retry.policy()
+    if concurrency is not None:
+        changes["gate"] = check_gate(*concurrency)
+    if timeout is not UNSET:
+        changes["timeout_seconds"] = check_timeout(timeout)
     options = encode_options(msgspec.structs.replace(handler.options, **changes))
     return "{}" if options is None and handler.options != DEFAULTS else options  # Said, and so not left to the handler.
 
 
-def _check_times(choices: Choices) -> None:
+def _check_moments(choices: Choices, *, is_schedule: bool) -> None:
     if choices.at is not None:
         check_moment(choices.at, "at")
     if choices.delay is not None:
         check_delay(choices.delay)
-        if choices.at is not None or choices.every is not None:
-            raise InvalidOption("delay= goes with neither at= nor every=; say when it starts with at= alone")
-    if choices.every is not None:
-        parse_every(choices.every)
+        if choices.at is not None or is_schedule:
+            raise InvalidOption(
+                "delay= goes with neither at= nor every= nor another schedule; say when it starts with at= or start="
+            )
 
 
-def _check_names(choices: Choices) -> None:
+def _check_names(choices: Choices, *, is_schedule: bool) -> None:
     if choices.name is not None:
         check_name(choices.name, "name")
-        if choices.every is None:
-            raise InvalidOption("name= belongs to a schedule; give every= as well, or key= to submit only once")
+        if not is_schedule:
+            raise InvalidOption(
+                "name= belongs to a schedule; give every=, cron=, when= or schedule= as well, or key= to submit only once"
+            )
     if choices.queue is not None:
         check_name(choices.queue, "queue")
     if choices.key is not None:

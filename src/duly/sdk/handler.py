@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 from msgspec import UNSET, UnsetType
 
 from duly.domain.duration import Duration
-from duly.sdk.choices import Choices
+from duly.sdk.choices import Choices, Misfire, Mode, Overlap
 from duly.sdk.handle import Handle
 from duly.sdk.retry import Retry
 from duly.sdk.submitter import Submitter
@@ -62,6 +62,19 @@ class Handler(Generic[P, Q, R, T]):
         at: datetime | None = None,
         delay: Duration | None = None,
         every: Duration | None = None,
+        cron: str | None = None,
+        when: str | None = None,
+        schedule: Mapping[str, Any] | None = None,
+        tz: str | None = None,
+        mode: Mode | None = None,
+        start: datetime | str | None = None,
+        end: datetime | str | None = None,
+        max_runs: int | None = None,
+        jitter: Duration | Mapping[str, Any] | None = None,
+        misfire: Misfire | None = None,
+        overlap: Overlap | None = None,
+        calendars: Sequence[str | Mapping[str, Any]] | None = None,
+        pause_on_failure: int | None = None,
         name: str | None = None,
         queue: str | None = None,
         priority: int | None = None,
@@ -74,15 +87,32 @@ class Handler(Generic[P, Q, R, T]):
     ) -> Submitter[Q, T]:
         """Choose when and how to run it: `.options(delay="PT10M").submit(…)`.
 
-        `at`: a moment. `delay`: from now. `every`: a schedule, from `at` or the next whole second on, with a `name`.
+        Once: `at`, a moment; `delay`, from now; or `when`, in English. Again and again: `every`, from `at` or the next whole
+        second on; `cron` or `when`, in the zone `tz`; or `schedule`, in the full shape of docs/triggers.md. Such a schedule
+        takes a `name`, `start` and `end`, `max_runs`, `jitter` ("PT5M"), `calendars`, `pause_on_failure`; `misfire` and
+        `overlap`, a policy or its shape; and `every` the `mode` "fixed_delay", to count from the end of each run.
+
         `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number, such as
         `("customer-7", 3)`: at most so many runs of that key at once. `connection`: the caller's own, inside
-        whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, UnknownQueue.
+        whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
         choices = Choices(
             at=at,
             delay=delay,
             every=every,
+            cron=cron,
+            when=when,
+            schedule=schedule,
+            tz=tz,
+            mode=mode,
+            start=start,
+            end=end,
+            max_runs=max_runs,
+            jitter=jitter,
+            misfire=misfire,
+            overlap=overlap,
+            calendars=calendars,
+            pause_on_failure=pause_on_failure,
             name=name,
             queue=queue,
             priority=priority,

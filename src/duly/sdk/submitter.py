@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidOption
-from duly.domain.triggers.interval import parse_every
 from duly.moves import submit as moves
 from duly.sdk.choices import Choices, recurring, submission
 from duly.sdk.handle import Handle
@@ -28,7 +27,7 @@ Q = ParamSpec("Q")
 T = TypeVar("T")
 _AGAIN_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
 
-Send = Callable[[Connection, str], Awaitable[list[Submitted]]]
+Send = Callable[[Connection, str], Awaitable[Sequence[Submitted]]]
 
 
 class Submitter(Generic[Q, T]):
@@ -39,7 +38,7 @@ class Submitter(Generic[Q, T]):
         self._app = app
         self._handler = handler
         self._choices = choices
-        self._every = None if choices.every is None else parse_every(choices.every)
+        self._shape = choices.shape()
 
     async def submit(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
         """Make one job durable. Raises Refused, DatabaseUnusable, or Unavailable when it cannot be known."""
@@ -61,8 +60,8 @@ class Submitter(Generic[Q, T]):
 
     def _one(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Send:
         payload = self._handler.encode(args, kwargs)
-        if self._every is not None:
-            job = recurring(self._handler, self._choices, self._every, payload)
+        if self._shape is not None:
+            job = recurring(self._handler, self._choices, self._shape, payload)
             return lambda connection, key: _listed(
                 moves.submit_recurring(connection, job, key=key, tenant=self._tenant)
             )
@@ -70,7 +69,7 @@ class Submitter(Generic[Q, T]):
         return lambda connection, key: _listed(moves.submit(connection, shot, key=key, tenant=self._tenant))
 
     def _many(self, arguments: Sequence[Mapping[str, Any]]) -> Send:
-        if self._every is not None:
+        if self._shape is not None:
             raise InvalidOption("submit_many takes one-shots; submit each schedule by itself")
         shots = [submission(self._handler, self._choices, self._handler.encode((), kwargs)) for kwargs in arguments]
         return lambda connection, key: moves.submit_many(connection, shots, key=key, tenant=self._tenant)
@@ -91,7 +90,7 @@ class Submitter(Generic[Q, T]):
         connection = callers.plain(self._choices.connection)
         return self._handles(key, callers.at_once(_answer(send(connection, key))))
 
-    async def _ask_until_answered(self, send: Send, key: str) -> list[Submitted]:
+    async def _ask_until_answered(self, send: Send, key: str) -> Sequence[Submitted]:
         database = await self._app.connections.database()
         for pause in (*_AGAIN_SECONDS, None):
             try:
@@ -106,14 +105,14 @@ class Submitter(Generic[Q, T]):
         raise AssertionError("unreachable")
 
     def _handles(self, key: str, submitted: Sequence[Submitted]) -> list[Handle[T]]:
-        return [Handle(self._app, self._handler, key, one, self._every) for one in submitted]
+        return [Handle(self._app, self._handler, key, one) for one in submitted]
 
     def _key(self) -> str:
         return self._choices.key or secrets.token_urlsafe(16)
 
     def _is_due_soon(self) -> bool:
         """Say whether it went straight to ready; what waits longer is found by the workers' own looks."""
-        if self._every is not None or self._choices.at is not None:
+        if self._shape is not None or self._choices.at is not None:
             return False
         return self._choices.delay is None or parse(self._choices.delay, "delay") <= timedelta()
 
@@ -122,9 +121,9 @@ class Submitter(Generic[Q, T]):
         return self._app.tenant if self._choices.tenant is None else self._choices.tenant
 
 
-async def _listed(submitting: Awaitable[Submitted]) -> list[Submitted]:
+async def _listed(submitting: Awaitable[Submitted]) -> Sequence[Submitted]:
     return [await submitting]
 
 
-async def _answer(submitting: Awaitable[list[Submitted]]) -> list[Submitted]:
+async def _answer(submitting: Awaitable[Sequence[Submitted]]) -> Sequence[Submitted]:
     return await submitting

@@ -22,8 +22,8 @@ class NamedJob(msgspec.Struct, frozen=True):
     name: str
     state: str
     handler: str
-    every_seconds: int
-    anchor_at: datetime
+    every_seconds: int | None
+    anchor_at: datetime | None
 
 
 class Backlog(msgspec.Struct, frozen=True):

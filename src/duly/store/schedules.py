@@ -108,6 +108,12 @@ async def lane_work(database: Database, shards: Sequence[int], limit: int) -> li
     return [LaneWork(Backfill(*row[:13]), row[13], row[14], row[15], _calendars(row[16]), row[17]) for row in rows]
 
 
+async def lane_due(database: Database, after: datetime) -> datetime | None:
+    """Say when a backfill may go on, after a moment."""
+    found: datetime | None = await database.fetchval(SQL["lane_due"], after)
+    return found
+
+
 class Made(msgspec.Struct, frozen=True):
     """How far a backfill goes with one look: where it stood, where it stands then (None: it is done), and what it makes."""
 
@@ -178,9 +184,10 @@ async def calendars(database: Database, tenant: int, names: Sequence[str] | None
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """A schedule's next fire, as seen."""
+    """A schedule's next fire, as seen; `name` is that of its job, or its id where it has none."""
 
     job_id: UUID
+    name: str
     scheduled_at: datetime
     previous_scheduled_at: datetime | None
     schedule: str
@@ -190,6 +197,11 @@ class Pending(msgspec.Struct, frozen=True):
 async def using_calendar(database: Database, tenant: int, name: str, after: UUID | None, limit: int) -> list[Pending]:
     """Read the next fires of the schedules that use a calendar, in order of their ids."""
     return [Pending(*row) for row in await database.fetch(SQL["using_calendar"], tenant, name, after, limit)]
+
+
+async def left_out(database: Database, job_ids: Sequence[UUID]) -> dict[UUID, datetime]:
+    """Read the last occurrence of each job that was left out on request and is yet to come."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["left_out"], list(job_ids))}
 
 
 def _calendars(found: str | None) -> dict[str, Any]:

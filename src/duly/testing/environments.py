@@ -19,13 +19,14 @@ from duly.domain.errors import InvalidSchedule
 from duly.domain.job import check_moment
 from duly.domain.outcome import Outcome
 from duly.domain.run import Run
+from duly.moves.backfill import go_on
 from duly.moves.cancel import carry_out
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import Cohorts, stage
 from duly.sdk.app import App
 from duly.sdk.handler import Handler
-from duly.store import ready, runs, shards, test_clock, workers
+from duly.store import ready, runs, schedules, shards, test_clock, workers
 from duly.store.database import Database
 from duly.testing.desk import EnvironmentDesk
 from duly.testing.fires import Fire, fire_of
@@ -38,6 +39,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 FIRES_AT_ONE_MOMENT_MAX = 10_000
 _LEASE = timedelta(days=1)
 _CLAIM_MAX = 10_000
+# Each look at the backfill lane may make what a whole second allows: what holds it back in a test is its own rate.
+_LANE_MAX = 500  # runs of backfills at one look
 
 
 def environment(app: App, *, at: datetime = START, seed: int = 0) -> Environment:
@@ -87,10 +90,11 @@ class Environment:
 
     async def advance(self, duration: Duration) -> list[Fire]:
         """Let time pass, stopping at each due moment to run what is due. Returns what fired."""
-        span = parse(duration, "advance")
-        if span < timedelta():
-            raise InvalidSchedule(f"advance {duration!r} is negative; time only goes on")
-        return await self._advance_to(self._at + span)
+        return await self._advance_to(self._at + _span(duration, "advance"))
+
+    async def outage(self, duration: Duration) -> None:
+        """Let time pass while nobody schedules and nobody works: what falls due is late, and by then perhaps a misfire."""
+        await self._move_to(self._at + _span(duration, "outage"))
 
     def run_due_sync(self) -> list[Fire]:
         """Run what is due at this moment, from a plain test."""
@@ -99,6 +103,10 @@ class Environment:
     def advance_sync(self, duration: Duration) -> list[Fire]:
         """Let time pass, from a plain test."""
         return self._app.background.run(self.advance(duration))
+
+    def outage_sync(self, duration: Duration) -> None:
+        """Let time pass while nobody schedules and nobody works, from a plain test."""
+        self._app.background.run(self.outage(duration))
 
     def __enter__(self) -> Self:
         server = scratch()
@@ -149,14 +157,16 @@ class Environment:
         self._renewed_at = self._at
 
     async def _take_due(self, database: Database) -> list[Run]:
-        """Stage and claim; hand back what is ahead of its time. Learns when the next run is due."""
+        """Stage, go on with backfills, and claim; hand back what is ahead of its time. Learns when there is more to do."""
         staged = await stage(database, self._scheduler_id, self._epochs, cohorts=self._cohorts, horizon=timedelta())
+        await go_on(database, list(self._epochs), self._at, _LANE_MAX)
         queues = [row["queue"] for row in await ready.depth(database)]
         names = self._app.registry.names()
         claimed = await claim(database, self._worker_id, queues, names, _CLAIM_MAX) if queues else []
         ahead = [run for run in claimed if run.due_at > self._at]
         await hand_back(database, self._worker_id, ahead)
-        upcoming = [run.due_at for run in ahead] + ([staged.next_due_at] if staged.next_due_at else [])
+        others = (staged.next_due_at, await schedules.lane_due(database, self._at))
+        upcoming = [run.due_at for run in ahead] + [moment for moment in others if moment is not None]
         self._next_due_at = min(upcoming, default=None)
         return sorted((run for run in claimed if run.due_at <= self._at), key=_order)
 
@@ -172,6 +182,13 @@ class Environment:
         fire = fire_of(handler, run, payload, self._at, outcome, desk.lines)
         self.fires.append(fire)
         return fire
+
+
+def _span(duration: Duration, what: str) -> timedelta:
+    span = parse(duration, what)
+    if span < timedelta():
+        raise InvalidSchedule(f"{what} {duration!r} is negative; time only goes on")
+    return span
 
 
 def _order(run: Run) -> tuple[datetime, int, int]:

@@ -27,7 +27,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """One attempt. `outcome` says what it came to, `state` what the run became: succeeded, retrying, dead or cancelled."""
+    """One attempt. `outcome` says what it came to, `state` what the run became: succeeded, retrying, dead or cancelled.
+
+    `missed` is how many occurrences that were noticed too late its run stands for; 0 when it was on time.
+    """
 
     handler: str
     arguments: dict[str, Any]
@@ -36,6 +39,7 @@ class Fire:
     attempt: int
     scheduled_at: datetime
     fired_at: datetime
+    missed: int
     outcome: str
     state: str
     result: Any
@@ -56,6 +60,7 @@ def fire_of(
         attempt=run.attempt,
         scheduled_at=run.scheduled_at,
         fired_at=fired_at,
+        missed=run.policy.missed,
         outcome=_snake(type(outcome).__name__),
         state=_state_after(run, outcome),
         result=handler.decode_result(outcome.result) if isinstance(outcome, Succeeded) else None,

@@ -139,6 +139,11 @@ class RunContext:
         return self._run.previous_scheduled_at
 
     @property
+    def missed(self) -> int:
+        """How many occurrences, noticed too late, this run stands for, itself included; 0 when it is on time."""
+        return self._run.policy.missed
+
+    @property
     def due_at(self) -> datetime:
         """When this attempt was to start."""
         return self._run.due_at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -19,6 +19,9 @@ from duly.domain.triggers.moments import DAY, EPOCH, moment_of
 from duly.domain.triggers.schedules import GRACE_SECONDS, MISFIRE_LIMIT_MAX, Misfire, Overlap, Schedule
 
 _FINEST = timedelta(microseconds=1)
+_NO_JOB = "00000000-0000-0000-0000-000000000000"
+# No clock changes anywhere in the week that follows, so every local time that is relative to it exists once.
+_QUIET_DAY = datetime(2024, 1, 10, tzinfo=UTC)
 _POLICIES = {
     "misfire": ("fire_once", "fire_all", "skip"),
     "overlap": ("skip", "buffer_one", "queue", "cancel_running", "allow"),
@@ -38,6 +41,11 @@ def compile_schedule(
     schedule = _read(check_object(shape, "schedule"), job_id, now, known_calendars or {})
     _check(schedule, now, fires_per_hour_max)
     return schedule
+
+
+def check_schedule(shape: object, known_calendars: Mapping[str, Calendar]) -> None:
+    """Refuse what neither another moment nor another job could mend, before either is known. Raises TriggerError."""
+    _check_bounds(_read(check_object(shape, "schedule"), _NO_JOB, _QUIET_DAY, known_calendars))
 
 
 def load_schedule(stored: Mapping[str, Any], known_calendars: Mapping[str, Calendar]) -> Schedule:
@@ -93,13 +101,18 @@ def _check(schedule: Schedule, now: datetime, fires_per_hour_max: int | None) ->
         )
         raise TriggerError("AT_PAST", message, "trigger")
     _check_window(schedule, now)
-    _check_calendars(schedule, now)
+    check_calendars(schedule, now)
 
 
-def _check_window(schedule: Schedule, now: datetime) -> None:
+def _check_bounds(schedule: Schedule) -> None:
     start, end = schedule.start, schedule.end
     if start is not None and end is not None and end <= start:
         raise TriggerError("WINDOW_EMPTY", f"end {end:%Y-%m-%dT%H:%M:%SZ} is not after start; give a later end", "end")
+
+
+def _check_window(schedule: Schedule, now: datetime) -> None:
+    _check_bounds(schedule)
+    start, end = schedule.start, schedule.end
     if start is None and end is None:
         return
     first = schedule.trigger.next_after((start or now) - _FINEST)
@@ -108,7 +121,8 @@ def _check_window(schedule: Schedule, now: datetime) -> None:
         raise TriggerError("WINDOW_EMPTY", message, "end" if end is not None else "start")
 
 
-def _check_calendars(schedule: Schedule, now: datetime) -> None:
+def check_calendars(schedule: Schedule, now: datetime) -> None:
+    """Refuse calendars that leave a schedule nothing for 400 days, though it would fire. Raises TriggerError."""
     if not schedule.uses:
         return
     limit = now + timedelta(days=BLOCKED_DAYS_MAX)

@@ -36,6 +36,9 @@ select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.orig
                       and (older.asked_at, older.backfill_id) < (backfills.asked_at, backfills.backfill_id))
  order by backfills.due_at limit $2
 
+-- name: lane_due
+select min(due_at) from duly.backfills where state = 'active' and due_at > $1
+
 -- name: make_backfills
 select duly.backfill_v1($1, $2, $3, $4, $5, $6, $7)
 
@@ -61,11 +64,16 @@ dropped as (
     delete from duly.calendars where tenant = $1 and name = $2 and not exists (select from used) returning name)
 select coalesce((select 'used by ' || job from used), (select 'dropped' from dropped), 'missing')
 
+-- name: left_out
+-- The last occurrence of each job that somebody asked to leave out, and that is yet to come.
+select job_id, max(scheduled_at) from duly.attempts
+ where job_id = any ($1::uuid[]) and reason = 'skipped_on_request' and scheduled_at > (select duly.clock_now()) group by job_id
+
 -- name: calendars
 select name, definition::text from duly.calendars where tenant = $1 and ($2::text[] is null or name = any ($2)) order by name
 
 -- name: using_calendar
-select jobs.job_id, timers.scheduled_at, timers.previous_scheduled_at, jobs.schedule::text, duly.clock_now()
+select jobs.job_id, coalesce(jobs.name, jobs.job_id::text), timers.scheduled_at, timers.previous_scheduled_at, jobs.schedule::text, duly.clock_now()
   from duly.jobs join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
  where jobs.tenant = $1 and jobs.state in ('active', 'paused') and ($3::uuid is null or jobs.job_id > $3)
    and jobs.schedule @> jsonb_build_object('calendars', jsonb_build_array(jsonb_build_object('name', $2::text)))

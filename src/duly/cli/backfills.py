@@ -1,0 +1,131 @@
+"""Backfills: the occurrences of a stretch made again, how far they have come, and an end to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import click
+import msgspec
+
+from duly.cli.arguments import read_moment
+from duly.cli.connect import opened
+from duly.cli.options import with_settings
+from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, show_list
+from duly.cli.screen import some
+from duly.clock import Rng
+from duly.domain.job import check_moment
+from duly.moves.backfill import UNCONFIRMED_MAX, Asked, backfill, cancel_backfill
+from duly.moves.schedule import find_job_id
+from duly.settings import Settings
+from duly.store import schedules
+from duly.store.database import Database
+
+COLUMNS = {
+    "id": lambda row: row["backfill_id"],
+    "job": lambda row: row["job_id"],
+    "why": lambda row: "missed" if row["origin"] == "schedule" else "asked for",
+    "state": lambda row: row["state"],
+    "made": lambda row: f"{row['made']} of {row['total']}",
+    "from": lambda row: row["from_at"],
+    "to": lambda row: row["to_at"],
+    "rate": lambda row: f"{row['rate']:g}/s",
+}
+
+
+@click.command("backfill")
+@click.argument("job", metavar="JOB")
+@click.option("--from", "start", required=True, metavar="MOMENT", help="The first moment, with its offset.")
+@click.option("--to", "end", required=True, metavar="MOMENT", help="The first moment no longer made.")
+@click.option("--rate", default=1.0, show_default=True, type=float, help="How many a second.")
+@click.option("--dry-run", is_flag=True, help="Only count them, and show the first.")
+@click.option("--yes", is_flag=True, help="Do not ask, however many they are.")
+@json_option
+@with_settings()
+def backfill_job(
+    settings: Settings, job: str, start: str, end: str, rate: float, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Make the occurrences of JOB in a stretch again, below all that is on time.
+
+    They wait for each other, and the schedule is not moved. More than 10,000 are asked about first.
+    """
+    stretch = _moment(start, "from"), _moment(end, "to")
+    asyncio.run(_backfill(settings, job, stretch, rate, dry_run, yes, as_json))
+
+
+@click.command("backfills")
+@click.argument("job", metavar="[JOB]", required=False)
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@listing_options
+@with_settings()
+def list_backfills(settings: Settings, listing: Listing, job: str | None, limit: int) -> None:
+    """List what was made again or made up for, of JOB or of all, the newest first."""
+
+    async def read(database: Database) -> Sequence[Row]:
+        job_id = None if job is None else await find_job_id(database, job)
+        return [msgspec.structs.asdict(one) for one in await schedules.backfills(database, job_id, limit)]
+
+    show_list(settings, listing, read, COLUMNS, "no backfills; ask for one: duly jobs backfill JOB --from … --to …")
+
+
+@click.command("cancel-backfill")
+@click.argument("backfill_id", metavar="BACKFILL", type=click.UUID)
+@json_option
+@with_settings()
+def cancel(settings: Settings, backfill_id: UUID, as_json: bool) -> None:
+    """Stop BACKFILL, and take back what it made that has not started."""
+    asyncio.run(_cancel(settings, backfill_id, as_json))
+
+
+async def _backfill(
+    settings: Settings,
+    job: str,
+    stretch: tuple[datetime, datetime],
+    rate: float,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    async with opened(settings) as database:
+        job_id = await find_job_id(database, job)
+        asked = await backfill(database, job_id, *stretch, Rng(), rate=rate, dry_run=True)
+        if not dry_run and asked.count:
+            _confirm(asked.count, yes)
+            asked = await backfill(database, job_id, *stretch, Rng(), rate=rate, confirm=True)
+    if as_json:
+        print_json(asked)
+    else:
+        click.echo("\n".join(_lines(asked, rate, dry_run=dry_run)))
+
+
+def _confirm(count: int, yes: bool) -> None:
+    if count > UNCONFIRMED_MAX and not yes:
+        click.confirm(f"The stretch has {count:,} occurrences. Make all of them?", abort=True, err=True)
+
+
+def _lines(asked: Asked, rate: float, *, dry_run: bool) -> list[str]:
+    first = f", from {moment(asked.first[0])}" if asked.first else ""
+    if asked.backfill_id is not None:
+        return [
+            f"backfill {asked.backfill_id}: {some(asked.count, 'occurrence')}{first}, {rate:g} a second",
+            f"how far it has come: duly jobs backfills   to stop it: duly jobs cancel-backfill {asked.backfill_id}",
+        ]
+    shown = [f"      {moment(one)}" for one in asked.first] if dry_run else []
+    return [f"{some(asked.count, 'occurrence')}{first}; nothing was made", *shown]
+
+
+async def _cancel(settings: Settings, backfill_id: UUID, as_json: bool) -> None:
+    async with opened(settings) as database:
+        taken = await cancel_backfill(database, backfill_id)
+    if as_json:
+        print_json({"backfill_id": backfill_id, "taken_back": taken})
+    else:
+        click.echo(f"backfill {backfill_id}: cancelled, and {some(taken, 'run')} taken back that had not started")
+
+
+def _moment(text: str, what: str) -> datetime:
+    found = read_moment(text, what)
+    assert found is not None
+    return check_moment(found, what)

@@ -1,0 +1,134 @@
+"""`duly calendars`: stretches of time that schedules avoid, or keep to."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from duly.cli.connect import opened
+from duly.cli.lazy import ListingGroup
+from duly.cli.options import with_settings
+from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows, show_list
+from duly.cli.screen import some
+from duly.domain.errors import NotFound
+from duly.domain.run import TENANT_DEFAULT
+from duly.moves.calendars import drop_calendar, put_calendar
+from duly.settings import Settings
+from duly.store import schedules
+from duly.store.database import Database
+
+_USERS_SHOWN = 50
+COLUMNS = {
+    "name": lambda row: row["name"],
+    "zone": lambda row: row.get("tz") or "UTC",
+    "dates": lambda row: len(row.get("dates") or ()),
+    "windows": lambda row: len(row.get("windows") or ()),
+    "weekly": lambda row: len(row.get("weekly") or ()),
+}
+USER_COLUMNS = {
+    "job": lambda row: row["name"],
+    "next": lambda row: row["scheduled_at"],
+}
+
+
+@click.group(cls=ListingGroup)
+def calendars() -> None:
+    """List, show, put and delete calendars. Without a command: list."""
+
+
+@calendars.command("list")
+@listing_options
+@with_settings()
+def list_calendars(settings: Settings, listing: Listing) -> None:
+    """List calendars by name."""
+
+    async def read(database: Database) -> Sequence[Row]:
+        return list((await schedules.calendars(database, TENANT_DEFAULT, None)).values())
+
+    show_list(settings, listing, read, COLUMNS, "no calendars; make one: duly calendars put FILE")
+
+
+@calendars.command("show")
+@click.argument("name")
+@json_option
+@with_settings()
+def show(settings: Settings, name: str, as_json: bool) -> None:
+    """Show the calendar NAME, and the jobs that use it."""
+    asyncio.run(_show(settings, name, as_json))
+
+
+@calendars.command("put")
+@click.argument("file")
+@json_option
+@with_settings()
+def put(settings: Settings, file: str, as_json: bool) -> None:
+    """Keep the calendar in FILE, new or changed; `-` reads standard input.
+
+    It is a JSON object with name, tz, dates, windows and weekly; see docs/triggers.md. The jobs that use it are armed anew.
+    One that leaves a job nothing for 400 days is refused.
+    """
+    asyncio.run(_put(settings, _read(file), as_json))
+
+
+@calendars.command("delete")
+@click.argument("name")
+@with_settings()
+def delete(settings: Settings, name: str) -> None:
+    """Forget the calendar NAME, which no job may use."""
+    asyncio.run(_delete(settings, name))
+
+
+async def _show(settings: Settings, name: str, as_json: bool) -> None:
+    async with opened(settings) as database:
+        found = (await schedules.calendars(database, TENANT_DEFAULT, [name])).get(name)
+        if found is None:
+            raise NotFound(f"no calendar is named {name!r}; `duly calendars` lists them")
+        users = await schedules.using_calendar(database, TENANT_DEFAULT, name, None, _USERS_SHOWN)
+    rows = [{"job_id": user.job_id, "name": user.name, "scheduled_at": user.scheduled_at} for user in users]
+    if as_json:
+        print_json({**found, "jobs": rows})
+        return
+    click.echo(f"calendar {name}, {found.get('tz') or 'UTC'}")
+    for line in _covered(found):
+        click.echo(line)
+    print_rows(rows, USER_COLUMNS, "no job uses it")
+
+
+def _covered(found: dict[str, Any]) -> list[str]:
+    dates = [f"dates   {', '.join(found['dates'])}"] if found.get("dates") else []
+    windows = [f"window  {window['start']} to {window['end']}" for window in found.get("windows") or ()]
+    weekly = [f"weekly  {hours['days']} {hours['from']} to {hours['to']}" for hours in found.get("weekly") or ()]
+    return [*dates, *windows, *weekly]
+
+
+async def _put(settings: Settings, definition: object, as_json: bool) -> None:
+    async with opened(settings) as database:
+        kept = await put_calendar(database, definition)
+        users = await schedules.using_calendar(database, TENANT_DEFAULT, kept.name, None, _USERS_SHOWN)
+    if as_json:
+        print_json(kept)
+        return
+    click.echo(f"calendar {kept.name} is kept; {some(kept.schedules, 'schedule')} armed by it")
+    for user in users:
+        click.echo(f"next  {moment(user.scheduled_at)}  {user.name}")
+
+
+async def _delete(settings: Settings, name: str) -> None:
+    async with opened(settings) as database:
+        await drop_calendar(database, name)
+    click.echo(f"calendar {name} is deleted")
+
+
+def _read(file: str) -> Any:
+    try:
+        return msgspec.json.decode(sys.stdin.read() if file == "-" else Path(file).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{file}: {error}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise click.UsageError(f"{file} is not JSON: {error}") from None

@@ -1,0 +1,32 @@
+"""What is wrong with a schedule, as a person sees it: each error a sentence, and a caret under its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from duly.domain.triggers.errors import TriggerError
+
+PREFIX = "duly: "
+
+
+def explained(errors: Iterable[tuple[Mapping[str, Any], str | None]]) -> str:
+    """Write errors, each with the text it is about where that is known."""
+    return "\n".join(line for error, expression in errors for line in _lines(error, expression))
+
+
+def explained_error(error: TriggerError) -> str:
+    """Write all that was found with an error, without the prefix of the first."""
+    return explained((one.as_json(), one.expression) for one in error.errors).removeprefix(PREFIX)
+
+
+def _lines(error: Mapping[str, Any], expression: str | None) -> Iterable[str]:
+    yield f"{PREFIX}{error['message']}"
+    if expression is not None and (span := error.get("span")):
+        width = max(1, min(span[1], max(len(expression), span[0] + 1)) - span[0])
+        # A tab takes one column here, so that the caret stands where it should.
+        yield "  " + expression.replace("\t", " ")
+        yield "  " + " " * span[0] + "^" * width
+    if error["hint"]:
+        yield f"  try: {error['hint']}"

@@ -1,0 +1,112 @@
+"""`duly jobs edit`: change a schedule's job; only what is typed changes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+import msgspec
+
+from duly.cli import apps, schedule_flags
+from duly.cli.arguments import read_duration, read_payload
+from duly.cli.connect import opened
+from duly.cli.fires import job_lines
+from duly.cli.options import with_settings
+from duly.cli.output import json_option, plain, print_json
+from duly.domain import payload as payloads
+from duly.domain.job import Recurring, check_name, check_priority, check_timeout
+from duly.domain.retry import retry_policy
+from duly.domain.run import DEFAULTS, Options, amend_options, read_options
+from duly.domain.triggers import asking
+from duly.moves.edit import amend
+from duly.moves.schedule import find_job_id
+from duly.settings import Settings
+from duly.store import jobs
+
+
+@click.command("edit")
+@click.argument("job", metavar="JOB")
+@click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--payload", metavar="JSON", help="All arguments anew, as one JSON object.")
+@click.option("--at", metavar="MOMENT", help="Of --every: the first moment, with its offset.")
+@schedule_flags.schedule_flags
+@click.option("--name", help="Another name; none takes it away.")
+@click.option("--queue", help="Another queue.")
+@click.option("--priority", type=int, help="0 (first) to 9 (last).")
+@click.option("--max-attempts", type=int, help="How often a run is tried at most.")
+@click.option("--timeout", metavar="DURATION", help="When an attempt is stopped; none for never.")
+@json_option
+@with_settings("app")
+def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
+    """Change JOB, given by its id or its name, from now on. Only what is typed changes.
+
+    KEY=VALUE changes these arguments and leaves the others. `none` takes away what may be left out: --end none, --jitter
+    none, --calendar none.
+    """
+    typed = {option: value for option, value in typed.items() if value not in (None, ())}
+    if not typed:
+        raise click.UsageError("nothing is to be changed; add what is, such as --cron '0 3 * * *'")
+    if "payload" in typed and "pairs" in typed:
+        raise click.UsageError("give key=value pairs or --payload, not both")
+    asyncio.run(_edit(settings, job, typed, as_json))
+
+
+async def _edit(settings: Settings, job: str, typed: dict[str, Any], as_json: bool) -> None:
+    app = apps.load(settings.app) if settings.app else None
+    async with opened(settings) as database:
+        job_id = await find_job_id(database, job)
+        version = await amend(database, job_id, lambda before: changed(before, typed, app))
+        found = await jobs.find(database, job_id)
+        assert found is not None
+        lines = job_lines(await jobs.schedule_of_job(database, found), found)
+    if as_json:
+        print_json(plain(found))
+    else:
+        click.echo("\n".join([f"job {job_id}: version {version}", *lines]))
+
+
+def changed(job: Recurring, typed: dict[str, Any], app: Any | None) -> Recurring:
+    """Give a job in which only what was typed is changed. Raises UsageError, Refused."""
+    handler = None if app is None else app.registry.get(job.handler)
+    return msgspec.structs.replace(
+        job,
+        schedule=schedule_flags.amend(job.schedule, {key: typed[key] for key in asking.OPTIONS if key in typed}),
+        payload=_payload(job, typed, handler),
+        options=_options(job, typed, handler),
+        **_plain(typed),
+    )
+
+
+def _payload(job: Recurring, typed: dict[str, Any], handler: Any | None) -> str:
+    if "payload" in typed:
+        arguments = read_payload((), typed["payload"], "--payload")
+    elif "pairs" in typed:
+        arguments = {**msgspec.json.decode(job.payload), **read_payload(typed["pairs"], None)}
+    else:
+        return job.payload
+    text: str = payloads.encode(arguments, "the payload") if handler is None else handler.encode((), arguments)
+    return text
+
+
+def _options(job: Recurring, typed: dict[str, Any], handler: Any | None) -> str | None:
+    defaults: Options = DEFAULTS if handler is None else handler.options
+    changes: dict[str, Any] = {}
+    if "max_attempts" in typed:
+        before = read_options(job.options, defaults).retry
+        changes["retry"] = retry_policy(typed["max_attempts"], before.base_seconds, before.cap_seconds)
+    if "timeout" in typed:
+        is_none = typed["timeout"] == schedule_flags.NONE
+        changes["timeout_seconds"] = None if is_none else check_timeout(read_duration(typed["timeout"]))
+    return amend_options(job.options, changes, defaults)
+
+
+def _plain(typed: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "name" in typed:
+        found["name"] = None if typed["name"] == schedule_flags.NONE else check_name(typed["name"], "name")
+    if "queue" in typed:
+        found["queue"] = check_name(typed["queue"], "queue")
+    if "priority" in typed:
+        found["priority"] = check_priority(typed["priority"])
+    return found

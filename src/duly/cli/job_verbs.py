@@ -1,0 +1,150 @@
+"""What people do to a schedule: pause and resume it, leave one occurrence out, run it now, end it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import click
+
+from duly.cli.arguments import read_payload
+from duly.cli.connect import opened
+from duly.cli.failures import REFUSED
+from duly.cli.fires import fire_lines
+from duly.cli.options import with_settings
+from duly.cli.output import json_option, moment, print_json
+from duly.cli.run import wait_and_tell
+from duly.clock import Rng
+from duly.domain import payload as payloads
+from duly.domain.errors import DulyError, NotFound
+from duly.moves import pause as pauses
+from duly.moves.cancel import cancel_job
+from duly.moves.schedule import find_job_id
+from duly.moves.skip_next import skip_next
+from duly.moves.trigger import TriggerState, trigger
+from duly.settings import Settings
+from duly.store import hints, jobs
+from duly.store.database import Database
+
+Change = Callable[[Database, UUID], Awaitable[str]]
+
+_TRIGGERED = {
+    TriggerState.READY: "ready",
+    TriggerState.BLOCKED: "waits for the run that is active, as its overlap policy says",
+    TriggerState.SKIPPED: "skipped, because a run of this job is active; --beside runs it all the same",
+    TriggerState.REPLAYED: "asked for before under this key; nothing new was made",
+}
+
+
+@click.command("pause")
+@click.argument("job", metavar="JOB")
+@click.option("--reason", default="paused on request", show_default=True, help="Why, for whoever looks at it.")
+@json_option
+@with_settings()
+def pause_job(settings: Settings, job: str, reason: str, as_json: bool) -> None:
+    """Pause JOB, given by its id or its name: it keeps its place, and what it leaves out is on record."""
+
+    async def pause(database: Database, job_id: UUID) -> str:
+        return await pauses.pause(database, job_id, reason)
+
+    asyncio.run(_change(settings, job, pause, as_json=as_json))
+
+
+@click.command("resume")
+@click.argument("job", metavar="JOB")
+@click.option("--catch-up", is_flag=True, help="Treat what it left out as missed, so that its misfire policy decides.")
+@json_option
+@with_settings()
+def resume_job(settings: Settings, job: str, catch_up: bool, as_json: bool) -> None:
+    """Resume JOB, given by its id or its name."""
+
+    async def resume(database: Database, job_id: UUID) -> str:
+        return await pauses.resume(database, job_id, catch_up=catch_up)
+
+    asyncio.run(_change(settings, job, resume, as_json=as_json))
+
+
+@click.command("skip-next")
+@click.argument("job", metavar="JOB")
+@json_option
+@with_settings()
+def skip_next_of_job(settings: Settings, job: str, as_json: bool) -> None:
+    """Leave the next occurrence of JOB out, and no other."""
+
+    async def skip(database: Database, job_id: UUID) -> str:
+        return f"leaves out {moment(await skip_next(database, job_id))}"
+
+    asyncio.run(_change(settings, job, skip, as_json=as_json))
+
+
+@click.command("cancel")
+@click.argument("job", metavar="JOB")
+@json_option
+@with_settings()
+def cancel(settings: Settings, job: str, as_json: bool) -> None:
+    """Cancel JOB, given by its id or its name, and its runs that have not started."""
+
+    async def end(database: Database, job_id: UUID) -> str:
+        return (await cancel_job(database, job_id)).replace("_", " ")
+
+    asyncio.run(_change(settings, job, end, as_json=as_json))
+
+
+@click.command("trigger")
+@click.argument("job", metavar="JOB")
+@click.option("--payload", metavar="JSON", help="Arguments of its own for this run, as one JSON object.")
+@click.option("--beside", is_flag=True, help="Run it even if a run of the job is active.")
+@click.option("--key", help="Run it only once under this key, however often it is asked.")
+@click.option("--wait", is_flag=True, help="Show its log and result; the exit code tells how it ended.")
+@json_option
+@with_settings()
+def trigger_job(
+    settings: Settings, job: str, payload: str | None, beside: bool, key: str | None, wait: bool, as_json: bool
+) -> int:
+    """Run JOB now, given by its id or its name; its schedule is not moved."""
+    body = None if payload is None else payloads.encode(read_payload((), payload, "--payload"), "the payload")
+    return asyncio.run(_trigger(settings, job, body, beside, key or str(Rng().uuid()), wait, as_json))
+
+
+async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:
+    """Change a job, and say what became of it and when it fires now."""
+    async with opened(settings) as database:
+        job_id = await find_job_id(database, job)
+        answer = await change(database, job_id)
+        found = await jobs.find(database, job_id)
+        lines = fire_lines(await jobs.schedule_of_job(database, found), found) if found else []
+    if as_json:
+        print_json({"job_id": job_id, "answer": answer, **_state(found)})
+    else:
+        click.echo("\n".join([f"job {job_id}: {answer}", *lines]))
+
+
+def _state(found: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {} if found is None else {"state": found["state"], "next_run_at": found["next_run_at"]}
+
+
+async def _trigger(
+    settings: Settings, job: str, body: str | None, beside: bool, key: str, wait: bool, as_json: bool
+) -> int:
+    async with opened(settings) as database:
+        job_id = await find_job_id(database, job)
+        made = await trigger(database, job_id, key=key, payload=body, beside=beside)
+        await _wake(database, job_id)
+        if as_json:
+            print_json({"job_id": job_id, "run_id": made.run_id, "state": made.state})
+        else:
+            click.echo(f"run {made.run_id}: {_TRIGGERED[made.state]}", err=wait)
+        if made.state == TriggerState.SKIPPED:
+            return REFUSED
+        return await wait_and_tell(database, made.run_id) if wait else 0
+
+
+async def _wake(database: Database, job_id: UUID) -> None:
+    found = await jobs.find(database, job_id)
+    if found is None:
+        raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
+    with suppress(DulyError):  # A hint that is lost costs a moment.
+        await hints.send(database, [found["queue"]])

@@ -1,0 +1,35 @@
+"""What a schedule says beside its trigger, in a line: bounds, jitter, calendars, and what happens when it cannot fire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from duly.cli.output import moment
+from duly.domain.triggers.elapsed import FixedDelay
+from duly.domain.triggers.schedules import Schedule
+
+
+def policy_line(schedule: Schedule, job: Mapping[str, Any]) -> str:
+    """Say what becomes of a fire that overlaps or is late, and whatever else was chosen."""
+    late = f"misfire {schedule.misfire.policy}"
+    judged = [] if isinstance(schedule.trigger, FixedDelay) else [_overlap(schedule), late]
+    return ", ".join([*judged, *_chosen(schedule, job)])
+
+
+def _overlap(schedule: Schedule) -> str:
+    overlap = schedule.overlap
+    return f"overlap {overlap.policy}" + ("" if overlap.limit is None else f" up to {overlap.limit}")
+
+
+def _chosen(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
+    jitter, most = schedule.jitter, schedule.max_runs
+    chosen = [
+        schedule.start and f"from {moment(schedule.start)}",
+        schedule.end and f"until {moment(schedule.end)}",
+        most and f"{most} runs in all, {job['runs_left'] or 0} left",
+        jitter and f"jitter up to {jitter.max_seconds} s per {jitter.per}",
+        *(f"{use.mode}s {use.calendar.name} ({use.on_hit})" for use in schedule.uses),
+        schedule.pause_on_failure and f"pauses after {schedule.pause_on_failure} failures",
+    ]
+    return [words for words in chosen if words]

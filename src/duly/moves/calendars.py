@@ -1,0 +1,109 @@
+"""Calendars: keep one, and arm the schedules that use it anew; or forget one that nobody uses.
+
+A calendar is checked against every schedule that uses it before it is kept. Once it is, each of these is armed by itself, so
+a crash leaves some as they were: whoever puts the calendar again finishes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.job import check_name
+from duly.domain.run import TENANT_DEFAULT
+from duly.domain.triggers.calendars import Calendar, read_calendar
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.planning import arm, cohort_of
+from duly.domain.triggers.schedule_reading import check_calendars
+from duly.domain.triggers.schedules import Schedule
+from duly.domain.triggers.timing import read_calendars, schedule_of
+from duly.store import schedules
+from duly.store.database import Database
+from duly.store.schedules import Pending, Retiming
+
+_PAGE = 500
+_LOOKS_MAX = 100
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A calendar that is kept, and how many schedules were armed by it."""
+
+    name: str
+    schedules: int
+
+
+async def put_calendar(database: Database, definition: object, tenant: int = TENANT_DEFAULT) -> Kept:
+    """Keep a calendar, new or changed, and arm what uses it anew. Raises TriggerError, naming a job it would block for long."""
+    calendar = read_calendar(definition)
+    name = check_name(calendar.name, "calendar")
+    others = read_calendars(await schedules.calendars(database, tenant, None)) | {name: calendar}
+    async for page in _pages(database, tenant, name):
+        for pending in page:
+            _check(pending, others)
+    await schedules.put_calendar(database, tenant, name, msgspec.json.encode(definition).decode())
+    armed = [await _arm_page(database, tenant, name, page, others) async for page in _pages(database, tenant, name)]
+    return Kept(name, sum(armed))
+
+
+async def drop_calendar(database: Database, name: str, tenant: int = TENANT_DEFAULT) -> None:
+    """Forget a calendar. Raises NotFound, or InvalidOption while a job uses it."""
+    answer = await schedules.drop_calendar(database, tenant, name)
+    if answer == "missing":
+        raise NotFound(f"no calendar is named {name!r}; `duly calendars` lists them")
+    if answer != "dropped":
+        raise InvalidOption(f"calendar {name!r} is {answer}; edit or cancel that job first")
+
+
+async def _pages(database: Database, tenant: int, name: str) -> AsyncIterator[Sequence[Pending]]:
+    after: UUID | None = None
+    while page := await schedules.using_calendar(database, tenant, name, after, _PAGE):
+        yield page
+        after = page[-1].job_id
+
+
+def _check(pending: Pending, calendars: Mapping[str, Calendar]) -> None:
+    try:
+        check_calendars(_schedule(pending, calendars), pending.read_at)
+    except TriggerError as error:
+        message = f"job {pending.name} would not fire any more: {error.message}"
+        raise TriggerError(error.code, message, error.field) from None
+
+
+async def _arm_page(
+    database: Database, tenant: int, name: str, page: Sequence[Pending], calendars: Mapping[str, Calendar]
+) -> int:
+    """Arm the next fires of a page; one that has moved on meanwhile is looked at again."""
+    first, waiting, armed = page[0].job_id, list(page), 0
+    for _ in range(_LOOKS_MAX):
+        floors = await schedules.left_out(database, [pending.job_id for pending in waiting])
+        timings = [timing for pending in waiting if (timing := _timing(pending, calendars, floors)) is not None]
+        done = await schedules.retime(database, timings) if timings else set()
+        armed += len(done)
+        moved = {timing.job_id for timing in timings} - done
+        if not moved:
+            return armed
+        before = UUID(int=first.int - 1)
+        again = await schedules.using_calendar(database, tenant, name, before, _PAGE)
+        waiting = [pending for pending in again if pending.job_id in moved]
+    raise TimeoutError(f"the jobs of calendar {name} kept moving; put it again")
+
+
+def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping[UUID, datetime]) -> Retiming | None:
+    """Say when a schedule fires next; nothing of one that counts from the end of its runs."""
+    schedule = _schedule(pending, calendars)
+    if schedule.trigger.is_estimate:
+        return None
+    seen, cohort = pending.scheduled_at, cohort_of(schedule)
+    if seen <= pending.read_at:  # Late already: whoever stages it decides about all since then.
+        return Retiming(pending.job_id, seen, cohort, seen, schedule.jitter_window(seen))
+    passed = [pending.read_at, pending.previous_scheduled_at, floors.get(pending.job_id)]
+    next_at, window = arm(schedule, max(moment for moment in passed if moment is not None)) or (None, 0)
+    return Retiming(pending.job_id, seen, cohort, next_at, window)
+
+
+def _schedule(pending: Pending, calendars: Mapping[str, Calendar]) -> Schedule:
+    return schedule_of(pending.schedule, None, None, calendars)

@@ -1,0 +1,210 @@
+"""A hand on a recurring job, by its id or its name: look at it, and change what it does."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Rng
+from duly.domain import payload as payloads
+from duly.domain.errors import NotFound
+from duly.domain.job import check_moment
+from duly.domain.triggers.summary import due_moments, sentence
+from duly.moves import backfill as backfills
+from duly.moves import pause as pauses
+from duly.moves.backfill import Asked
+from duly.moves.cancel import CancelAnswer, cancel_job
+from duly.moves.edit import amend
+from duly.moves.schedule import find_job_id
+from duly.moves.skip_next import skip_next
+from duly.moves.trigger import TriggerState, trigger
+from duly.sdk.changes import Changes, changed
+from duly.sdk.run_handle import RunHandle
+from duly.store import jobs
+from duly.store.database import Database
+
+if TYPE_CHECKING:
+    from duly.sdk.app import App
+    from duly.worker.handlers import Handler
+
+T = TypeVar("T")
+NEXT_FIRES = 3
+
+
+class JobDetails(msgspec.Struct, frozen=True):
+    """A recurring job as it stands. `next_fires` are empty while it is paused; `version` rises with each edit."""
+
+    job_id: UUID
+    name: str | None
+    state: str
+    handler: str
+    queue: str
+    priority: int
+    version: int
+    description: str
+    next_fires: list[datetime]
+    pause_reason: str | None
+    created_at: datetime
+
+
+class Job(Generic[T]):
+    """A recurring job. A name is looked up each time, and is that of the job which has it then."""
+
+    __slots__ = ("_app", "_reference")
+
+    def __init__(self, app: App, reference: UUID | str) -> None:
+        self._app = app
+        self._reference = reference
+
+    async def status(self) -> str:
+        """Say how it stands: active, paused, completed or cancelled. Raises NotFound."""
+        return str((await self._found(await self._database()))["state"])
+
+    async def details(self) -> JobDetails:
+        """Tell all about it: when it fires next, in moments and in words, and how it stands. Raises NotFound."""
+        database = await self._database()
+        found = await self._found(database)
+        schedule = await jobs.schedule_of_job(database, found)
+        pending, left = found["next_run_at"], min(NEXT_FIRES, found["runs_left"] or NEXT_FIRES)
+        return JobDetails(
+            **{name: found[name] for name in _SHOWN},
+            version=found["generation"],
+            description=sentence(schedule),
+            next_fires=[] if pending is None else due_moments(schedule, pending, left, str(found["job_id"])),
+        )
+
+    async def pause(self, reason: str = "paused on request") -> str:
+        """Stop firing: paused, or already. What was staged and has not started is taken back. Raises NotFound."""
+        database = await self._database()
+        return await pauses.pause(database, await self._job_id(database), reason)
+
+    async def resume(self, *, catch_up: bool = False) -> str:
+        """Fire again: active, or already. What it missed is skipped, or with `catch_up` a misfire. Raises NotFound."""
+        database = await self._database()
+        return await pauses.resume(database, await self._job_id(database), catch_up=catch_up)
+
+    async def skip_next(self) -> datetime:
+        """Leave the next occurrence out, and give its moment. Raises NotFound, InvalidOption."""
+        database = await self._database()
+        return await skip_next(database, await self._job_id(database))
+
+    async def trigger(
+        self, arguments: Mapping[str, Any] | None = None, *, beside: bool = False, key: str | None = None
+    ) -> RunHandle[T]:
+        """Run it now, beside its schedule; with `arguments` of its own, and with `beside` whatever is running.
+
+        The handle's `state` says ready, blocked or skipped_overlap; the same `key` is the same run: replayed.
+        Raises NotFound, InvalidArguments.
+        """
+        database = await self._database()
+        found = await self._found(database)
+        handler, name = self._handler_of(found), found["handler"]
+        body = None if arguments is None else _encoded(handler, name, arguments)
+        made = await trigger(
+            database, found["job_id"], key=key or secrets.token_urlsafe(16), payload=body, beside=beside
+        )
+        if made.state == TriggerState.READY:
+            (await self._app.connections.waker()).wake(found["queue"])
+        return RunHandle(self._app, handler, name, made.run_id, str(made.state))
+
+    async def edit(self, **changes: Unpack[Changes]) -> int:
+        """Change it, and only what is named, from now on. Gives its new version.
+
+        Takes what `options(…)` takes of a schedule, its name and its runs, and `arguments`, laid over those it has; None
+        takes a part away, as `jitter=None`. Raises NotFound, Refused.
+        """
+        database = await self._database()
+        found = await self._found(database)
+        handler = self._handler_of(found)
+        return await amend(database, found["job_id"], lambda job: changed(job, changes, handler))
+
+    async def backfill(
+        self, start: datetime, end: datetime, *, rate: float = 1.0, dry_run: bool = False, confirm: bool = False
+    ) -> Asked:
+        """Make the occurrences of [start, end) again, `rate` a second, below all that is on time.
+
+        With `dry_run` they are only counted. More than 10,000 need `confirm`. Raises NotFound, InvalidOption.
+        """
+        database = await self._database()
+        stretch = check_moment(start, "start"), check_moment(end, "end")
+        job_id = await self._job_id(database)
+        return await backfills.backfill(database, job_id, *stretch, Rng(), rate=rate, dry_run=dry_run, confirm=confirm)
+
+    async def cancel(self) -> CancelAnswer:
+        """End it, with its runs that have not started; of a one-shot, the run. Raises NotFound."""
+        database = await self._database()
+        return await cancel_job(database, await self._job_id(database))
+
+    def status_sync(self) -> str:
+        """Say how it stands, from a plain function."""
+        return self._app.background.run(self.status())
+
+    def details_sync(self) -> JobDetails:
+        """Tell all about it, from a plain function."""
+        return self._app.background.run(self.details())
+
+    def pause_sync(self, reason: str = "paused on request") -> str:
+        """Stop firing, from a plain function."""
+        return self._app.background.run(self.pause(reason))
+
+    def resume_sync(self, *, catch_up: bool = False) -> str:
+        """Fire again, from a plain function."""
+        return self._app.background.run(self.resume(catch_up=catch_up))
+
+    def skip_next_sync(self) -> datetime:
+        """Leave the next occurrence out, from a plain function."""
+        return self._app.background.run(self.skip_next())
+
+    def trigger_sync(
+        self, arguments: Mapping[str, Any] | None = None, *, beside: bool = False, key: str | None = None
+    ) -> RunHandle[T]:
+        """Run it now, from a plain function."""
+        return self._app.background.run(self.trigger(arguments, beside=beside, key=key))
+
+    def edit_sync(self, **changes: Unpack[Changes]) -> int:
+        """Change it, from a plain function."""
+        return self._app.background.run(self.edit(**changes))
+
+    def backfill_sync(
+        self, start: datetime, end: datetime, *, rate: float = 1.0, dry_run: bool = False, confirm: bool = False
+    ) -> Asked:
+        """Make occurrences again, from a plain function."""
+        return self._app.background.run(self.backfill(start, end, rate=rate, dry_run=dry_run, confirm=confirm))
+
+    def cancel_sync(self) -> CancelAnswer:
+        """End it, from a plain function."""
+        return self._app.background.run(self.cancel())
+
+    def __repr__(self) -> str:
+        return f"<Job {self._reference}>"
+
+    async def _database(self) -> Database:
+        return await self._app.connections.database()
+
+    async def _job_id(self, database: Database) -> UUID:
+        return await find_job_id(database, self._reference, self._app.tenant)
+
+    async def _found(self, database: Database) -> dict[str, Any]:
+        job_id = await self._job_id(database)
+        found = await jobs.find(database, job_id)
+        if found is None:
+            raise NotFound(f"no schedule {job_id}: it was not committed, or it is a one-shot")
+        return found
+
+    def _handler_of(self, found: Mapping[str, Any]) -> Handler | None:
+        """Give the job's handler; None when it is of another app."""
+        return self._app.registry.get(found["handler"])
+
+
+_SHOWN = ("job_id", "name", "state", "handler", "queue", "priority", "pause_reason", "created_at")
+
+
+def _encoded(handler: Handler | None, name: str, arguments: Mapping[str, Any]) -> str:
+    if handler is not None:
+        return handler.encode((), arguments)
+    return payloads.encode(dict(arguments), f"the payload of {name}")

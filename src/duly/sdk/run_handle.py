@@ -1,0 +1,111 @@
+"""A handle on one run: how it stands, and what came of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import DulyError, NotFound
+from duly.moves.cancel import CancelAnswer, cancel_run
+from duly.store import runs
+from duly.store.database import Database
+
+if TYPE_CHECKING:
+    from duly.sdk.app import App
+    from duly.worker.handlers import Handler
+
+T = TypeVar("T")
+_LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.005, 0.5
+
+
+class RunFailed(DulyError):
+    """A run that was waited for ended without a result; says why, with the traceback of its last attempt."""
+
+    def __init__(self, run: dict[str, Any]) -> None:
+        self.run_id: UUID = run["run_id"]
+        self.state: str = run["state"]
+        self.attempts: int = run["attempt"]
+        self.reason: str | None = run["reason"] or _last_reason(run)
+        self.traceback: str | None = _last_traceback(run)
+        super().__init__(f"run {self.run_id} of {run['handler']} is {self.state}: {self.reason}")
+
+
+class RunHandle(Generic[T]):
+    """One run. `state` is where it stood when the handle was given out; `status` asks anew."""
+
+    __slots__ = ("_app", "_handler", "_name", "run_id", "state")
+
+    def __init__(self, app: App, handler: Handler | None, name: str, run_id: UUID, state: str) -> None:
+        self._app = app
+        self._handler = handler
+        self._name = name
+        self.run_id = run_id
+        self.state = state
+
+    async def status(self) -> str:
+        """Say how it stands. Raises NotFound."""
+        found = await runs.find(await self._app.connections.database(), self.run_id)
+        if found is None:
+            raise NotFound(f"no run {self.run_id}: it was not committed, or its history is no longer kept")
+        return str(found["state"])
+
+    async def result(self, timeout: float | None = None) -> T:
+        """Wait for the run to end and give its result. Raises RunFailed, or TimeoutError after `timeout` seconds."""
+        run = await self._final(await self._app.connections.database(), timeout)
+        if run["state"] != "succeeded":
+            raise RunFailed(run)
+        [text] = [attempt["result"] for attempt in run["attempts"] if attempt["became"] == "succeeded"][-1:] or [None]
+        result: T = self._decode(text)
+        return result
+
+    async def cancel(self) -> CancelAnswer:
+        """Cancel the run; one that is running is asked to stop. Raises NotFound."""
+        return await cancel_run(await self._app.connections.database(), self.run_id)
+
+    def status_sync(self) -> str:
+        """Say how it stands, from a plain function."""
+        return self._app.background.run(self.status())
+
+    def result_sync(self, timeout: float | None = None) -> T:
+        """Wait for the run to end and give its result, from a plain function."""
+        return self._app.background.run(self.result(timeout))
+
+    def cancel_sync(self) -> CancelAnswer:
+        """Cancel the run, from a plain function."""
+        return self._app.background.run(self.cancel())
+
+    def __repr__(self) -> str:
+        return f"<RunHandle of {self._name} {self.run_id}: {self.state}>"
+
+    def _decode(self, text: str | None) -> Any:
+        if self._handler is not None:
+            return self._handler.decode_result(text)
+        return None if text is None else msgspec.json.decode(text)
+
+    async def _final(self, database: Database, timeout: float | None) -> dict[str, Any]:
+        """Look until the run is final, ever less often. A run that is not there may be committed yet."""
+        began, pause = database.clock.monotonic(), _LOOK_SECONDS_MIN
+        while True:
+            run = await runs.find(database, self.run_id)
+            if run is not None and run["state"] in runs.FINAL:
+                return run
+            waited = database.clock.monotonic() - began
+            if timeout is not None and waited >= timeout:
+                state = run["state"] if run else "not there: not committed, not staged yet, or no longer kept"
+                raise TimeoutError(f"run {self.run_id} of {self._name} is {state} after {waited:.3g} s")
+            await database.clock.sleep(pause if timeout is None else min(pause, timeout - waited))
+            pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
+
+
+def _last_traceback(run: dict[str, Any]) -> str | None:
+    for attempt in reversed(run["attempts"]):
+        if attempt["detail"]:
+            traceback: str | None = msgspec.json.decode(attempt["detail"]).get("traceback")
+            return traceback
+    return None
+
+
+def _last_reason(run: dict[str, Any]) -> str | None:
+    return next((attempt["reason"] for attempt in reversed(run["attempts"]) if attempt["reason"]), None)

@@ -1,0 +1,189 @@
+"""A calendar that changes: every schedule that uses it is armed anew, whatever happens in between."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.triggers.errors import TriggerError
+from duly.moves.calendars import Kept, drop_calendar, put_calendar
+from duly.moves.pause import pause, resume
+from duly.moves.skip_next import skip_next
+from duly.moves.submit import submit_recurring
+from duly.store import jobs, schedules
+from tests.builders import a_key, a_schedule, staged
+from tests.clock import START  # Monday, 2026-11-02 09:00:00 UTC
+
+NOON = {"type": "cron", "expr": "0 12 * * *"}
+
+
+def a_calendar(*dates, **more):
+    return {"name": "holidays", "dates": list(dates), **more}
+
+
+def noon(day):
+    return datetime(2026, 11, day, 12, tzinfo=UTC)
+
+
+async def a_job(database, trigger=NOON, name=None, **schedule):
+    uses = schedule.pop("calendars", [{"name": "holidays"}])
+    job = a_schedule(name=name, trigger=trigger, calendars=uses, **schedule)
+    return (await submit_recurring(database, job, key=a_key())).job_id
+
+
+async def next_of(database, job_id):
+    found = await jobs.find(database, job_id)
+    assert found
+    return found["pending_at"]
+
+
+async def test_what_uses_a_calendar_is_armed_anew_when_it_changes(database):
+    assert await put_calendar(database, a_calendar()) == Kept("holidays", 0)
+    first, second = await a_job(database), await a_job(database, {"type": "cron", "expr": "0 13 * * *"})
+    other = await a_job(database, calendars=None)
+
+    assert await put_calendar(database, a_calendar("2026-11-02", "2026-11-03")) == Kept("holidays", 2)
+    assert await next_of(database, first) == noon(4)
+    assert await next_of(database, second) == noon(4) + timedelta(hours=1)
+    assert await next_of(database, other) == noon(2)
+
+    await put_calendar(database, a_calendar())
+    assert await next_of(database, first) == noon(2), "what was blocked is permitted again"
+
+
+async def test_the_scheduler_fires_by_the_new_calendar_afterwards(database, clock):
+    await put_calendar(database, a_calendar())
+    job_id = await a_job(database)
+    await put_calendar(database, a_calendar("2026-11-03"))
+
+    await clock.advance(noon(2) - START)
+    await staged(database)
+
+    assert await next_of(database, job_id) == noon(4)
+
+
+async def test_deferral_jitter_and_pauses_are_kept(database):
+    await put_calendar(database, a_calendar())
+    deferred = await a_job(database, calendars=[{"name": "holidays", "on_hit": "defer"}], jitter={"max": "PT1H"})
+    paused = await a_job(database)
+    await pause(database, paused)
+
+    await put_calendar(database, a_calendar("2026-11-02"))
+
+    assert await next_of(database, deferred) == datetime(2026, 11, 3, tzinfo=UTC)
+    found = await jobs.find(database, paused)
+    assert found
+    assert (found["state"], found["next_run_at"], found["pending_at"]) == ("paused", None, noon(3))
+    await resume(database, paused)
+    assert await next_of(database, paused) == noon(3)
+
+
+async def test_what_was_left_out_on_request_stays_left_out(database):
+    await put_calendar(database, a_calendar())
+    job_id = await a_job(database)
+    await skip_next(database, job_id)
+
+    await put_calendar(database, a_calendar("2026-11-05"))
+
+    assert await next_of(database, job_id) == noon(3)
+
+
+async def test_a_put_that_was_cut_short_is_finished_by_another(database):
+    await put_calendar(database, a_calendar())
+    job_id = await a_job(database)
+    changed = a_calendar("2026-11-02")
+    await schedules.put_calendar(database, 1, "holidays", msgspec.json.encode(changed).decode())
+    assert await next_of(database, job_id) == noon(2), "the crash came before it was armed"
+
+    assert await put_calendar(database, changed) == Kept("holidays", 1)
+    assert await next_of(database, job_id) == noon(3)
+
+
+async def test_one_that_fires_meanwhile_is_looked_at_again(database, clock, monkeypatch):
+    await put_calendar(database, a_calendar())
+    job_id = await a_job(database)
+    retime, looks = schedules.retime, list[int]()
+
+    async def overtaken(database, timings):
+        if not looks:
+            await clock.advance(noon(2) - START)
+            await staged(database)
+        looks.append(timings)
+        return await retime(database, timings)
+
+    monkeypatch.setattr(schedules, "retime", overtaken)
+    assert await put_calendar(database, a_calendar("2026-11-03")) == Kept("holidays", 1)
+
+    assert len(looks) == 2
+    assert await next_of(database, job_id) == noon(4)
+
+
+async def test_what_is_late_stays_a_misfire(database, clock):
+    await put_calendar(database, a_calendar())
+    job_id = await a_job(database)
+    await clock.advance(timedelta(hours=10))
+
+    await put_calendar(database, a_calendar("2026-11-02"))
+
+    assert await next_of(database, job_id) == noon(2)
+
+
+async def test_a_delay_after_each_run_is_left_alone(database):
+    await put_calendar(database, a_calendar())
+    job_id = await a_job(database, {"type": "interval", "every": "PT1H", "mode": "fixed_delay"})
+    before = await next_of(database, job_id)
+
+    assert await put_calendar(database, a_calendar("2026-11-02")) == Kept("holidays", 0)
+    assert await next_of(database, job_id) == before
+
+
+async def test_a_calendar_that_blocks_a_job_for_long_is_refused_and_the_job_is_named(database):
+    await put_calendar(database, a_calendar())
+    job_id = await a_job(database, name="nightly")
+    everything = {"name": "holidays", "weekly": [{"days": "MON-SUN", "from": "00:00", "to": "24:00"}]}
+
+    with pytest.raises(TriggerError, match=r"job nightly would not fire any more: .* for 400 days") as refused:
+        await put_calendar(database, everything)
+
+    assert refused.value.code == "WINDOW_EMPTY"
+    assert await schedules.calendars(database, 1, None) == {"holidays": a_calendar()}
+    assert await next_of(database, job_id) == noon(2)
+
+
+async def test_more_jobs_than_a_page_are_all_armed(database, monkeypatch):
+    monkeypatch.setattr("duly.moves.calendars._PAGE", 2)
+    await put_calendar(database, a_calendar())
+    ids = [await a_job(database) for _ in range(5)]
+
+    assert await put_calendar(database, a_calendar("2026-11-02")) == Kept("holidays", 5)
+    assert {await next_of(database, job_id) for job_id in ids} == {noon(3)}
+
+
+async def test_a_calendar_is_forgotten_only_when_nobody_uses_it(database):
+    await put_calendar(database, a_calendar())
+    await a_job(database, name="nightly")
+
+    with pytest.raises(InvalidOption, match="calendar 'holidays' is used by nightly; edit or cancel that job first"):
+        await drop_calendar(database, "holidays")
+    with pytest.raises(NotFound, match="no calendar is named 'x'"):
+        await drop_calendar(database, "x")
+
+    await put_calendar(database, {"name": "x"})
+    await drop_calendar(database, "x")
+    assert list(await schedules.calendars(database, 1, None)) == ["holidays"]
+
+
+@pytest.mark.parametrize(
+    "definition", [7, {}, {"name": "x", "date": []}, {"name": "x", "dates": ["2026-02-30"]}, {"name": "x", "tz": "EST"}]
+)
+async def test_what_is_no_calendar_is_refused(database, definition):
+    with pytest.raises(TriggerError):
+        await put_calendar(database, definition)
+    assert await schedules.calendars(database, 1, None) == {}
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 201])
+async def test_a_calendar_has_a_printable_name(database, name):
+    with pytest.raises(InvalidOption, match=r"calendar .* is not a name"):
+        await put_calendar(database, {"name": name})

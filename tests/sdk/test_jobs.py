@@ -1,0 +1,228 @@
+"""A hand on a recurring job: by its handle, its name or its id, awaited or plain."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from duly import InvalidArguments, InvalidOption, NotFound, Retry, TriggerError
+from duly.domain.outcome import Succeeded
+from duly.store import jobs, runs
+from tests.builders import a_worker, claimed, counts, settled, staged
+from tests.clock import START
+
+NOON, NEXT_NOON = START + timedelta(hours=3), START + timedelta(hours=27)
+
+
+@pytest.fixture
+async def noon(greet):
+    """A greeting each day at noon."""
+    return await greet.options(cron="0 12 * * *", name="noon").submit("world")
+
+
+def hands_on(app, handle):
+    return [handle, app.job("noon"), app.job(handle.job_id), app.job(str(handle.job_id))]
+
+
+async def found(database, handle):
+    job = await jobs.find(database, handle.job_id)
+    assert job
+    return job
+
+
+async def test_handle_name_and_id_are_the_same_job(app, noon):
+    details = [await job.details() for job in hands_on(app, noon)]
+
+    assert len({msgspec.json.encode(one) for one in details}) == 1
+    assert (details[0].name, details[0].state, details[0].handler, details[0].version) == ("noon", "active", "greet", 1)
+    assert details[0].description == "At 12:00"
+    assert details[0].next_fires[:2] == [NOON, NEXT_NOON]
+
+
+async def test_a_paused_job_fires_no_more_until_it_is_resumed(app, noon, database, clock):
+    assert await noon.pause("the mail server moves") == "paused"
+    assert await noon.pause() == "already"
+    details = await app.job("noon").details()
+    assert (details.state, details.pause_reason, details.next_fires) == ("paused", "the mail server moves", [])
+
+    await clock.advance(NOON - START)
+    await staged(database)
+    assert await counts(database) == {"timers": 1}
+    await clock.advance(timedelta(hours=1))
+
+    assert await app.job("noon").resume() == "active"
+    assert await noon.resume() == "already"
+    assert (await noon.details()).next_fires[0] == NEXT_NOON
+    [skipped] = await runs.page(database, 1, "skipped", noon.job_id, 10)
+    assert skipped["reason"] == "skipped_paused"
+
+
+async def test_a_resume_may_catch_up(noon, database, clock):
+    await noon.pause()
+    await clock.advance(NOON - START + timedelta(hours=1))
+
+    await noon.resume(catch_up=True)
+
+    assert (await noon.details()).next_fires[0] == NOON, "late, and so a misfire"
+    await staged(database)
+    assert await counts(database) == {"ready": 1, "timers": 1}
+
+
+async def test_the_next_occurrence_is_left_out(noon):
+    assert await noon.skip_next() == NOON
+    assert (await noon.details()).next_fires[0] == NEXT_NOON
+
+
+async def test_a_job_is_run_now_with_its_own_arguments_or_others(app, noon, database):
+    own = await noon.trigger()
+    other = await app.job("noon").trigger({"name": "moon"}, beside=True)
+
+    assert (own.state, other.state) == ("ready", "ready")
+    worker = await a_worker(database)
+    by_id = {run.run_id: run for run in await claimed(database, worker)}
+    assert by_id[own.run_id].payload == '{"name": "world"}'
+    assert by_id[other.run_id].payload == '{"name": "moon"}'
+    assert await other.status() == "running"
+    assert (await noon.details()).next_fires[0] == NOON, "its schedule is not moved"
+
+
+async def test_a_run_that_was_asked_for_gives_its_result(noon, database):
+    run = await noon.trigger()
+    worker = await a_worker(database)
+    [leased] = await claimed(database, worker)
+    waiting = asyncio.create_task(run.result(timeout=5))
+    await settled(database, worker, leased, Succeeded('"hello world"'))
+
+    assert await waiting == "hello world"
+
+
+async def test_while_one_runs_another_is_skipped_unless_it_may_run_beside_it(noon):
+    await noon.trigger()
+
+    assert (await noon.trigger()).state == "skipped_overlap"
+    assert (await noon.trigger(beside=True)).state == "ready"
+
+
+async def test_the_same_key_is_the_same_run(noon):
+    first, again = await noon.trigger(key="k"), await noon.trigger(key="k")
+
+    assert (first.run_id, again.state) == (again.run_id, "replayed")
+
+
+async def test_wrong_arguments_are_refused_before_anything_is_made(noon, database):
+    with pytest.raises(InvalidArguments, match="argument name is 7"):
+        await noon.trigger({"name": 7})
+    with pytest.raises(InvalidArguments, match="times is 'x'"):
+        await noon.edit(arguments={"times": "x"})
+    assert await counts(database) == {"timers": 1}
+
+
+async def test_an_edit_changes_only_what_is_named(noon, database):
+    assert await noon.edit(cron="30 13 * * *") == 2
+    assert await noon.edit(priority=1, queue="mail", arguments={"times": 3}, retry=Retry(max_attempts=2)) == 3
+
+    job = await found(database, noon)
+    assert (job["priority"], job["queue"], job["name"]) == (1, "mail", "noon")
+    assert msgspec.json.decode(job["payload"]) == {"name": "world", "times": 3}
+    assert msgspec.json.decode(job["options"])["retry"]["max_attempts"] == 2
+    assert (await noon.details()).next_fires[0] == datetime(2026, 11, 2, 13, 30, tzinfo=UTC)
+
+
+async def test_an_edit_keeps_the_zone_the_mode_and_the_other_parts(greet, database):
+    nightly = await greet.options(cron="0 2 * * *", tz="Europe/Paris", jitter="PT5M", overlap="queue").submit("x")
+    after = await greet.options(every="PT1H", mode="fixed_delay", at=NOON).submit("x")
+
+    await nightly.edit(cron="0 3 * * *", jitter=None)
+    await after.edit(every="PT2H")
+
+    shape = msgspec.json.decode((await found(database, nightly))["schedule"])
+    assert shape["trigger"] == {"type": "cron", "expr": "0 3 * * *", "tz": "Europe/Paris"}
+    assert (shape["overlap"], "jitter" in shape) == ({"policy": "queue"}, False)
+    assert msgspec.json.decode((await found(database, after))["schedule"])["trigger"]["mode"] == "fixed_delay"
+    await nightly.edit(tz="America/New_York")
+    assert (await nightly.details()).description == "At 03:00, America/New_York time"
+
+
+async def test_what_counts_from_its_creation_is_not_shifted_by_an_edit_of_something_else(greet, database, clock):
+    words = await greet.options(when="every 7 minutes").submit("x")
+    period = await greet.options(every=420).submit("x")
+    await staged(database)
+    await clock.advance(100)
+
+    for job in (words, period):
+        before = await job.details()
+        await job.edit(priority=1)
+        assert (await job.details()).next_fires == before.next_fires
+
+
+async def test_two_edits_at_once_both_count(noon, database):
+    await asyncio.gather(noon.edit(priority=1), noon.edit(queue="mail"))
+
+    job = await found(database, noon)
+    assert (job["priority"], job["queue"], job["generation"]) == (1, "mail", 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({}, InvalidOption, "nothing is to be changed"),
+        ({"corn": "x"}, InvalidOption, "edit takes no corn="),
+        ({"cron": "x"}, TriggerError, "1 field; 5 or 6 expected"),
+        ({"cron": "0 9 * * *", "every": 60}, InvalidOption, "both say when it fires"),
+        ({"at": NOON}, InvalidOption, "at= goes with every="),
+        ({"mode": "fixed_delay"}, InvalidOption, "this schedule is of type cron"),
+        ({"calendars": ["nowhere"]}, TriggerError, "is no calendar"),
+        ({"priority": 11}, InvalidOption, "priority 11"),
+        ({"queue": ""}, InvalidOption, "queue ''"),
+        ({"timeout": -1}, InvalidOption, "timeout -1"),
+    ],
+)
+async def test_an_edit_that_makes_no_sense_changes_nothing(noon, changes, error, words):
+    with pytest.raises(error) as refused:
+        await noon.edit(**changes)
+    assert words in str(refused.value)
+    assert (await noon.details()).version == 1
+
+
+async def test_a_stretch_is_made_again_or_only_counted(noon, database):
+    week_ago = START - timedelta(days=7)
+
+    counted = await noon.backfill(week_ago, START, dry_run=True)
+    made = await noon.backfill(week_ago, START, rate=10)
+
+    assert (counted.backfill_id, counted.count, made.count) == (None, 7, 7)
+    assert made.first[0] == NOON - timedelta(days=7)
+    assert made.backfill_id is not None
+    with pytest.raises(InvalidOption, match="is not after its start"):
+        await noon.backfill(START, week_ago)
+
+
+async def test_what_is_over_or_never_was_is_not_found(app, noon, greet):
+    assert await noon.cancel() == "cancelled"
+    assert await noon.status() == "cancelled"
+    for ask in (noon.pause, noon.resume, noon.skip_next, noon.trigger):
+        with pytest.raises(NotFound):
+            await ask()
+    with pytest.raises(NotFound, match="no schedule is named 'noon'"):
+        await app.job("noon").status()
+    with pytest.raises(NotFound):
+        await app.job(UUID(int=7)).details()
+    with pytest.raises(NotFound, match="no schedule"):
+        await (await greet.submit("once")).pause()
+
+
+def test_each_has_a_twin_for_plain_functions(app, greet, database_url):
+    handle = greet.options(cron="0 12 * * *", name="noon").submit_sync("world")
+    job = app.job("noon")
+
+    assert job.status_sync() == "active"
+    assert job.pause_sync() == "paused"
+    assert job.resume_sync() == "active"
+    assert job.skip_next_sync() == NOON
+    assert job.trigger_sync().cancel_sync() == "cancelled"
+    assert job.edit_sync(priority=2) == 2
+    assert job.backfill_sync(START - timedelta(days=2), START, dry_run=True).count == 2
+    assert job.details_sync().priority == 2
+    assert handle.cancel_sync() == "cancelled"
