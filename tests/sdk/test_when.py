@@ -8,6 +8,13 @@ from duly.domain.errors import InvalidOption, InvalidSchedule
 from duly.domain.triggers.errors import TriggerError
 from duly.sdk.when import check, shape_of
 
+
+def checked(when):
+    shape = shape_of(when)
+    assert shape
+    return check(shape)
+
+
 CRON = {"type": "cron", "expr": "0 2 * * *"}
 
 
@@ -112,11 +119,9 @@ def test_a_period_that_is_none_and_a_moment_without_a_zone_are_refused():
 )
 def test_a_schedule_that_cannot_be_kept_is_refused_in_its_own_words(when, words):
     with pytest.raises(TriggerError, match=words):
-        check(shape_of(when))
+        checked(when)
 
 
 def test_what_is_past_or_in_the_store_is_not_judged_yet():
-    check(shape_of({"cron": "0 2 * * *", "end": "2020-01-01T00:00:00Z"}))
-    check(
-        shape_of({"cron": "H H * * *", "calendars": ["open", {"name": "shut", "mode": "include", "on_hit": "defer"}]})
-    )
+    checked({"cron": "0 2 * * *", "end": "2020-01-01T00:00:00Z"})
+    checked({"cron": "H H * * *", "calendars": ["open", {"name": "shut", "mode": "include", "on_hit": "defer"}]})

@@ -99,7 +99,8 @@ def timing_of(
         shared["overlap"], shared["overlap_limit"] = AFTER_END, None
         return Timing(stored, every_seconds=trigger.every, anchor_at=first, first_at=max(first, now), **shared)
     first_at, window = arm(schedule, now - _FINEST) or (None, 0)
-    assert first_at is not None  # A schedule that never fires is refused when it is compiled.
+    if first_at is None:
+        raise TriggerError("WINDOW_EMPTY", "trigger: its last occurrence is past; give it a later end", "trigger")
     jitter = None if schedule.jitter is None else schedule.jitter.per
     return Timing(stored, cohort_of(schedule), None, None, first_at, window, jitter, **shared)
 
