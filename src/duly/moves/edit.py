@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import NotFound
+from duly.domain.declaration import OWNER
+from duly.domain.errors import DeclaredInCode, NotFound, VersionChanged
 from duly.domain.job import Recurring
 from duly.domain.triggers.planning import arm
 from duly.domain.triggers.timing import AFTER_END, Timing, calendars_in, read_calendars, schedule_of, timing_of
@@ -21,12 +23,37 @@ _FINEST = timedelta(microseconds=1)
 
 
 async def edit(database: Database, job_id: UUID, job: Recurring) -> int:
-    """Change a job to a definition, from now on. Returns its new version. Raises NotFound, TriggerError."""
+    """Change a person's job to a definition, from now on. Returns its new version.
+
+    Raises NotFound, TriggerError, and DeclaredInCode when a program declares the job.
+    """
+
+    def check(seen: Seen) -> None:
+        if seen.job["owner"] == OWNER:
+            raise DeclaredInCode(
+                f"job {seen.job['name']!r} is declared in {seen.job['source']}; change it there, in its decorator,"
+                " and start a worker of it. Pause, resume and trigger work from here"
+            )
+
+    return await _edit(database, job_id, job, check)
+
+
+async def edit_version(database: Database, job_id: UUID, version: int, job: Recurring) -> int:
+    """Change a job that is of a version. Returns its new one. Raises NotFound, VersionChanged, TriggerError."""
+
+    def check(seen: Seen) -> None:
+        if seen.job["generation"] != version:
+            raise VersionChanged(f"job {job_id} is of version {seen.job['generation']}, not {version}; look again")
+
+    return await _edit(database, job_id, job, check)
+
+
+async def _edit(database: Database, job_id: UUID, job: Recurring, check: Callable[[Seen], None]) -> int:
     floor: datetime | None = None
-    for _ in range(
-        _LOOKS_MAX
-    ):  # Somebody else may edit it, or a worker claim more of it, between the look and the move.
+    # Somebody else may edit it, or a worker claim more of it, between the look and the move.
+    for _ in range(_LOOKS_MAX):
         seen = await see(database, job_id)
+        check(seen)
         timing = await _timing(database, seen, job, floor or seen.read_at)
         answer = await store.edit(
             database, job_id, seen.job["generation"], job, timing, seen.staged_ids(), floor or seen.read_at

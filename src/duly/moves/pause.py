@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.declaration import REMOVED
 from duly.domain.errors import NotFound
 from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.planning import arm, skipped_between
@@ -19,7 +20,10 @@ _LOOKS_MAX = 100
 async def pause(database: Database, job_id: UUID, reason: str = "paused on request") -> str:
     """Pause a schedule: paused, or already. What is staged and in nobody's hands is taken back. Raises NotFound."""
     seen = await see(database, job_id)
-    return _found(job_id, await schedules.pause(database, job_id, reason, seen.staged_ids()))
+    answer = await schedules.pause(database, job_id, reason, seen.staged_ids())
+    if answer == "already" and seen.job["pause_reason"] == REMOVED:
+        await schedules.give_reason(database, job_id, REMOVED, reason)  # So that the code's return does not resume it.
+    return _found(job_id, answer)
 
 
 async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) -> str:
