@@ -48,7 +48,8 @@ async def _run(settings: Settings, path: str, name: str, *, tied: bool, quiet: b
     async with opened(settings):
         pass
     options = _options(settings, app, path, name)
-    service = Worker(database_url(settings), app.registry, options, rng=Rng(), log=Log("worker"))
+    declared = app.declarations(path)
+    service = Worker(database_url(settings), app.registry, options, rng=Rng(), log=Log("worker"), declarations=declared)
     stop_on_signals(service.stop)
     if tied:
         stop_with_parent(service.stop)
