@@ -23,3 +23,23 @@ end $$;
 
 create trigger jobs_remember_definition before insert or update of definition on duly.jobs
    for each row when (new.owner = 'code') execute function duly.remember_definition_v1();
+
+-- The jobs that have these names, whoever's they are; and those that a program has declared. Of one name the one that lives, else
+-- the last. What was cancelled is forgotten: declared again, it begins anew.
+create function duly.standing_v1(p_tenant integer, p_source text, p_names text[])
+returns table (job_id uuid, name text, owner text, source text, state text, pause_reason text, generation integer,
+               definition bytea, definitions bytea[], removed_at timestamptz)
+language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+    with found as (
+        select jobs.* from unnest(p_names) as asked(name)
+          join duly.jobs on jobs.tenant = p_tenant and jobs.name = asked.name and jobs.name is not null and jobs.state in ('active', 'paused')
+        union all
+        select jobs.* from duly.jobs
+         where jobs.tenant = p_tenant and jobs.source = p_source and jobs.owner = 'code' and jobs.name is not null and jobs.state <> 'cancelled')
+    select distinct on (name) job_id, name, owner, source, state, pause_reason, generation,
+           coalesce(definition, ''), coalesce(definitions, '{}'), removed_at
+      from found order by name, state in ('active', 'paused') desc, created_at desc, job_id;
+end $$;
