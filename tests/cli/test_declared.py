@@ -36,7 +36,8 @@ def source(up):
 
 def test_a_schedule_comes_changes_and_goes_with_the_source(up, source):
     source('(cron="0 2 29 2 *", tz="Europe/Paris")')
-    with running("worker", "declared:app", cwd=up.folder):
+    with running("worker", "declared:app", cwd=up.folder) as process:
+        assert process.wait_for_line(f"schedule {NAME}: ").endswith(", Europe/Paris time")
         job = wait_for(lambda: the_job(up))
     assert (job["state"], job["owner"], job["source"]) == ("active", "code", "declared:app")
     assert job["next_run_at"].startswith("2028-02-29T01:00:00")
