@@ -103,7 +103,7 @@ async def test_everything_that_may_be_said_of_a_schedule_is_kept(app, tick, data
     ).submit()
 
     kept = await stored(database, handle)
-    assert kept["start"] == "2026-11-03T09:00:00+00:00"
+    assert kept["start"] == "2026-11-03T09:00:00Z"
     assert (kept["jitter"], kept["misfire"], kept["overlap"]) == (
         {"max": "PT5M"},
         {"policy": "fire_all", "rate": 2},

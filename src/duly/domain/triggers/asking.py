@@ -18,6 +18,7 @@ from duly.domain.job import check_moment
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.interval import parse_every
 from duly.domain.triggers.schedule_reading import check_schedule
+from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import calendars_in, every_shape
 from duly.domain.triggers.zones import UTC_ZONE
 
@@ -68,9 +69,9 @@ def _is_relative(trigger: Mapping[str, Any]) -> bool:
     return trigger["type"] == "text" or (trigger["type"] == "interval" and trigger.get("anchor") is None)
 
 
-def check(shape: Mapping[str, Any]) -> None:
+def check(shape: Mapping[str, Any]) -> Schedule:
     """Refuse what can be refused without the database, which alone knows the calendars. Raises TriggerError."""
-    check_schedule(shape, {name: Calendar(name, UTC_ZONE) for name in calendars_in(shape)})
+    return check_schedule(shape, {name: Calendar(name, UTC_ZONE) for name in calendars_in(shape)})
 
 
 def _kind(said: Said, spell: Spell) -> str | None:
