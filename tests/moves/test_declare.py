@@ -355,7 +355,7 @@ async def test_a_schedule_whose_end_is_past_is_refused_and_not_a_fault(database)
     job = Recurring("nightly", "{}", "default", 5, {"trigger": rule}, NAME, None, "code", "app:app")
 
     [one] = await declare(database, Declarations(1, "app:app", [job]), RNG)
-    assert (one.became, one.reason) == ("refused", "trigger: its last occurrence is past; give it a later end")
+    assert (one.became, one.reason) == ("refused", "trigger: no occurrence is left from now on; give a later one")
 
 
 async def test_what_is_over_stays_over_until_it_is_declared_anew(database, clock):

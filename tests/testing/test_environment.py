@@ -390,7 +390,7 @@ async def test_a_declared_schedule_is_there_on_entering_and_fires(app):
 
 
 def test_a_declared_schedule_fires_in_a_plain_test_too(app):
-    @app.handler(text="every 15 minutes")
+    @app.handler(when="every 15 minutes")
     def often() -> None: ...
 
     with environment(app) as env:

@@ -21,6 +21,7 @@ from duly.domain.triggers.rrule import compile_rrule
 from duly.domain.triggers.zones import UTC_ZONE, Zone
 
 _TEXT_CHARACTERS_MAX = 256
+_EVERY_SECONDS_MAX = 2**31 - 1
 _SYNONYMS = {"timezone": "tz", "time_zone": "tz", "zone": "tz", "cron": "expr", "expression": "expr", "until": "end"}
 
 
@@ -113,6 +114,8 @@ def _cron(shape: Mapping[str, Any], context: Context) -> Compiled:
 
 def _interval(shape: Mapping[str, Any], context: Context) -> Compiled:
     every = periods.read_clock(shape["every"], "every")
+    if every > _EVERY_SECONDS_MAX:
+        raise TriggerError("LIMIT", f"every {shown(shape['every'])} is longer than 68 years; shorten it", "every")
     zone, anchor = _zone(shape), shape.get("anchor")
     start = context.creation if anchor is None else stamps.read(anchor, "anchor", zone)
     mode = shape.get("mode")

@@ -24,7 +24,6 @@ from duly.domain.triggers.schedules import GRACE_SECONDS, Schedule
 AFTER_END = "after_end"
 # What leaves a plain interval in closed form.
 _CLOSED_KEYS = {"trigger", "overlap", "max_runs", "pause_on_failure", "misfire"}
-_EVERY_SECONDS_MAX = 2**31 - 1
 _FINEST = timedelta(microseconds=1)
 
 
@@ -91,9 +90,6 @@ def timing_of(
         "watch": schedule.pause_on_failure,
     }
     trigger = schedule.trigger
-    if isinstance(trigger, FixedRate) and trigger.every > _EVERY_SECONDS_MAX:
-        message = f"every {shape['trigger']['every']!r} is longer than 68 years; nobody waits that long"
-        raise TriggerError("LIMIT", message, "trigger.every")
     if isinstance(trigger, FixedRate) and is_closed(shape):
         anchor = moment_of(trigger.anchor) if shape["trigger"].get("anchor") is not None else None
         kept = None if _given(shape) == {"trigger"} else _json(shape)
