@@ -5,8 +5,11 @@ SEEDS ?= 300
 PYTEST_ARGS ?=
 
 bin := .venv/bin
+# Of these each file starts a whole installation, which waits most of the time for somebody to die: two at once.
+waiting := tests/end_to_end
 # These fill the machine by themselves, so they run after the others.
-alone := tests/simulation tests/end_to_end tests/bench
+alone := tests/simulation tests/bench
+times := .venv/test-times
 pip := $(bin)/python -m pip --disable-pip-version-check
 # Each stamp is younger than what it installed, so a second `make` installs nothing.
 venv := .venv/stamp-venv
@@ -28,11 +31,15 @@ install-dev: $(project) $(dev)  ## The same, with what the tests and linters nee
 up: $(project)      ## Start everything on the embedded PostgreSQL.
 	@$(bin)/duly up $(ARGS)
 
+test: export TEST_TIMES := $(times)
 test: install-dev   ## Lint, then run the tests.
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
-	$(bin)/pytest -n 2 $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	@rm -f $(times)
+	$(bin)/pytest -n 2 $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	$(bin)/pytest -n 2 --dist loadfile $(waiting) $(PYTEST_ARGS)
 	$(bin)/pytest $(alone) $(PYTEST_ARGS)
+	@$(bin)/python -m tests.plugins.budget $(times)
 
 lint: install-dev   ## Style, types and layers.
 	$(bin)/ruff check .

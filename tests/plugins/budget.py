@@ -1,12 +1,16 @@
 """Hold the test suite to its budget of time, and let no test be skipped unnoticed.
 
-At the end the time of each top-level folder of tests is printed against the budget of its area. With `CI` set a skip is
+At the end the time of each top-level folder of tests is printed against the budget of its area. With `TEST_TIMES` set it is
+added to what that file says of earlier calls, and `python -m tests.plugins.budget FILE` prints the sum. With `CI` set a skip is
 a failure: there everything a test needs is meant to be installed.
 """
 
+import json
 import os
-from collections import defaultdict
-from collections.abc import Generator
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +20,7 @@ ENGINE = "engine"
 BUDGET_MINUTES = {ENGINE: 6, "triggers": 2, "api": 3, "targets": 3, "flow": 2, "dashboard": 3}
 
 in_ci = bool(os.environ.get("CI"))
+times_file = os.environ.get("TEST_TIMES")
 seconds_by_folder: dict[str, float] = defaultdict(float)
 
 
@@ -63,16 +68,26 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print the time per folder, and per area against its budget."""
+    """Print the time per folder, and per area against its budget; or keep it for the sum."""
     if not seconds_by_folder or hasattr(config, "workerinput"):
         return
     processes = config.getoption("numprocesses", None) or 1
+    spent = {folder: seconds / processes for folder, seconds in seconds_by_folder.items()}
+    if times_file is not None:
+        add_times(Path(times_file), spent)
+        return
     terminalreporter.section("time per folder" + (f", of {processes} processes" if processes > 1 else ""))
-    for line in summary_lines({folder: seconds / processes for folder, seconds in seconds_by_folder.items()}):
+    for line in summary_lines(spent):
         terminalreporter.write_line(line)
 
 
-def summary_lines(seconds_by_folder: dict[str, float]) -> list[str]:
+def add_times(file: Path, spent: Mapping[str, float]) -> None:
+    """Add the times of one call to those of the calls before it."""
+    before = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(Counter(before) + Counter(spent)))
+
+
+def summary_lines(seconds_by_folder: Mapping[str, float]) -> list[str]:
     """Write one line a folder, slowest first, under one line for each area that was tested."""
     lines = []
     slowest_first = sorted(seconds_by_folder.items(), key=lambda item: -item[1])
@@ -84,3 +99,12 @@ def summary_lines(seconds_by_folder: dict[str, float]) -> list[str]:
             lines.append(f"{area:<18}{spent:8.1f} s of {minutes * 60} s{verdict}")
             lines += [f"  {folder:<16}{seconds:8.1f} s" for folder, seconds in members if folder != area]
     return lines
+
+
+def main(file: str) -> None:
+    """Print the sum of several calls."""
+    print("time per folder, of all tests", *summary_lines(json.loads(Path(file).read_text())), sep="\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

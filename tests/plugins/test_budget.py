@@ -24,6 +24,7 @@ def test_known_gap():
 def suite(pytester, monkeypatch):
     """A small suite under our plugin, which is told nothing of the real one's times."""
     monkeypatch.setattr(budget, "seconds_by_folder", defaultdict(float))
+    monkeypatch.setattr(budget, "times_file", None)
     pytester.makepyfile(SKIPPING)
     return pytester
 
@@ -55,6 +56,31 @@ def test_a_folder_counts_towards_its_area():
         ["moves", "90.0", "s"],
         ["triggers", "10.0", "s", "of", "120", "s"],
     ]
+
+
+def test_the_times_of_several_calls_are_added_up(tmp_path, capsys):
+    times = tmp_path / "times"
+    budget.add_times(times, {"simulation": 60.0, "store": 10.0})
+    budget.add_times(times, {"simulation": 30.0})
+
+    budget.main(str(times))
+
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
+        ["time", "per"],
+        ["engine", "100.0"],
+        ["simulation", "90.0"],
+        ["store", "10.0"],
+    ]
+
+
+def test_a_call_whose_times_are_added_up_prints_none(suite, monkeypatch, tmp_path):
+    times = tmp_path / "times"
+    monkeypatch.setattr(budget, "times_file", str(times))
+
+    result = suite.runpytest_inprocess("-p", "no:asyncio", plugins=[budget])
+
+    assert times.exists()
+    assert "time per folder" not in result.stdout.str()
 
 
 def test_a_test_belongs_to_its_top_level_folder():
