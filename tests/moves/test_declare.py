@@ -257,6 +257,13 @@ class TestRemoved:
         assert await at(database, AT_ELEVEN).start() == [(NAME, "changed"), (NAME, "restored")]
         assert await next_of(database) == ("active", hour(11))
 
+    async def test_a_removal_that_came_too_late_or_was_cut_short_is_taken_back_at_the_next_look(self, database):
+        await (program := at(database, AT_TEN)).start()
+        await pause(database, (await the_job(database))["job_id"], REMOVED)
+
+        assert await program.look() == [(NAME, "restored")]
+        assert await next_of(database) == ("active", hour(10))
+
     async def test_another_programs_jobs_are_not_ours_to_remove(self, database):
         await (program := at(database, AT_TEN)).start()
         await program.end()

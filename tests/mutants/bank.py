@@ -9,6 +9,8 @@ import msgspec
 SIMULATION = "simulation"
 FOUND = "tests/simulation/test_found.py"
 MOVES = "src/duly/store/migrations/0002_moves.sql"
+DECLARATION = "src/duly/domain/declaration.py"
+DECLARED = "tests/moves/test_declare.py"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
 HANDS = "src/duly/store/migrations/0005_hands.sql"
 SUBMIT = "src/duly/store/migrations/0004_submit.sql"
@@ -400,5 +402,41 @@ BANK = [
         "_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
         "_AGAIN = (asyncpg.SerializationError,)",
         "tests/store",
+    ),
+    # Schedules declared in code.
+    Mutant(
+        "declared: an older version puts its schedule back",
+        DECLARATION,
+        "    if mine in standing.definitions:\n",
+        "    if False:\n",
+        DECLARED,
+    ),
+    Mutant(
+        "declared: a removal cut short is nobody's",
+        DECLARATION,
+        "if standing.removed_at or standing.is_held else",
+        "if standing.removed_at else",
+        DECLARED,
+    ),
+    Mutant(
+        "declared: a change does not ask for the version it saw",
+        "src/duly/moves/edit.py",
+        'if seen.job["generation"] != version:',
+        "if False:",
+        DECLARED,
+    ),
+    Mutant(
+        "declared: the return of the code resumes what a person has paused",
+        "src/duly/moves/declare.py",
+        "if standing.is_held:",
+        'if standing.state == "paused":',
+        DECLARED,
+    ),
+    Mutant(
+        "declared: a worker that died goes on declaring",
+        "src/duly/store/sql/declared.sql",
+        "where workers.until > duly.clock_now()",
+        "",
+        DECLARED,
     ),
 ]
