@@ -94,7 +94,7 @@ def timing_of(
     if isinstance(trigger, FixedRate) and trigger.every > _EVERY_SECONDS_MAX:
         message = f"every {shape['trigger']['every']!r} is longer than 68 years; nobody waits that long"
         raise TriggerError("LIMIT", message, "trigger.every")
-    if isinstance(trigger, FixedRate) and is_closed(shape):
+    if isinstance(trigger, FixedRate) and is_closed(shape) and asked is None:
         anchor = moment_of(trigger.anchor) if shape["trigger"].get("anchor") is not None else None
         kept = None if _given(shape) == {"trigger"} else _json(shape)
         return Timing(kept, every_seconds=trigger.every, anchor_at=anchor, first_at=anchor, **shared)
