@@ -134,6 +134,18 @@ class TestPause:
         assert (fire["scheduled_at"], fire["previous_scheduled_at"]) == (START + seconds(2), START + seconds(1))
         assert await is_sound(database)
 
+    async def test_what_comes_before_something_that_runs_is_left_to_run(self, database):
+        """A worker took the third and not the first two: taken back, they would come again, and the third as well."""
+        job = await a_cron(database, "* * * * * *")
+        for _ in range(5):
+            await staged(database)
+        await database.execute("delete from duly.ready where scheduled_at = $1", START + seconds(2))
+
+        await pause(database, job.job_id)
+
+        assert await occurrences(database) == [START, START + seconds(1)]
+        assert (await next_fire(database, job.job_id) or {})["scheduled_at"] == START + seconds(3)
+
     async def test_one_that_is_due_is_not_taken_back(self, database):
         job = await a_cron(database)
         await staged(database)
