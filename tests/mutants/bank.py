@@ -14,6 +14,12 @@ DECLARED = "tests/moves/test_declare.py"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
 HANDS = "src/duly/store/migrations/0005_hands.sql"
 SUBMIT = "src/duly/store/migrations/0004_submit.sql"
+SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
+FIRING = "tests/schedules/test_firing.py"
+OVERLAP = "tests/schedules/test_overlap.py"
+DELAY = "tests/schedules/test_fixed_delay.py"
+EDIT = "tests/schedules/test_edit.py"
+PAIRS_OF_SCHEDULES = "tests/interleavings/test_schedules.py"
 
 
 class Mutant(msgspec.Struct, frozen=True):
@@ -38,7 +44,7 @@ class Mutant(msgspec.Struct, frozen=True):
     def _place(self, text: str) -> tuple[int, int]:
         if not self.function:
             return 0, len(text)
-        begin = text.index(f"create function duly.{self.function}(")
+        begin = text.index(f"function duly.{self.function}(")
         return begin, text.index("\nend $$;", begin)
 
 
@@ -52,7 +58,7 @@ BANK = [
     ),
     Mutant(
         "settle does not ask for the fence",
-        MOVES,
+        SCHEDULES,
         "where leased.run_id = held.run_id and leased.fence = held.fence and",
         "where leased.run_id = held.run_id and",
         function="settle_v1",
@@ -177,7 +183,7 @@ BANK = [
     ),
     Mutant(
         "a hand-back uses up the attempt",
-        MOVES,
+        SCHEDULES,
         "generation, tenant, attempt - 1, priority, losses,",
         "generation, tenant, attempt, priority, losses,",
     ),
@@ -222,25 +228,25 @@ BANK = [
     # Schedules.
     Mutant(
         "an occurrence is named after the moment it was noticed",
-        MOVES,
-        "select duly.occurrence_id(job_id, scheduled_at, 'schedule') as run_id",
-        "select duly.occurrence_id(job_id, v_now, 'schedule') as run_id",
+        SCHEDULES,
+        "duly.occurrence_id(fire.job_id, coalesce(moment.run_at, fire.scheduled_at), 'schedule') as new_run_id",
+        "duly.occurrence_id(fire.job_id, v_now, 'schedule') as new_run_id",
     ),
     Mutant(
         "the next fire counts from now",
-        MOVES,
-        "scheduled_at + make_interval(secs => every_seconds) as next_at",
-        "v_now + make_interval(secs => every_seconds) as next_at",
+        SCHEDULES,
+        "then fire.scheduled_at + make_interval(secs => (late.count + 1) * fire.every_seconds::double precision)",
+        "then v_now + make_interval(secs => fire.every_seconds::double precision)",
     ),
     Mutant(
         "a misfire forgets what it skipped",
-        MOVES,
-        "from fires where missed > 0),",
-        "from fires where missed > 100000),",
+        SCHEDULES,
+        "from fires where cohort is null and missed > 1",
+        "from fires where cohort is null and missed > 100000",
     ),
     Mutant(
         "a stale epoch stages",
-        MOVES,
+        SCHEDULES,
         "join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder\n"
         "                     where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));",
         "join duly.shards on shards.shard = held.shard);",
@@ -256,6 +262,120 @@ BANK = [
         MOVES,
         "set holder = p_scheduler_id, epoch = epoch + 1 where",
         "set holder = p_scheduler_id, epoch = epoch where",
+    ),
+    Mutant(
+        "an overlap is not looked for",
+        SCHEDULES,
+        "overlap is null and last_run_id is not null and due_at <= v_now and (",
+        "false and (",
+        OVERLAP,
+    ),
+    Mutant(
+        "the next fire of a cohort is armed from now",
+        "src/duly/domain/triggers/planning.py",
+        "*(arm(schedule, scheduled_at) or _NEVER))",
+        "*(arm(schedule, now) or _NEVER))",
+        FIRING,
+    ),
+    Mutant(
+        "runs that are left are not counted",
+        SCHEDULES,
+        "runs_left - runs::integer, grace_seconds",
+        "runs_left, grace_seconds",
+        FIRING,
+    ),
+    Mutant(
+        "lateness is judged anew when a fire is staged",
+        SCHEDULES,
+        "or (p_keys[width_bucket(duly.fire_key(timers.cohort, timers.scheduled_at, "
+        "duly.is_late(timers.due_at, timers.grace_seconds, p_read_at)), keys.list)]",
+        "or (p_keys[width_bucket(duly.fire_key(timers.cohort, timers.scheduled_at, "
+        "duly.is_late(timers.due_at, timers.grace_seconds, v_now)), keys.list)]",
+        FIRING,
+    ),
+    Mutant(
+        "an answer is taken for any cohort with its key",
+        SCHEDULES,
+        "keys.list)]\n                                = timers.cohort))",
+        "keys.list)]\n                                is not null))",
+        FIRING,
+    ),
+    Mutant(
+        "jitter is forgotten after the first fire",
+        SCHEDULES,
+        "next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]),",
+        "next_at,",
+        FIRING,
+    ),
+    Mutant(
+        "a queue has no end",
+        SCHEDULES,
+        "if v_gate.waiting_max is not null then",
+        "if false then",
+        OVERLAP,
+    ),
+    Mutant(
+        "a run gives its place away between two attempts",
+        SCHEDULES,
+        "case when options ? 'overlap' then options || '{\"held\": true}' else options end as carried",
+        "options as carried",
+        OVERLAP,
+    ),
+    Mutant(
+        "the end of a run arms a paused schedule",
+        SCHEDULES,
+        "if exists (select from duly.jobs where jobs.job_id = p_job_id and jobs.state = 'active') then",
+        "if true then",
+        DELAY,
+    ),
+    Mutant(
+        "a replay moves the schedule",
+        SCHEDULES,
+        "options - array['held', 'rearm']",
+        "options - 'held'",
+        DELAY,
+    ),
+    Mutant(
+        "an edit does not look whether somebody else was faster",
+        SCHEDULES,
+        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen then",
+        "if v_timer.scheduled_at <> p_seen then",
+        PAIRS_OF_SCHEDULES,
+    ),
+    Mutant(
+        "an edit does not look whether the schedule has moved on",
+        SCHEDULES,
+        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen then",
+        "if v_job.generation <> p_generation then",
+        EDIT,
+    ),
+    Mutant(
+        "an edit arms what is beyond recall",
+        SCHEDULES,
+        "if p_first_at is not null and v_floor > coalesce(p_floor, '-infinity') then",
+        "if false then",
+        EDIT,
+    ),
+    Mutant(
+        "what comes before the last that is beyond recall is taken back",
+        SCHEDULES,
+        "where scheduled_at > coalesce(v_floor, '-infinity') order by",
+        "order by",
+        "tests/schedules/test_pause.py",
+    ),
+    Mutant(
+        "a pause does not look whether the schedule has moved on",
+        SCHEDULES,
+        "if v_state = 'paused' or v_timer.scheduled_at <> p_seen then",
+        "if v_state = 'paused' then",
+        PAIRS_OF_SCHEDULES,
+    ),
+    Mutant(
+        "two schedulers make the same stretch",
+        SCHEDULES,
+        "and backfills.cursor_at = new.seen and",
+        "and",
+        PAIRS_OF_SCHEDULES,
     ),
     # Time.
     Mutant(
@@ -335,10 +455,10 @@ BANK = [
     ),
     Mutant(
         "a schedule's key protects nothing",
-        MOVES,
+        SCHEDULES,
         "where keys.expires_at <= v_now;",
         "where true;",
-        function="submit_schedule_v1",
+        function="submit_schedule_v2",
     ),
     Mutant(
         "a cancel of a run in a worker's hands is forgotten when it is tried again",
@@ -379,7 +499,7 @@ BANK = [
     ),
     Mutant(
         "a gate lets everyone in",
-        MOVES,
+        SCHEDULES,
         "order by due_at, run_id limit greatest(v_free, 0) for update skip locked",
         "order by due_at, run_id limit 1000 for update skip locked",
     ),
@@ -392,7 +512,7 @@ BANK = [
     ),
     Mutant(
         "whoever leaves a gate keeps the place",
-        MOVES,
+        SCHEDULES,
         "active = greatest(gates.active - v_gate.left_gate, 0)",
         "active = gates.active",
     ),

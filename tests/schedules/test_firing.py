@@ -155,6 +155,21 @@ class TestCohorts:
         assert await skips(database, late.job_id) == [skipped("misfire", 0, 1, 2)]
         assert await skips(database, timely.job_id) == []
 
+    async def test_lateness_is_judged_when_the_fires_were_asked_for(self, database, clock):
+        """Otherwise the answer would not fit, or none would be found, and the fire would wait for another look."""
+        job = await a_cron(database)
+        await clock.advance(59)
+        scheduler_id, epochs = await a_scheduler(database)
+        fires = await timers.due_fires(database, list(epochs), module.HORIZON, 100)
+        answers = await Cohorts().answers(database, fires)
+        await clock.advance(1.5)
+
+        moved = await timers.stage(database, scheduler_id, epochs, module.HORIZON, 100, answers)
+
+        assert moved.count == 1
+        assert await occurrences(database, job.job_id) == [START]
+        assert await pending(database, job.job_id) == START + MINUTE
+
     async def test_a_cohort_is_read_from_a_job_that_still_fires(self, database):
         """One that was cancelled may name a calendar that is gone."""
         gone, alive = await a_cron(database), await a_cron(database)

@@ -6,6 +6,7 @@ empty when the statement was planned.
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,8 @@ import asyncpg
 import psycopg
 import pytest
 
-from duly.store import declared, history, jobs, leased, ready, runs, timers, workers
+from duly.store import declared, history, jobs, leased, ready, runs, schedules, timers, workers
+from duly.store.timers import DueFire
 from tests.builders import a_key
 from tests.clock import START
 from tests.conftest import copy
@@ -32,6 +34,7 @@ GROWING = (
     "keys",
     "payloads",
     "jobs",
+    "backfills",
     "progress",
     "checkpoints",
 )
@@ -47,6 +50,17 @@ select gen_random_uuid(), 1, 'default', 'greet', 60, duly.clock_now(), duly.cloc
 insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard, every_seconds)
 select job_id, at, at, 1, 1, queue, handler, duly.shard_of(job_id), 60
   from (select job_id, queue, handler, anchor_at - interval '1 day' as at from duly.jobs) as made;
+insert into duly.jobs (job_id, tenant, queue, handler, schedule, cohort, created_at, updated_at)
+select gen_random_uuid(), 1, 'default', 'greet', '{{}}', n % 50, duly.clock_now(), duly.clock_now()
+  from generate_series(1, {ROWS // 10}) as n;
+insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard, cohort, last_run_id)
+select job_id, at, at, 1, 1, queue, handler, duly.shard_of(job_id), cohort, gen_random_uuid()
+  from (select *, created_at - interval '2 days' as at from duly.jobs) as made where cohort is not null;
+insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, state, from_at, to_at, cursor_at, rate, total, due_at,
+                            asked_at)
+select gen_random_uuid(), job_id, 1, duly.shard_of(job_id), 'schedule', case when random() < 0.005 then 'active' else 'done' end,
+       at, at + interval '1 day', at, 1, 9, at, at
+  from (select job_id, created_at as at from duly.jobs, generate_series(1, 5)) as made;
 insert into duly.ready
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, queue, 'greet', '{{}}', null, random()
   from (select duly.clock_now() as at, (array['default', 'mail'])[1 + n % 2] as queue
@@ -80,10 +94,15 @@ Arguments = Callable[[dict[str, Any]], tuple[Any, ...]]
 
 # Each hot statement, with what it is called with.
 HOT: dict[str, tuple[str, Arguments]] = {
+    "due fires": (timers.SQL["due_fires"], lambda s: (s["shards"], "5 seconds", BATCH // 50)),
     "stage": (
         timers.SQL["stage"],
-        lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, "1 minute"),
+        lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"])),
     ),
+    "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], "", s["pending"], [START] * 9)),
+    "skip next": (schedules.SQL["skip_next"], lambda s: (s["cohort job"], s["pending"], START, 0, [START] * 9)),
+    "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
+    "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
     "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
     "claim from three queues": (ready.SQL["claim"], lambda s: (WORKER, ["default", "mail", "idle"], ["greet"], BATCH)),
     "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], ["greet"], BATCH)),
@@ -152,6 +171,26 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (s["runs"][0], s["fences"][0], WORKER, "1") if s["held"] else (WORKER, 1, WORKER, "1"),
     ),
 }
+
+
+def answers(fires: list[DueFire]) -> tuple[list[Any], ...]:
+    """Lay out an answer for each fire: it runs, and the next one is in an hour."""
+    fires = sorted(fires, key=lambda fire: fire.key)
+    keys, cohorts = [fire.key for fire in fires], [fire.cohort for fire in fires]
+    each = len(fires)
+    moments = [fire.scheduled_at for fire in fires]
+    return (
+        keys,
+        cohorts,
+        moments,
+        [1] * each,
+        [START + timedelta(hours=1)] * each,
+        [0] * each,
+        [None] * each,
+        [None] * each,
+    )
+
+
 ANSWER_NOTHING = {"idle claim", "was it me", "what is declared"}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
 WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4}
@@ -174,6 +213,8 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     waiting = await connection.fetch("(select run_id from duly.timers where run_id is not null limit 50)")
     waiting += await connection.fetch("select run_id from duly.ready limit 50")
     dead = await connection.fetch("select run_id from duly.dead limit $1", BATCH)
+    fires = await connection.fetch(timers.SQL["due_fires"], [row["shard"] for row in held], "5 seconds", BATCH)
+    pending = await connection.fetchrow("select job_id, scheduled_at from duly.timers where cohort is not null limit 1")
     return {
         "shards": [row["shard"] for row in held],
         "epochs": [row["epoch"] for row in held],
@@ -184,7 +225,10 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
         "waiting": [row["run_id"] for row in waiting],
         "dead": [row["run_id"] for row in dead],
         "settled": await connection.fetchval("select run_id from duly.attempts limit 1") or WORKER,
-        "job": await connection.fetchval("select job_id from duly.jobs limit 1") or WORKER,
+        "fires": [DueFire(*row) for row in fires],
+        "cohort job": pending["job_id"] if pending else WORKER,
+        "pending": pending["scheduled_at"] if pending else START,
+        "job": await connection.fetchval("select job_id from duly.jobs where cohort is null limit 1") or WORKER,
     }
 
 

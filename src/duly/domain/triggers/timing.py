@@ -90,7 +90,7 @@ def timing_of(
         "watch": schedule.pause_on_failure,
     }
     trigger = schedule.trigger
-    if isinstance(trigger, FixedRate) and is_closed(shape):
+    if isinstance(trigger, FixedRate) and is_closed(shape) and asked is None:
         anchor = moment_of(trigger.anchor) if shape["trigger"].get("anchor") is not None else None
         kept = None if _given(shape) == {"trigger"} else _json(shape)
         return Timing(kept, every_seconds=trigger.every, anchor_at=anchor, first_at=anchor, **shared)

@@ -60,6 +60,7 @@ create table duly.backfills (
     check (to_at > from_at)
 ) with (fillfactor = 50);
 create index backfills_active on duly.backfills (shard, due_at) where state = 'active';
+create index backfills_of_job on duly.backfills (job_id, asked_at, backfill_id) where state = 'active';
 create index backfills_by_job on duly.backfills (job_id, asked_at);
 
 -- Runs of the lane stand a hundred priorities below what is on time, so they run when nothing younger than 50 minutes waits.

@@ -35,8 +35,8 @@ select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.orig
                                  and blocked.gate = coalesce(jobs.options->'gate'->>0, 'catch-up/' || jobs.job_id) limit 1000) as waiting)
   from duly.backfills join duly.jobs on jobs.job_id = backfills.job_id
  where backfills.state = 'active' and backfills.shard = any ($1) and backfills.due_at <= (select duly.clock_now())
-   and not exists (select from duly.backfills as older where older.job_id = backfills.job_id and older.state = 'active'
-                      and (older.asked_at, older.backfill_id) < (backfills.asked_at, backfills.backfill_id))
+   and backfills.backfill_id = (select oldest.backfill_id from duly.backfills as oldest where oldest.job_id = backfills.job_id
+                                   and oldest.state = 'active' order by oldest.asked_at, oldest.backfill_id limit 1)
  order by backfills.due_at limit $2
 
 -- name: lane_due
