@@ -47,8 +47,8 @@ class ManualClock:
         """Take a reading: it can only be what we set."""
         assert database_at == self.at
 
-    def forget(self) -> None:
-        """Drop every reading: there is none."""
+    def start_over(self, database_at: datetime) -> None:
+        """Take a reading of a new connection: what we set may not have reached the database yet."""
 
     async def sleep(self, seconds: float) -> None:
         """Let the others go on; time stands."""

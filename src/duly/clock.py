@@ -3,7 +3,8 @@
 Database time rules. Each reply of the store carries its clock; at the moment of receipt, `database − monotonic` is a lower
 bound of the offset between the two, so `now()` never runs ahead of the database: firing at `now() ≥ due` is never early,
 whatever the host's wall clock says. The bound is the highest of the last ten seconds, less 0.1 % of its age, because two
-oscillators drift apart; it is dropped when a reply contradicts it. A smaller step back is seen when the ten seconds are over.
+oscillators drift apart; it is dropped when a reply contradicts it, and when a connection is made anew: the server behind it may
+be another one, and a little behind the one before. A smaller step back of the same server is seen when the ten seconds are over.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Clock(Protocol):
         """Take a reading of the database's clock, at the moment it arrived."""
         ...
 
-    def forget(self) -> None:
-        """Drop every reading: the next database may keep another time."""
+    def start_over(self, database_at: datetime) -> None:
+        """Take a reading and drop all earlier ones: they may be of a server that kept another time."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -89,22 +90,24 @@ class SystemClock:
 
     def observe(self, database_at: datetime) -> None:
         """Keep the reading until a better one comes or ten seconds have passed; alone, if it contradicts the best."""
+        self._keep(self._readings, database_at)
+
+    def start_over(self, database_at: datetime) -> None:
+        """Keep this reading alone. At no moment there is none: another thread may ask for the time."""
+        self._keep([], database_at)
+
+    def _keep(self, earlier: list[_Reading], database_at: datetime) -> None:
         received = time.monotonic()
         offset = (database_at - _EPOCH).total_seconds() - received
         better = [
             reading
-            for reading in self._readings
+            for reading in earlier
             if received - reading[0] <= _WINDOW_SECONDS and _aged(reading, received) > offset
         ]
         if better and offset < _aged(better[0], received) - _CONTRADICTION_SECONDS:
             better = []
         self._readings = [*better, (received, offset)]
         self._best = self._readings[0]
-
-    def forget(self) -> None:
-        """Drop every reading."""
-        self._readings = []
-        self._best = None
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""

@@ -1,5 +1,6 @@
 """A whole installation in real processes: one PostgreSQL, two schedulers, three workers; and the hand that kills them."""
 
+import asyncio
 import os
 import random
 import signal
@@ -13,8 +14,10 @@ from pathlib import Path
 import msgspec
 import psycopg
 
-from duly.store import embedded
+from duly.store import embedded, history
+from duly.store.database import Database
 from duly.store.embedded import Embedded
+from duly.store.migrate import migrate
 from tests.end_to_end.app import SINK
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +73,15 @@ class House:
         self.start_worker(name) if name.startswith("worker") else self.start_scheduler(name)
         return self._struck(name.rstrip("0123456789"), process.pid, at)
 
+    def freeze(self, name: str) -> float:
+        """Stop a part as a hypervisor would. Gives the moment."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+        return time.time()
+
+    def thaw(self, name: str) -> None:
+        """Let it go on, as if nothing had been."""
+        self.processes[name].send_signal(signal.SIGCONT)
+
     def kill_postgresql(self) -> Strike:
         """Kill PostgreSQL's first process, and start it again on the same data."""
         pid, at = self.server.pid, time.time()
@@ -86,6 +98,11 @@ class House:
         """Ask the database."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             return connection.execute(query, args).fetchall()
+
+    def execute(self, script: str) -> None:
+        """Run statements whose rows nobody wants."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(script)
 
     def last_words(self, name: str) -> str:
         """Give the end of what a part said."""
@@ -109,10 +126,17 @@ def a_house(folder: Path) -> Iterator[House]:
     settings = {"shared_buffers": "128MB"}
     with embedded.start(folder / "postgres", durable=True, settings=settings) as server:
         house = House(folder, server)
+        asyncio.run(_set_up(house.url))
         try:
             yield house
         finally:
             house.end()
+
+
+async def _set_up(url: str) -> None:
+    async with Database(url) as database:
+        await migrate(database)
+        await history.make_partitions(database, 3)
 
 
 def wait_until(condition: Callable[[], object], seconds: float, *, what: str = "", pause: float = 0.02) -> float:

@@ -8,6 +8,7 @@ from duly.domain.retry import Retry
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
 from duly.moves.reclaim import reclaim
 from duly.moves.replay import discard, replay
+from duly.moves.retire import retire
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import stage
 from duly.moves.submit import submit
@@ -61,7 +62,7 @@ def reaping(worker_id, beat=0):
     async def reap(side: Database) -> int:
         if not await workers.expire(side, worker_id, beat):
             return 0
-        moved = [await reclaim(side, gone, RNG) for gone in await workers.departed(side)]
+        moved = [len(await reclaim(side, gone, RNG)) for gone in await workers.departed(side)]
         return sum(moved)
 
     return reap
@@ -162,8 +163,39 @@ class ExpireAndClaim:
             return
         assert [run.run_id for run in taken] == [self.run_id]
         [gone] = await workers.departed(database)
-        assert await reclaim(database, gone, RNG) == 1, "the reaper finds what was claimed before it struck"
+        [found] = await reclaim(database, gone, RNG)
+        assert found.run_id == self.run_id, "the reaper finds what was claimed before it struck"
         assert await boxes_of(database, self.run_id) == ["ready"]
+
+
+@story
+class RetireAndClaim:
+    """A worker leaves while a claim is under way whose answer it will not hear."""
+
+    async def set_up(self, database):
+        self.worker_id = await a_worker(database)
+        self.run_id = await a_ready_run(database)
+        return claiming(self.worker_id), lambda side: retire(side, self.worker_id, [])
+
+    async def check(self, database, taken, left):
+        assert left is True
+        assert isinstance(taken, WorkerExpired) or [run.run_id for run in taken] == [self.run_id]
+        assert await boxes_of(database, self.run_id) == ["ready"], "whatever was claimed is back"
+        assert await history_of(database, self.run_id) == []
+
+
+@story
+class RetireAndSettle:
+    """It leaves while the last outcome is being written: before that it may not."""
+
+    async def set_up(self, database):
+        self.worker_id, self.run = await a_leased_run(database)
+        return settling(self.worker_id, self.run), lambda side: retire(side, self.worker_id, [self.run])
+
+    async def check(self, database, refused, left):
+        assert refused == []
+        assert await history_of(database, self.run.run_id) == [(1, "succeeded", "succeeded")]
+        assert left is not (await workers.beat(database, self.worker_id) is not None)
 
 
 @story
@@ -341,19 +373,25 @@ class CancelAndCancel:
         assert await history_of(database, self.run_id) == [(0, "cancelled", "cancelled")]
 
 
-@story
-class CarryOutAndClaim:
-    """A cancel that its worker never heard of is carried out while another worker claims the run."""
+class CarryOut:
+    """A cancel is carried out of which its worker never heard; meanwhile the run moves on."""
 
-    async def set_up(self, database):
-        worker_id, self.run = await a_leased_run(database)
-        await hand_back(database, worker_id, [self.run])
+    async def leave_signal(self, database, worker_id, run):
+        self.run = run
         await database.execute(
             "insert into duly.signals values ($1, $2, $3, 'cancel', duly.clock_now())",
             worker_id,
-            self.run.run_id,
-            self.run.fence,
+            run.run_id,
+            run.fence,
         )
+
+
+@story
+class CarryOutAndClaim(CarryOut):
+    async def set_up(self, database):
+        worker_id, run = await a_leased_run(database)
+        await hand_back(database, worker_id, [run])
+        await self.leave_signal(database, worker_id, run)
         self.second = await a_worker(database)
         return carry_out, claiming(self.second)
 
@@ -363,6 +401,50 @@ class CarryOutAndClaim:
             assert [signal.run_id for signal in await runs.look(database, self.second)] == [self.run.run_id]
         else:
             assert await boxes_of(database, self.run.run_id) == []
+
+
+@story
+class CarryOutAndStage(CarryOut):
+    async def set_up(self, database):
+        worker_id, run = await a_leased_run(database)
+        await settle(database, worker_id, [Settled(run, START, START, Failed("broken", retry_after=seconds(6)))], RNG)
+        await self.leave_signal(database, worker_id, run)
+        await database.clock.advance(1)
+        holder, epochs = await a_scheduler(database)
+        return carry_out, lambda side: stage(side, holder, epochs)
+
+    async def check(self, database, carried_out, _):
+        assert carried_out == 1
+        assert await boxes_of(database, self.run.run_id) == [], "though it was in no box when it was looked for"
+
+
+@story
+class CarryOutAndCarryOut(CarryOut):
+    async def set_up(self, database):
+        worker_id, run = await a_leased_run(database)
+        await hand_back(database, worker_id, [run])
+        await self.leave_signal(database, worker_id, run)
+        return carry_out, carry_out
+
+    async def check(self, database, left, right):
+        assert left + right == 1
+        assert await history_of(database, self.run.run_id) == [(0, "cancelled", "cancelled")]
+
+
+@story
+class CarryOutAndReplay(CarryOut):
+    """The cancel came too late for the life that has ended, and is none of the next one."""
+
+    async def set_up(self, database):
+        worker_id, run = await a_leased_run(database)
+        await settle(database, worker_id, [Settled(run, START, START, Failed("broken", retryable=False))], RNG)
+        await self.leave_signal(database, worker_id, run)
+        return carry_out, lambda side: replay(side, [run.run_id])
+
+    async def check(self, database, _, replayed):
+        assert replayed == [self.run.run_id]
+        assert await boxes_of(database, self.run.run_id) == ["ready"]
+        assert await carry_out(database) == 0
 
 
 @story

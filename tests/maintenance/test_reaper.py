@@ -11,6 +11,7 @@ from duly.domain.errors import WorkerExpired
 from duly.domain.retry import Retry
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
+from duly.moves.retire import retire
 from duly.store import history, leased, workers
 from tests.builders import (
     LEASE,
@@ -149,6 +150,18 @@ class TestWhoIsDead:
 
         assert await counts(database) == {"ready": 1200}
 
+    async def test_workers_are_told_of_what_the_dead_one_left(self, database, clock, reaper):
+        await a_leased_run(database)
+        heard: list[str] = []
+        listener = await asyncpg.connect(database.url)
+        await listener.add_listener("duly_ready", lambda *message: heard.append(message[-1]))
+
+        await die(reaper, clock)
+
+        await listener.fetch("select 1")  # What was sent before has come by now.
+        assert heard == ["default"]
+        await listener.close()
+
 
 class TestStory04LeasesNobodyKnows:
     async def test_a_claim_after_the_reaper_is_refused(self, database, clock, reaper):
@@ -172,12 +185,25 @@ class TestStory04LeasesNobodyKnows:
 
     async def test_a_worker_that_retires_holds_nothing(self, database):
         worker_id, run = await a_leased_run(database)
-        assert await workers.retire(database, worker_id) is False
+        assert await retire(database, worker_id, [run]) is False
+        assert await settled(database, worker_id, run) == []
 
-        await settled(database, worker_id, run)
-
-        assert await workers.retire(database, worker_id) is True
+        assert await retire(database, worker_id, []) is True
         assert await workers.beat(database, worker_id) is None
+        assert await retire(database, worker_id, []) is False, "it has left before"
+
+    async def test_what_hangs_on_a_worker_that_retires_without_its_knowledge_goes_back_unused(
+        self, database, clock, reaper
+    ):
+        worker_id, known = await a_leased_run(database)
+        _, unknown = await a_leased_run(database, worker_id)
+        await settled(database, worker_id, known)
+
+        assert await retire(database, worker_id, [known]) is True
+
+        assert await history_of(database, unknown.run_id) == []
+        assert (await a_row(database, "ready", unknown.run_id))["attempt"] == 0
+        assert await history.verify(database) == []
 
     async def test_departures_are_forgotten_when_nothing_hangs_on_them(self, database, clock, reaper):
         worker_id, run = await a_leased_run(database)
@@ -242,7 +268,7 @@ class TestStory08Poison:
         """Let a worker announce the run, start it alone, and die of it."""
         worker_id = await a_worker(database)
         [run] = [run for run in await claimed(database, worker_id) if run.run_id == run_id]
-        assert await workers.announce(database, worker_id, run)
+        assert await workers.announce(database, worker_id, [run])
         await die(reaper, clock)
 
     async def test_three_losses_in_all_bury_it_as_poison(self, database, clock, reaper):
@@ -275,18 +301,32 @@ class TestStory08Poison:
         self, database, clock, reaper
     ):
         worker_id, run = await a_leased_run(database, retry=AT_ONCE)
-        await workers.announce(database, worker_id, run)
-        await workers.retract(database, worker_id, run)
+        await workers.announce(database, worker_id, [run])
+        await workers.retract(database, worker_id, [run])
 
         await die(reaper, clock)
 
         assert (await a_row(database, "ready", run.run_id))["losses"] == 0
 
+    async def test_suspects_are_announced_and_taken_back_together(self, database, clock, reaper):
+        worker_id = await a_worker(database)
+        for _ in range(3):
+            await a_ready_run(database, retry=AT_ONCE)
+        first, second, third = await claimed(database, worker_id)
+        await workers.announce(database, worker_id, [first])
+        await workers.announce(database, worker_id, [second, third])
+        await workers.retract(database, worker_id, [first, third])
+
+        await die(reaper, clock)
+
+        losses = {run.run_id: (await a_row(database, "ready", run.run_id))["losses"] for run in (first, second, third)}
+        assert losses == {first.run_id: 0, second.run_id: 1, third.run_id: 0}
+
     async def test_a_worker_without_a_lease_announces_nothing(self, database, clock):
         worker_id, run = await a_leased_run(database)
         await clock.advance(LEASE)
 
-        assert await workers.announce(database, worker_id, run) is False
+        assert await workers.announce(database, worker_id, [run]) is False
 
     async def test_a_lost_run_waits_as_its_policy_says_and_starts_within_the_lease_and_two_seconds(
         self, database, clock, reaper

@@ -2,14 +2,16 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
-from duly.domain.errors import InvalidOption, InvalidPayload, InvalidSchedule, KeyBusy, KeyConflict, NameTaken
+from duly.domain.errors import InvalidOption, InvalidPayload, InvalidSchedule, KeyBusy, KeyConflict, NameTaken, Refused
 from duly.domain.payload import PAYLOAD_BYTES_MAX
 from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
+from duly.domain.run import HORIZON, Options, encode_options
 from duly.domain.triggers.errors import TriggerError
 from duly.moves.cancel import cancel_job
 from duly.moves.submit import submit, submit_many, submit_recurring
@@ -38,6 +40,13 @@ INLINE_MAX = 1000
 async def connect(database) -> asyncpg.Connection:
     """Give a connection of the caller's own."""
     return await asyncpg.connect(database.url, statement_cache_size=0)
+
+
+async def submitted_by_v1(database, job, key):
+    """Submit as an older process does."""
+    older = jobs.SQL["submit_one"].replace("submit_one_v2", "submit_one_v1")
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, job.options)
+    return await database.fetch(older, 1, key, *values, HORIZON)
 
 
 class TestOneShot:
@@ -297,6 +306,62 @@ class TestKey:
 
         await transaction.rollback()
         await caller.close()
+
+
+class TestOlderProcess:
+    """A process of an older Duly submits with `submit_one_v1`, into the same boxes and under the same keys."""
+
+    BODIES: tuple[dict[str, Any], ...] = (
+        {},
+        {"payload": '{"b": [1, 2.50],   "a": "ü"}', "queue": "mail", "priority": 0},
+        {"delay": seconds(1.5), "options": '{"gate": ["customer-7", 3], "retry": {"max_attempts": 3}}'},
+        {"at": START + timedelta(days=400, microseconds=1), "payload": '"' + "x" * 5000 + '"'},
+    )
+
+    @pytest.mark.parametrize("body", BODIES)
+    async def test_a_key_it_has_used_is_known(self, database, body):
+        job = replace(a_submission(), **body)
+        [first] = await submitted_by_v1(database, job, "k")
+
+        second = await submit(database, job, key="k")
+
+        assert (second.job_id, second.scheduled_at, second.replayed) == (first["job_id"], first["scheduled_at"], True)
+
+    @pytest.mark.parametrize("body", BODIES)
+    async def test_it_knows_a_key_of_ours(self, database, body):
+        job = replace(a_submission(), **body)
+        first = await submit(database, job, key="k")
+
+        [second] = await submitted_by_v1(database, job, "k")
+
+        assert tuple(second) == (first.job_id, first.scheduled_at, True)
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"at": START - seconds(61)},
+            {"at": START + timedelta(days=36_600)},
+            {"delay": seconds(-1)},
+            {"delay": timedelta(days=36_600)},
+            {"payload": '"' + "x" * PAYLOAD_BYTES_MAX + '"'},
+            {"priority": 10},
+            {"priority": -1, "delay": seconds(-1)},
+            {"options": '{"trace": 1}'},
+            {"options": '{"trace": 1}', "priority": 10},
+            {"handler": "", "priority": 10},
+            {"queue": ""},
+        ],
+    )
+    async def test_both_refuse_in_the_same_words(self, database, body):
+        job = replace(a_submission(), **body)
+
+        with pytest.raises(Refused) as older:
+            await submitted_by_v1(database, job, "k")
+        with pytest.raises(Refused) as ours:
+            await submit(database, job, key="k")
+
+        assert (type(ours.value), str(ours.value)) == (type(older.value), str(older.value))
+        assert await counts(database) == {}
 
 
 class TestMany:

@@ -10,6 +10,8 @@ SIMULATION = "simulation"
 FOUND = "tests/simulation/test_found.py"
 MOVES = "src/duly/store/migrations/0002_moves.sql"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
+HANDS = "src/duly/store/migrations/0005_hands.sql"
+SUBMIT = "src/duly/store/migrations/0004_submit.sql"
 
 
 class Mutant(msgspec.Struct, frozen=True):
@@ -94,6 +96,13 @@ BANK = [
         "return self.safe_until > 0",
     ),
     Mutant(
+        "a refused claim ends a life whose heart beats",
+        "src/duly/worker/claiming.py",
+        "            if not self._lifeline.is_safe:\n                self._on_expired()\n            return []",
+        "            self._on_expired()\n            return []",
+        FOUND,
+    ),
+    Mutant(
         "the safe moment follows the clock back",
         "src/duly/store/sql/workers.sql",
         "safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3)",
@@ -127,14 +136,21 @@ BANK = [
     ),
     Mutant(
         "a worker may leave while it holds runs",
-        "src/duly/store/sql/workers.sql",
-        " and not exists (select from duly.leased where leased.worker_id = $1) returning worker_id",
-        " returning worker_id",
+        HANDS,
+        "where worker_id = p_worker_id and not exists (select from duly.leased where leased.worker_id = p_worker_id);",
+        "where worker_id = p_worker_id;",
+    ),
+    Mutant(
+        "a worker leaves without waiting for its own claim",
+        HANDS,
+        "where worker_id = p_worker_id for update;",
+        "where worker_id = p_worker_id;",
+        "tests/interleavings",
     ),
     Mutant(
         "leases of which the worker does not know stay with it",
-        "src/duly/worker/engine.py",
-        "unknown = [run for run in hanging if not self._knows(run)]",
+        "src/duly/worker/claiming.py",
+        "unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]",
         "unknown: list[Run] = []",
     ),
     # Outcomes.
@@ -172,7 +188,7 @@ BANK = [
     Mutant(
         "a name given under an earlier lease blames the run",
         "src/duly/store/workers.py",
-        'return f"{run.run_id}/{run.fence}" in self.named',
+        "return name_of(run) in self.named",
         'return str(run.run_id) in " ".join(self.named)',
         FOUND,
     ),
@@ -248,7 +264,7 @@ BANK = [
     ),
     Mutant(
         "what is nearly due is started at once",
-        "src/duly/worker/engine.py",
+        "src/duly/worker/claiming.py",
         "            if due > now:\n",
         "            if due > now + 0.5:\n",
     ),
@@ -264,6 +280,13 @@ BANK = [
         "_WINDOW_SECONDS = 10.0",
         "_WINDOW_SECONDS = 1e9",
         "tests/worker/test_clock.py",
+    ),
+    Mutant(
+        "a new connection tells the time of the server before it",
+        "src/duly/store/database.py",
+        "            self.clock.start_over(await connection.fetchval(_CLOCK))\n",
+        "            self.clock.observe(await connection.fetchval(_CLOCK))\n",
+        "tests/store/test_database.py",
     ),
     Mutant(
         "a step back of the database's clock goes unnoticed",
@@ -289,10 +312,10 @@ BANK = [
     # Submit, cancel, gates.
     Mutant(
         "a key protects nothing",
-        MOVES,
+        SUBMIT,
         "where keys.expires_at <= v_now;",
         "where true;",
-        function="submit_one_v1",
+        function="submit_one_v2",
     ),
     Mutant(
         "the key of many protects nothing",
@@ -303,10 +326,10 @@ BANK = [
     ),
     Mutant(
         "any body goes under a used key",
-        MOVES,
+        SUBMIT,
         "if v_key.body_hash <> v_hash then",
         "if false then",
-        function="submit_one_v1",
+        function="submit_one_v2",
     ),
     Mutant(
         "a schedule's key protects nothing",
@@ -330,10 +353,40 @@ BANK = [
         "                await runs.drop_signals(self._database, self.worker_id, [signal])\n",
     ),
     Mutant(
+        "a cancel is carried out some time after it was looked for",
+        "src/duly/moves/cancel.py",
+        "    return len(await runs.carry_out(database))\n",
+        "    stale = await database.fetch('select run_id from duly.signals')\n"
+        "    await runs.cancel(database, [row[0] for row in stale], 'cancelled')\n"
+        "    return len(await runs.carry_out(database))\n",
+        "tests/interleavings",
+    ),
+    Mutant(
+        "a cancel is carried out on what stands still alone",
+        HANDS,
+        "        exit when not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
+        "        exit when true or not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
+        "tests/interleavings",
+    ),
+    Mutant(
+        "a cancel follows a run into its next life",
+        MOVES,
+        "delete from duly.signals using risen where signals.run_id = risen.run_id),",
+        "delete from duly.signals using risen where signals.run_id = risen.run_id and false),",
+        "tests/interleavings",
+    ),
+    Mutant(
         "a gate lets everyone in",
         MOVES,
         "order by due_at, run_id limit greatest(v_free, 0) for update skip locked",
         "order by due_at, run_id limit 1000 for update skip locked",
+    ),
+    Mutant(
+        "what an outcome made ready waits for the poll",
+        "src/duly/worker/engine.py",
+        "        if any(_leads_on(item) for item in settled):\n            self._claiming.wake()\n",
+        "",
+        FOUND,
     ),
     Mutant(
         "whoever leaves a gate keeps the place",

@@ -241,9 +241,11 @@ class Ledger:
         [row] = rows
         if self.by_key.setdefault(args[1], [row["job_id"]]) != [row["job_id"]]:
             self.violate("one key gave two answers", args[1])
-        self.schedules.setdefault(
-            row["job_id"], {"every": args[7], "anchor": args[8], "first": row["scheduled_at"], "at": at}
-        )
+        timing = {"every": timedelta(seconds=args[14] or 0), "anchor": args[15], "is_cron": args[13] is not None}
+        if timing["is_cron"]:
+            fields = msgspec.json.decode(args[12])["trigger"]["expr"].split()
+            timing["every"] = timedelta(seconds=int(fields[0].removeprefix("*/")))
+        self.schedules.setdefault(row["job_id"], {**timing, "first": row["scheduled_at"], "at": at})
 
     def _on_jobs_cancel_schedule(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
@@ -389,8 +391,6 @@ class Ledger:
 
     def _on_runs_cancel(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
-            if process.role.name.startswith("maintenance") and row[0] not in self.signalled_at_fence:
-                self.violate("a run was cancelled that nobody cancelled", row[0])
             self._end(row[0], "cancelled")
 
     def _on_runs_discard(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
@@ -415,9 +415,14 @@ class Ledger:
     def _on_runs_drop_signals(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         self.signals -= {(args[0], run_id, fence) for run_id, fence in zip(args[1], args[2], strict=True)}
 
-    def _on_runs_drop_stale_signals(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+    def _on_runs_carry_out(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        answers = {row[0]: row[1] for row in rows}
         held = {(lease.worker_id, run_id, lease.fence) for run_id, lease in self.leases.items()}
-        self.signals = {signal for signal in self.signals if signal in held or signal[1] not in args[0]}
+        self.signals = {signal for signal in self.signals if signal in held or signal[1] not in answers}
+        if unasked := answers.keys() - self.signalled_at_fence.keys():
+            self.violate("a cancel was carried out that nobody asked for", *unasked)
+        self._on_runs_cancel(process, args, [row for row in rows if row[1] == "cancelled"], at)
+        self._on_runs_signal(process, args, [row for row in rows if row[1] == "cancelling"], at)
 
     def _on_runs_replay(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
@@ -440,9 +445,8 @@ class Ledger:
             self.workers[args[0]].beaten_at = self._world.now
 
     def _on_workers_announce(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        lease = self.leases.get(args[1])
-        if rows and lease is not None and lease.worker_id == args[0]:
-            self.announced[args[0], args[1]] = lease.fence
+        for run_id, fence in (name.split("/") for name in args[1] if rows):
+            self.announced[args[0], UUID(run_id)] = int(fence)
 
     def _on_workers_expire(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
@@ -453,10 +457,11 @@ class Ledger:
                 self.violate("a worker was reaped within its lease", row[0], f"{silent:.3f} s after its beat")
 
     def _on_workers_retire(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        for row in rows:
-            self.workers[row[0]].has_departed = True
-            held = [run_id for run_id, lease in self.leases.items() if lease.worker_id == row[0]]
-            if held:
+        for has_left, run_ids, fences in rows:
+            self._on_leased_hand_back(process, args, list(zip(run_ids, fences, strict=True)), at)
+            self.workers[args[0]].has_departed |= has_left
+            held = [run_id for run_id, lease in self.leases.items() if lease.worker_id == args[0]]
+            if has_left and held:
                 self.violate("a worker left while it held runs", *held)
 
 

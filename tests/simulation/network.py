@@ -148,7 +148,7 @@ class FaultyConnection:
 
 
 class FaultyPool:
-    """What a process takes for an asyncpg pool."""
+    """What a process takes for a pool."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

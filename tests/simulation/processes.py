@@ -21,12 +21,14 @@ from duly.domain.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_optio
 from duly.domain.triggers.timing import every_shape
 from duly.maintenance.service import Maintenance
 from duly.moves.cancel import cancel_job, cancel_run
+from duly.moves.pause import pause, resume
 from duly.moves.replay import discard, replay
+from duly.moves.skip_next import skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.scheduler.service import Scheduler
 from duly.store import jobs
 from duly.store.database import Unavailable
-from duly.worker import engine, service
+from duly.worker import claiming, service
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Handler, Registry
 from duly.worker.lifeline import Lifeline
@@ -69,7 +71,7 @@ def simulated_ports() -> Iterator[None]:
         (service, "Database", database),
         (service, "Lifeline", SimulatedLifeline),
         (service, "Crew", SimulatedCrew),
-        (engine.Engine, "_listen", no_hints),
+        (claiming.Claiming, "listen", no_hints),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in ports]
     for place, name, port in ports:
@@ -402,6 +404,8 @@ async def schedules_main(process: Process) -> None:
             (None, world.database_now().replace(microsecond=0) + timedelta(seconds=random.randint(-20, 6)))
         )
         shape = every_shape(random.choice((1, 2, 3, 7)), anchor)
+        if random.random() < 0.5:
+            shape = {"trigger": {"type": "cron", "expr": f"*/{random.choice((2, 3, 5))} * * * * *"}}
         shape["overlap"] = {"policy": random.choice(("skip", "allow"))}
         schedule = Recurring("act", payload, random.choice(QUEUES), 5, shape, None, encode_options(options))
         for _ in range(30):
@@ -431,7 +435,8 @@ async def meddle(process: Process, database: Any, random: Random) -> None:
     ledger = process.world.ledger
     acknowledged = sorted(ledger.acknowledged)
     dead = sorted(ledger.dead)
-    match random.choice(("cancel", "cancel", "cancel_held", "cancel_job", "replay", "replay", "discard")):
+    verbs = ("cancel", "cancel", "cancel_held", "cancel_job", "replay", "replay", "discard", "pause", "resume", "skip")
+    match random.choice(verbs):
         case "cancel" if acknowledged:
             await cancel_one(process, database, random.choice(acknowledged))
         case "cancel_held" if ledger.leases:
@@ -442,6 +447,12 @@ async def meddle(process: Process, database: Any, random: Random) -> None:
             await replay(database, [random.choice(dead)])
         case "discard" if dead and random.random() < 0.3:
             await discard(database, [random.choice(dead)])
+        case "pause" if ledger.schedules:
+            await pause(database, random.choice(sorted(ledger.schedules)))
+        case "resume" if ledger.schedules:
+            await resume(database, random.choice(sorted(ledger.schedules)))
+        case "skip" if ledger.schedules:
+            await skip_next(database, random.choice(sorted(ledger.schedules)))
 
 
 async def cancel_one(process: Process, database: Any, run_id: UUID) -> None:
@@ -460,8 +471,9 @@ async def closer_main(process: Process) -> None:
     others = [role for role in process.world.roles if role.is_once and role is not process.role]
     while True:
         all_submitted = all(role.process is None for role in others)
-        for job in await jobs.page(database, TENANT_DEFAULT, None, "active", 100):
-            await cancel_job(database, job["job_id"])
+        for state in ("active", "paused"):
+            for job in await jobs.page(database, TENANT_DEFAULT, None, state, 100):
+                await cancel_job(database, job["job_id"])
         if all_submitted:
             return
         await asyncio.sleep(0.2)

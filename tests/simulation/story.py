@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import pairwise
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -43,9 +44,9 @@ QUIET = Plan(
 class Story:
     """One scheduler, one maintenance, workers, and no faults but those that are told."""
 
-    def __init__(self, server: Server, workers: int) -> None:
+    def __init__(self, server: Server, **plan: Any) -> None:
         server.reset()
-        self.world = World(0, msgspec.structs.replace(QUIET, workers=workers), server, statement_names(), Random(0))
+        self.world = World(0, msgspec.structs.replace(QUIET, **plan), server, statement_names(), Random(0))
         populate(self.world)
 
     @property
@@ -55,10 +56,12 @@ class Story:
         assert role.process is not None
         return role.process
 
-    def submit(self, *acts: str, delay: float = 0, most: int = 5, base: float = 0) -> UUID:
+    def submit(
+        self, *acts: str, delay: float = 0, most: int = 5, base: float = 0, gate: tuple[str, int] | None = None
+    ) -> UUID:
         """Submit a one-shot and wait for its acknowledgement."""
-        script = Script(list(acts), most, base)
-        options = encode_options(Options(retry=Retry(most, base, CAP_SECONDS)))
+        script = Script(list(acts), most, base, gate)
+        options = encode_options(Options(retry=Retry(most, base, CAP_SECONDS), gate=gate))
         job = Submission("act", payload_of(script), QUEUES[0], 5, None, timedelta(seconds=delay), options)
         return self.ask(lambda database: submit(database, job, key=f"key-{self.world.statements}")).job_id  # type: ignore[no-any-return]
 
@@ -96,6 +99,16 @@ class Story:
         """Give the attempts of a run that were started, and what they came to."""
         return [(item.attempt, item.ended_as) for item in self.world.ledger.executions[run_id]]
 
+    def pauses(self, *run_ids: UUID) -> list[float]:
+        """Give how long it took from the end of each attempt of these runs to the start of the next."""
+        calls = sorted(item.started_at for run_id in run_ids for item in self.world.ledger.executions[run_id])
+        return [later - earlier for earlier, later in pairwise(calls)]
+
+    def beats(self) -> int:
+        """Count the beats of all workers' hearts."""
+        [row] = self.world.query("select sum(beat)::int from duly.workers")
+        return row[0] or 0
+
     def ends(self) -> None:
         """Let everything come to rest, and hold all promises."""
         self.world.settle_down()
@@ -104,11 +117,13 @@ class Story:
 
 
 @contextmanager
-def telling(server: Server, workers: int = 1) -> Iterator[Story]:
+def telling(server: Server, **plan: Any) -> Iterator[Story]:
     """Begin a story."""
     with simulated_ports():
-        story = Story(server, workers)
-        yield story
-    for role in story.world.roles:
-        if role.process is not None:
-            role.process.kill()
+        story = Story(server, **plan)
+        try:
+            yield story
+        finally:
+            for role in story.world.roles:
+                if role.process is not None:
+                    role.process.kill()

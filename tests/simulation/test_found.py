@@ -1,5 +1,7 @@
 """What the simulation has found, each told again as a story with a plot."""
 
+import pytest
+
 from duly.moves.cancel import CancelAnswer
 from tests.simulation.story import LEASE_SECONDS, telling
 
@@ -76,7 +78,7 @@ def test_suspects_that_wait_for_their_turn_are_not_handed_to_and_fro(simulated_s
 
 def test_a_run_that_was_cancelled_after_a_step_back_of_the_clock_has_ended_for_whoever_asks(simulated_server):
     with telling(simulated_server) as story:
-        run_id = story.submit("fail", base=4)
+        run_id = story.submit("fail", base=4, gate=("door", 1))  # At a gate nobody holds it before it is due.
         story.until(lambda: story.world.ledger.earliest[run_id] > story.world.ledger.created[run_id].due_at)
         story.world.crash(story.worker)
         story.world.clock_offset -= 30
@@ -95,3 +97,53 @@ def test_a_loss_told_twice_because_its_answer_was_lost_is_recorded_once(simulate
         story.ends()
 
         assert story.executions(run_id) == [(1, "died"), (2, "crashed"), (3, "succeeded")]
+
+
+def test_a_step_forwards_of_the_clock_ends_no_life_whose_heart_beats(simulated_server):
+    with telling(simulated_server) as story:
+        run_id = story.submit("long", "quick")
+        story.until(lambda: story.executions(run_id))
+        beats = story.beats()
+        story.until(lambda: story.beats() > beats)
+
+        story.world.clock_offset += 3600  # Before the next beat it asks for more, and is told that its lease has ended.
+        story.ends()
+
+        assert story.executions(run_id) == [(1, "succeeded")]
+
+
+@pytest.mark.parametrize("phase", range(8))
+def test_the_runs_of_a_dead_worker_start_again_within_the_lease_and_two_seconds(simulated_server, phase):
+    lease = 2.05  # Longer than so many looks of the reaper, by little: it has to look once more.
+    with telling(simulated_server, workers=2, lease_seconds=lease) as story:
+        story.passes(1 + phase / 8)
+        run_ids = [story.submit("long", "quick") for _ in range(4)]
+        story.until(lambda: len(story.world.ledger.running()) == 4)
+        beats = story.beats()
+        story.until(lambda: story.beats() > beats)
+        died_at = story.world.now
+        for process in {item.process for item in story.world.ledger.running()}:
+            story.world.crash(process)
+        story.world.calm()  # Others take their place.
+
+        story.until(lambda: all(len(story.executions(run_id)) == 2 for run_id in run_ids))
+
+        assert story.world.now - died_at <= lease + 2
+
+
+def test_a_retry_sooner_than_the_poll_does_not_wait_for_it(simulated_server):
+    with telling(simulated_server) as story:
+        run_id = story.submit("fail", "fail", "fail", "quick")
+        story.ends()
+
+        assert max(story.pauses(run_id)) < 0.4  # A failure may take 0.3 s.
+
+
+def test_whoever_waited_at_a_gate_does_not_wait_for_the_poll(simulated_server):
+    with telling(simulated_server) as story:
+        inside = story.submit("long", gate=("door", 1))
+        waiting = [story.submit("quick", gate=("door", 1)) for _ in range(4)]
+        story.ends()
+
+        assert story.executions(inside) == [(1, "succeeded")]
+        assert max(story.pauses(*waiting)) < 0.3  # What is quick takes 0.2 s at most.

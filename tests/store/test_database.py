@@ -1,15 +1,22 @@
 """The connection: a statement answers, is refused with one of our errors, or is unknown; nothing else comes through."""
 
 import asyncio
+from contextlib import suppress
+from datetime import timedelta
+from types import SimpleNamespace
 
 import asyncpg
 import pytest
 
+from duly import clock
+from duly.clock import SystemClock, moment_of
 from duly.domain.errors import DatabaseUnusable, KeyConflict, NotFound
 from duly.store import database as module
+from duly.store import test_clock
 from duly.store.database import Database, Unavailable, is_gone, translated
 from duly.store.refusals import refusal
 from duly.store.statements import load
+from tests.clock import START
 
 
 class TestOpen:
@@ -108,6 +115,32 @@ class TestAnswers:
     async def test_what_the_driver_cannot_write_is_bad_data_not_a_lost_connection(self, database):
         with pytest.raises(asyncpg.DataError, match="invalid input"):
             await database.fetch("select $1::text", "\ud800")
+
+
+class TestClock:
+    async def test_a_new_connection_is_a_new_start_for_the_clock(self, database_url, monkeypatch):
+        """After a failover the server may be a little behind: by the time of the one before, runs would start early."""
+        monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+        async with Database(database_url, size_max=1, clock=SystemClock()) as ours:
+            await ours.read_clock()
+            assert moment_of(ours.clock.now()) == START
+            async with Database(database_url) as other:
+                await test_clock.move(other, START - timedelta(seconds=0.3))
+            await ours.read_clock()
+            assert moment_of(ours.clock.now()) == START, "of one server, that is no contradiction"
+
+            with suppress(Unavailable):
+                await ours.fetch("select pg_terminate_backend(pg_backend_pid())")
+            await ours.fetch("select 1")
+
+            assert moment_of(ours.clock.now()) == START - timedelta(seconds=0.3)
+
+    async def test_a_database_that_is_not_migrated_has_no_time_to_tell(self, postgres):
+        postgres.create_database("test_empty")
+        async with Database(postgres.url("test_empty"), clock=SystemClock()) as empty:
+            assert await empty.fetchval("select 1") == 1
+            assert empty.clock.now() == float("-inf")
+        postgres.drop_database("test_empty")
 
 
 class TestErrors:

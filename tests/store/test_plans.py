@@ -67,6 +67,10 @@ insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fe
 select gen_random_uuid(), gen_random_uuid(), at, at, at, n, 1, 1, outcome, 'succeeded', 'default', 'greet', '{WORKER}'
   from (select n, duly.clock_now() as at, (array['succeeded', 'failed'])[1 + n % 2]::duly.outcome as outcome
           from generate_series(1, {ROWS}) as n) as made;
+insert into duly.signals (worker_id, run_id, fence, what, sent_at)
+select gen_random_uuid(), run_id, 0, 'cancel', duly.clock_now()
+  from ((select run_id from duly.timers where run_id is not null limit {BATCH // 2})
+        union all (select run_id from duly.ready limit {BATCH // 2})) as left_over;
 """
 COUNTERS = """
 select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) as rows
@@ -109,6 +113,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "what a worker holds": (leased.SQL["held_by"], lambda s: (WORKER, "3 seconds", 1)),
     "cancel": (runs.SQL["cancel"], lambda s: (s["waiting"], "not needed")),
     "signal": (runs.SQL["signal"], lambda s: (s["runs"], "cancel")),
+    "carry out": (runs.SQL["carry_out"], lambda s: ()),
     "look": (runs.SQL["look"], lambda s: (WORKER,)),
     "replay": (runs.SQL["replay"], lambda s: (s["dead"],)),
     "discard": (runs.SQL["discard"], lambda s: (s["dead"],)),
@@ -139,6 +144,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         ),
     ),
     "forget keys": (history.SQL["forget_keys"], lambda s: (BATCH,)),
+    "retire": (workers.SQL["retire"], lambda s: (WORKER, s["runs"], s["fences"])),
     "beat": (workers.SQL["beat"], lambda s: (WORKER,)),
     "checkpoint": (
         runs.SQL["save_checkpoint"],
@@ -147,7 +153,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
 }
 ANSWER_NOTHING = {"idle claim", "was it me"}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
-WHOLE_WORKER = {"what a worker holds": ROWS // 4}
+WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4}
 
 
 async def connect(url: str) -> asyncpg.Connection:

@@ -133,6 +133,14 @@ def nap_in_thread(mark: str, seconds: float) -> None:
 
 
 @app.handler
+def wait_for_release(mark: str, release: str) -> None:
+    """Work until somebody says that it is enough."""
+    write(mark, "started")
+    while not Path(release).exists():
+        time.sleep(0.01)
+
+
+@app.handler
 def count_steps(run: RunContext, mark: str, crash_at: int) -> list[int]:
     """Count to five, one checkpoint a step, and die once on the way."""
     done: list[int] = run.saved or []

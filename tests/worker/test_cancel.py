@@ -8,7 +8,7 @@ import pytest
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.claim import claim
 from duly.store import runs
-from duly.worker import engine
+from duly.worker import claiming, engine
 from duly.worker.context import RunContext
 from duly.worker.slots import Pool
 from tests.worker import app
@@ -154,7 +154,7 @@ async def test_a_cancel_that_overtakes_the_answer_to_the_claim_is_not_forgotten(
                 await asyncio.sleep(0.01)
         return claimed
 
-    monkeypatch.setattr(engine, "claim", slow_claim)
+    monkeypatch.setattr(claiming, "claim", slow_claim)
     monkeypatch.setattr(engine, "LOOK_IDLE_SECONDS", 0.05)
     async with working(url, registry_of(work)) as worker:
         run_id = await submitted(store, "work", delay=2)

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from duly.clock import SystemClock
 from duly.domain.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded, TimedOut
 from duly.domain.run import Run
+from duly.worker import children as pool
 from duly.worker import crew as module
 from duly.worker.attempt import INTERRUPTED
 from duly.worker.child import Said
@@ -58,7 +58,7 @@ async def crew(monkeypatch):
         return started[-1]
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", recorded)
-    crew = Crew(app.PATH, SystemClock())
+    crew = Crew(app.PATH)
     yield crew
     crew.close()
     for process in started:
@@ -110,11 +110,40 @@ async def test_one_child_serves_many_runs(crew):
     assert first == second
 
 
-async def test_runs_at_the_same_time_have_a_child_each_and_few_stay(crew, tmp_path):
-    runs = [served(crew, a_task("pid_of_child")) for _ in range(module.IDLE_MAX + 2)]
-    outcomes = {outcome for outcome, _ in await asyncio.gather(*runs)}
-    assert len(outcomes) == module.IDLE_MAX + 2
-    await until(lambda: len(children()) == module.IDLE_MAX)
+@asynccontextmanager
+async def busy(crew: Crew, number: int, folder: Path):
+    """Let so many runs be under way at the same time."""
+    folder.mkdir()
+    marks = [folder / str(each) for each in range(number)]
+    runs = [a_task("wait_for_release", mark=str(mark), release=str(folder / "release")) for mark in marks]
+    tasks = [asyncio.create_task(served(crew, run)) for run in runs]
+    await until(lambda: all(mark.exists() for mark in marks))
+    yield {child.pid for child in children()}
+    (folder / "release").touch()
+    await asyncio.gather(*tasks)
+
+
+async def test_runs_at_the_same_time_have_a_child_each_and_few_stay(crew, tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "LINGER_SECONDS", 0.1)
+    async with busy(crew, pool.IDLE_MAX + 2, tmp_path / "runs") as pids:
+        assert len(pids) == pool.IDLE_MAX + 2
+    await until(lambda: len(children()) == pool.IDLE_MAX)
+
+
+async def test_children_that_many_runs_needed_stay_for_those_behind_them(crew, tmp_path, monkeypatch):
+    """A dead worker leaves many suspects: a fresh child for each would take longer than their handlers."""
+    monkeypatch.setattr(pool, "LINGER_SECONDS", PATIENCE_SECONDS)
+    async with busy(crew, pool.IDLE_MAX + 2, tmp_path / "first") as pids:
+        pass
+    async with busy(crew, pool.IDLE_MAX + 2, tmp_path / "second") as again:
+        assert again == pids
+
+
+async def test_quick_runs_share_the_child_that_is_there_first(crew):
+    """Nobody waits for a child of its own to load the app while another has nothing to do."""
+    first, _ = await served(crew, a_task("pid_of_child"))
+    outcomes = [outcome for outcome, _ in await asyncio.gather(*(served(crew, a_task("pid_of_child")) for _ in "ab"))]
+    assert outcomes == [first, first]
 
 
 async def test_past_its_timeout_a_handler_is_killed_with_everything_it_started(crew, tmp_path):
@@ -230,7 +259,7 @@ async def test_whatever_a_handler_logs_fails_neither_it_nor_the_child(crew, hear
 
 
 async def test_an_app_that_cannot_be_loaded_is_no_crime_of_the_run(heard):
-    crew = Crew("tests.worker.app:nothing", SystemClock())
+    crew = Crew("tests.worker.app:nothing")
     with pytest.raises(RuntimeError, match="could not load"):
         await served(crew, a_task("add", a=1, b=1))
     crew.close()
@@ -261,7 +290,7 @@ import asyncio, sys
 from tests.worker.test_crew import *
 
 async def main():
-    await Crew(app.PATH, SystemClock()).run(a_task("sleep_with_child", mark=sys.argv[1]), STARTED_AT, None, None, Heard().on_said)
+    await Crew(app.PATH).run(a_task("sleep_with_child", mark=sys.argv[1]), STARTED_AT, None, None, Heard().on_said)
 
 asyncio.run(main())
 """

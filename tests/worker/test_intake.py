@@ -14,7 +14,7 @@ from duly.moves.claim import claim
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit_many
 from duly.store import ready
-from duly.worker import engine, outbox
+from duly.worker import claiming, engine, outbox
 from duly.worker.context import RunContext
 from duly.worker.intake import AHEAD_PER_SLOT_MAX, CLAIM_MAX, Room
 from tests.worker.stories import ended, registry_of, submitted, until, working
@@ -87,7 +87,7 @@ def moved(monkeypatch):
         counted["handed back"] += len(back)
         return back
 
-    monkeypatch.setattr(engine, "claim", counting_claim)
+    monkeypatch.setattr(claiming, "claim", counting_claim)
     monkeypatch.setattr(engine, "hand_back", counting_hand_back)
     return counted
 
@@ -157,7 +157,7 @@ async def test_an_idle_worker_asks_rarely(url, store, moved):
     async with working(url, registry_of(work), slots=1):
         began, before = time.monotonic(), moved["claims"]
         await asyncio.sleep(1.5)
-        assert moved["claims"] - before <= (time.monotonic() - began) / engine.POLL_SECONDS + 2
+        assert moved["claims"] - before <= (time.monotonic() - began) / claiming.POLL_SECONDS + 2
 
 
 async def test_a_worker_whose_last_slot_is_free_and_whose_wheel_is_full_does_not_spin(url, store, moved):
@@ -254,14 +254,14 @@ async def test_a_worker_takes_only_from_its_queues(url, store):
 
 
 async def test_a_hint_wakes_the_intake_before_it_would_have_looked(url, store, monkeypatch):
-    monkeypatch.setattr(engine, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(claiming, "POLL_SECONDS", 60.0)
 
     async def work() -> None: ...
 
     async with working(url, registry_of(work)):
         await until(lambda: _somebody_listens(store))
         run_id = await submitted(store, "work")
-        await store.execute(f"notify {engine.HINT_CHANNEL}")
+        await store.execute(f"notify {claiming.HINT_CHANNEL}")
         assert await ended(store, run_id) == "succeeded"
 
 
@@ -277,7 +277,7 @@ async def test_without_any_hint_the_poll_finds_the_work(url, store, monkeypatch)
 
     async def work() -> None: ...
 
-    monkeypatch.setattr(engine.Engine, "_listen", deaf)
+    monkeypatch.setattr(claiming.Claiming, "listen", deaf)
     async with working(url, registry_of(work)):
         began = time.monotonic()
         assert await ended(store, await submitted(store, "work")) == "succeeded"

@@ -14,7 +14,7 @@ from duly.domain.run import Run
 from duly.moves.claim import claim
 from duly.store import leased, workers
 from duly.store.database import Unavailable
-from duly.worker import engine
+from duly.worker import claiming, engine
 from duly.worker.context import RunContext
 from duly.worker.outbox import Outbox
 from duly.worker.service import Worker
@@ -226,7 +226,7 @@ async def test_a_claim_whose_answer_was_lost_is_handed_back_unused(url, store, m
     async def work(run: RunContext) -> int:
         return run.fence
 
-    monkeypatch.setattr(engine, "claim", unlucky_claim)
+    monkeypatch.setattr(claiming, "claim", unlucky_claim)
     async with working(url, registry_of(work)) as worker:
         run_ids = [await submitted(store, "work") for _ in range(3)]
         assert [await ended(store, run_id, 10) for run_id in run_ids] == ["succeeded"] * 3
@@ -245,7 +245,7 @@ async def test_a_claim_that_is_merely_slow_is_not_taken_for_lost(url, store, mon
         claimed = await claim(*args)
         if claimed:
             assert worker._engine
-            worker._engine._doubt()
+            worker._engine._claiming.doubt()
             for _ in range(200):
                 await asyncio.sleep(0.01)
                 if looked:
@@ -263,8 +263,8 @@ async def test_a_claim_that_is_merely_slow_is_not_taken_for_lost(url, store, mon
 
     _held_by = leased.held_by
     monkeypatch.setattr(leased, "held_by", held_by)
-    monkeypatch.setattr(engine, "claim", slow_claim)
-    monkeypatch.setattr(engine, "BELT_IN_DOUBT_SECONDS", 0.01)
+    monkeypatch.setattr(claiming, "claim", slow_claim)
+    monkeypatch.setattr(claiming, "BELT_IN_DOUBT_SECONDS", 0.01)
     async with working(url, registry_of(work)) as worker:
         run_id = await submitted(store, "work")
         assert await ended(store, run_id) == "succeeded"
@@ -291,6 +291,24 @@ async def test_a_suspect_is_announced_until_its_outcome_is_written(url, store, m
         assert await ended(store, run_id) == "succeeded"
         assert [name.split("/")[0] for name in named] == [str(run_id)] * len(named) != []
         await until(lambda: _nobody_named(store))
+
+
+async def test_suspects_that_start_together_are_announced_together(url, store, monkeypatch):
+    announced: list[int] = []
+    real = workers.announce
+
+    async def announce(database, worker_id, suspects):
+        announced.append(len(suspects))
+        return await real(database, worker_id, suspects)
+
+    monkeypatch.setattr(workers, "announce", announce)
+    run_ids = [await submitted(store, "add_on_loop", payload={"a": 1, "b": 1}) for _ in range(4)]
+    await store.execute("update duly.ready set suspect = true")
+    async with working(url, app.app.registry, app_path=app.PATH, threads=4):
+        assert [await ended(store, run_id) for run_id in run_ids] == ["succeeded"] * 4
+        await until(lambda: _nobody_named(store))
+
+    assert announced == [4]
 
 
 async def _nobody_named(store):

@@ -23,6 +23,7 @@ from duly.bench.scenarios import drain as drain_scenario
 from duly.bench.scenarios import idle as idle_scenario
 from duly.bench.scenarios import latency as latency_scenario
 from duly.bench.scenarios import moves as moves_scenario
+from duly.bench.scenarios import outage as outage_scenario
 from duly.bench.scenarios import recurring as recurring_scenario
 from duly.bench.scenarios import submit as submit_scenario
 from duly.bench.scenarios import tick as tick_scenario
@@ -110,7 +111,7 @@ def _flags(options: msgspec.Struct, **texts: str) -> Decorator:
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for name, text in reversed(texts.items()):
             default = getattr(options, name)
-            kind = click.FloatRange(0) if isinstance(default, float) else click.IntRange(1)
+            kind = click.FloatRange(0) if isinstance(default, float) else click.IntRange(min(1, default))
             flag = f"--{name.replace('_', '-')}"
             function = click.option(flag, name, type=kind, default=default, show_default=True, help=text)(function)
         return function
@@ -148,10 +149,23 @@ def burst(**options: Any) -> Measure:
     rate="Fires offered each second.",
     seconds="How long.",
     ahead_seconds="The processes start so long before the first fire, at least.",
+    zones="Cron schedules in so many time zones, each once a minute, instead of intervals.",
 )
 def recurring(**options: Any) -> Measure:
     """Fire many schedules evenly, in an order unrelated to their ids."""
     return lambda bench: recurring_scenario.measure(bench, recurring_scenario.Options(**options))
+
+
+@_flags(
+    outage_scenario.Options(),
+    schedules="One-minute schedules.",
+    hours="How long they were not fired.",
+    seconds="How long the lane is watched.",
+    new_per_second="One-shots submitted beside it.",
+)
+def outage(**options: Any) -> Measure:
+    """Start after hours without a scheduler: what was missed, and how late new work is beside it."""
+    return lambda bench: outage_scenario.measure(bench, outage_scenario.Options(**options))
 
 
 @_flags(
@@ -199,7 +213,7 @@ def triggers(**options: Any) -> Measure:
     return lambda bench: triggers_scenario.measure(bench, triggers_scenario.Options(**options))
 
 
-for _function in (submit, drain, latency, burst, recurring, tick, moves, idle):
+for _function in (submit, drain, latency, burst, recurring, outage, tick, moves, idle):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))
 bench.add_command(scenario_in_memory(triggers))

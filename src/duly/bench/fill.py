@@ -6,6 +6,7 @@ order, spread evenly, down to the microsecond: so the order of firing has nothin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from time import monotonic
 from uuid import UUID
@@ -19,6 +20,7 @@ CHUNK = 20_000
 _EVERYTHING_BEFORE = UUID(int=0)
 # Multiplying by a large prime, modulo the number of jobs, permutes them.
 _PRIME = 15_485_863
+MINUTE = 60
 
 JOBS = f"""
 insert into duly.jobs (job_id, tenant, queue, handler, every_seconds, anchor_at, payload, created_at, updated_at)
@@ -27,6 +29,19 @@ select duly.run_id(created_at, $9::text || '/' || number), 1, 'default', $5, $6,
                $7::timestamptz + $8::interval + $4::interval * ((number * {_PRIME} % $3)::double precision / $3) as anchor_at
           from generate_series($1::bigint, $2::bigint) as number) as made
 """  # noqa: S608 - a number of our own
+# A cron job fires at one second of each minute, in one of several zones: $6 and $7 hold a cohort for each (second, zone).
+CRON_JOBS = f"""
+insert into duly.jobs (job_id, tenant, queue, handler, every_seconds, anchor_at, schedule, cohort, payload,
+                       created_at, updated_at)
+select duly.run_id(created_at, number::text), 1, 'default', $4, {MINUTE}, anchor_at, ($7::jsonb[])[place], ($6::bigint[])[place],
+       '{{}}', created_at, created_at
+  from (select made.*, 1 + date_part('second', anchor_at)::integer * (cardinality($6::bigint[]) / {MINUTE})
+                         + number % (cardinality($6::bigint[]) / {MINUTE}) as place
+          from (select number, $5::timestamptz - (interval '1 millisecond') * ($3 - number) as created_at,
+                       date_trunc('minute', $5::timestamptz) + make_interval(
+                           secs => floor((number * {_PRIME} % $3)::double precision / $3 * {MINUTE})) as anchor_at
+                  from generate_series($1::bigint, $2::bigint) as number) as made) as placed
+"""  # noqa: S608 - a number of our own
 # The first moment on a job's grid that is not before $1.
 FIRST_AT = """
     anchor_at + make_interval(
@@ -34,11 +49,13 @@ FIRST_AT = """
 """
 TIMERS = f"""
 with chunk as (
-    select job_id, tenant, queue, handler, every_seconds, generation, payload, {FIRST_AT} as first_at
+    select job_id, tenant, queue, handler, every_seconds, cohort, generation, payload, {FIRST_AT} as first_at
       from duly.jobs where job_id > $2 order by job_id limit $3),
 armed as (
-    insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, payload, shard, every_seconds)
-    select job_id, first_at, first_at, generation, tenant, queue, handler, payload, duly.shard_of(job_id), every_seconds
+    insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, payload, shard,
+                             every_seconds, cohort)
+    select job_id, first_at, first_at, generation, tenant, queue, handler, payload, duly.shard_of(job_id),
+           case when cohort is null then every_seconds end, cohort
       from chunk)
 select job_id from chunk order by job_id desc limit 1
 """  # noqa: S608 - an expression of our own
@@ -66,6 +83,18 @@ async def fill_jobs(
             )
             advance(last)
     return base
+
+
+async def fill_cron_jobs(
+    database: Database, number: int, handler: str, cohorts: Mapping[int, str], steps: Steps
+) -> None:
+    """Insert cron jobs; `cohorts` are the schedules of each second of the minute in each zone, second by second."""
+    base: datetime = await database.fetchval("select clock_timestamp()")
+    with steps.step(f"{number:,} jobs", number) as advance:
+        for first in range(1, number + 1, CHUNK):
+            last = min(first + CHUNK - 1, number)
+            await database.execute(CRON_JOBS, first, last, number, handler, base, list(cohorts), list(cohorts.values()))
+            advance(last)
 
 
 async def arm(database: Database, number: int, start: datetime, steps: Steps) -> None:

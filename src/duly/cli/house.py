@@ -23,8 +23,8 @@ from duly.cli.screen import Screen, some
 from duly.cli.workforce import Workforce
 from duly.clock import Rng, SystemClock
 from duly.domain.errors import DatabaseUnusable, Refused
+from duly.domain.run import HORIZON
 from duly.log import Log
-from duly.moves.stage import HORIZON
 from duly.scheduler.service import TICK_SECONDS
 from duly.store import migrate
 from duly.store.database import Database

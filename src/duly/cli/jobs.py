@@ -65,7 +65,7 @@ def list_jobs(settings: Settings, listing: Listing, state: str | None, limit: in
     async def read(database: Database) -> Sequence[Row]:
         return await store.page(database, TENANT_DEFAULT, None, state, limit)
 
-    empty = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'
+    empty = 'no schedules yet; make one: duly submit HANDLER --text "every day at 9am" --name NAME'
     show_list(settings, listing, read, COLUMNS, empty)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +15,7 @@ QUEUE_DEFAULT = "default"
 PRIORITY_DEFAULT = 5
 TENANT_DEFAULT = 1
 NAME_CHARACTERS_MAX = 200
+HORIZON = timedelta(seconds=5)  # What is due within it is ready: a worker may hold it ahead of its moment.
 
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True):

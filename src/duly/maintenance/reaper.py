@@ -3,6 +3,9 @@
 A worker is dead when its lease has passed in database time and its beat has not changed for a whole lease on the reaper's
 own monotonic clock; so a step of the database's clock forwards kills nobody. After a step backwards `until` lies far ahead
 of what a lease can be: then the unchanged beat alone decides. The worker's row is taken first: no claim can follow it.
+
+A step every half second sees a beat within half a second, and its absence within another: what hung on a dead worker can be
+claimed a second after its lease at the latest, and a hint says so.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ from uuid import UUID
 from duly.clock import Rng
 from duly.log import Log
 from duly.moves.reclaim import reclaim
-from duly.store import leased, workers
+from duly.store import hints, leased, workers
 from duly.store.database import Database
 from duly.store.workers import WorkerRow
 
-_ORPHANS_EVERY_STEPS = 30
+STEP_SECONDS = 0.5
+_ORPHANS_EVERY_STEPS = 60
 
 
 class Reaper:
@@ -41,10 +45,14 @@ class Reaper:
             for worker_id in await leased.orphans(self._database):
                 await workers.depart(self._database, worker_id)
         self._steps += 1
+        return await self._reclaim_all()
+
+    async def _reclaim_all(self) -> int:
         moved = 0
         for gone in await workers.departed(self._database):
             while batch := await reclaim(self._database, gone, self._rng):
-                moved += batch
+                await hints.send(self._database, sorted({run.queue for run in batch}))
+                moved += len(batch)
         return moved
 
     def _first_seen(self, row: WorkerRow) -> tuple[int, float]:

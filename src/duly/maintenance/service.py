@@ -11,7 +11,7 @@ import msgspec
 from duly.clock import Rng
 from duly.domain.errors import DulyError
 from duly.log import Log
-from duly.maintenance.reaper import Reaper
+from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.cancel import carry_out
 from duly.store import history, leased, ready, shards, workers
 from duly.store.database import Database
@@ -42,7 +42,7 @@ class Maintenance:
     async def run(self) -> None:
         """Do every duty for ever, until stopped."""
         duties: list[tuple[float, Callable[[], Awaitable[object]]]] = [
-            (1.0, self._reap),
+            (STEP_SECONDS, self._reap),
             (3.0, self._vacuum),
             (60.0, self._sweep),
             (600.0, self.keep_history),

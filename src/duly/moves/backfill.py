@@ -19,12 +19,14 @@ from duly.store.database import Database
 from duly.store.schedules import LaneWork, Made
 
 FLEET_RATE = 500.0  # runs a second that all schedulers together make in the lane
+_KEPT_SECONDS = 2.0  # of what was not used
 UNCONFIRMED_MAX = 10_000
 OCCURRENCES_MAX = 1_000_000
 RATE_MAX = 1_000.0
 SHOWN_MAX = 20
 _WAITING_MAX = 100  # made and not begun, of one job
 _LOOK_MAX = 500
+_FINEST = timedelta(microseconds=1)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -54,7 +56,8 @@ async def backfill(
     seen = await see(database, job_id)
     if seen.schedule.trigger.is_estimate:
         raise InvalidOption(f"job {job_id} counts from the end of its last run; it has no occurrences to make again")
-    moments = moments_between(seen.schedule, start, end, OCCURRENCES_MAX + 1)
+    end = min(end, seen.read_at)  # What is still to come is left to the schedule.
+    moments = moments_between(seen.schedule, start, end, OCCURRENCES_MAX + 1) if start < end else []
     if len(moments) > OCCURRENCES_MAX:
         raise InvalidOption(f"the stretch has over {OCCURRENCES_MAX:,} occurrences; ask for a shorter one")
     asked = Asked(None, len(moments), moments[:SHOWN_MAX])
@@ -65,7 +68,9 @@ async def backfill(
             f"the stretch has {len(moments):,} occurrences; more than {UNCONFIRMED_MAX:,} need to be confirmed"
         )
     backfill_id = rng.uuid()
-    if not await schedules.submit_backfill(database, backfill_id, job_id, start, end, rate, len(moments)):
+    before = seen.schedule.latest_at_or_before(start - _FINEST)
+    previous = None if before is None else before.scheduled_at
+    if not await schedules.submit_backfill(database, backfill_id, job_id, start, end, rate, len(moments), previous):
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
     return msgspec.structs.replace(asked, backfill_id=backfill_id)
 
@@ -78,9 +83,28 @@ async def cancel_backfill(database: Database, backfill_id: UUID) -> int:
     return taken
 
 
-async def go_on(database: Database, shards: Sequence[int], now: datetime, since: datetime, share: float) -> int:
-    """Make what the backfills of the shards held may make now; `share` of the fleet's rate is ours. Returns how many runs."""
-    budget = int(FLEET_RATE * share * min(2.0, max(0.0, (now - since).total_seconds())))
+class Allowance:
+    """How many runs a scheduler may make in the lane: its share of the fleet's rate, over time. Fractions are not lost."""
+
+    def __init__(self) -> None:
+        self._left = 0.0
+        self._counted_at: datetime | None = None
+
+    def until(self, now: datetime, share: float) -> int:
+        """Count up to a moment, and say how many may be made."""
+        rate = FLEET_RATE * share
+        passed = 1.0 if self._counted_at is None else (now - self._counted_at).total_seconds()
+        self._left = min(self._left + max(0.0, passed) * rate, _KEPT_SECONDS * rate)
+        self._counted_at = now
+        return int(self._left)
+
+    def spend(self, made: int) -> None:
+        """Count what was made."""
+        self._left -= made
+
+
+async def go_on(database: Database, shards: Sequence[int], now: datetime, budget: int) -> int:
+    """Make what the backfills of the shards held may make now, at most so many runs. Returns how many were made."""
     if budget < 1:
         return 0
     made = list(_made(await schedules.lane_work(database, shards, _LOOK_MAX), now, budget))
@@ -89,25 +113,31 @@ async def go_on(database: Database, shards: Sequence[int], now: datetime, since:
 
 def _made(works: Sequence[LaneWork], now: datetime, budget: int) -> Iterator[Made]:
     for work in works:
+        if budget < 1:
+            return
         one = _one(work, now, budget)
-        if one is not None:
-            budget -= len(one.moments)
-            yield one
+        budget -= len(one.moments)
+        yield one
 
 
-def _one(work: LaneWork, now: datetime, budget: int) -> Made | None:
+def _one(work: LaneWork, now: datetime, budget: int) -> Made:
     """Say how far one backfill goes: as many as its rate allows since it was last looked at, while there is room."""
     backfill, room = work.backfill, min(budget, _WAITING_MAX - work.waiting)
     if room < 1:
-        return None
-    allowed = 1 + int(min(1.0, (now - backfill.due_at).total_seconds()) * backfill.rate)
+        return _later(work, now + timedelta(seconds=1))
     try:
         schedule = schedule_of(work.schedule, work.every_seconds, work.anchor_at, read_calendars(work.calendars))
-    except TriggerError:
-        return None
+    except TriggerError:  # A calendar it names is gone, and may come back.
+        return _later(work, now + timedelta(minutes=1))
+    allowed = 1 + int(min(1.0, (now - backfill.due_at).total_seconds()) * backfill.rate)
     count = min(allowed, room)
     moments = moments_between(schedule, backfill.cursor_at, backfill.to_at, count + 1)
     cursor = moments[count] if len(moments) > count else None
     made = moments[:count]
     due_at = max(backfill.due_at, now - timedelta(seconds=1)) + timedelta(seconds=len(made) / backfill.rate)
     return Made(backfill.backfill_id, backfill.cursor_at, cursor, due_at, made)
+
+
+def _later(work: LaneWork, due_at: datetime) -> Made:
+    """Make nothing for a while, so that whoever waits behind it has a turn."""
+    return Made(work.backfill.backfill_id, work.backfill.cursor_at, work.backfill.cursor_at, due_at, [])

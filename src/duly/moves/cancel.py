@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from enum import StrEnum
 from uuid import UUID
 
@@ -56,10 +55,4 @@ async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled"
 
 async def carry_out(database: Database) -> int:
     """Carry out cancels whose run left its holder's hands before the holder heard of them. Returns how many there were."""
-    left_over = await runs.stale_signals(database)
-    for run_id in left_over:
-        with suppress(NotFound):
-            await cancel_run(database, run_id)
-    if left_over:
-        await runs.drop_stale_signals(database, left_over)
-    return len(left_over)
+    return len(await runs.carry_out(database))

@@ -1,16 +1,22 @@
-"""Edit: change a recurring job. What no worker holds yet is made anew by the new definition; nothing fires twice."""
+"""Edit: change a recurring job. What no worker holds yet is made anew by the new definition; nothing fires twice.
+
+An edit that leaves the timing as it was leaves the pending fire where it stands. Otherwise the new timing counts from the edit
+on, and what the old one had not fired by then is on record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from duly.domain.errors import NotFound
 from duly.domain.job import Recurring
-from duly.domain.triggers.planning import arm
+from duly.domain.triggers.elapsed import FixedDelay
+from duly.domain.triggers.planning import arm, stretch
 from duly.domain.triggers.timing import AFTER_END, Timing, calendars_in, read_calendars, schedule_of, timing_of
 from duly.moves.schedule import Seen, see
 from duly.store import jobs as store
@@ -18,7 +24,6 @@ from duly.store import schedules
 from duly.store.database import Database
 
 _LOOKS_MAX = 100
-_FINEST = timedelta(microseconds=1)
 
 
 async def edit(database: Database, job_id: UUID, job: Recurring) -> int:
@@ -32,33 +37,63 @@ async def amend(database: Database, job_id: UUID, change: Callable[[Recurring], 
     Returns its new version. Raises NotFound, TriggerError, and what `change` raises.
     """
     floor: datetime | None = None
-    # Somebody else may edit it, or a worker claim more of it, between the look and the move.
-    for _ in range(_LOOKS_MAX):
+    for _ in range(_LOOKS_MAX):  # It may be edited, staged or claimed from between the look and the move.
         seen = await see(database, job_id)
         job = change(seen.definition)
-        timing = await _timing(database, seen, job, floor or seen.read_at)
-        answer = await store.edit(
-            database, job_id, seen.job["generation"], job, timing, seen.staged_ids(), floor or seen.read_at
-        )
+        generation = int(seen.job["generation"])
+        timing = await _timing(database, seen, job, floor)
+        moments, skips = seen.staged(), None
+        if timing.first_at is not None:
+            moments, skips = [moment for moment in moments if moment >= seen.read_at], _skips(seen)
+        answer = await store.edit(database, job_id, generation, job, timing, seen.pending_at, moments, floor, skips)
         if answer.answer == "edited":
-            return int(seen.job["generation"]) + 1
+            return generation + 1
         if answer.answer == "over":
             raise NotFound(f"job {job_id} has ended; submit a new one")
-        floor = answer.floor if answer.answer == "again" else floor
+        floor = answer.floor
     raise TimeoutError(f"job {job_id} kept changing; try again")
 
 
-async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetime) -> Timing:
-    """Compile the new schedule; its first fire comes after all that cannot be taken back."""
+async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetime | None) -> Timing:
+    """Compile the new schedule. Its first fire comes after the edit and after all that cannot be taken back; none: as before."""
     names = calendars_in(job.schedule)
     calendars = read_calendars(await schedules.calendars(database, seen.job["tenant"], names) if names else {})
-    timing = timing_of(job.schedule, job_id=str(seen.job_id), now=seen.read_at, calendars=calendars)
+    timing = timing_of(_as_before(job.schedule, seen), job_id=str(seen.job_id), now=seen.read_at, calendars=calendars)
+    if _is_unchanged(timing, job.schedule, seen):
+        return msgspec.structs.replace(timing, first_at=None, anchor_at=seen.job["anchor_at"])
     if timing.overlap == AFTER_END:
         return timing
     if timing.every_seconds is not None and timing.anchor_at is None:
-        kept = seen.job["anchor_at"] if seen.job["every_seconds"] == timing.every_seconds else None
-        anchor = kept or seen.read_at.replace(microsecond=0) + timedelta(seconds=1)
+        anchor = seen.read_at.replace(microsecond=0) + timedelta(seconds=1)
         timing = msgspec.structs.replace(timing, anchor_at=anchor)
     schedule = schedule_of(timing.schedule, timing.every_seconds, timing.anchor_at, calendars)
-    first_at, window = arm(schedule, max(floor, seen.read_at - _FINEST)) or (timing.first_at, timing.window)
+    first_at, window = arm(schedule, max(floor or seen.read_at, seen.read_at)) or (timing.first_at, timing.window)
     return msgspec.structs.replace(timing, first_at=first_at, window=window)
+
+
+def _as_before(shape: Mapping[str, Any], seen: Seen) -> Mapping[str, Any]:
+    """Read a trigger that was asked for in the same words before as what it became then, not as what it would be now."""
+    stored = {} if seen.job["schedule"] is None else msgspec.json.decode(seen.job["schedule"])
+    if "asked" in stored and stored["asked"] == shape.get("trigger"):
+        return {**shape, "asked": stored["asked"], "trigger": stored["trigger"]}
+    return shape
+
+
+def _is_unchanged(timing: Timing, shape: Mapping[str, Any], seen: Seen) -> bool:
+    """Say whether the new timing names the moments that the old one does."""
+    was_delay = isinstance(seen.schedule.trigger, FixedDelay)
+    same_anchor = shape["trigger"].get("anchor") is None or timing.anchor_at == seen.job["anchor_at"]
+    if timing.overlap == AFTER_END:  # Its period may differ; the store moves what is pending by as much.
+        return was_delay and same_anchor
+    if timing.cohort is not None:
+        return bool(timing.cohort == seen.job["cohort"])
+    return bool(seen.job["every_seconds"] == timing.every_seconds) and same_anchor and not was_delay
+
+
+def _skips(seen: Seen) -> str | None:
+    """Record what the old timing has named and not fired, since nothing else will."""
+    last = None if seen.schedule.trigger.is_estimate else seen.schedule.latest_at_or_before(seen.read_at)
+    if last is None or last.scheduled_at < seen.pending_at:
+        return None
+    reason = "skipped_paused" if seen.is_paused else "skipped_edit"
+    return msgspec.json.encode([stretch(seen.schedule, seen.pending_at, last.scheduled_at, reason)]).decode()

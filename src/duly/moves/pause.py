@@ -8,7 +8,7 @@ import msgspec
 
 from duly.domain.errors import NotFound
 from duly.domain.triggers.elapsed import FixedDelay
-from duly.domain.triggers.planning import arm, skipped_between
+from duly.domain.triggers.planning import arm, latest_due, stretch
 from duly.moves.schedule import Seen, see
 from duly.store import schedules
 from duly.store.database import Database
@@ -18,12 +18,19 @@ _LOOKS_MAX = 100
 
 async def pause(database: Database, job_id: UUID, reason: str = "paused on request") -> str:
     """Pause a schedule: paused, or already. What is staged and in nobody's hands is taken back. Raises NotFound."""
-    seen = await see(database, job_id)
-    return _found(job_id, await schedules.pause(database, job_id, reason, seen.staged_ids()))
+    for _ in range(_LOOKS_MAX):  # It may be staged between the look and the move.
+        seen = await see(database, job_id)
+        answer = await schedules.pause(database, job_id, reason, seen.pending_at, seen.staged())
+        if answer != "again":
+            return _found(job_id, answer)
+    raise TimeoutError(f"job {job_id} kept moving; try again")
 
 
 async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) -> str:
-    """Resume a schedule: active, or already. What it missed is skipped, or with `catch_up` a misfire. Raises NotFound."""
+    """Resume a schedule: active, already, or completed when nothing is left. Raises NotFound.
+
+    What it missed is skipped, or with `catch_up` a misfire.
+    """
     for _ in range(_LOOKS_MAX):  # It may be edited between the look and the move.
         answer = await _resume(database, await see(database, job_id), catch_up=catch_up)
         if answer != "again":
@@ -33,16 +40,14 @@ async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) ->
 
 async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
     schedule, pending, now = seen.schedule, seen.pending_at, seen.read_at
-    if catch_up or pending > now:
-        window = schedule.jitter_window(pending)
-        return await schedules.resume(database, seen.job_id, pending, None, window, None)
     if isinstance(schedule.trigger, FixedDelay):
-        return await schedules.resume(database, seen.job_id, pending, now, 0, None)
-    skip = skipped_between(schedule, seen.before(pending), now, "skipped_paused")
-    next_at, window = arm(schedule, now) or (None, 0)
-    skips = None if skip is None else msgspec.json.encode([skip]).decode()
-    if next_at is None:  # Nothing is left: what is pending is a misfire, and ends it.
-        return await schedules.resume(database, seen.job_id, pending, None, 0, None)
+        return await schedules.resume(database, seen.job_id, pending, max(pending, now), 0, None)
+    missed = latest_due(schedule, str(seen.job_id), now)
+    if catch_up or missed is None or missed < pending:
+        window = schedule.jitter_window(pending)
+        return await schedules.resume(database, seen.job_id, pending, pending, window, None)
+    skips = msgspec.json.encode([stretch(schedule, pending, missed, "skipped_paused")]).decode()
+    next_at, window = arm(schedule, missed) or (None, 0)
     return await schedules.resume(database, seen.job_id, pending, next_at, window, skips)
 
 

@@ -17,13 +17,14 @@ from duly.store.workers import Departed
 BATCH_MAX = 500
 
 
-async def reclaim(database: Database, worker: Departed, rng: Rng) -> int:
-    """Move one batch of a departed worker's runs on. Returns how many were moved; none: it is done."""
+async def reclaim(database: Database, worker: Departed, rng: Rng) -> list[Run]:
+    """Move one batch of a departed worker's runs on. Returns those that were moved; none: it is done."""
     held = await leased.left_by(database, worker.worker_id, BATCH_MAX)
     unstarted = [run for run in held if _was_not_started(run, worker)]
     lost = [(run, Lost(named=worker.has_named(run))) for run in held if not _was_not_started(run, worker)]
     back = await hand_back(database, worker.worker_id, unstarted)
-    return len(back) + len(await lose(database, worker.worker_id, lost, rng))
+    gone = await lose(database, worker.worker_id, lost, rng)
+    return [run for run in held if (run.run_id, run.fence) in back | gone]
 
 
 def _was_not_started(run: Run, worker: Departed) -> bool:

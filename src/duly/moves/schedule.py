@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +11,6 @@ import msgspec
 from duly.domain.errors import NotFound
 from duly.domain.job import Recurring
 from duly.domain.run import TENANT_DEFAULT
-from duly.domain.run_id import occurrence_id
 from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.planning import moments_between
 from duly.domain.triggers.schedules import Schedule
@@ -20,7 +19,6 @@ from duly.store.database import Database
 
 # A schedule fires once a second at most, and is staged no further ahead than the horizon.
 _STAGED_MAX = 64
-_FINEST = timedelta(microseconds=1)
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -63,19 +61,19 @@ class Seen(msgspec.Struct, frozen=True):
         moment: datetime = self.job["read_at"]
         return moment
 
-    def before(self, moment: datetime) -> datetime:
-        """Give an instant before a moment, so that the moment itself comes after it."""
-        return moment - _FINEST
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was paused."""
+        return bool(self.job["state"] == "paused")
 
     def staged(self) -> list[datetime]:
-        """Give the occurrences that may be staged and not due: all between now and the pending one."""
+        """Give the occurrences that may be staged and not due: from now up to the pending one, and one held by jitter."""
         if self.schedule.trigger.is_estimate:
             return []
-        return moments_between(self.schedule, self.read_at, self.pending_at, _STAGED_MAX)
-
-    def staged_ids(self) -> list[UUID]:
-        """Give the runs of those occurrences."""
-        return [occurrence_id(self.job_id, moment, "schedule") for moment in self.staged()]
+        start, held = self.read_at, self.schedule.latest_at_or_before(self.read_at) if self.schedule.jitter else None
+        if held is not None:
+            start = min(start, held.scheduled_at)
+        return moments_between(self.schedule, start, self.pending_at, _STAGED_MAX)
 
 
 async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_DEFAULT) -> UUID:

@@ -21,12 +21,11 @@ from duly.domain.job import DELAY_MAX
 from duly.domain.lifecycle import Bury, Finish, Transition, WaitFor, decide
 from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.payload import storable
-from duly.domain.run import Run
+from duly.domain.run import HORIZON, Run
 from duly.store import leased
 from duly.store.database import Database
 from duly.store.leased import Finished, Handle, Moved
 
-HORIZON = timedelta(seconds=5)
 _REASON_CHARACTERS_MAX = 2_000
 _Item = TypeVar("_Item", Finished, Moved)
 _BAD_ROW = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from duly.domain.run import HORIZON
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.planning import FirePlan, plan_fire
 from duly.domain.triggers.schedules import GRACE_SECONDS, Schedule
@@ -19,7 +20,6 @@ from duly.store import schedules, timers
 from duly.store.database import Database
 from duly.store.timers import Answer, DueFire, Staged
 
-HORIZON = timedelta(seconds=5)
 GRACE = timedelta(seconds=GRACE_SECONDS)
 BATCH_MAX = 10_000
 _KEPT_MAX = 100_000

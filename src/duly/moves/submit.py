@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from hashlib import sha256
 
 import msgspec
 
 from duly.domain.job import Recurring, Submission
-from duly.domain.run import TENANT_DEFAULT
+from duly.domain.run import HORIZON, TENANT_DEFAULT
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.moments import EPOCH
 from duly.domain.triggers.schedules import Schedule
@@ -18,7 +17,6 @@ from duly.store import jobs as store
 from duly.store.database import Connection
 from duly.store.jobs import Submitted
 
-HORIZON = timedelta(seconds=5)
 _encoder = msgspec.msgpack.Encoder()
 
 

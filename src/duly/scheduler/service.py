@@ -14,9 +14,10 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Clock, Rng
+from duly.domain.run import HORIZON
 from duly.log import Log
-from duly.moves.backfill import go_on
-from duly.moves.stage import BATCH_MAX, HORIZON, Cohorts, stage
+from duly.moves.backfill import Allowance, go_on
+from duly.moves.stage import BATCH_MAX, Cohorts, stage
 from duly.store import shards
 from duly.store.database import Database, Unavailable
 from duly.store.timers import Staged
@@ -51,7 +52,7 @@ class Scheduler:
         self._horizon = horizon
         self._epochs: dict[int, int] = {}
         self._cohorts = Cohorts(log)
-        self._lane_at: datetime | None = None
+        self._lane = Allowance()
         self._wake = asyncio.Event()
         self._ending = asyncio.Event()
         self._stopping = False
@@ -103,9 +104,10 @@ class Scheduler:
 
     async def _go_on_with_backfills(self, now: datetime) -> None:
         """Make what our share of the backfill lane allows since the last look."""
-        since, self._lane_at = self._lane_at or now - timedelta(seconds=TICK_SECONDS), now
-        share = len(self._epochs) / shards.SHARDS
-        self.health.backfilled += await go_on(self._database, list(self._epochs), now, since, share)
+        budget = self._lane.until(now, len(self._epochs) / shards.SHARDS)
+        made = await go_on(self._database, list(self._epochs), now, budget)
+        self._lane.spend(made)
+        self.health.backfilled += made
 
     async def _step_safely(self) -> float:
         """Stage one batch and say how long to sleep after it."""

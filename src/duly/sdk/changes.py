@@ -28,7 +28,7 @@ class Changes(TypedDict, total=False):
     at: datetime
     every: Duration
     cron: str
-    when: str
+    text: str
     schedule: Mapping[str, Any]
     tz: str
     mode: Mode

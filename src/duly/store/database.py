@@ -8,7 +8,7 @@ again here, where they cannot be seen.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -16,10 +16,12 @@ import asyncpg
 
 from duly.clock import Clock, SystemClock
 from duly.domain.errors import DatabaseUnusable, DulyError
+from duly.store.pool import Pool
 from duly.store.refusals import refusal
 
 VERSION_MIN = 150_000
 _TRIES_MAX = 4
+_CLOCK = "select duly.clock_now()"
 _AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _GONE = (
     OSError,
@@ -69,15 +71,9 @@ class Database:
         self.url = url
         self.pooler = pooler
         self.clock: Clock = clock or SystemClock()
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self._settings: dict[str, Any] = {
-            "min_size": 0,
-            "max_size": size_max,
-            "command_timeout": command_timeout,
-            "timeout": 5.0,
-            "reset": _leave_as_it_is,
-            "max_inactive_connection_lifetime": 0.0,
-        }
+        self._pool: Pool | None = None
+        self._size_max = size_max
+        self._settings: dict[str, Any] = {"command_timeout": command_timeout, "timeout": 5.0}
         if pooler:
             self._settings["statement_cache_size"] = 0
         else:
@@ -86,11 +82,11 @@ class Database:
     async def open(self) -> Database:
         """Check that the database answers and can be used. Raises DatabaseUnusable, naming the remedy."""
         try:
-            self._pool = await asyncpg.create_pool(self.url, **self._settings)
+            self._pool = Pool(self.url, self._size_max, self._settings, self._start_over)
             async with self._pool.acquire() as connection:
                 row = await connection.fetchrow(
                     "select current_setting('server_version_num')::int as version, pg_is_in_recovery()"
-                    " or current_setting('transaction_read_only')::bool as read_only, clock_timestamp() as read_at"
+                    " or current_setting('transaction_read_only')::bool as read_only"
                 )
         except asyncpg.PostgresError as error:
             await self.close()
@@ -160,18 +156,23 @@ class Database:
         """Open a transaction of several statements."""
         try:
             async with self.pool.acquire() as connection, connection.transaction(isolation=isolation):  # type: ignore[arg-type]
-                yield connection  # type: ignore[misc]
+                yield connection
         except Exception as error:
             raise translated(error) from error
 
+    async def _start_over(self, connection: Any) -> None:
+        """Let our clock begin anew with a new connection: after a failover it leads to a server with a clock of its own."""
+        with suppress(asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError):  # Nothing is migrated yet.
+            self.clock.start_over(await connection.fetchval(_CLOCK))
+
     async def read_clock(self) -> datetime:
         """Read the database's clock and let our own learn from it."""
-        read_at: datetime = await self.fetchval("select duly.clock_now()")
+        read_at: datetime = await self.fetchval(_CLOCK)
         self.clock.observe(read_at)
         return read_at
 
     @property
-    def pool(self) -> asyncpg.Pool[asyncpg.Record]:
+    def pool(self) -> Pool:
         """The open pool."""
         if self._pool is None:
             raise Unavailable("the database is not open")
@@ -198,7 +199,3 @@ def _check_usable(version: int, read_only: bool) -> None:
         )
     if read_only:
         raise DatabaseUnusable("the database is read-only (a standby?); point DULY_DATABASE_URL at the primary")
-
-
-async def _leave_as_it_is(_: object) -> None:
-    """Nothing session-scoped is ever set, so there is nothing to reset between users of a connection."""

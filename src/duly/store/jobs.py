@@ -111,7 +111,7 @@ def _timing(timing: Timing) -> tuple[Any, ...]:
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """The store's answer to an edit: edited, over, changed (by somebody else), or again: a worker holds more than was known."""
+    """The store's answer to an edit: edited, over, or again: it has changed, or a worker holds more of it than was known."""
 
     answer: str
     floor: datetime | None
@@ -123,12 +123,14 @@ async def edit(
     generation: int,
     job: Recurring,
     timing: Timing,
-    staged: Sequence[UUID],
+    seen: datetime,
+    staged: Sequence[datetime],
     floor: datetime | None,
+    skips: str | None,
 ) -> Edit:
-    """Change a recurring job through its next-fire timer."""
+    """Change a recurring job through its next-fire timer. Without a first moment the pending fire stands."""
     identity = (job_id, generation, job.digest(), job.name, job.source)
-    values = (*identity, *_definition(job), *_timing(timing), list(staged), floor)
+    values = (*identity, *_definition(job), *_timing(timing), seen, list(staged), floor, skips)
     row = await database.fetchrow(SQL["edit"], *values)
     assert row is not None
     return Edit(*row)

@@ -70,14 +70,9 @@ async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Sig
     await database.execute(SQL["drop_signals"], worker_id, run_ids, fences)
 
 
-async def stale_signals(database: Database) -> list[UUID]:
-    """Give the runs for which a signal is left over, because they left their holder's hands."""
-    return [row[0] for row in await database.fetch(SQL["stale_signals"])]
-
-
-async def drop_stale_signals(database: Database, run_ids: Sequence[UUID]) -> None:
-    """Forget signals whose lease has ended."""
-    await database.execute(SQL["drop_stale_signals"], run_ids)
+async def carry_out(database: Database) -> dict[UUID, str]:
+    """Do what signals say whose run left its holder's hands. Returns what became of each run."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["carry_out"])}
 
 
 async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:

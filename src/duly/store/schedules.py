@@ -29,20 +29,20 @@ async def definitions(database: Database, cohorts: Sequence[int]) -> list[Defini
     return [Definition(cohort, schedule, _calendars(found)) for cohort, schedule, found in rows]
 
 
-async def pause(database: Database, job_id: UUID, reason: str, staged: Sequence[UUID]) -> str:
-    """Pause a schedule: paused, already, or over."""
-    return await _answer(database, "pause", job_id, reason, list(staged))
+async def pause(database: Database, job_id: UUID, reason: str, seen: datetime, staged: Sequence[datetime]) -> str:
+    """Pause a schedule: paused, already, again, or over."""
+    return await _answer(database, "pause", job_id, reason, seen, list(staged))
 
 
 async def resume(
     database: Database, job_id: UUID, seen: datetime, next_at: datetime | None, window: int, skips: str | None
 ) -> str:
-    """Resume a schedule: active, already, again, or over."""
+    """Resume a schedule: active, completed, already, again, or over."""
     return await _answer(database, "resume", job_id, seen, next_at, window, skips)
 
 
 async def skip_next(
-    database: Database, job_id: UUID, seen: datetime, next_at: datetime | None, window: int, staged: Sequence[UUID]
+    database: Database, job_id: UUID, seen: datetime, next_at: datetime | None, window: int, staged: Sequence[datetime]
 ) -> tuple[str, datetime | None]:
     """Leave one occurrence out: skipped with its moment, again, or over."""
     row = await database.fetchrow(SQL["skip_next"], job_id, seen, next_at, window, list(staged))
@@ -142,10 +142,18 @@ async def make_backfills(database: Database, made: Sequence[Made]) -> int:
 
 
 async def submit_backfill(
-    database: Database, backfill_id: UUID, job_id: UUID, start: datetime, end: datetime, rate: float, total: int
+    database: Database,
+    backfill_id: UUID,
+    job_id: UUID,
+    start: datetime,
+    end: datetime,
+    rate: float,
+    total: int,
+    previous: datetime | None,
 ) -> bool:
-    """Ask for the occurrences of a stretch. False: there is no such job."""
-    return bool(await database.fetchval(SQL["submit_backfill"], backfill_id, job_id, start, end, rate, total))
+    """Ask for the occurrences of a stretch, the one before them being `previous`. False: there is no such job."""
+    values = (backfill_id, job_id, start, end, rate, total, previous)
+    return bool(await database.fetchval(SQL["submit_backfill"], *values))
 
 
 async def cancel_backfill(database: Database, backfill_id: UUID) -> int | None:

@@ -15,7 +15,7 @@ from duly.store.statements import load
 
 SQL = load("timers")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECOND = timedelta(seconds=1)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Staged(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class DueFire(msgspec.Struct, frozen=True):
     @property
     def key(self) -> int:
         """The number that `duly.fire_key` gives."""
-        return self.cohort + 2 * ((self.scheduled_at - _EPOCH) // _SECOND) + self.is_late
+        return self.cohort + 2 * ((self.scheduled_at - _EPOCH) // _MICROSECOND) + self.is_late
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -96,7 +96,15 @@ def _catch_up(answer: Answer) -> str | None:
     if stretch is None:
         return None
     start, end = stretch
-    return _json({"from_at": start, "to_at": end, "rate": answer.rate, "total": answer.plan.catch_up_count})
+    return _json(
+        {
+            "from_at": start,
+            "to_at": end,
+            "last_at": end - _MICROSECOND,
+            "rate": answer.rate,
+            "total": answer.plan.catch_up_count,
+        }
+    )
 
 
 def _json(value: Any) -> str:

@@ -41,7 +41,12 @@ class Departed(msgspec.Struct, frozen=True):
 
     def has_named(self, run: Run) -> bool:
         """Say whether it announced this run under this very lease."""
-        return f"{run.run_id}/{run.fence}" in self.named
+        return name_of(run) in self.named
+
+
+def name_of(run: Run) -> str:
+    """Name a run under the lease it is held by."""
+    return f"{run.run_id}/{run.fence}"
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -76,14 +81,14 @@ async def beat(database: Database, worker_id: UUID) -> datetime | None:
     return row["read_at"] if row else None
 
 
-async def announce(database: Database, worker_id: UUID, run: Run) -> bool:
-    """Name a suspect before it starts. False: the lease is gone."""
-    return bool(await database.fetch(SQL["announce"], worker_id, run.run_id, run.fence))
+async def announce(database: Database, worker_id: UUID, suspects: Sequence[Run]) -> bool:
+    """Name suspects before they start. False: the lease is gone."""
+    return bool(await database.fetch(SQL["announce"], worker_id, [name_of(run) for run in suspects]))
 
 
-async def retract(database: Database, worker_id: UUID, run: Run) -> None:
-    """Take a suspect's name back: it has ended."""
-    await database.execute(SQL["retract"], worker_id, run.run_id, run.fence)
+async def retract(database: Database, worker_id: UUID, suspects: Sequence[Run]) -> None:
+    """Take the names of suspects back: they have ended."""
+    await database.execute(SQL["retract"], worker_id, [name_of(run) for run in suspects])
 
 
 async def live(database: Database) -> list[WorkerRow]:
@@ -96,9 +101,10 @@ async def expire(database: Database, worker_id: UUID, beat_seen: int, *, clock_s
     return bool(await database.fetch(SQL["expire"], worker_id, beat_seen, clock_stepped))
 
 
-async def retire(database: Database, worker_id: UUID) -> bool:
-    """Leave the living, holding nothing. False: something is still held."""
-    return bool(await database.fetch(SQL["retire"], worker_id))
+async def retire(database: Database, worker_id: UUID, held: Sequence[Run]) -> bool:
+    """Leave the living; what hangs on the worker and is not `held` goes back unused. False: something is still held."""
+    row = await database.fetchrow(SQL["retire"], worker_id, [run.run_id for run in held], [run.fence for run in held])
+    return bool(row and row["has_left"])
 
 
 async def departed(database: Database) -> list[Departed]:

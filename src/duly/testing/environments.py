@@ -19,7 +19,7 @@ from duly.domain.errors import InvalidSchedule
 from duly.domain.job import check_moment
 from duly.domain.outcome import Outcome
 from duly.domain.run import Run
-from duly.moves.backfill import go_on
+from duly.moves.backfill import FLEET_RATE, go_on
 from duly.moves.cancel import carry_out
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, hand_back, settle
@@ -40,7 +40,7 @@ FIRES_AT_ONE_MOMENT_MAX = 10_000
 _LEASE = timedelta(days=1)
 _CLAIM_MAX = 10_000
 # Each look at the backfill lane may make what a whole second allows: what holds it back in a test is its own rate.
-_LANE_LOOK = timedelta(seconds=1)
+_LANE_LOOK_MAX = int(FLEET_RATE)
 
 
 def environment(app: App, *, at: datetime = START, seed: int = 0) -> Environment:
@@ -159,7 +159,7 @@ class Environment:
     async def _take_due(self, database: Database) -> list[Run]:
         """Stage, go on with backfills, and claim; hand back what is ahead of its time. Learns when there is more to do."""
         staged = await stage(database, self._scheduler_id, self._epochs, cohorts=self._cohorts, horizon=timedelta())
-        await go_on(database, list(self._epochs), self._at, self._at - _LANE_LOOK, share=1.0)
+        await go_on(database, list(self._epochs), self._at, _LANE_LOOK_MAX)
         queues = [row["queue"] for row in await ready.depth(database)]
         names = self._app.registry.names()
         claimed = await claim(database, self._worker_id, queues, names, _CLAIM_MAX) if queues else []

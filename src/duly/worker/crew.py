@@ -1,49 +1,25 @@
-"""The crew: child processes that run what may have to be killed. A child serves many runs; one that dies is replaced."""
+"""The crew: runs what may have to be killed in child processes, and says what came of it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-import socket
-import sys
-from asyncio.subprocess import Process
 from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
-from duly.clock import Clock
 from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, TimedOut
 from duly.domain.run import Run
 from duly.worker.attempt import INTERRUPTED
 from duly.worker.child import READY, Done, Said, Task
+from duly.worker.children import Child, Children
 
 STOP_GRACE_SECONDS = 5.0
-IDLE_MAX = 2
-_LINE_BYTES_MAX = 4_194_304
+_TRIES_MAX = 5
 OnSaid = Callable[[Run, Said], "asyncio.Future[bool] | None"]
-
-
-class Child:
-    """One child process and the socket to it."""
-
-    def __init__(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.process = process
-        self.reader = reader
-        self.writer = writer
-
-    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Signal the child and everything it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
-
-    def close(self) -> None:
-        """Hang up and make sure it is gone."""
-        self.writer.close()
-        self.kill()
 
 
 class Errand:
@@ -58,12 +34,10 @@ class Errand:
 
 
 class Crew:
-    """Starts children on demand and keeps a few idle ones."""
+    """Attempts under way in child processes."""
 
-    def __init__(self, app_path: str, clock: Clock) -> None:
-        self._app_path = app_path
-        self._clock = clock
-        self._idle: list[Child] = []
+    def __init__(self, app_path: str) -> None:
+        self._children = Children(app_path)
         self._errands: dict[tuple[UUID, int], Errand] = {}
 
     async def run(
@@ -72,10 +46,10 @@ class Crew:
         """Run one attempt in a child. Returns its outcome and whether it left something behind."""
         errand = self._errands[run.run_id, run.fence] = Errand(Task(run, saved, timeout, started_at), on_said)
         try:
-            for _ in range(IDLE_MAX + 1):
-                child = self._idle.pop() if self._idle else await self._spawn()
+            for _ in range(_TRIES_MAX):
+                child = await self._children.take()
                 if errand.stopped_by is not None:
-                    child.close()
+                    self._children.offer(child)
                     return errand.stopped_by, False
                 ended = await self._serve(errand, child)
                 if ended is not None:
@@ -102,8 +76,8 @@ class Crew:
         return await self._verdict(errand, child, done)
 
     async def _verdict(self, errand: Errand, child: Child, done: Done | None) -> tuple[Outcome, bool] | None:
-        if len(self._idle) < IDLE_MAX and done is not None and errand.stopped_by is None:
-            self._idle.append(child)
+        if done is not None and errand.stopped_by is None:
+            self._children.offer(child)
         else:
             child.close()
         if done is None:
@@ -151,26 +125,7 @@ class Crew:
 
     def close(self) -> None:
         """End every child."""
-        for child in (*self._idle, *(errand.child for errand in self._errands.values())):
-            if child is not None:
-                child.close()
-        self._idle.clear()
-
-    async def _spawn(self) -> Child:
-        ours, theirs = socket.socketpair()
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "duly.worker.child",
-            str(theirs.fileno()),
-            self._app_path,
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-        )
-        theirs.close()
-        reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_BYTES_MAX)
-        child = Child(process, reader, writer)
-        if await reader.readline() != READY:  # Loading the app takes its time, which is not the handler's.
-            child.close()
-            raise RuntimeError(f"it could not load {self._app_path}, status {await process.wait()}")
-        return child
+        self._children.close()
+        for errand in self._errands.values():
+            if errand.child is not None:
+                errand.child.close()

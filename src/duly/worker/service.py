@@ -18,6 +18,7 @@ from duly import __version__
 from duly.clock import Rng
 from duly.domain.errors import DatabaseUnusable, DulyError, Refused
 from duly.log import Log
+from duly.moves.retire import retire
 from duly.moves.settle import Settled
 from duly.store import workers
 from duly.store.database import Database, Unavailable
@@ -147,12 +148,12 @@ class Worker:
         lifeline = Lifeline(
             self._url, identity.worker_id, lease_seconds, clock=database.clock, log=self._log, on_gone=self._lease_gone
         )
-        crew = Crew(self._options.app_path, database.clock) if self._options.app_path else None
+        crew = Crew(self._options.app_path) if self._options.app_path else None
         executor = await self._executor_on(handlers_loop, database, identity, lifeline)
         try:
             await lifeline.start(give_up=self._stopping.is_set)
             self._lifeline = lifeline
-            self._engine = Engine(
+            engine = self._engine = Engine(
                 database,
                 identity,
                 self._registry,
@@ -164,9 +165,9 @@ class Worker:
                 log=self._log,
             )
             if self._stopping.is_set():
-                self._engine.stop()
-            await self._live_out(self._engine)
-            await self._retire(database, identity)
+                engine.stop()
+            await self._live_out(engine)
+            await self._retire(database, engine)
         finally:
             executor.close()
             if crew is not None:
@@ -254,9 +255,9 @@ class Worker:
         if self._engine is not None:
             self._engine.stop()
 
-    async def _retire(self, database: Database, identity: Identity) -> None:
+    async def _retire(self, database: Database, engine: Engine) -> None:
         try:
-            await workers.retire(database, identity.worker_id)
+            await retire(database, engine.worker_id, engine.held)
         except DulyError as error:
             self._log.warning("retire_failed", error=str(error))
 

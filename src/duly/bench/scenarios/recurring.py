@@ -1,5 +1,8 @@
 """`recurring`: many jobs on fixed-rate schedules, firing evenly, in an order that has nothing to do with their ids.
 
+With `--zones N` they are cron schedules instead, each at one second of every minute in one of N time zones; so the offer is a
+sixtieth of the jobs, in bursts at each whole second.
+
 The definitions and their next fires are filled in by SQL; from there everything is real: scheduler, workers, maintenance,
 leases, fences, unique keys, history. The offer is jobs divided by the period, which is a whole number of seconds. What counts
 is what was started within the measured span, by the handlers' own clock; whatever is behind at its end still has to finish,
@@ -21,10 +24,13 @@ from duly.bench.app import STAMPED
 from duly.bench.baseline import Meter
 from duly.bench.bench import Bench
 from duly.bench.costs import Spent
-from duly.bench.fill import Jobs
+from duly.bench.fill import MINUTE, Jobs
 from duly.bench.report import Result, percentiles, rate, share
 from duly.bench.roles import Roles
 from duly.bench.stamps import Stamp
+from duly.domain.triggers import zones
+from duly.domain.triggers.moments import EPOCH
+from duly.domain.triggers.timing import timing_of
 from duly.store.database import Database
 
 BASELINE_ROWS_MAX = 100_000
@@ -44,11 +50,12 @@ class Options(msgspec.Struct, frozen=True):
     rate: int = 20_000
     seconds: int = 60
     ahead_seconds: float = 8.0
+    zones: int = 0
 
     @property
     def every_seconds(self) -> int:
         """The period of each job."""
-        return max(1, round(self.jobs / self.rate))
+        return MINUTE if self.zones else max(1, round(self.jobs / self.rate))
 
 
 async def measure(bench: Bench, options: Options) -> Result:
@@ -102,9 +109,25 @@ async def _fill(bench: Bench, database: Database, options: Options) -> datetime:
     """Fill jobs and timers in. Returns the moment of the first fire."""
     began = monotonic()
     period = timedelta(seconds=options.every_seconds)
-    await fill.fill_jobs(database, Jobs(options.jobs, STAMPED, options.every_seconds, period), bench.steps)
+    if options.zones:
+        await fill.fill_cron_jobs(database, options.jobs, STAMPED, _cohorts(options.zones), bench.steps)
+    else:
+        await fill.fill_jobs(database, Jobs(options.jobs, STAMPED, options.every_seconds, period), bench.steps)
     ahead = timedelta(seconds=options.ahead_seconds)
     return await fill.arm_ahead(database, options.jobs, ahead, bench.steps, monotonic() - began)
+
+
+def _cohorts(number: int) -> dict[int, str]:
+    """Compile a cron schedule for each second of the minute in so many zones. Returns their stored shapes by cohort."""
+    found: dict[int, str] = {}
+    for second in range(MINUTE):
+        for zone in sorted(zones.names())[:number]:
+            shape = {"trigger": {"type": "cron", "expr": f"{second} * * * * *", "tz": zone}}
+            timing = timing_of(shape, job_id=None, now=EPOCH, calendars={})
+            assert timing.cohort is not None
+            assert timing.schedule is not None
+            found[timing.cohort] = timing.schedule
+    return found
 
 
 async def _fire(bench: Bench, roles: Roles, options: Options, start: datetime) -> Spent:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from heapq import merge
+from itertools import groupby
 from typing import Any
 
 from duly.domain.triggers.compiled import Compiled, Kind, TriggerWarning
@@ -24,6 +26,7 @@ class AnyOf(Compiled):
         if len(zones) == 1:
             self.zone = self.members[0].zone
         self.fires_per_hour_max = sum(member.fires_per_hour_max for member in self.members)
+        self.steps_per_count = len(self.members)
 
     @property
     def canonical(self) -> dict[str, Any]:
@@ -45,6 +48,10 @@ class AnyOf(Compiled):
         """Give the latest of the members' occurrences."""
         found = [last for member in self.members if (last := member.latest_at_or_before(moment)) is not None]
         return max(found, default=None)
+
+    def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
+        """Give the occurrences from `start` on and before `end`, in order; each member is walked once."""
+        return (found for found, _ in groupby(merge(*(member.between(start, end) for member in self.members))))
 
     @property
     def warnings(self) -> tuple[TriggerWarning, ...]:

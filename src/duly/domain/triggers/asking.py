@@ -21,7 +21,7 @@ from duly.domain.triggers.schedule_reading import check_schedule
 from duly.domain.triggers.timing import calendars_in, every_shape
 from duly.domain.triggers.zones import UTC_ZONE
 
-KINDS = ("every", "cron", "when", "schedule")
+KINDS = ("every", "cron", "text", "schedule")
 PARTS = ("start", "end", "max_runs", "jitter", "misfire", "overlap", "calendars", "pause_on_failure")
 OPTIONS = (*KINDS, "at", "tz", "mode", *PARTS)
 # The triggers that are read in a zone, and so can be moved to another.
@@ -53,19 +53,13 @@ def amend(shape: Mapping[str, Any], said: Said, spell: Spell) -> Shape:
 
 
 def asked_shape(stored: str | None, every_seconds: int | None) -> Shape:
-    """Give the shape a stored schedule was asked with; a trigger that counts from its creation, as it was understood then."""
+    """Give the shape that a stored schedule was asked with."""
     if stored is None:
         assert every_seconds is not None
         return every_shape(every_seconds)
     shape: Shape = msgspec.json.decode(stored)
-    asked = shape.pop("asked", None)
-    return shape if asked is None or _is_relative(asked) else {**shape, "trigger": asked}
-
-
-def _is_relative(trigger: Mapping[str, Any]) -> bool:
-    if trigger["type"] == "any":
-        return any(_is_relative(member) for member in trigger["of"])
-    return trigger["type"] == "text" or (trigger["type"] == "interval" and trigger.get("anchor") is None)
+    asked = shape.pop("asked", shape["trigger"])
+    return {**shape, "trigger": asked}
 
 
 def check(shape: Mapping[str, Any]) -> None:
@@ -90,7 +84,7 @@ def _base(kind: str, said: Said, spell: Spell) -> Shape:
                 said,
                 ("tz",),
                 lambda key: (
-                    f"{spell(key)} is for {spell('cron')} and {spell('when')}; a period is the same in every zone"
+                    f"{spell(key)} is for {spell('cron')} and {spell('text')}; a period is the same in every zone"
                 ),
             )
             return _every(said)
@@ -126,7 +120,7 @@ def _with_parts(shape: Shape, said: Said, spell: Spell) -> Shape:
 def _amended_trigger(trigger: Mapping[str, Any], said: Said, spell: Spell, kind: str | None) -> Mapping[str, Any]:
     """Change a trigger: to one that keeps its zone or its mode, or these alone."""
     if kind is not None:
-        kept = {"every": "mode", "cron": "tz", "when": "tz"}[kind]
+        kept = {"every": "mode", "cron": "tz", "text": "tz"}[kind]
         return {**_kept(trigger, kept), **_base(kind, said, spell)["trigger"]}
     _refuse(said, ("at",), lambda key: f"{spell(key)} goes with {spell('every')}; give both")
     changes = {key: said[key] for key in ("tz", "mode") if said.get(key) is not None}

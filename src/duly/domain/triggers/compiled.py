@@ -16,7 +16,7 @@ from duly.domain.triggers.zones import UTC_ZONE, Zone
 
 Kind = Literal["fixed", "wildcard", "elapsed"]
 _EARLIEST = EPOCH + timedelta(0, FIRST_SECOND)
-_FINEST = timedelta(microseconds=1)
+_FINEST, _SECOND = timedelta(microseconds=1), timedelta(seconds=1)
 
 
 class TriggerWarning(msgspec.Struct, frozen=True):
@@ -35,6 +35,7 @@ class Compiled(ABC):
     words: str | None = None  # What the user wrote, when that was English.
     is_estimate = False  # Whether only the first occurrence can be known ahead.
     fires_per_hour_max: int = 1
+    steps_per_count: int = 1  # How many occurrences are walked to count one; 0 when all are counted at once.
 
     @property
     @abstractmethod
@@ -79,7 +80,7 @@ class Compiled(ABC):
             found = self.next_after(found)
 
     def count_between(self, start: datetime, end: datetime, most: int) -> int:
-        """Count the occurrences from `start` on and before `end`, and stop at `most`."""
+        """Count the occurrences from `start` on and before `end`; one that has to walk them stops at `most`."""
         return sum(1 for _ in islice(self.between(start, end), most))
 
 
@@ -111,3 +112,20 @@ class WholeSeconds(Compiled):
             return None
         found = self.second_until(second if second < LAST_SECOND else LAST_SECOND)
         return None if found is None or found < FIRST_SECOND else EPOCH + timedelta(0, found)
+
+    def count_between(self, start: datetime, end: datetime, most: int) -> int:
+        """Count the occurrences from `start` on and before `end`; one that has to walk them stops at `most`."""
+        first, last = max(_second_from(start), FIRST_SECOND), min(_second_from(end), LAST_SECOND + 1)
+        return self.count_seconds(first, last, most) if first < last else 0
+
+    def count_seconds(self, start: int, end: int, most: int) -> int:
+        """Count the occurrences from one second on and before another; one that has to walk them stops at `most`."""
+        count = 0
+        while count < most and (found := self.second_from(start)) is not None and found < end:
+            count, start = count + 1, found + 1
+        return count
+
+
+def _second_from(moment: datetime) -> int:
+    """Give the first whole second at or after a moment."""
+    return -((EPOCH - moment) // _SECOND)

@@ -1,21 +1,42 @@
-"""Many fires at once: those between two moments, how many they are, and where the last so many begin."""
+"""Many fires at once: those between two moments, how many they are, what calendars took, and where the last so many begin.
+
+Counting crosses whole stretches of time at once: a stretch ends where a calendar's verdict may change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import Literal
 
+import msgspec
+
+from duly.domain.triggers import calendars
+from duly.domain.triggers.moments import moment_of, second_of
 from duly.domain.triggers.schedules import Schedule
 
-# Counting one by one stops here, so that no question takes long.
-COUNT_MAX = 100_000
+# Where occurrences have to be walked to be counted, it ends after so many steps, so that no question takes long.
+COUNT_MAX = 30_000
+_STRETCHES_MAX = 5_000
+_CHUNK = 2_000
 _FINEST = timedelta(microseconds=1)
-_CHUNK = 10_000
+Verdict = Literal["run", "defer", "skip"]
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """Occurrences that calendars took: the first, the last, and how many."""
+
+    first: datetime
+    last: datetime
+    count: int
 
 
 def fires_between(schedule: Schedule, start: datetime, end: datetime) -> Iterator[datetime]:
     """Give the fires from `start` on and before `end`, in order."""
+    if not schedule.uses:
+        yield from schedule.trigger.between(*schedule.within(start, end))
+        return
     fire = schedule.next_after(start - _FINEST)
     while fire is not None and fire.scheduled_at < end:
         yield fire.scheduled_at
@@ -23,24 +44,89 @@ def fires_between(schedule: Schedule, start: datetime, end: datetime) -> Iterato
 
 
 def count_between(schedule: Schedule, start: datetime, end: datetime) -> int:
-    """Count the fires from `start` on and before `end`; from COUNT_MAX on it is a lower bound."""
+    """Count the fires from `start` on and before `end`; a lower bound where that would take long."""
     if not schedule.uses:
-        start = start if schedule.start is None else max(start, schedule.start)
-        end = end if schedule.end is None else min(end, schedule.end)
-        return schedule.trigger.count_between(start, end, COUNT_MAX)
-    return sum(1 for _ in islice(fires_between(schedule, start, end), COUNT_MAX))
+        return _count(schedule, start, end)
+    first = schedule.next_after(start - _FINEST)
+    if first is None:
+        return 0
+    count, is_owed = 0, first.deferred_by is not None
+    for begin, until, verdict in _stretches(schedule, first.scheduled_at, end):
+        if verdict == "run":
+            # What was deferred fires as the stretch begins, together with what is due just then.
+            count += is_owed and not _count(schedule, begin, begin + _FINEST)
+            count += _count(schedule, begin, until, count)
+            is_owed = False
+        elif verdict == "defer":
+            is_owed = is_owed or _count(schedule, begin, until) > 0
+    return count
 
 
-def start_of_last(schedule: Schedule, first: datetime, last: datetime, limit: int) -> datetime:
-    """Give the fire at which the last `limit` of those from the fire `first` to the fire `last` begin."""
+def blocked_between(schedule: Schedule, start: datetime, end: datetime) -> Blocked | None:
+    """Sum up the occurrences from `start` on and before `end` that a calendar skips; those it defers are not among them."""
+    skipping = [(begin, until) for begin, until, verdict in _stretches(schedule, start, end) if verdict == "skip"]
+    firsts = (_first_within(schedule, begin, until) for begin, until in skipping)
+    lasts = (_last_within(schedule, begin, until) for begin, until in reversed(skipping))
+    first, last = next(filter(None, firsts), None), next(filter(None, lasts), None)
+    if first is None or last is None:
+        return None
+    count = 0
+    for begin, until in skipping:
+        count += _count(schedule, begin, until, count)
+    return Blocked(first, last, count)
+
+
+def last_fires(schedule: Schedule, first: datetime, last: datetime, limit: int) -> tuple[datetime, int]:
+    """Give the fire at which the last `limit` of those from the fire `first` to the fire `last` begin, and their number."""
     span = timedelta(hours=max(1, _CHUNK // schedule.trigger.fires_per_hour_max))
-    end = last
+    count, end = 0, last
     while True:
         start = max(first, end - span)
         found = list(fires_between(schedule, start, end + _FINEST))
-        if len(found) >= limit:
-            return found[-limit]
+        if count + len(found) >= limit:
+            return found[count - limit], limit
+        count += len(found)
         earlier = schedule.latest_at_or_before(start - _FINEST) if start > first else None
         if earlier is None:
-            return first
-        limit, end = limit - len(found), earlier.scheduled_at
+            return first, count
+        end = earlier.scheduled_at
+
+
+def _first_within(schedule: Schedule, start: datetime, end: datetime) -> datetime | None:
+    start, end = schedule.within(start, end)
+    found = schedule.trigger.next_after(start - _FINEST)
+    return found if found is not None and found < end else None
+
+
+def _last_within(schedule: Schedule, start: datetime, end: datetime) -> datetime | None:
+    start, end = schedule.within(start, end)
+    found = schedule.trigger.latest_at_or_before(end - _FINEST)
+    return found if found is not None and found >= start else None
+
+
+def _count(schedule: Schedule, start: datetime, end: datetime, counted: int = 0) -> int:
+    """Count the occurrences of the trigger, whatever calendars say of them, where so many are counted already."""
+    trigger = schedule.trigger
+    most = COUNT_MAX // max(1, trigger.steps_per_count) - counted
+    return trigger.count_between(*schedule.within(start, end), max(0, most))
+
+
+def _stretches(schedule: Schedule, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime, Verdict]]:
+    """Cut the time between two moments into stretches with one verdict each; the rest is left where they are too many."""
+    return islice(_all_stretches(schedule, start, end), _STRETCHES_MAX)
+
+
+def _all_stretches(schedule: Schedule, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime, Verdict]]:
+    while start < end:
+        second = second_of(start)
+        changes = [change for use in schedule.uses if (change := use.changes_after(second)) is not None]
+        until = min(end, moment_of(min(changes))) if changes else end
+        yield start, until, _verdict(schedule, second)
+        start = until
+
+
+def _verdict(schedule: Schedule, second: int) -> Verdict:
+    blocking = calendars.blockers(schedule.uses, second)
+    if not blocking:
+        return "run"
+    return "defer" if all(use.on_hit == "defer" for use in blocking) else "skip"

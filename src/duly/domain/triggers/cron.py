@@ -6,7 +6,7 @@ from datetime import date
 from functools import cached_property
 from typing import Any
 
-from duly.domain.triggers import cron_days, cron_parser, cron_text, zones
+from duly.domain.triggers import cron_counting, cron_days, cron_parser, cron_text, zones
 from duly.domain.triggers.compiled import TriggerWarning
 from duly.domain.triggers.cron_parser import Expression
 from duly.domain.triggers.cron_specs import FIELDS
@@ -22,6 +22,8 @@ _RESTARTS = {"second": "minute", "minute": "hour", "hour": "day", "dom": "month"
 class Cron(LocalRule):
     """A cron expression in a zone. Weekdays count from Sunday, 0."""
 
+    steps_per_count = 0
+
     def __init__(self, expression: Expression, zone: zones.Zone) -> None:
         self._expression = expression
         self.zone = zone
@@ -33,7 +35,7 @@ class Cron(LocalRule):
         self.days = cron_days.rule_of(
             expression.day_of_month, expression.day_of_week, needs_both=expression.needs_both_days
         )
-        self._masks = cron_days.masks_of(self.days)
+        self.masks = cron_days.masks_of(self.days)
         first_minute, first_second = _lowest(self.minutes) * 60, _lowest(self.seconds)
         self._first_in_minute = first_second
         self._first_in_hour = first_minute + first_second
@@ -43,13 +45,18 @@ class Cron(LocalRule):
         self._last_in_day = _highest(self.hours) * 3600 + self._last_in_hour
         self.fires_per_hour_max = self.seconds.bit_count() * self.minutes.bit_count()
 
+    def count_seconds(self, start: int, end: int, most: int) -> int:
+        """Count the occurrences from `start` on and before `end`; all of them, for it takes no longer."""
+        count = cron_counting.count_shown if self.kind == "wildcard" else cron_counting.count_named
+        return count(self, start, end)
+
     def local_from(self, local: int, limit: int) -> int | None:
         """Give the first local time named that is at or after `local` and before `limit`."""
         day, time = divmod(local, DAY)
         start = date.fromordinal(day + EPOCH_ORDINAL)
         year, month, number = start.year, start.month, start.day
         if self.months >> month & 1:
-            days = self._masks.days((day - number + 5) % 7, month_days(year, month)) >> number
+            days = self.masks.days((day - number + 5) % 7, month_days(year, month)) >> number
             if days & 1 and (at := self._time_from(time)) >= 0:
                 found = day * DAY + at
                 return found if found < limit else None
@@ -65,7 +72,7 @@ class Cron(LocalRule):
         start = date.fromordinal(day + EPOCH_ORDINAL)
         year, month, number = start.year, start.month, start.day
         if self.months >> month & 1:
-            days = self._masks.days((day - number + 5) % 7, month_days(year, month))
+            days = self.masks.days((day - number + 5) % 7, month_days(year, month))
             if days >> number & 1 and (at := self._time_until(time)) >= 0:
                 found = day * DAY + at
                 return found if found >= floor else None
@@ -82,7 +89,7 @@ class Cron(LocalRule):
             first = date(year, month, 1).toordinal() - EPOCH_ORDINAL
             if first * DAY >= limit:
                 return None
-            days = self._masks.days((first + 4) % 7, month_days(year, month))
+            days = self.masks.days((first + 4) % 7, month_days(year, month))
             if days:
                 found = (first + _lowest(days) - 1) * DAY + self._first_in_day
                 return found if found < limit else None
@@ -95,7 +102,7 @@ class Cron(LocalRule):
             if year < 1 or (date(year, month, 1).toordinal() - EPOCH_ORDINAL + length) * DAY <= floor:
                 return None
             first = date(year, month, 1).toordinal() - EPOCH_ORDINAL
-            days = self._masks.days((first + 4) % 7, length)
+            days = self.masks.days((first + 4) % 7, length)
             if days:
                 found = (first + _highest(days) - 1) * DAY + self._last_in_day
                 return found if found >= floor else None

@@ -8,17 +8,17 @@ from typing import Any
 from duly.domain.triggers.compiled import TriggerWarning, WholeSeconds
 from duly.domain.triggers.english import counted
 from duly.domain.triggers.interval import describe_every
-from duly.domain.triggers.moments import LAST_SECOND, second_of, utc_text
+from duly.domain.triggers.moments import LAST_SECOND, utc_text
 from duly.domain.triggers.periods import clock_iso
 
 _DENSE = 60
-_FINEST = timedelta(microseconds=1)
 
 
 class FixedRate(WholeSeconds):
     """Occurrence k is anchor + k × every; with a count, k stays below it."""
 
     kind = "elapsed"
+    steps_per_count = 0
 
     def __init__(self, every: int, anchor: int, count: int | None = None) -> None:
         self.every = every
@@ -55,12 +55,10 @@ class FixedRate(WholeSeconds):
         second = min(second, self._last)
         return second - (second - self.anchor) % self.every
 
-    def count_between(self, start: datetime, end: datetime, most: int) -> int:
-        """Count the occurrences from `start` on and before `end`, without walking them; there is no need to stop."""
-        first, last = self.next_after(start - _FINEST), self.latest_at_or_before(end - _FINEST)
-        if first is None or last is None or last < first:
-            return 0
-        return (second_of(last) - second_of(first)) // self.every + 1
+    def count_seconds(self, start: int, end: int, most: int) -> int:
+        """Count the occurrences from `start` on and before `end`; all of them, for it takes no longer."""
+        first, last = self.second_from(start), self.second_until(end - 1)
+        return 0 if first is None or last is None or last < first else (last - first) // self.every + 1
 
 
 class FixedDelay(FixedRate):

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from duly.domain.triggers import zones
+from duly.domain.triggers import counting, zones
 from duly.domain.triggers.at import At
-from duly.domain.triggers.counting import count_between, fires_between, start_of_last
-from duly.domain.triggers.moments import DAY
+from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX
+from duly.domain.triggers.moments import DAY, second_of, utc_text
 from duly.domain.triggers.schedules import Schedule
 
 _FINEST = timedelta(microseconds=1)
@@ -25,7 +25,11 @@ _COHORT_BITS = 62
 
 
 class Skip(msgspec.Struct, frozen=True):
-    """A stretch of occurrences that do not run, for one reason. A count of COUNT_MAX or more is a lower bound."""
+    """A stretch of occurrences that do not run, for one reason.
+
+    `count` is exact for cron and fixed periods. Other triggers are walked, and calendars looked at, only so far (see
+    `counting`); beyond that it is a lower bound.
+    """
 
     reason: str
     first: datetime
@@ -51,11 +55,12 @@ class FirePlan(msgspec.Struct, frozen=True):
 
 
 def plan_fire(schedule: Schedule, scheduled_at: datetime, *, is_late: bool, now: datetime) -> FirePlan:
-    """Say what to do about the occurrence at `scheduled_at`, and about all since then when it is late."""
+    """Say what to do about the occurrence at `scheduled_at`, and, when it is late, about all that are missed by `now`."""
     if is_late:
         return _plan_late(schedule, scheduled_at, now)
     # From the occurrence and not from now, so that nothing between the two is lost.
-    return FirePlan(scheduled_at, 0, (), None, 0, *(arm(schedule, scheduled_at) or _NEVER))
+    next_at, next_window = arm(schedule, scheduled_at) or (None, 0)
+    return FirePlan(scheduled_at, 0, _blocked(schedule, scheduled_at, scheduled_at), None, 0, next_at, next_window)
 
 
 def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
@@ -64,66 +69,79 @@ def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
     return None if fire is None else (fire.scheduled_at, schedule.jitter_window(fire.scheduled_at))
 
 
-def skipped_between(schedule: Schedule, after: datetime, until: datetime, reason: str) -> Skip | None:
-    """Give the fires after one moment, up to and with another, as one stretch that does not run."""
-    first, last = schedule.next_after(after), schedule.latest_at_or_before(until)
-    if first is None or last is None or last.scheduled_at < first.scheduled_at:
-        return None
-    return _stretch(schedule, first.scheduled_at, last.scheduled_at, reason)
+def latest_due(schedule: Schedule, job_id: str, now: datetime) -> datetime | None:
+    """Give the last fire of a job that is due by now, its jitter counted in."""
+    fire = schedule.latest_at_or_before(now)
+    if fire is not None and schedule.due_at(fire, job_id) > now:
+        fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
+    return None if fire is None else fire.scheduled_at
+
+
+def stretch(schedule: Schedule, first: datetime, last: datetime, reason: str) -> Skip:
+    """Give the fires from one to another, both included, as one stretch that does not run."""
+    # At least the one that was armed, even if the schedule would no longer name it.
+    return Skip(reason, first, last, max(1, counting.count_between(schedule, first, last + _FINEST)))
 
 
 def moments_between(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:
     """Give the fires from `start` on and before `end`, at most `limit` of them."""
-    return list(islice(fires_between(schedule, start, end), limit))
-
-
-_NEVER: tuple[None, int] = (None, 0)
+    return list(islice(counting.fires_between(schedule, start, end), limit))
 
 
 def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
-    fire = schedule.latest_at_or_before(now)
     # The armed occurrence stands, even if the schedule would no longer name it.
-    latest = scheduled_at if fire is None else max(scheduled_at, fire.scheduled_at)
-    armed = arm(schedule, max(now, latest)) or _NEVER
-    policy = schedule.misfire.policy
-    if policy == "skip":
-        return _none(schedule, scheduled_at, latest, armed)
+    latest = max(scheduled_at, _latest_missed(schedule, now) or scheduled_at)
+    next_at, next_window = arm(schedule, latest) or (None, 0)
+    plan = _missed(schedule, scheduled_at, latest, now)
+    return msgspec.structs.replace(
+        plan,
+        skips=(*_blocked(schedule, scheduled_at, latest), *plan.skips),
+        next_at=next_at,
+        next_window=next_window,
+    )
+
+
+def _missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
+    """Say what becomes of the missed fires from `first` to `last`; what comes next is said elsewhere."""
+    misfire = schedule.misfire
+    if misfire.policy == "skip":
+        return _none(schedule, first, last)
     # A one-shot has nothing to catch up with.
-    if policy == "fire_once" or isinstance(schedule.trigger, At):
-        return _once(schedule, scheduled_at, latest, armed, now)
-    return _all(schedule, scheduled_at, latest, armed, now)
+    if misfire.policy == "fire_once" or isinstance(schedule.trigger, At):
+        return _once(schedule, first, last, now)
+    return _all(schedule, first, last, now)
 
 
-_Armed = tuple[datetime | None, int]
+def _latest_missed(schedule: Schedule, now: datetime) -> datetime | None:
+    """Give the last fire that is due by now for every job of the cohort, however its jitter falls."""
+    fire = schedule.latest_at_or_before(now)
+    if fire is not None and fire.scheduled_at + timedelta(seconds=schedule.jitter_window(fire.scheduled_at)) > now:
+        fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
+    return None if fire is None else fire.scheduled_at
 
 
-def _none(schedule: Schedule, first: datetime, last: datetime, armed: _Armed) -> FirePlan:
-    return FirePlan(None, 0, (_stretch(schedule, first, last, "skipped_misfire"),), None, 0, *armed)
+def _none(schedule: Schedule, first: datetime, last: datetime) -> FirePlan:
+    return FirePlan(None, 0, (stretch(schedule, first, last, "skipped_misfire"),), None, 0, None, 0)
 
 
-def _once(schedule: Schedule, first: datetime, last: datetime, armed: _Armed, now: datetime) -> FirePlan:
+def _once(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
     """Run the latest for all, unless even that is older than the window."""
     window = schedule.misfire.window_seconds
     if window is not None and last < now - timedelta(seconds=window):
-        return _none(schedule, first, last, armed)
+        return _none(schedule, first, last)
     older = _before(schedule, first, last, "skipped_misfire")
-    return FirePlan(last, 1 + sum(skip.count for skip in older), older, None, 0, *armed)
+    return FirePlan(last, 1 + sum(skip.count for skip in older), older, None, 0, None, 0)
 
 
-def _all(schedule: Schedule, first: datetime, last: datetime, armed: _Armed, now: datetime) -> FirePlan:
+def _all(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
     """Keep those within the window, and of them the latest up to the limit."""
-    misfire = schedule.misfire
-    window = DAY if misfire.window_seconds is None else misfire.window_seconds
+    window = DAY if schedule.misfire.window_seconds is None else schedule.misfire.window_seconds
     kept = _first_from(schedule, first, now - timedelta(seconds=window))
     if kept is None or kept > last:
-        return _none(schedule, first, last, armed)
-    begin = start_of_last(schedule, kept, last, misfire.limit)
-    skips = (
-        *_before(schedule, first, kept, "skipped_misfire"),
-        *_before(schedule, kept, begin, "skipped_limit"),
-    )
-    end = last + _FINEST
-    return FirePlan(None, 0, skips, (begin, end), count_between(schedule, begin, end), *armed)
+        return _none(schedule, first, last)
+    begin, count = counting.last_fires(schedule, kept, last, schedule.misfire.limit)
+    skips = _before(schedule, first, kept, "skipped_misfire") + _before(schedule, kept, begin, "skipped_limit")
+    return FirePlan(None, 0, skips, (begin, last + _FINEST), count, None, 0)
 
 
 def _first_from(schedule: Schedule, first: datetime, moment: datetime) -> datetime | None:
@@ -136,12 +154,22 @@ def _first_from(schedule: Schedule, first: datetime, moment: datetime) -> dateti
 
 def _before(schedule: Schedule, first: datetime, end: datetime, reason: str) -> tuple[Skip, ...]:
     """Give the stretch from the fire `first` up to, and without, the fire `end`; nothing when they are one."""
-    last = schedule.latest_at_or_before(end - _FINEST) if first < end else None
-    return () if last is None else (_stretch(schedule, first, last.scheduled_at, reason),)
+    if first >= end:
+        return ()
+    fire = schedule.latest_at_or_before(end - _FINEST)
+    return (stretch(schedule, first, first if fire is None else max(first, fire.scheduled_at), reason),)
 
 
-def _stretch(schedule: Schedule, first: datetime, last: datetime, reason: str) -> Skip:
-    return Skip(reason, first, last, max(1, count_between(schedule, first, last + _FINEST)))
+def _blocked(schedule: Schedule, first: datetime, last: datetime) -> tuple[Skip, ...]:
+    """Give what calendars took between the fire before `first` and the fire `last`, so that each is recorded once."""
+    if not schedule.uses:
+        return ()
+    before = schedule.latest_at_or_before(first - _FINEST)
+    # A schedule that has never fired before was blocked for ever; as much is said as is ever looked at.
+    earliest = first - timedelta(days=BLOCKED_DAYS_MAX)
+    start = earliest if before is None else max(earliest, before.scheduled_at + _FINEST)
+    blocked = counting.blocked_between(schedule, start, last)
+    return () if blocked is None else (Skip("skipped_calendar", blocked.first, blocked.last, blocked.count),)
 
 
 def cohort_text(schedule: Schedule) -> str:
@@ -168,7 +196,12 @@ def cohort_of(schedule: Schedule) -> int:
 
 
 def stored_shape(shape: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]:
-    """Give what the store keeps of a schedule: its trigger in canonical form, and beside it what was asked for."""
+    """Give what the store keeps of a schedule: its trigger in canonical form, and beside it what was asked for.
+
+    What was local or relative is made absolute, so that it means the same whenever it is loaded.
+    """
     canonical = schedule.trigger.canonical
+    bounds = {"start": schedule.start, "end": schedule.end}
+    absolute = {key: utc_text(second_of(moment)) for key, moment in bounds.items() if moment is not None}
     asked = {} if shape["trigger"] == canonical else {"asked": shape["trigger"]}
-    return asked | {**shape, "trigger": canonical}
+    return asked | {**shape, **absolute, "trigger": canonical}

@@ -16,7 +16,7 @@ from duly.domain.triggers.compiling import check_keys, check_object, compile_tri
 from duly.domain.triggers.errors import TriggerError, nearest, shown, together
 from duly.domain.triggers.jitter import MAX_SECONDS, Jitter
 from duly.domain.triggers.moments import DAY, EPOCH, moment_of
-from duly.domain.triggers.schedules import GRACE_SECONDS, Misfire, Overlap, Schedule
+from duly.domain.triggers.schedules import GRACE_SECONDS, MISFIRE_LIMIT_MAX, Misfire, Overlap, Schedule
 
 _FINEST = timedelta(microseconds=1)
 _NO_JOB = "00000000-0000-0000-0000-000000000000"
@@ -172,7 +172,7 @@ def _misfire(value: object) -> Misfire:
         raise TriggerError(
             "TRIGGER_VALUE", f"misfire.rate {shown(rate)} is not a number of runs a second", "misfire.rate"
         )
-    limit = _whole(shape, "limit", 1, 1_000_000, "misfire.") or Misfire().limit
+    limit = _whole(shape, "limit", 1, MISFIRE_LIMIT_MAX, "misfire.") or Misfire().limit
     return Misfire(policy, GRACE_SECONDS if grace is None else grace, window, rate, limit)
 
 

@@ -13,6 +13,8 @@ from duly.domain.triggers.jitter import Jitter
 from duly.domain.triggers.moments import DAY, FIRST_SECOND, moment_of, second_of
 
 GRACE_SECONDS = 60
+# As many as one backfill may have without being confirmed.
+MISFIRE_LIMIT_MAX = 10_000
 _FINEST = timedelta(microseconds=1)
 _EARLIEST = moment_of(FIRST_SECOND)
 _RARE_DAYS, _CLOCK_CHANGE_DAYS = 366, 400
@@ -70,6 +72,10 @@ class Schedule(msgspec.Struct, frozen=True):
             # Asked from just before it, so that one into which others are folded carries their calendar's name.
             return self.next_after(last - _FINEST)
         return self._searched_back(moment)
+
+    def within(self, start: datetime, end: datetime) -> tuple[datetime, datetime]:
+        """Cut a stretch of time to the bounds; it may come out empty."""
+        return start if self.start is None else max(start, self.start), end if self.end is None else min(end, self.end)
 
     def jitter_window(self, scheduled_at: datetime) -> int:
         """Give the seconds by which the fire at a moment may be delayed: jitter, up to what comes next; 0 without it."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from duly.domain.triggers.at import At
 from duly.domain.triggers.calendars import Calendar, read_calendar
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
 from duly.domain.triggers.errors import TriggerError
@@ -76,7 +77,11 @@ def is_closed(shape: Mapping[str, Any]) -> bool:
 def timing_of(
     shape: Mapping[str, Any], *, job_id: str | None, now: datetime, calendars: Mapping[str, Calendar]
 ) -> Timing:
-    """Compile a schedule that is created at `now`. Raises TriggerError, which carries all that is wrong."""
+    """Compile a schedule that is created at `now`. Raises TriggerError, which carries all that is wrong.
+
+    A trigger may stand there as it was stored, with what was `asked` for beside it.
+    """
+    asked, shape = shape.get("asked"), {key: value for key, value in shape.items() if key != "asked"}
     schedule = compile_schedule(shape, job_id=job_id, now=now, known_calendars=calendars)
     shared: dict[str, Any] = {
         "overlap": schedule.overlap.policy,
@@ -93,13 +98,16 @@ def timing_of(
         anchor = moment_of(trigger.anchor) if shape["trigger"].get("anchor") is not None else None
         kept = None if _given(shape) == {"trigger"} else _json(shape)
         return Timing(kept, every_seconds=trigger.every, anchor_at=anchor, first_at=anchor, **shared)
-    stored = _json(stored_shape(shape, schedule))
+    stored = _json(stored_shape(shape, schedule) | ({} if asked is None else {"asked": asked}))
     if isinstance(trigger, FixedDelay):
         first = max(moment_of(trigger.anchor), schedule.start or moment_of(trigger.anchor))
         shared["overlap"], shared["overlap_limit"] = AFTER_END, None
         return Timing(stored, every_seconds=trigger.every, anchor_at=first, first_at=max(first, now), **shared)
-    first_at, window = arm(schedule, now - _FINEST) or (None, 0)
-    assert first_at is not None  # A schedule that never fires is refused when it is compiled.
+    # One-shots may be past by the grace.
+    since = now - timedelta(seconds=schedule.misfire.grace_seconds) if isinstance(trigger, At) else now
+    first_at, window = arm(schedule, since - _FINEST) or (None, 0)
+    if first_at is None:
+        raise TriggerError("WINDOW_EMPTY", "trigger: no occurrence is left from now on; give a later one", "trigger")
     jitter = None if schedule.jitter is None else schedule.jitter.per
     return Timing(stored, cohort_of(schedule), None, None, first_at, window, jitter, **shared)
 

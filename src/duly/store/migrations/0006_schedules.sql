@@ -52,8 +52,11 @@ create table duly.backfills (
     total        integer     not null,
     made         integer     not null default 0,
     due_at       timestamptz not null,                  -- nothing is made before this
-    previous_scheduled_at timestamptz,
+    previous_scheduled_at timestamptz,                  -- the occurrence before the next one to be made
     asked_at     timestamptz not null,
+    schedule     jsonb,                                 -- the rule as it was when this was asked for: an edit makes no other past
+    every_seconds integer,
+    anchor_at    timestamptz,
     check (to_at > from_at)
 ) with (fillfactor = 50);
 create index backfills_active on duly.backfills (shard, due_at) where state = 'active';
@@ -118,20 +121,51 @@ begin
         or exists (select from duly.blocked where blocked.run_id = p_run_id) or exists (select from duly.timers where timers.run_id = p_run_id);
 end $$;
 
--- Take runs that have not started out of ready and blocked, and say which they were. What a worker holds is left alone.
-create function duly.unstage_v1(p_run_ids uuid[], p_now timestamptz) returns setof duly.ready
-language plpgsql set enable_seqscan = off set jit = off as $$
+-- Whether the end of a run under way will arm the next fire of its schedule.
+create function duly.will_rearm(p_run_id uuid) returns boolean
+language plpgsql stable set enable_seqscan = off set jit = off as $$
+begin
+    return exists (select from duly.ready where ready.run_id = p_run_id and ready.options ? 'rearm')
+        or exists (select from duly.leased where leased.run_id = p_run_id and leased.options ? 'rearm')
+        or exists (select from duly.blocked where blocked.run_id = p_run_id and blocked.options ? 'rearm')
+        or exists (select from duly.timers where timers.run_id = p_run_id and timers.options ? 'rearm');
+end $$;
+
+-- The runs of the given moments that are staged and can be taken back: not due, never tried, in nobody's hands. They are locked,
+-- so that no claim takes them. A run at a gate is none of them: it is staged when it is due.
+create function duly.lock_staged_v1(p_job_id uuid, p_moments timestamptz[], p_now timestamptz) returns setof duly.ready
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 begin
     return query
-    with waiting as (
-        delete from duly.blocked where run_id = any (p_run_ids) and attempt = 0 and due_at > p_now returning *),
-    staged as (
-        delete from duly.ready where run_id = any (p_run_ids) and attempt = 0 and due_at > p_now returning *)
-    select * from staged
-    union all
-    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
-           queue, handler, payload, options, 0::double precision from waiting;
+    select ready.* from duly.ready
+     where run_id = any (array(select duly.occurrence_id(p_job_id, moment, 'schedule') from unnest(p_moments) as moment))
+       and attempt = 0 and due_at > p_now and not duly.is_gated(options)
+     order by scheduled_at for update;
+end $$;
+
+-- Take back what a schedule has staged, of the given moments those after the last one that cannot be taken back: it is in a
+-- worker's hands, is due, or was left out. The next fire then stands as if they had not been staged.
+create function duly.withdraw_v1(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns duly.timers
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_staged duly.ready[] := array(select staged from duly.lock_staged_v1(p_timer.job_id, p_moments, p_now) as staged);
+    v_floor  timestamptz := (select max(moment) from unnest(p_moments) as moment where moment not in (select scheduled_at from unnest(v_staged)));
+    v_first  duly.ready;
+    v_count  integer;
+begin
+    select * into v_first from unnest(v_staged) where scheduled_at > coalesce(v_floor, '-infinity') order by scheduled_at limit 1;
+    if not found then
+        return p_timer;
+    end if;
+    delete from duly.ready where run_id in (select run_id from unnest(v_staged) where scheduled_at >= v_first.scheduled_at);
+    get diagnostics v_count = row_count;
+    p_timer.scheduled_at := v_first.scheduled_at;
+    p_timer.due_at := v_first.due_at;
+    p_timer.previous_scheduled_at := v_first.previous_scheduled_at;
+    p_timer.runs_left := p_timer.runs_left + v_count;
+    return p_timer;
 end $$;
 
 -- Record a stretch of occurrences that do not run, as {reason, first, last, count}.
@@ -298,7 +332,7 @@ begin
         insert into duly.dead (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                                suspect, payload_stored, queue, handler, payload, options, buried_at, reason, replays)
         select run_id, job_id, scheduled_at, was_due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options - 'held', v_now, coalesce(reason, outcome::text),
+               suspect, payload_stored, queue, handler, payload, options - array['held', 'rearm'], v_now, coalesce(reason, outcome::text),
                coalesce((options->>'replays')::integer, 0)
           from done where became = 'dead'
         on conflict do nothing),
@@ -476,7 +510,7 @@ end $$;
 -- A number for (cohort, moment, late), by which the answer to a fire is found. domain/triggers/planning.py gives the same.
 create function duly.fire_key(p_cohort bigint, p_scheduled_at timestamptz, p_late boolean) returns bigint
 language sql stable parallel safe as $$
-    select p_cohort + 2 * floor(date_part('epoch', p_scheduled_at))::bigint + p_late::integer
+    select p_cohort + 2 * (date_part('epoch', p_scheduled_at) * 1000000)::bigint + p_late::integer
 $$;
 
 create function duly.is_late(p_due_at timestamptz, p_grace integer, p_read_at timestamptz) returns boolean language sql stable parallel safe as $$
@@ -557,19 +591,20 @@ begin
           from answered as fire cross join lateral (
                select case when fire.cohort is null then fire.scheduled_at + make_interval(secs => late.count * fire.every_seconds::double precision)
                            else p_run_at[fire.answer] end as run_at,
-                      case when fire.cohort is not null then p_missed[fire.answer] when late.count > 0 then late.count::integer + 1 else 0 end as missed,
+                      case when fire.cohort is not null then p_missed[fire.answer] else late.count::integer + late.is_late::integer end as missed,
                       case when fire.overlap = 'after_end' then 'infinity' when fire.cohort is null
                            then fire.scheduled_at + make_interval(secs => (late.count + 1) * fire.every_seconds::double precision)
                            else p_next_at[fire.answer] end as next_at
-                 from (select case when fire.cohort is null and fire.overlap is distinct from 'after_end'
-                                    and duly.is_late(fire.due_at, fire.grace_seconds, v_now)
-                                   then floor(date_part('epoch', v_now - fire.scheduled_at) / fire.every_seconds) else 0 end as count) as late) as moment),
+                 from (select is_late, case when is_late then floor(date_part('epoch', v_now - fire.scheduled_at) / fire.every_seconds) else 0 end as count
+                         from (select fire.cohort is null and fire.overlap is distinct from 'after_end'
+                                      and duly.is_late(fire.due_at, fire.grace_seconds, v_now) as is_late) as judged) as late) as moment),
     next_fires as (
         insert into duly.timers (job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, payload_stored,
                                  queue, handler, payload, options, shard, every_seconds, cohort, last_run_id, overlap, jitter, runs_left, grace_seconds)
         select job_id, case when next_at = 'infinity' then scheduled_at else next_at end,
                next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]),
-               case when runs then run_at else previous_scheduled_at end, generation, tenant, priority, payload_stored,
+               case when runs then run_at when p_catch_up[answer] is not null then (p_catch_up[answer]->>'last_at')::timestamptz
+                    else previous_scheduled_at end, generation, tenant, priority, payload_stored,
                queue, handler, payload, options, shard, every_seconds, cohort, case when runs then new_run_id else last_run_id end, overlap, jitter,
                runs_left - runs::integer, grace_seconds
           from fires where next_at is not null and (runs_left is null or runs_left > runs::integer)),
@@ -592,10 +627,11 @@ begin
           from fires where overlapping and run_at is not null),
     catching_up as (
         insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at,
-                                    previous_scheduled_at, asked_at)
-        select duly.occurrence_id(job_id, catch_up.from_at, 'catch-up'), job_id, tenant, shard, 'schedule', catch_up.from_at, catch_up.to_at,
-               catch_up.from_at, catch_up.rate, catch_up.total, v_now, previous_scheduled_at, v_now
-          from fires cross join lateral jsonb_to_record(p_catch_up[answer])
+                                    previous_scheduled_at, asked_at, schedule)
+        select duly.occurrence_id(fires.job_id, catch_up.from_at, 'catch-up'), fires.job_id, fires.tenant, shard, 'schedule', catch_up.from_at,
+               catch_up.to_at, catch_up.from_at, catch_up.rate, catch_up.total, v_now, previous_scheduled_at, v_now, jobs.schedule
+          from fires join duly.jobs on jobs.job_id = fires.job_id
+         cross join lateral jsonb_to_record(p_catch_up[answer])
                                      as catch_up(from_at timestamptz, to_at timestamptz, rate double precision, total integer)
          where p_catch_up[answer] is not null
         on conflict do nothing),
@@ -646,31 +682,33 @@ $$;
 
 ----------------------------------------------------------------------------------------------- what people do to a schedule
 -- Each takes the next fire first. What it rests on was read before, so it names the moment it saw: `again` means that the
--- schedule has moved on meanwhile, and the caller looks anew. p_staged names the runs that may be staged and not due.
+-- schedule has moved on meanwhile, and the caller looks anew. p_moments are those that may be staged and not due.
 
-create function duly.pause_v1(p_job_id uuid, p_reason text, p_staged uuid[]) returns text
+-- Stop a schedule. What is staged is taken back, so that it fires after all if the schedule goes on before its moment.
+create function duly.pause_v1(p_job_id uuid, p_reason text, p_seen timestamptz, p_moments timestamptz[]) returns text
 language plpgsql set lock_timeout = '2s' as $$
 declare
     v_now   timestamptz := duly.clock_now();
     v_timer duly.timers := duly.take_next_fire_v1(p_job_id);
-    v_job   duly.jobs;
+    v_state text;
 begin
     if v_timer.job_id is null then
         return 'over';
     end if;
-    select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
-    if v_job.state = 'active' then
-        update duly.jobs set state = 'paused', paused_at = v_now, updated_at = v_now, pause_reason = p_reason where jobs.job_id = p_job_id;
-        perform duly.record_skips_v1(v_job, jsonb_agg(jsonb_build_object(
-                    'reason', 'skipped_paused', 'first', gone.scheduled_at, 'last', gone.scheduled_at, 'count', 1)), v_now)
-           from duly.unstage_v1(p_staged, v_now) as gone;
-        v_timer.due_at := 'infinity';
+    select jobs.state into strict v_state from duly.jobs where jobs.job_id = p_job_id;
+    if v_state = 'paused' or v_timer.scheduled_at <> p_seen then
+        perform duly.put_next_fire_v1(v_timer);
+        return case when v_state = 'paused' then 'already' else 'again' end;
     end if;
+    v_timer := duly.withdraw_v1(v_timer, p_moments, v_now);
+    update duly.jobs set state = 'paused', paused_at = v_now, updated_at = v_now, pause_reason = p_reason where jobs.job_id = p_job_id;
+    v_timer.due_at := 'infinity';
     perform duly.put_next_fire_v1(v_timer);
-    return case when v_job.state = 'active' then 'paused' else 'already' end;
+    return 'paused';
 end $$;
 
--- Without a next moment the pending one stands, however late it is: then it is a misfire, and its policy decides.
+-- Let a schedule go on with the fire at p_next_at. If that is the one that was pending, however late it is, then it is a misfire
+-- and its policy decides. Without a next moment nothing is left, and the schedule is over.
 create function duly.resume_v1(p_job_id uuid, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_skips jsonb) returns text
 language plpgsql set lock_timeout = '2s' as $$
 declare
@@ -686,11 +724,16 @@ begin
         perform duly.put_next_fire_v1(v_timer);
         return case when v_job.state = 'active' then 'already' else 'again' end;
     end if;
-    update duly.jobs set state = 'active', paused_at = null, pause_reason = null, failures = 0, updated_at = v_now where jobs.job_id = p_job_id;
+    update duly.jobs set state = case when p_next_at is null then 'completed' else 'active' end,
+           paused_at = null, pause_reason = null, failures = 0, updated_at = v_now
+     where jobs.job_id = p_job_id;
     perform duly.record_skips_v1(v_job, p_skips, v_now);
-    v_timer.scheduled_at := coalesce(p_next_at, v_timer.scheduled_at);
-    v_timer.due_at := v_timer.scheduled_at + duly.jitter_delay(v_timer.jitter, p_job_id, v_timer.scheduled_at, p_window);
-    if v_timer.overlap = 'after_end' and duly.is_active(v_timer.last_run_id) then
+    if p_next_at is null then
+        return 'completed';
+    end if;
+    v_timer.scheduled_at := p_next_at;
+    v_timer.due_at := p_next_at + duly.jitter_delay(v_timer.jitter, p_job_id, p_next_at, p_window);
+    if v_timer.overlap = 'after_end' and duly.will_rearm(v_timer.last_run_id) then
         v_timer.due_at := 'infinity';                  -- Its run is under way, and arms it when it ends.
     end if;
     perform duly.put_next_fire_v1(v_timer);
@@ -698,23 +741,29 @@ begin
 end $$;
 
 -- Leave one occurrence out: the first that is staged and in nobody's hands, else the pending one.
-create function duly.skip_next_v1(p_job_id uuid, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_staged uuid[]) returns timestamptz
+create function duly.skip_next_v1(p_job_id uuid, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[])
+returns timestamptz
 language plpgsql set lock_timeout = '2s' as $$
 declare
     v_now     timestamptz := duly.clock_now();
     v_timer   duly.timers := duly.take_next_fire_v1(p_job_id);
     v_job     duly.jobs;
+    v_staged  duly.ready;
     v_skipped timestamptz;
 begin
     if v_timer.job_id is null then
         return null;
     end if;
     select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
-    for i in 1 .. coalesce(cardinality(p_staged), 0) loop
-        select gone.scheduled_at into v_skipped from duly.unstage_v1(p_staged[i:i], v_now) as gone;
-        exit when found;
-    end loop;
-    if v_skipped is null and v_timer.scheduled_at = p_seen then
+    select * into v_staged from duly.lock_staged_v1(p_job_id, p_moments, v_now) limit 1;
+    if found then
+        delete from duly.ready where ready.run_id = v_staged.run_id;
+        v_skipped := v_staged.scheduled_at;
+        v_timer.runs_left := v_timer.runs_left + 1;
+        if v_timer.previous_scheduled_at = v_skipped then
+            v_timer.previous_scheduled_at := v_staged.previous_scheduled_at;
+        end if;
+    elsif v_timer.scheduled_at = p_seen then
         v_skipped := v_timer.scheduled_at;
         if p_next_at is null then
             update duly.jobs set state = 'completed', updated_at = v_now where jobs.job_id = p_job_id;
@@ -733,13 +782,14 @@ begin
     return coalesce(v_skipped, '-infinity');
 end $$;
 
--- Change a schedule. What no worker holds yet is made anew by the new definition, from p_first_at on; p_floor is the last moment
--- that the caller knew to be in a worker's hands.
+-- Change a schedule. What is staged and in nobody's hands is taken back, and made anew by the new definition. p_first_at is its
+-- first fire; without one the timing is as it was, and so is the pending fire, save that one counted from the end of a run moves
+-- by as much as its period. p_floor is the last moment that the caller knew to be beyond recall: it must not come again.
 create function duly.edit_v1(
     p_job_id uuid, p_generation integer, p_hash bytea, p_name text, p_source text, p_handler text, p_payload jsonb,
     p_queue text, p_priority smallint, p_options jsonb, p_schedule jsonb, p_cohort bigint, p_every integer, p_anchor timestamptz,
     p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
-    p_watch integer, p_staged uuid[], p_floor timestamptz)
+    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb)
 returns table (answer text, floor timestamptz)
 language plpgsql set lock_timeout = '2s' as $$
 #variable_conflict use_column
@@ -748,7 +798,6 @@ declare
     v_timer   duly.timers := duly.take_next_fire_v1(p_job_id);
     v_job     duly.jobs;
     v_floor   timestamptz;
-    v_before  timestamptz;
     v_stored  boolean := pg_column_size(p_payload) > 1024;
 begin
     if v_timer.job_id is null then
@@ -756,28 +805,45 @@ begin
         return;
     end if;
     select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
-    select max(leased.scheduled_at) into v_floor from duly.leased where leased.run_id = any (p_staged);
-    if v_job.generation <> p_generation or v_floor > p_floor then
+    if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen then
         perform duly.put_next_fire_v1(v_timer);
-        return query select case when v_job.generation <> p_generation then 'changed' else 'again' end, v_floor;
+        return query select 'again', null::timestamptz;
         return;
     elsif p_priority not between 0 and 9 then
         raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', p_priority);
     elsif p_options is not null and not duly.are_options(p_options) then
         raise exception using errcode = 'DU005', message = format('options %s are none we know', p_options);
+    elsif duly.is_gated(p_options) and duly.with_overlap(null, p_job_id, p_overlap, p_overlap_limit, null) ? 'overlap' then
+        raise exception using errcode = 'DU005', message = format('overlap %s beside a concurrency key is not possible; use skip or allow', p_overlap);
     elsif octet_length(p_payload::text) > 262144 then
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
     end if;
-    select min(gone.previous_scheduled_at) into v_before from duly.unstage_v1(p_staged, v_now) as gone;
+    v_timer := duly.withdraw_v1(v_timer, p_moments, v_now);
+    v_floor := (select max(moment) from unnest(p_moments) as moment where moment < v_timer.scheduled_at);
+    if p_first_at is not null and v_floor > coalesce(p_floor, '-infinity') then
+        perform duly.put_next_fire_v1(v_timer);        -- What was taken back is pending again.
+        return query select 'again', v_floor;
+        return;
+    end if;
+    perform duly.record_skips_v1(v_job, p_skips, v_now);
     update duly.jobs set generation = generation + 1, definition = p_hash, name = p_name, source = coalesce(p_source, source), handler = p_handler,
            queue = p_queue, priority = p_priority, options = p_options, schedule = p_schedule, cohort = p_cohort, every_seconds = p_every,
-           anchor_at = case when p_every is not null then coalesce(p_anchor, p_first_at) end,
+           anchor_at = case when p_every is not null then coalesce(p_anchor, p_first_at, anchor_at) end,
            payload = case when not v_stored then p_payload end, payload_stored = v_stored, updated_at = v_now
      where jobs.job_id = p_job_id returning * into v_job;
     if v_stored then
         insert into duly.payloads (job_id, generation, body, stored_at) values (p_job_id, v_job.generation, p_payload, v_now);
     end if;
-    v_timer.previous_scheduled_at := coalesce(v_before, v_timer.previous_scheduled_at);
+    if p_first_at is not null then
+        v_timer.scheduled_at := p_first_at;
+        v_timer.due_at := p_first_at + duly.jitter_delay(p_jitter, p_job_id, p_first_at, p_window);
+    elsif p_overlap = 'after_end' and v_timer.previous_scheduled_at is not null and not duly.will_rearm(v_timer.last_run_id) then
+        v_timer.scheduled_at := v_timer.scheduled_at + make_interval(secs => p_every - v_timer.every_seconds);
+        v_timer.due_at := v_timer.scheduled_at;
+    end if;
+    if v_job.state = 'paused' or (p_overlap = 'after_end' and duly.will_rearm(v_timer.last_run_id)) then
+        v_timer.due_at := 'infinity';
+    end if;
     v_timer.generation := v_job.generation;
     v_timer.priority := p_priority;
     v_timer.payload_stored := v_stored;
@@ -791,9 +857,6 @@ begin
     v_timer.jitter := p_jitter;
     v_timer.runs_left := p_max_runs;
     v_timer.grace_seconds := p_grace;
-    v_timer.scheduled_at := p_first_at;
-    v_timer.due_at := case when v_job.state = 'paused' or (p_overlap = 'after_end' and duly.is_active(v_timer.last_run_id)) then 'infinity'
-                           else p_first_at + duly.jitter_delay(p_jitter, p_job_id, p_first_at, p_window) end;
     perform duly.put_next_fire_v1(v_timer);
     return query select 'edited', null::timestamptz;
 end $$;
@@ -807,54 +870,53 @@ declare
     v_now     timestamptz := duly.clock_now();
     v_timer   duly.timers := duly.take_next_fire_v1(p_job_id);
     v_run_id  uuid := duly.occurrence_id(p_job_id, v_now, 'manual:' || p_key);
-    v_key     duly.keys;
-    v_options jsonb;
-    v_stored  boolean;
+    v_key     text := 'trigger/' || p_job_id || '/' || p_key;
+    v_options jsonb := case when p_beside then v_timer.options - array['gate', 'overlap'] else v_timer.options end - 'rearm';
+    v_stored  boolean := p_payload is null and v_timer.payload_stored;      -- A payload of its own travels with the run, whatever its size.
     v_answer  text := 'ready';
 begin
     if v_timer.job_id is null then
         return query select null::uuid, 'over';
         return;
+    elsif octet_length(p_payload::text) > 262144 then
+        raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
     end if;
     insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
-    values (v_timer.tenant, 'trigger/' || p_job_id || '/' || p_key, v_run_id, '', v_now, v_now + interval '24 hours')
-    on conflict (tenant, key) do nothing;
+    values (v_timer.tenant, v_key, v_run_id, '', v_now, v_now + interval '24 hours')
+    on conflict (tenant, key) do update set job_id = excluded.job_id, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+     where keys.expires_at <= v_now;
     if not found then
-        select * into strict v_key from duly.keys where tenant = v_timer.tenant and key = 'trigger/' || p_job_id || '/' || p_key;
         perform duly.put_next_fire_v1(v_timer);
-        return query select v_key.job_id, 'replayed';
+        return query select keys.job_id, 'replayed' from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key;
         return;
     end if;
-    v_options := case when p_beside then v_timer.options - array['gate', 'overlap'] else v_timer.options end;
-    v_stored := p_payload is null and v_timer.payload_stored;      -- A payload of its own travels with the run, whatever its size.
-    if (v_timer.overlap is null and not p_beside or v_timer.overlap = 'after_end') and duly.is_active(v_timer.last_run_id) then
+    if not p_beside and (v_timer.overlap is null or v_timer.overlap = 'after_end') and duly.is_active(v_timer.last_run_id) then
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
         values (v_run_id, p_job_id, v_now, v_now, v_now, v_timer.tenant, 0, 'skipped', 'skipped', v_timer.queue, v_timer.handler, 'skipped_overlap');
         v_answer := 'skipped_overlap';
+    elsif duly.must_enter(v_options) then
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
+                false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options,
+                v_options->'gate'->>0, v_now);
+        perform duly.release_v1(array[v_timer.tenant], array[v_options], 0);
     else
-        if duly.must_enter(v_options) then
-            insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                      suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
-            values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
-                    false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options,
-                    v_options->'gate'->>0, v_now);
-            perform duly.release_v1(array[v_timer.tenant], array[v_options], 0);
-            v_answer := case when exists (select from duly.blocked where blocked.run_id = v_run_id) then 'blocked'
-                             when exists (select from duly.ready where ready.run_id = v_run_id) then 'ready' else 'skipped_overlap' end;
-        else
-            insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                    suspect, payload_stored, queue, handler, payload, options, rank)
-            values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
-                    false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload),
-                    v_options - 'rearm', duly.rank(v_now, v_timer.priority));
-        end if;
-        if v_timer.overlap = 'cancel_running' and not p_beside and v_timer.last_run_id is not null then
-            perform duly.cancel_v1(array[v_timer.last_run_id], 'a run was asked for');
-            perform duly.signal_v1(array[v_timer.last_run_id], 'cancel');
-        end if;
-        if not p_beside and v_timer.overlap is distinct from 'after_end' then
-            v_timer.last_run_id := v_run_id;
-        end if;
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
+                false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options, duly.rank(v_now, v_timer.priority));
+    end if;
+    if v_timer.overlap = 'cancel_running' and not p_beside and v_timer.last_run_id is not null then
+        perform duly.cancel_v1(array[v_timer.last_run_id], 'a run was asked for');
+        perform duly.signal_v1(array[v_timer.last_run_id], 'cancel');
+    end if;
+    if v_answer = 'ready' and duly.must_enter(v_options) then
+        v_answer := case when exists (select from duly.blocked where blocked.run_id = v_run_id) then 'blocked'
+                         when exists (select from duly.ready where ready.run_id = v_run_id) then 'ready' else 'skipped_overlap' end;
+    end if;
+    if v_answer <> 'skipped_overlap' and not p_beside and v_timer.overlap is distinct from 'after_end' then
+        v_timer.last_run_id := v_run_id;
     end if;
     perform duly.put_next_fire_v1(v_timer);
     return query select v_run_id, v_answer;
@@ -885,8 +947,8 @@ end $$;
 ---------------------------------------------------------------------------------------------------------- backfill lane
 
 -- Make the next occurrences of backfills, under one gate for each job, so that they wait for each other; a job with a concurrency
--- key of its own keeps that. p_seen guards the cursor: a
--- backfill that somebody else has moved on is passed over. p_cursor null: it is done.
+-- key of its own keeps that. p_seen guards the cursor: a backfill that somebody else has moved on is passed over. Without a new
+-- cursor it is done.
 create function duly.backfill_v1(
     p_backfill_ids uuid[], p_seen timestamptz[], p_cursors timestamptz[], p_due timestamptz[], p_counts integer[],
     p_run_backfills uuid[], p_moments timestamptz[])
@@ -904,11 +966,12 @@ begin
                previous_scheduled_at = coalesce((select max(moment) from unnest(p_run_backfills, p_moments) as run(backfill_id, moment)
                                                   where run.backfill_id = new.backfill_id), backfills.previous_scheduled_at)
           from unnest(p_backfill_ids, p_seen, p_cursors, p_due, p_counts) as new(backfill_id, seen, cursor_at, due_at, count)
+          join duly.backfills as before on before.backfill_id = new.backfill_id
          where backfills.backfill_id = new.backfill_id and backfills.cursor_at = new.seen and backfills.state = 'active'
-        returning backfills.*, new.seen),
+        returning backfills.*, before.previous_scheduled_at as previous_at),
     runs as (
         select duly.occurrence_id(jobs.job_id, run.moment, moved.origin) as run_id, jobs.job_id, run.moment as scheduled_at, v_now as due_at,
-               lag(run.moment) over (partition by moved.backfill_id order by run.moment) as previous_scheduled_at,
+               coalesce(lag(run.moment) over (partition by moved.backfill_id order by run.moment), moved.previous_at) as previous_scheduled_at,
                jobs.generation, jobs.tenant, 0 as attempt, duly.lane_priority(jobs.priority) as priority, 0::smallint as losses, false as suspect,
                jobs.payload_stored, jobs.queue, jobs.handler, jobs.payload,
                jsonb_build_object('gate', jsonb_build_array('catch-up/' || jobs.job_id, 1)) || coalesce(jobs.options, '{}') as options
@@ -925,21 +988,23 @@ begin
     return coalesce(cardinality(v_tenants), 0);
 end $$;
 
--- Ask for the occurrences of a stretch to be made. The schedule is not moved.
+-- Ask for the occurrences of a stretch to be made. The schedule is not moved. p_previous is the occurrence before the first.
 create function duly.submit_backfill_v1(
-    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer)
+    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz)
 returns boolean language plpgsql as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin
-    insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at, asked_at)
-    select p_backfill_id, jobs.job_id, jobs.tenant, duly.shard_of(jobs.job_id), p_backfill_id::text, p_from, p_to, p_from, p_rate, p_total, v_now, v_now
-      from duly.jobs where jobs.job_id = p_job_id
+    insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at, asked_at,
+                                previous_scheduled_at, schedule, every_seconds, anchor_at)
+    select p_backfill_id, jobs.job_id, jobs.tenant, duly.shard_of(jobs.job_id), p_backfill_id::text, p_from, p_to, p_from, p_rate, p_total, v_now, v_now,
+           p_previous, jobs.schedule, jobs.every_seconds, jobs.anchor_at
+      from duly.jobs where jobs.job_id = p_job_id and jobs.state in ('active', 'paused')
     on conflict do nothing;
     return exists (select from duly.backfills where backfills.backfill_id = p_backfill_id);
 end $$;
 
--- Stop a backfill: nothing more is made, and what was made and has not started is cancelled.
+-- Stop a backfill: nothing more is made, and what was made and is in nobody's hands is cancelled.
 create function duly.cancel_backfill_v1(p_backfill_id uuid) returns integer
 language plpgsql as $$
 declare
@@ -951,7 +1016,11 @@ begin
         return null;
     end if;
     select count(*) into v_gone from duly.cancel_v1(array(
-        select blocked.run_id from duly.blocked where blocked.tenant = v_backfill.tenant and blocked.gate = 'catch-up/' || v_backfill.job_id
-           and blocked.run_id = duly.occurrence_id(v_backfill.job_id, blocked.scheduled_at, v_backfill.origin)), 'the backfill was cancelled');
+        select waiting.run_id from (
+            select blocked.run_id, blocked.job_id, blocked.scheduled_at from duly.blocked
+            union all select ready.run_id, ready.job_id, ready.scheduled_at from duly.ready
+            union all select timers.run_id, timers.job_id, timers.scheduled_at from duly.timers where timers.run_id is not null) as waiting
+         where waiting.job_id = v_backfill.job_id and waiting.scheduled_at >= v_backfill.from_at and waiting.scheduled_at < v_backfill.to_at
+           and waiting.run_id = duly.occurrence_id(v_backfill.job_id, waiting.scheduled_at, v_backfill.origin)), 'the backfill was cancelled');
     return v_gone;
 end $$;

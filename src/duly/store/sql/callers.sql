@@ -18,7 +18,7 @@ select submitted.job_id, submitted.scheduled_at, submitted.replayed
 -- name: submit_one
 select submitted.job_id, submitted.scheduled_at, submitted.replayed
   from (select cast($1 as jsonb) as a) as asked
- cross join lateral duly.submit_one_v1(
+ cross join lateral duly.submit_one_v2(
     (a->>0)::integer, a->>1, a->>2, a->>3, a->>4, (a->>5)::smallint, (a->>6)::timestamptz, (a->>7)::interval, a->>8, (a->>9)::interval) as submitted
 
 -- name: prepare

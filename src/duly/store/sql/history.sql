@@ -68,6 +68,11 @@ union all
 select 'next fire of a paused schedule that is armed', timers.job_id::text, timers.due_at::text from duly.timers
   join duly.jobs on jobs.job_id = timers.job_id where timers.run_id is null and jobs.state = 'paused' and timers.due_at < 'infinity'
 union all
+select 'schedule that waits for the end of a run that is not there', timers.job_id::text, coalesce(timers.last_run_id::text, 'none') from duly.timers
+  join duly.jobs on jobs.job_id = timers.job_id
+ where timers.run_id is null and timers.overlap = 'after_end' and timers.due_at = 'infinity' and jobs.state = 'active'
+   and not exists (select from places where places.run_id = timers.last_run_id and places.box <> 'dead')
+union all
 select 'lease without a worker', leased.run_id::text, leased.worker_id::text from duly.leased
  where not exists (select from duly.workers where workers.worker_id = leased.worker_id)
    and not exists (select from duly.departed where departed.worker_id = leased.worker_id)

@@ -2,7 +2,7 @@
 select job_id, scheduled_at, replayed from duly.submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: submit_one
-select job_id, scheduled_at, replayed from duly.submit_one_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select job_id, scheduled_at, replayed from duly.submit_one_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: prepare
 -- A job's id is a run's name, from its key: asked again in the same moment, it is the same.
@@ -16,7 +16,8 @@ select job_id, scheduled_at, replayed from duly.submit_schedule_v2(
 
 -- name: edit
 select answer, floor from duly.edit_v1(
-    $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
+    $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+    $23, $24, $25, $26::text::jsonb)
 
 -- name: cancel_schedule
 -- The next-fire timer is the job's mutex: it is deleted first. No row: it is being staged at this moment, or there is none.
@@ -40,7 +41,7 @@ select run_id from duly.leased where job_id = $1 and due_at > duly.clock_now()
 
 -- name: find
 select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at,
-       jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.failures,
+       jobs.cohort, jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.failures,
        coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
        timers.scheduled_at as pending_at, timers.runs_left, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null

@@ -16,13 +16,8 @@ select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what
 delete from duly.signals using unnest($2::uuid[], $3::bigint[]) as heeded(run_id, fence)
  where signals.worker_id = $1 and signals.run_id = heeded.run_id and signals.fence = heeded.fence
 
--- name: stale_signals
-select distinct run_id from duly.signals
- where not exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence) limit 1000
-
--- name: drop_stale_signals
-delete from duly.signals where run_id = any ($1::uuid[])
-   and not exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence)
+-- name: carry_out
+select run_id, answer from duly.carry_out_v1()
 
 -- name: find_live
 select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, reason

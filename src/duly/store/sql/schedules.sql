@@ -3,10 +3,10 @@ select jobs.cohort, jobs.schedule::text, (
        select jsonb_object_agg(calendars.name, calendars.definition)::text from jsonb_array_elements(jobs.schedule->'calendars') as use
          join duly.calendars on calendars.tenant = jobs.tenant and calendars.name = use->>'name')
   from unnest($1::bigint[]) as asked(cohort) cross join lateral (
-       select cohort, tenant, schedule from duly.jobs where jobs.cohort = asked.cohort limit 1) as jobs
+       select cohort, tenant, schedule from duly.jobs where jobs.cohort = asked.cohort and jobs.state in ('active', 'paused') limit 1) as jobs
 
 -- name: pause
-select duly.pause_v1($1, $2, $3)
+select duly.pause_v1($1, $2, $3, $4)
 
 -- name: resume
 select duly.resume_v1($1, $2, $3, $4, $5::text::jsonb)
@@ -25,11 +25,11 @@ select * from duly.retime_v1($1, $2, $3, $4, $5)
 -- Of each job the oldest backfill, so that they wait for each other too; and how many of its runs have not begun.
 select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.origin, backfills.state, backfills.from_at, backfills.to_at,
        backfills.cursor_at, backfills.rate, backfills.total, backfills.made, backfills.due_at, backfills.asked_at,
-       jobs.schedule::text, jobs.every_seconds, jobs.anchor_at, (
-       select jsonb_object_agg(calendars.name, calendars.definition)::text from jsonb_array_elements(jobs.schedule->'calendars') as use
-         join duly.calendars on calendars.tenant = jobs.tenant and calendars.name = use->>'name'),
-       (select count(*) from (select from duly.blocked where blocked.tenant = backfills.tenant
-                                 and blocked.gate = 'catch-up/' || backfills.job_id limit 1000) as waiting)
+       backfills.schedule::text, backfills.every_seconds, backfills.anchor_at, (
+       select jsonb_object_agg(calendars.name, calendars.definition)::text from jsonb_array_elements(backfills.schedule->'calendars') as use
+         join duly.calendars on calendars.tenant = backfills.tenant and calendars.name = use->>'name'),
+       (select count(*) from (select from duly.blocked where blocked.tenant = backfills.tenant and blocked.job_id = backfills.job_id
+                                 and blocked.gate = coalesce(jobs.options->'gate'->>0, 'catch-up/' || jobs.job_id) limit 1000) as waiting)
   from duly.backfills join duly.jobs on jobs.job_id = backfills.job_id
  where backfills.state = 'active' and backfills.shard = any ($1) and backfills.due_at <= (select duly.clock_now())
    and not exists (select from duly.backfills as older where older.job_id = backfills.job_id and older.state = 'active'
@@ -43,7 +43,7 @@ select min(due_at) from duly.backfills where state = 'active' and due_at > $1
 select duly.backfill_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: submit_backfill
-select duly.submit_backfill_v1($1, $2, $3, $4, $5, $6)
+select duly.submit_backfill_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: cancel_backfill
 select duly.cancel_backfill_v1($1)

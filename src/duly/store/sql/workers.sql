@@ -11,12 +11,12 @@ update duly.workers set beat = beat + 1, until = duly.clock_now() + lease, safe_
  where worker_id = $1 returning until, safe_until, duly.clock_now() as read_at
 
 -- name: announce
--- Name the suspect that is about to start, so that its death can be laid at its door. By its fence too: a name that was not taken
--- back, or was given late, says nothing about the run's next lease.
-update duly.workers set named = array_append(named, $2::uuid || '/' || $3::bigint) where worker_id = $1 and until > duly.clock_now() returning worker_id
+-- Name the suspects that are about to start, so that a death can be laid at their door. By their fences too: a name that was not
+-- taken back, or was given late, says nothing about the run's next lease.
+update duly.workers set named = named || $2::text[] where worker_id = $1 and until > duly.clock_now() returning worker_id
 
 -- name: retract
-update duly.workers set named = array_remove(named, $2::uuid || '/' || $3::bigint) where worker_id = $1
+update duly.workers set named = array(select unnest(named) except select unnest($2::text[])) where worker_id = $1
 
 -- name: live
 select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at from duly.workers
@@ -31,8 +31,7 @@ on conflict (worker_id) do nothing
 returning worker_id
 
 -- name: retire
--- A worker that ends by itself and holds nothing any more.
-delete from duly.workers where worker_id = $1 and not exists (select from duly.leased where leased.worker_id = $1) returning worker_id
+select has_left, run_ids, fences from duly.retire_v1($1, $2, $3)
 
 -- name: departed
 select worker_id, name, safe_until, named from duly.departed

@@ -1,0 +1,138 @@
+"""The children of a worker: processes that run one handler after another, and can be killed.
+
+Who waits for a child gets the first that comes free, be it a new one or one that has ended its errand: when many runs come at
+once, quick ones are over before the tenth child has loaded the app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import Process
+from collections import deque
+
+from duly.worker.child import READY
+
+IDLE_MAX = 2
+LINGER_SECONDS = 2.0  # How long those beyond stay, should more come.
+LOADING_MAX = 2  # More at once would load no sooner, and the first of them later.
+_LINE_BYTES_MAX = 4_194_304
+
+
+class Child:
+    """One child process and the socket to it."""
+
+    def __init__(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.process = process
+        self.reader = reader
+        self.writer = writer
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended, as far as we have heard."""
+        return self.process.returncode is None
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Signal the child and everything it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def close(self) -> None:
+        """Hang up and make sure it is gone."""
+        self.writer.close()
+        self.kill()
+
+
+class Children:
+    """Starts children on demand and keeps a few idle ones."""
+
+    def __init__(self, app_path: str) -> None:
+        self._app_path = app_path
+        self._idle: list[Child] = []
+        self._wanted: deque[asyncio.Future[Child]] = deque()
+        self._loading: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def take(self) -> Child:
+        """Give an idle child, or the first that comes free."""
+        while self._idle:
+            if (child := self._idle.pop()).is_alive:
+                return child
+            child.close()
+        wanted: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+        self._wanted.append(wanted)
+        self._load_more()
+        try:
+            return await wanted
+        except asyncio.CancelledError:
+            if wanted in self._wanted:
+                self._wanted.remove(wanted)
+            elif not wanted.cancelled() and wanted.exception() is None:
+                self.offer(wanted.result())
+            raise
+
+    def offer(self, child: Child) -> None:
+        """Give a child to whoever has waited longest; if nobody does, keep it for a while."""
+        while self._wanted:
+            wanted = self._wanted.popleft()
+            if not wanted.done():
+                wanted.set_result(child)
+                return
+        self._idle.append(child)
+        if self._closed:
+            self._dismiss(child)
+        elif len(self._idle) > IDLE_MAX:
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._dismiss, child)
+
+    def close(self) -> None:
+        """End those who are idle; one that is still loading ends when it has."""
+        self._closed = True
+        for child in list(self._idle):
+            self._dismiss(child)
+
+    def _dismiss(self, child: Child) -> None:
+        """End a child that nobody needed, if there are more than enough."""
+        if child in self._idle and (self._closed or len(self._idle) > IDLE_MAX):
+            self._idle.remove(child)
+            child.close()
+
+    def _load_more(self) -> None:
+        while len(self._loading) < min(LOADING_MAX, len(self._wanted)):
+            task = asyncio.create_task(self._load())
+            self._loading.add(task)
+            task.add_done_callback(self._loaded)
+
+    def _loaded(self, task: asyncio.Task[None]) -> None:
+        self._loading.discard(task)
+        self._load_more()
+
+    async def _load(self) -> None:
+        """Start a child for one of those who wait. Should that fail, it is told to the first of them."""
+        try:
+            self.offer(await self._spawn())
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+            if self._wanted and not (wanted := self._wanted.popleft()).done():
+                wanted.set_exception(error)
+
+    async def _spawn(self) -> Child:
+        ours, theirs = socket.socketpair()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "duly.worker.child",
+            str(theirs.fileno()),
+            self._app_path,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+        theirs.close()
+        reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_BYTES_MAX)
+        child = Child(process, reader, writer)
+        if await reader.readline() != READY:  # Loading the app takes its time, which is not the handler's.
+            child.close()
+            raise RuntimeError(f"it could not load {self._app_path}, status {await process.wait()}")
+        return child

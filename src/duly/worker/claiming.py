@@ -1,0 +1,229 @@
+"""Claiming: takes in as many runs as there is room for, and holds each until it is due or in line.
+
+A claim whose answer was lost leaves runs that hang on us and of which we know nothing: the belt finds them and hands them back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from duly.domain.errors import WorkerExpired
+from duly.domain.run import Run, encode_options
+from duly.log import Log
+from duly.moves.claim import claim
+from duly.moves.settle import hand_back
+from duly.store import leased, runs
+from duly.store.database import Database, Unavailable
+from duly.store.workers import Identity
+from duly.worker.handlers import Registry
+from duly.worker.hands import Hands, Held
+from duly.worker.intake import Intake, Room
+from duly.worker.lifeline import Lifeline
+from duly.worker.slots import Kind, Pool, Slots
+from duly.worker.wheel import Wheel
+
+POLL_SECONDS = 0.5
+POLL_BUSY_SECONDS = 0.02
+SUSPECTS_MAX = 1_000
+BELT_SECONDS = 30.0
+BELT_IN_DOUBT_SECONDS = 1.0
+DOUBT_SECONDS = 60.0  # A claim whose answer was lost may still commit until the server has noticed that we are gone.
+HINT_CHANNEL = "duly_ready"
+
+
+class Claiming:
+    """The intakes of one life."""
+
+    def __init__(
+        self,
+        database: Database,
+        identity: Identity,
+        registry: Registry,
+        lifeline: Lifeline,
+        *,
+        hands: Hands,
+        wheel: Wheel[Held],
+        slots: Slots,
+        can_kill: bool,
+        gone: asyncio.Event,
+        is_closed: Callable[[], bool],
+        on_received: Callable[[], None],
+        on_expired: Callable[[], None],
+        log: Log,
+    ) -> None:
+        self._database = database
+        self._clock = database.clock
+        self._identity = identity
+        self._registry = registry
+        self._lifeline = lifeline
+        self._hands = hands
+        self._wheel = wheel
+        self._slots = slots
+        self._can_kill = can_kill
+        self._gone = gone
+        self._is_closed = is_closed
+        self._on_received = on_received
+        self._on_expired = on_expired
+        self._log = log
+        self.rooms = {pool: Room(number) for pool, number in slots.capacity.items()}
+        self.intakes = [Intake(pool, names, self.rooms[pool]) for pool, names in _names_by_pool(registry).items()]
+        self._handler_options = _options_of(registry)
+        self._in_doubt = asyncio.Event()
+        self._in_doubt_until = float("-inf")
+
+    async def take_in(self, intake: Intake) -> None:
+        """Claim while there is room; sleep when there is nothing to claim or no room."""
+        while not self._gone.is_set():
+            limit = 0 if self._is_closed() or not self._lifeline.is_safe else self._claimable(intake)
+            if limit == 0:
+                pause = POLL_BUSY_SECONDS if self._slots.waiting_for(intake.pool) else POLL_SECONDS
+                await self._clock.wait(intake.wake, pause)
+                continue
+            held_before = intake.held_ahead
+            claimed = await self._claim(intake, limit)
+            intake.more = len(claimed) >= limit
+            found_early = intake.held_ahead > held_before
+            if found_early and intake.held_ahead < intake.room.ahead and len(claimed) >= limit // 2:
+                intake.room.grow()
+            elif found_early or not claimed or len(claimed) < limit // 2:
+                await self._clock.wait(intake.wake, POLL_SECONDS)  # There is nothing more that is due.
+
+    def wake(self) -> None:
+        """Look now."""
+        for intake in self.intakes:
+            intake.wake.set()
+
+    def wake_if_worthwhile(self) -> None:
+        """Look now where slots have come free, and there is more than was taken last time."""
+        for intake in self.intakes:
+            if intake.more and self._claimable(intake) >= intake.worth_asking:
+                intake.wake.set()
+
+    def _claimable(self, intake: Intake) -> int:
+        if self._slots.waiting_for(Pool.ALONE) >= SUSPECTS_MAX:
+            return 0
+        free, waiting = self._slots.free_in(intake.pool), self._slots.waiting_for(intake.pool)
+        return intake.room.left(free=free, waiting=waiting, held_ahead=intake.held_ahead)
+
+    async def _claim(self, intake: Intake, limit: int) -> list[Run]:
+        try:
+            async with intake.claiming:
+                claimed = await claim(
+                    self._database, self._identity.worker_id, self._identity.queues, intake.handlers, limit
+                )
+                await self._receive(intake, claimed)
+        except Unavailable:
+            self.doubt()
+            raise
+        except WorkerExpired:
+            # While our heart beats, only the database's clock was set forwards: the next beat makes up for it.
+            if not self._lifeline.is_safe:
+                self._on_expired()
+            return []
+        return claimed
+
+    async def _receive(self, intake: Intake, claimed: list[Run]) -> None:
+        """Hold what was claimed: in the wheel until it is due, in line when it is."""
+        if not claimed:
+            return
+        extras = await self._fetch_extras(claimed)
+        now = self._lifeline.now()
+        for run in claimed:
+            whole, saved = extras.get(run.run_id, (run, None))
+            if whole.options is None and whole.handler in self._handler_options:
+                whole = msgspec.structs.replace(whole, options=self._handler_options[whole.handler])
+            held = Held(whole, self._kind_of(whole), intake, saved)
+            self._hands.take(held)
+            due = run.due_at.timestamp()
+            if due > now:
+                self._wheel.insert(due, held)
+                intake.held_ahead += 1
+            else:
+                self._slots.queue(held.kind, whole, now)
+        self._on_received()
+
+    async def _fetch_extras(self, claimed: list[Run]) -> dict[UUID, tuple[Run, str | None]]:
+        """Fetch what stands outside the rows: large payloads, and checkpoints of earlier attempts."""
+        special = [run for run in claimed if run.payload_stored or run.attempt > 1]
+        if not special:
+            return {}
+        bodies = await runs.payloads(
+            self._database, [(run.job_id, run.generation) for run in special if run.payload_stored]
+        )
+        saved = await runs.checkpoints(self._database, [run.run_id for run in special if run.attempt > 1])
+        return {
+            run.run_id: (
+                msgspec.structs.replace(run, payload=bodies.get((run.job_id, run.generation), run.payload)),
+                saved.get(run.run_id),
+            )
+            for run in special
+        }
+
+    def _kind_of(self, run: Run) -> Kind:
+        handler = self._registry[run.handler]
+        if run.suspect:
+            return Kind.ALONE
+        if handler.is_async:
+            return Kind.LOOP
+        may_be_killed = self._can_kill and run.options is not None and run.policy.timeout_seconds is not None
+        return Kind.CHILD if may_be_killed else Kind.THREAD
+
+    async def mind_the_belt(self) -> None:
+        """Hand back leases that hang on us and that we do not know: claims whose answer was lost."""
+        while not self._gone.is_set():
+            doubtful = self._clock.monotonic() < self._in_doubt_until
+            await self._clock.wait(self._in_doubt, BELT_IN_DOUBT_SECONDS if doubtful else BELT_SECONDS)
+            hanging = await leased.held_by(self._database, self._identity.worker_id, timedelta(), 10_000)
+            for intake in self.intakes:
+                async with intake.claiming:
+                    pass  # A claim that was under way when we looked has been answered now.
+            unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]
+            if unknown and await hand_back(self._database, self._identity.worker_id, unknown):
+                self._log.warning("unknown_leases_handed_back", runs=len(unknown))
+
+    def doubt(self) -> None:
+        """Remember that runs may hang on us of which we know nothing."""
+        self._in_doubt_until = self._clock.monotonic() + DOUBT_SECONDS
+        self._in_doubt.set()
+
+    async def listen(self) -> None:
+        """Wake the intake on a hint. Only a hint: the poll is the truth, so a lost connection costs latency alone.
+
+        Behind a pooler there are none: a listener is part of a session, and sessions are shared there.
+        """
+        if self._database.pooler:
+            return
+        while not self._gone.is_set():
+            try:
+                connection = await asyncpg.connect(self._database.url, timeout=5.0, statement_cache_size=0)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+                await self._clock.sleep(2.0)
+                continue
+            try:
+                await connection.add_listener(HINT_CHANNEL, lambda *_: self.wake())
+                while not connection.is_closed():
+                    await self._clock.sleep(1.0)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await self._clock.sleep(1.0)
+            finally:
+                connection.terminate()
+
+
+def _options_of(registry: Registry) -> dict[str, str]:
+    """Say what holds for runs that were submitted without a word about it, by plain SQL or the command line."""
+    written = {name: encode_options(registry[name].options) for name in registry.names()}
+    return {name: options for name, options in written.items() if options is not None}
+
+
+def _names_by_pool(registry: Registry) -> dict[Pool, list[str]]:
+    """Sort the handlers' names, aliases too, by what their runs compete for."""
+    names: dict[Pool, list[str]] = {}
+    for name in registry.names():
+        names.setdefault(Pool.LOOP if registry[name].is_async else Pool.PLAIN, []).append(name)
+    return names

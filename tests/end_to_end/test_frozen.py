@@ -1,0 +1,93 @@
+"""Frozen: a scheduler that stood still for long, and knows nothing of it when it goes on."""
+
+import time
+
+import pytest
+
+from duly.scheduler.service import LEASE
+from tests.end_to_end import checker
+from tests.end_to_end.aftermath import calm_down, gathered, verified
+from tests.end_to_end.house import House, a_house, wait_until
+
+FROZEN_SECONDS = LEASE.total_seconds() + 20
+FROZEN_AGAIN_SECONDS = LEASE.total_seconds() + 1.5
+TRIES_MAX = 6
+DELAY_SECONDS = 3.0
+
+# Writes down how much each stage took, and whether none of the epochs it was called with held at that moment.
+WITNESS = """
+create table public.stages (holder uuid, is_stale boolean, staged integer, at timestamptz default clock_timestamp());
+alter function duly.stage_v1 rename to stage_as_it_was;
+create function duly.stage_v1(uuid, smallint[], bigint[], interval, integer, interval)
+returns table (staged integer, next_due_at timestamptz, read_at timestamptz) language plpgsql as $$
+declare
+    v_stale boolean := not exists (
+        select from unnest($2, $3) as held(shard, epoch) join duly.shards using (shard)
+         where shards.epoch = held.epoch and shards.holder = $1);
+begin
+    return query with done as (select * from duly.stage_as_it_was($1, $2, $3, $4, $5, $6)),
+    noted as (insert into public.stages (holder, is_stale, staged) select $1, v_stale, done.staged from done)
+    select * from done;
+end $$;
+"""
+
+
+@pytest.mark.timeout(200)
+def test_a_frozen_scheduler_that_goes_on_stages_nothing_and_has_delayed_nothing(tmp_path):
+    with a_house(tmp_path) as house:
+        house.execute(WITNESS)
+        for name in ("scheduler0", "scheduler1"):
+            house.start_scheduler(name)
+        house.start_worker("worker0")
+        house.start("client", "client", house.ledger, 1_000, FROZEN_SECONDS - 5)
+        began = freeze_until_it_stages(house)
+        end = time.time()
+        assert house.processes["client"].wait(60) == 0, house.last_words("client")
+        calm_down(house)
+        evidence, broken, stale = gathered(house), verified(house), stale_stages(house)
+    assert set(stale) == {0}, "a stale epoch stages nothing"
+    assert checker.findings(evidence) == []
+    assert broken == []
+    assert max(checker.latenesses(evidence, began, end - DELAY_SECONDS)) <= DELAY_SECONDS
+
+
+def freeze_until_it_stages(house: House) -> float:
+    """Freeze a scheduler; again, should it have waited for an answer just then, after which it does not stage at once."""
+    began = time.time()
+    for seconds in (FROZEN_SECONDS, *[FROZEN_AGAIN_SECONDS] * TRIES_MAX):
+        wait_until(lambda: shares(house) == {"scheduler0": 32, "scheduler1": 32}, 30, what="even shares")
+        frozen_at = house.freeze("scheduler0")
+        wait_until(lambda: shares(house) == {"scheduler1": 64}, 30, what="a successor", pause=0.2)
+        sleep_until(frozen_at + seconds)
+        leave_it_something_to_stage(house)
+        wait_until(lambda: shares(house) == {"scheduler0": 32, "scheduler1": 32}, 30, what="even shares again")
+        if stale_stages(house):
+            return began
+    raise AssertionError("it never staged by what it knew before")
+
+
+def leave_it_something_to_stage(house: House) -> None:
+    """Let it go on while its successor stands still, shorter than a lease: what has come within the horizon is there to take."""
+    sleep_until(house.freeze("scheduler1") + LEASE.total_seconds() / 2)
+    house.thaw("scheduler0")
+    sleep_until(time.time() + LEASE.total_seconds() / 8)
+    house.thaw("scheduler1")
+
+
+def sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.time()))
+
+
+def shares(house: House) -> dict[str, int]:
+    """Count the shards of each scheduler that lives."""
+    return dict(
+        house.ask(
+            "select name, count(*) from duly.shards join duly.schedulers on scheduler_id = holder"
+            " where until > clock_timestamp() group by name"
+        )
+    )
+
+
+def stale_stages(house: House) -> list[int]:
+    """Tell how much each stage took that was called with epochs of before."""
+    return [staged for (staged,) in house.ask("select staged from public.stages where is_stale")]

@@ -1,0 +1,124 @@
+"""The pool: few connections, each lent to one at a time, and none kept whose state nobody knows."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from duly.store import pool as module
+from duly.store.database import Database
+from duly.store.pool import Pool
+
+PID = "select pg_backend_pid()"
+SLEEP = "select pg_sleep(30)"
+
+
+@pytest.fixture
+async def pool(database_url):
+    """A pool of two."""
+    made = Pool(database_url, 2, {"command_timeout": 5.0})
+    yield made
+    made.terminate()
+
+
+async def pid(pool: Pool) -> int:
+    async with pool.acquire() as connection:
+        found: int = await connection.fetchval(PID)
+        return found
+
+
+async def sleeps(database: Database) -> int:
+    found: int = await database.fetchval(
+        f"select count(*) from pg_stat_activity where query = '{SLEEP}' and state = 'active'"
+    )
+    return found
+
+
+async def test_a_connection_is_kept_after_its_use(pool):
+    assert await pid(pool) == await pid(pool)
+
+
+async def test_it_is_kept_after_a_refusal_because_the_server_has_answered(pool):
+    first = await pid(pool)
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        async with pool.acquire() as connection:
+            await connection.fetch("select 1 / 0")
+
+    assert await pid(pool) == first
+
+
+async def test_nobody_is_lent_what_another_holds_and_the_last_one_waits(pool):
+    async with pool.acquire() as first, pool.acquire() as second:
+        assert first is not second
+        waiting = asyncio.create_task(pid(pool))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        held = await second.fetchval(PID)
+
+        await first.close()  # A connection that died is no reason to wait longer.
+
+    assert await waiting == held
+
+
+async def test_who_is_cancelled_leaves_no_statement_behind_and_no_connection(pool, database):
+    first = await pid(pool)
+
+    async def sleep() -> None:
+        async with pool.acquire() as connection:
+            await connection.fetch(SLEEP)
+
+    sleeping = asyncio.create_task(sleep())
+    while not await sleeps(database):
+        await asyncio.sleep(0.005)
+    sleeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sleeping
+
+    assert await sleeps(database) == 0
+    assert await pid(pool) != first
+
+
+async def test_who_leaves_a_transaction_open_leaves_it_to_nobody(pool):
+    async with pool.acquire() as connection:
+        await connection.execute("begin")
+
+    async with pool.acquire() as another:
+        assert not another.is_in_transaction()
+
+
+async def test_what_the_server_closed_meanwhile_is_not_lent(pool, database):
+    first = await pid(pool)
+    await database.fetch("select pg_terminate_backend($1, 5000)", first)
+    await asyncio.sleep(0.05)
+
+    assert await pid(pool) != first
+
+
+async def test_who_is_told_goodbye_by_the_server_gives_nothing_back(pool, database):
+    async def leave() -> None:
+        async with pool.acquire() as connection:
+            await connection.fetch("select pg_terminate_backend(pg_backend_pid())")
+
+    with pytest.raises((asyncpg.AdminShutdownError, asyncpg.ConnectionDoesNotExistError)):
+        await leave()
+
+    await pid(pool)
+
+
+async def test_a_connection_is_replaced_now_and_then(pool, monkeypatch):
+    monkeypatch.setattr(module, "_LENT_MAX", 3)
+
+    used = [await pid(pool) for _ in range(6)]
+
+    assert used[0] == used[1] == used[2] != used[3] == used[4] == used[5]
+
+
+async def test_once_closed_it_answers_nobody_not_even_who_was_waiting(pool, database):
+    async with pool.acquire() as first, pool.acquire():
+        waiting = asyncio.create_task(pid(pool))
+        await asyncio.sleep(0)
+        pool.terminate()
+        assert first.is_closed()
+
+    with pytest.raises(asyncpg.InterfaceError, match="closed"):
+        await waiting
