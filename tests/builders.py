@@ -121,10 +121,11 @@ async def a_worker(
     queues: Sequence[str] = (QUEUE,),
     handlers: Sequence[str] = (HANDLER,),
     lease: timedelta = LEASE,
+    declares: Sequence[str] = (),
 ) -> UUID:
     """Register a worker process."""
     worker_id = RNG.uuid()
-    await workers.register(database, Identity(worker_id, "worker", "0", queues, handlers, 10, lease))
+    await workers.register(database, Identity(worker_id, "worker", "0", queues, handlers, 10, lease, declares))
     return worker_id
 
 

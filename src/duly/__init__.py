@@ -10,6 +10,7 @@ TYPE_CHECKING = False  # True to type checkers; `typing` alone would double what
 if TYPE_CHECKING:
     from duly.domain.errors import (
         DatabaseUnusable,
+        DeclaredInCode,
         DulyError,
         InvalidArguments,
         InvalidOption,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         Refused,
         UnknownHandler,
         UnknownQueue,
+        VersionChanged,
     )
     from duly.domain.triggers.errors import TriggerError
     from duly.sdk.app import App
@@ -38,6 +40,7 @@ __all__ = [
     "App",
     "Cancelled",
     "DatabaseUnusable",
+    "DeclaredInCode",
     "DulyError",
     "Handle",
     "Handler",
@@ -63,6 +66,7 @@ __all__ = [
     "Unavailable",
     "UnknownHandler",
     "UnknownQueue",
+    "VersionChanged",
     "__version__",
 ]
 

@@ -50,15 +50,16 @@ def test_what_may_not_be_meant_is_noted(duly):
     assert "note  02:30 on 2027-03-28 does not exist, and it fires at 03:00 instead" in said.stdout
 
 
-def test_english_says_what_it_became(duly):
-    lines = duly("submit", "report", "--text", "every weekday at 9:30am").stdout.splitlines()
+@pytest.mark.parametrize("flag", ["--when", "--text"])
+def test_english_says_what_it_became(duly, flag):
+    lines = duly("submit", "report", flag, "every weekday at 9:30am").stdout.splitlines()
 
     assert lines[1:3] == ["At 09:30, Monday to Friday: report on queue default", "saved as cron 30 9 * * 1-5"]
     assert lines[3].startswith("next  2026-11-02 09:30:00 UTC")
 
 
 def test_english_may_be_a_moment(duly):
-    lines = duly("submit", "report", "--text", "tomorrow at noon", "--tz", "Europe/Paris").stdout.splitlines()
+    lines = duly("submit", "report", "--when", "tomorrow at noon", "--tz", "Europe/Paris").stdout.splitlines()
 
     assert lines[1] == "Once, on 2026-11-03 at 12:00, Europe/Paris time: report on queue default"
     assert [line[:6] for line in lines].count("next  ") == 1
@@ -117,7 +118,7 @@ def test_a_wrong_field_gets_a_caret(duly):
 
 
 def test_a_wrong_word_gets_a_caret(duly):
-    said = duly("submit", "report", "--text", "every banana")
+    said = duly("submit", "report", "--when", "every banana")
 
     assert said.stderr.splitlines()[1:3] == ["  every banana", "        ^^^^^^"]
 
@@ -144,7 +145,7 @@ CRON = ("--cron", "0 2 * * *")
         ([*CRON, "--name", ""], 1, "name ''"),
         ([*CRON, "--mode", "fixed_delay"], 2, "--mode is for --every"),
         ([*CRON, "--every", "60"], 2, "--every and --cron both say when it fires; give one of them"),
-        ([*CRON, "--text", "hourly"], 2, "--cron and --text both say when it fires"),
+        ([*CRON, "--when", "hourly"], 2, "--cron and --when both say when it fires"),
         ([*CRON, "--at", "2026-11-05T00:00:00Z"], 2, "with --cron, give --start"),
         ([*CRON, "--delay", "5"], 2, "a schedule takes no --delay"),
         (["--every", "60", "--tz", "UTC"], 2, "a period is the same in every zone"),
@@ -153,11 +154,11 @@ CRON = ("--cron", "0 2 * * *")
         (["--schedule", "7"], 2, "--schedule 7 is not the shape of a schedule"),
         (["--schedule", "@nowhere.json"], 2, "No such file"),
         (["--schedule", '{"trigger": {"type": "crom"}}'], 1, "did you mean cron?"),
-        (["--tz", "UTC"], 2, "--tz belongs to a schedule; give --every, --cron, --text or --schedule as well"),
+        (["--tz", "UTC"], 2, "--tz belongs to a schedule; give --every, --cron, --when or --schedule as well"),
         (["--overlap", "queue"], 2, "--overlap belongs to a schedule"),
         (["--calendar", "x"], 2, "--calendar belongs to a schedule"),
-        (["--name", "x"], 2, "--name is for a schedule; add --every, --cron, --text or --schedule"),
-        (["--text", "2020-01-01 at noon"], 1, "is past"),
+        (["--name", "x"], 2, "--name is for a schedule; add --every, --cron, --when or --schedule"),
+        (["--when", "2020-01-01 at noon"], 1, "is past"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_nothing_is_stored(duly, arguments, code, words):

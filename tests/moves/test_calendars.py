@@ -103,8 +103,7 @@ async def test_a_put_that_was_cut_short_is_finished_by_another(database):
 async def test_one_that_fires_meanwhile_is_looked_at_again(database, clock, monkeypatch):
     await put_calendar(database, a_calendar())
     job_id = await a_job(database)
-    retime = schedules.retime
-    looks: list[object] = []
+    retime, looks = schedules.retime, list[int]()
 
     async def overtaken(database, timings):
         if not looks:

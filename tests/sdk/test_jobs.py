@@ -146,7 +146,7 @@ async def test_an_edit_keeps_the_zone_the_mode_and_the_other_parts(greet, databa
 
 
 async def test_what_counts_from_its_creation_is_not_shifted_by_an_edit_of_something_else(greet, database, clock):
-    words = await greet.options(text="every 7 minutes").submit("x")
+    words = await greet.options(when="every 7 minutes").submit("x")
     period = await greet.options(every=420).submit("x")
     await staged(database)
     await clock.advance(100)

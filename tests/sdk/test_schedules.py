@@ -36,14 +36,14 @@ async def test_cron_in_a_zone_tells_its_next_three_fires_and_itself_in_english(t
 
 
 async def test_english_is_a_schedule(tick, database):
-    handle = await tick.options(text="every weekday at 9:30am", tz="Europe/Paris").submit()
+    handle = await tick.options(when="every weekday at 9:30am", tz="Europe/Paris").submit()
 
     assert handle.next_fires == [at(3, 8, 30), at(4, 8, 30), at(5, 8, 30)]
     assert (await stored(database, handle))["asked"]["text"] == "every weekday at 9:30am"
 
 
 async def test_english_may_be_a_moment(tick):
-    handle = await tick.options(text="tomorrow at 9am", tz="Europe/Paris").submit()
+    handle = await tick.options(when="tomorrow at 9am", tz="Europe/Paris").submit()
 
     assert handle.next_fires == [at(3, 8)]
     assert handle.description == "Once, at 2026-11-03 08:00:00 UTC"
@@ -166,7 +166,7 @@ async def test_a_calendar_that_is_not_there_is_refused_at_submit(tick):
 
 async def test_what_is_past_is_refused_by_the_databases_clock(tick):
     with pytest.raises(TriggerError, match="is past"):
-        await tick.options(text="2026-11-01 at noon").submit()
+        await tick.options(when="2026-11-01 at noon").submit()
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ async def test_what_is_past_is_refused_by_the_databases_clock(tick):
         ({"cron": "0 0 30 2 *"}, TriggerError, "no date"),
         ({"cron": 7}, TriggerError, "expr 7 is not text"),
         ({"cron": "0 2 * * *", "tz": "EST"}, TriggerError, "America/New_York"),
-        ({"text": "every banana"}, TriggerError, 'stopped at "banana"'),
-        ({"text": "every day at 9am", "start": "yesterday"}, TriggerError, "start 'yesterday'"),
+        ({"when": "every banana"}, TriggerError, 'stopped at "banana"'),
+        ({"when": "every day at 9am", "start": "yesterday"}, TriggerError, "start 'yesterday'"),
         ({"cron": "0 2 * * *", "start": "2026-11-03T00:00:00"}, TriggerError, "has no offset"),
         ({"cron": "0 2 * * *", "start": START, "end": START}, TriggerError, "is not after start; give a later end"),
         ({"cron": "0 2 * * *", "start": datetime(2026, 1, 1)}, InvalidSchedule, "has no time zone"),  # noqa: DTZ001
@@ -195,7 +195,7 @@ async def test_what_is_past_is_refused_by_the_databases_clock(tick):
         ({"schedule": {"trigger": {"type": "crom"}}}, TriggerError, "did you mean cron?"),
         ({"schedule": "0 2 * * *"}, InvalidOption, "schedule= '0 2 * * *' is not the shape of a schedule"),
         ({"cron": "0 2 * * *", "every": 60}, InvalidOption, "every= and cron= both say when it fires; give one"),
-        ({"cron": "0 2 * * *", "text": "hourly"}, InvalidOption, "cron= and text= both say when it fires"),
+        ({"cron": "0 2 * * *", "when": "hourly"}, InvalidOption, "cron= and when= both say when it fires"),
         ({"cron": "0 2 * * *", "at": START}, InvalidOption, "with cron=, give start="),
         ({"cron": "0 2 * * *", "delay": 5}, InvalidOption, "delay= goes with neither at= nor every="),
         ({"cron": "0 2 * * *", "mode": "fixed_delay"}, InvalidOption, "mode= is for every="),
@@ -206,7 +206,7 @@ async def test_what_is_past_is_refused_by_the_databases_clock(tick):
             InvalidOption,
             "overlap= is said in schedule= already; give it once",
         ),
-        ({"tz": "Europe/Paris"}, InvalidOption, "tz= belongs to a schedule; give every=, cron=, text= or schedule="),
+        ({"tz": "Europe/Paris"}, InvalidOption, "tz= belongs to a schedule; give every=, cron=, when= or schedule="),
         ({"at": START, "jitter": "PT5M"}, InvalidOption, "jitter= belongs to a schedule"),
         ({"delay": 5, "overlap": "queue"}, InvalidOption, "overlap= belongs to a schedule"),
     ],

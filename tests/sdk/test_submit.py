@@ -282,7 +282,7 @@ def test_an_unknown_handler_is_refused_with_the_nearest_name():
         (
             {"name": "x"},
             InvalidOption,
-            "name= belongs to a schedule; give every=, cron=, text= or schedule= as well, or key=",
+            "name= belongs to a schedule; give every=, cron=, when= or schedule= as well, or key=",
         ),
         ({"name": "", "every": 1}, InvalidOption, "name '' is not a name"),
         ({"queue": "a\nb"}, InvalidOption, "is not a name"),

@@ -27,7 +27,7 @@ def double(x: int, times: int = 2) -> int:
 @app.handler
 async def nightly() -> None: ...
 
-@app.handler(name="plain")
+@app.handler(cron="0 2 * * *", tz="Europe/Paris", jitter="PT5M", payload={"note": "x"}, name="plain")
 def with_run(run: Run, note: str = "") -> str:
     return note
 
@@ -53,6 +53,7 @@ async def wrong() -> None:
     await nightly.submit(1)                                 # red: none taken
     with_run.submit_sync(1)                                 # red: type
     app.handler(quue="x")                                   # red: option
+    app.handler(cron=7)                                     # red: option
     (await double.submit(1)).result_sync().upper()          # red: result
 """
 

@@ -13,7 +13,7 @@ import asyncpg
 import psycopg
 import pytest
 
-from duly.store import history, jobs, leased, ready, runs, timers, workers
+from duly.store import declared, history, jobs, leased, ready, runs, timers, workers
 from tests.builders import a_key
 from tests.clock import START
 from tests.conftest import copy
@@ -145,13 +145,14 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "forget keys": (history.SQL["forget_keys"], lambda s: (BATCH,)),
     "retire": (workers.SQL["retire"], lambda s: (WORKER, s["runs"], s["fences"])),
+    "what is declared": (declared.SQL["standing"], lambda s: (1, "app:app", [f"app:{n}" for n in range(BATCH)])),
     "beat": (workers.SQL["beat"], lambda s: (WORKER,)),
     "checkpoint": (
         runs.SQL["save_checkpoint"],
         lambda s: (s["runs"][0], s["fences"][0], WORKER, "1") if s["held"] else (WORKER, 1, WORKER, "1"),
     ),
 }
-ANSWER_NOTHING = {"idle claim", "was it me"}
+ANSWER_NOTHING = {"idle claim", "was it me", "what is declared"}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
 WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4}
 
@@ -165,7 +166,7 @@ async def connect(url: str) -> asyncpg.Connection:
 
 async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     """Choose what the statements are called with."""
-    await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour")
+    await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [])
     held = await connection.fetch("select * from duly.hold_shards_v1($1, 'scheduler', '0', '1 hour')", SCHEDULER)
     mine = await connection.fetch(
         "select ctid, fence, run_id from duly.leased where worker_id = $1 order by run_id limit $2", WORKER, BATCH

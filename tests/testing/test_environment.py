@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly import App, Handle, InvalidSchedule, NonRetryable, Retry, Run, RunFailed, Snooze
-from duly.store import runs
+from duly.store import runs, schedules
 from duly.testing import START, Fire, Line, environment
 
 
@@ -375,3 +375,51 @@ async def test_the_result_of_a_schedule_is_that_of_its_first_run(app, env):
     await env.advance("PT2H")
 
     assert await handle.result(timeout=0) == 1
+
+
+async def test_a_declared_schedule_is_there_on_entering_and_fires(app):
+    @app.handler(cron="0 2 * * *", tz="Europe/Paris", payload={"days": 7})
+    def nightly(days: int) -> int:
+        return days
+
+    async with environment(app) as env:
+        await env.advance("P2D")
+
+    assert moments(env.runs(nightly)) == hours(1, 25)
+    assert [fire.result for fire in env.fires] == [7, 7]
+
+
+def test_a_declared_schedule_fires_in_a_plain_test_too(app):
+    @app.handler(when="every 15 minutes")
+    def often() -> None: ...
+
+    with environment(app) as env:
+        env.advance_sync("PT30M")
+
+    assert moments(env.fires) == hours(0, 0.25, 0.5)
+
+
+async def test_what_is_declared_meanwhile_fires_from_then_on(app, env):
+    await env.advance("PT1H")
+
+    @app.handler(every="PT1H")
+    def hourly() -> None: ...
+
+    await env.advance("PT2H")
+
+    assert moments(env.fires) == hours(1, 2, 3)
+
+
+async def test_a_declared_schedule_whose_calendar_is_missing_says_so_and_waits_for_it(app):
+    @app.handler(cron="0 2 * * *", calendars=["closed"])
+    def nightly() -> None: ...
+
+    async with environment(app) as env:
+        with pytest.raises(
+            InvalidSchedule, match=r"test_environment:nightly: calendars\[0\].name 'closed' is no calendar"
+        ):
+            await env.advance("P1D")
+        await schedules.put_calendar(await app.connections.database(), 1, "closed", '{"name": "closed"}')
+        await env.advance("P1D")
+
+    assert len(env.fires) == 1

@@ -44,7 +44,7 @@ async def test_words_fire_once_if_they_name_a_moment(app, env):
     def remind() -> str:
         return "done"
 
-    handle = await remind.options(text="tomorrow at 9am").submit()
+    handle = await remind.options(when="tomorrow at 9am").submit()
     fires = await env.advance("P7D")
 
     assert moments(fires) == [START + timedelta(days=1, hours=9)]

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Rng
+from duly.domain.declaration import Declarations
 from duly.domain.job import Submission
 from duly.domain.retry import Retry
 from duly.domain.run import Options, Run, encode_options
@@ -69,10 +70,12 @@ async def submitted(
 
 
 @asynccontextmanager
-async def working(url: str, registry: Registry, **options: Any) -> AsyncIterator[Worker]:
+async def working(
+    url: str, registry: Registry, *, declarations: Declarations | None = None, **options: Any
+) -> AsyncIterator[Worker]:
     """Let a worker live in this process; at the end it is stopped in good order."""
     chosen: dict[str, Any] = {"name": "worker", "grace_seconds": 5.0} | options
-    worker = Worker(url, registry, WorkerOptions(**chosen), rng=Rng(), log=Log("worker"))
+    worker = Worker(url, registry, WorkerOptions(**chosen), rng=Rng(), log=Log("worker"), declarations=declarations)
     living = asyncio.create_task(worker.run())
     try:
         await until(lambda: worker.health.safe or living.done())

@@ -17,6 +17,7 @@ from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
 from duly.cli.policies import policy_line
 from duly.cli.runs import RUN_COLUMNS, print_run
+from duly.domain.declaration import REMOVED
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.summary import sentence
@@ -37,10 +38,15 @@ def _sentence(row: Row) -> str:
     return sentence(schedule_of(plain_shape, row["every_seconds"], row["anchor_at"], {}))
 
 
+def _state(row: Row) -> str:
+    """Say how a job stands; what is no longer declared is marked, because nobody took leave of it."""
+    return f"{row['state']}, {REMOVED}" if row["removed_at"] else str(row["state"])
+
+
 COLUMNS = {
     "id": lambda row: row["job_id"],
     "name": lambda row: row["name"],
-    "state": lambda row: row["state"],
+    "state": _state,
     "handler": lambda row: row["handler"],
     "queue": lambda row: row["queue"],
     "schedule": _sentence,
@@ -65,7 +71,7 @@ def list_jobs(settings: Settings, listing: Listing, state: str | None, limit: in
     async def read(database: Database) -> Sequence[Row]:
         return await store.page(database, TENANT_DEFAULT, None, state, limit)
 
-    empty = 'no schedules yet; make one: duly submit HANDLER --text "every day at 9am" --name NAME'
+    empty = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'
     show_list(settings, listing, read, COLUMNS, empty)
 
 
@@ -113,6 +119,12 @@ def _print_job(found: dict[str, Any], schedule: Schedule, last: Sequence[Row]) -
     click.echo(f"{sentence(schedule)}: {found['handler']} on queue {found['queue']}, priority {found['priority']}")
     if policies := policy_line(schedule, found):
         click.echo(policies)
+    if found["source"]:
+        click.echo(f"declared in {found['source']}: change it there")
+    if found["removed_at"]:
+        click.echo(
+            f"{REMOVED} at {found['removed_at']:%Y-%m-%d %H:%M:%S} UTC: no worker declares it; cancel it, or declare it again"
+        )
     if found["pause_reason"]:
         click.echo(f"paused at {moment(found['paused_at'])}: {found['pause_reason']}")
     for line in fire_lines(schedule, found):

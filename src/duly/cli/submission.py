@@ -35,7 +35,7 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True):
     delay: str | None = None
     every: str | None = None
     cron: str | None = None
-    text: str | None = None
+    when: str | None = None
     schedule: str | None = None
     tz: str | None = None
     mode: str | None = None
@@ -71,7 +71,7 @@ def read(typed: Typed, app: Any | None) -> Submission | Recurring:
         return _recurring(typed, shape, payload, defaults)
     if typed.name is not None:
         raise click.UsageError(
-            "--name is for a schedule; add --every, --cron, --text or --schedule, or use --key to submit only once"
+            "--name is for a schedule; add --every, --cron, --when or --schedule, or use --key to submit only once"
         )
     if typed.at is not None and typed.delay is not None:
         raise click.UsageError("give --at or --delay, not both")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -13,7 +14,10 @@ from duly.cli.options import span, with_settings
 from duly.cli.scheduler import process_name
 from duly.cli.stopping import stop_on_signals, stop_with_parent
 from duly.clock import Rng
+from duly.domain.declaration import Declarations
 from duly.domain.run import QUEUE_DEFAULT
+from duly.domain.triggers.asking import check
+from duly.domain.triggers.summary import sentence
 from duly.log import Log
 from duly.settings import Settings
 from duly.worker.service import Worker, WorkerOptions
@@ -48,16 +52,21 @@ async def _run(settings: Settings, path: str, name: str, *, tied: bool, quiet: b
     async with opened(settings):
         pass
     options = _options(settings, app, path, name)
-    service = Worker(database_url(settings), app.registry, options, rng=Rng(), log=Log("worker"))
+    declared = app.declarations(path)
+    service = Worker(database_url(settings), app.registry, options, rng=Rng(), log=Log("worker"), declarations=declared)
     stop_on_signals(service.stop)
     if tied:
         stop_with_parent(service.stop)
     if not quiet:
-        handlers = ", ".join(sorted(app.registry.names()))
-        click.echo(
-            f"worker {name} serves {', '.join(options.queues)} with {handlers}. Ctrl-C hands back what has not started."
-        )
+        _tell(name, options, app.registry.names(), declared)
     await service.run()
+
+
+def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations) -> None:
+    served, known = ", ".join(options.queues), ", ".join(sorted(handlers))
+    click.echo(f"worker {name} serves {served} with {known}. Ctrl-C hands back what has not started.")
+    for job in declared.jobs:
+        click.echo(f"schedule {job.name}: {sentence(check(job.schedule))}")
 
 
 def _options(settings: Settings, app: Any, path: str, name: str) -> WorkerOptions:

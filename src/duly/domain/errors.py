@@ -12,6 +12,8 @@ DulyError
 │   ├── KeyConflict            the idempotency key was used for another job
 │   ├── KeyBusy                another transaction is submitting under that key at this moment
 │   ├── NameTaken              a schedule of that name exists
+│   ├── DeclaredInCode         a program declares that schedule: it is changed there
+│   ├── VersionChanged         the job is of another version by now
 │   └── NotFound               no run or job of that id
 ├── DatabaseUnusable           the store cannot be used: down, too old, read-only, newer than this code
 └── WorkerExpired              this worker's lease has ended: it may neither claim nor start
@@ -62,6 +64,14 @@ class KeyBusy(Refused):
 
 class NameTaken(Refused):
     """A schedule of that name exists already."""
+
+
+class DeclaredInCode(Refused):
+    """A program declares that schedule, so it is changed there and nowhere else."""
+
+
+class VersionChanged(Refused):
+    """The job is no longer of the version that was to be changed."""
 
 
 class NotFound(Refused):

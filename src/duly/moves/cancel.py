@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from uuid import UUID
 
-from duly.domain.errors import NotFound
-from duly.store import jobs, runs
+from duly.domain.declaration import OWNER
+from duly.domain.errors import DeclaredInCode, NotFound
+from duly.store import declared, jobs, runs
 from duly.store.database import Database
 
 _LOOKS_MAX = 100
@@ -38,9 +39,15 @@ async def cancel_run(database: Database, run_id: UUID, reason: str = "cancelled"
 
 
 async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled") -> CancelAnswer:
-    """Cancel a schedule and its runs that have not started, or a one-shot. Raises NotFound."""
-    if await jobs.find(database, job_id) is None:
+    """Cancel a schedule and its runs that have not started, or a one-shot. Raises NotFound, DeclaredInCode."""
+    found = await jobs.find(database, job_id)
+    if found is None:
         return await cancel_run(database, job_id, reason)
+    if found["owner"] == OWNER and found["name"] in await declared.live(database, found["tenant"]):
+        raise DeclaredInCode(
+            f"job {found['name']!r} is declared in {found['source']}, which would make it again;"
+            " take the schedule out of its decorator, or pause the job"
+        )
     for _ in range(_LOOKS_MAX):  # While the schedule is being staged its timer is not there: look again.
         if await jobs.cancel_schedule(database, job_id):
             await runs.cancel(database, await jobs.staged_runs(database, job_id), reason)

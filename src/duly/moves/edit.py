@@ -13,7 +13,8 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import NotFound
+from duly.domain.declaration import OWNER
+from duly.domain.errors import DeclaredInCode, NotFound, VersionChanged
 from duly.domain.job import Recurring
 from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.planning import arm, stretch
@@ -27,20 +28,47 @@ _LOOKS_MAX = 100
 
 
 async def edit(database: Database, job_id: UUID, job: Recurring) -> int:
-    """Change a job to a definition, from now on. Returns its new version. Raises NotFound, TriggerError."""
+    """Change a person's job to a definition, from now on. Returns its new version.
+
+    Raises NotFound, TriggerError, and DeclaredInCode when a program declares the job.
+    """
     return await amend(database, job_id, lambda _: job)
 
 
 async def amend(database: Database, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
-    """Change something about a job, from now on; `change` is asked again when somebody else was faster.
+    """Change something about a person's job, from now on; `change` is asked again when somebody else was faster.
 
-    Returns its new version. Raises NotFound, TriggerError, and what `change` raises.
+    Returns its new version. Raises NotFound, TriggerError, DeclaredInCode, and what `change` raises.
     """
+
+    def changed(seen: Seen) -> Recurring:
+        if seen.job["owner"] == OWNER:
+            raise DeclaredInCode(
+                f"job {seen.job['name']!r} is declared in {seen.job['source']}; change it there, in its decorator,"
+                " and start a worker of it. Pause, resume and trigger work from here"
+            )
+        return change(seen.definition)
+
+    return await _edit(database, job_id, changed)
+
+
+async def edit_version(database: Database, job_id: UUID, version: int, job: Recurring) -> int:
+    """Change a job that is of a version. Returns its new one. Raises NotFound, VersionChanged, TriggerError."""
+
+    def changed(seen: Seen) -> Recurring:
+        if seen.job["generation"] != version:
+            raise VersionChanged(f"job {job_id} is of version {seen.job['generation']}, not {version}; look again")
+        return job
+
+    return await _edit(database, job_id, changed)
+
+
+async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
     floor: datetime | None = None
     for _ in range(_LOOKS_MAX):  # It may be edited, staged or claimed from between the look and the move.
         seen = await see(database, job_id)
-        job = change(seen.definition)
         generation = int(seen.job["generation"])
+        job = changed(seen)
         timing = await _timing(database, seen, job, floor)
         moments, skips = seen.staged(), None
         if timing.first_at is not None:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.declaration import REMOVED
 from duly.domain.errors import NotFound
 from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.planning import arm, latest_due, stretch
@@ -21,6 +22,9 @@ async def pause(database: Database, job_id: UUID, reason: str = "paused on reque
     for _ in range(_LOOKS_MAX):  # It may be staged between the look and the move.
         seen = await see(database, job_id)
         answer = await schedules.pause(database, job_id, reason, seen.pending_at, seen.staged())
+        if answer == "already" and seen.job["pause_reason"] == REMOVED:
+            # So that the code's return does not resume it.
+            await schedules.give_reason(database, job_id, REMOVED, reason)
         if answer != "again":
             return _found(job_id, answer)
     raise TimeoutError(f"job {job_id} kept moving; try again")

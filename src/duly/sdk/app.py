@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
+from duly.domain.declaration import Declarations
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption, UnknownQueue
 from duly.domain.job import check_name
@@ -15,9 +16,11 @@ from duly.moves.calendars import put_calendar
 from duly.sdk.background import Background
 from duly.sdk.choices import handler_options
 from duly.sdk.connections import Connections
+from duly.sdk.declaration import Declaration
 from duly.sdk.handler import Decorator, Handler
 from duly.sdk.job import Job
 from duly.sdk.retry import Retry
+from duly.sdk.when import When, shape_of
 from duly.worker.context import RunContext
 from duly.worker.handlers import Handler as Registered
 from duly.worker.handlers import Registry, suggestion
@@ -51,6 +54,7 @@ class App:
         self.background = Background()
         self._queues = tuple(check_name(queue, "queue") for queue in queues or ())
         self._handlers: dict[Registered, Handler[Any, Any, Any, Any]] = {}
+        self._declared: dict[str, Declaration] = {}
 
     @overload
     def handler(
@@ -75,6 +79,8 @@ class App:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         aliases: Sequence[str] = (),
+        payload: Mapping[str, Any] | None = None,
+        **when: Unpack[When],
     ) -> Decorator: ...
     def handler(
         self,
@@ -87,18 +93,25 @@ class App:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         aliases: Sequence[str] = (),
+        payload: Mapping[str, Any] | None = None,
+        **when: Unpack[When],
     ) -> Any:
         """Register a function under its own name, or under `name`; `aliases` are names it had before.
 
         Its parameters are filled from JSON by their annotations; one annotated `duly.Run` and standing first is the run.
-        Raises InvalidOption when it cannot be a handler, UnknownQueue when the app is strict.
+        With `cron`, `every`, `when` or `schedule` it has a schedule of its own, which workers register when they start, and
+        which calls it with the arguments in `payload`. Raises InvalidOption when it cannot be a handler, UnknownQueue when
+        the app is strict; for its schedule TriggerError, InvalidSchedule and InvalidArguments.
         """
-        options = handler_options(retry, timeout)
+        options, shape = handler_options(retry, timeout), shape_of(when)
+        if payload is not None and shape is None:
+            raise InvalidOption("payload= belongs to a schedule; give cron=, every=, when= or schedule= as well")
 
         def register(function: Callable[..., Any]) -> Handler[Any, Any, Any, Any]:
-            return self._register(
-                Registered(function, name=name, queue=queue, priority=priority, options=options, aliases=aliases)
+            registered = Registered(
+                function, name=name, queue=queue, priority=priority, options=options, aliases=aliases
             )
+            return self._register(registered, None if shape is None else Declaration(registered, shape, payload))
 
         return register if function is None else register(function)
 
@@ -126,6 +139,10 @@ class App:
     def queues(self) -> list[str]:
         """The queues this app uses: those it declares, and those of its handlers."""
         return list(dict.fromkeys([*self._queues, *(handler.queue for handler in self.registry)])) or [QUEUE_DEFAULT]
+
+    def declarations(self, source: str) -> Declarations:
+        """Give the schedules that the app declares, for a program named `module:app`."""
+        return Declarations(self.tenant, source, [declared.job(source) for declared in self._declared.values()])
 
     def check_queue(self, queue: str) -> None:
         """Refuse a queue that a strict app does not declare. Raises UnknownQueue."""
@@ -160,8 +177,12 @@ class App:
     ) -> None:
         await self.close()
 
-    def _register(self, registered: Registered) -> Handler[Any, Any, Any, Any]:
+    def _register(self, registered: Registered, declared: Declaration | None) -> Handler[Any, Any, Any, Any]:
         handler: Handler[Any, Any, Any, Any] = Handler(self, registered)
+        if declared is not None and declared.name in self._declared:
+            raise InvalidOption(f"two schedules are called {declared.name!r}; give one of the functions another name")
         self.registry.add(registered)
+        if declared is not None:
+            self._declared[declared.name] = declared
         self._handlers[registered] = handler
         return handler

@@ -28,7 +28,7 @@ class Changes(TypedDict, total=False):
     at: datetime
     every: Duration
     cron: str
-    text: str
+    when: str
     schedule: Mapping[str, Any]
     tz: str
     mode: Mode

@@ -40,7 +40,7 @@ class Choices:
     delay: Duration | None = None
     every: Duration | None = None
     cron: str | None = None
-    text: str | None = None
+    when: str | None = None
     schedule: Mapping[str, Any] | None = None
     tz: str | None = None
     mode: Mode | None = None
@@ -153,7 +153,7 @@ def _check_names(choices: Choices, *, is_schedule: bool) -> None:
         check_name(choices.name, "name")
         if not is_schedule:
             raise InvalidOption(
-                "name= belongs to a schedule; give every=, cron=, text= or schedule= as well, or key= to submit only once"
+                "name= belongs to a schedule; give every=, cron=, when= or schedule= as well, or key= to submit only once"
             )
     if choices.queue is not None:
         check_name(choices.queue, "queue")

@@ -63,7 +63,7 @@ class Handler(Generic[P, Q, R, T]):
         delay: Duration | None = None,
         every: Duration | None = None,
         cron: str | None = None,
-        text: str | None = None,
+        when: str | None = None,
         schedule: Mapping[str, Any] | None = None,
         tz: str | None = None,
         mode: Mode | None = None,
@@ -87,8 +87,8 @@ class Handler(Generic[P, Q, R, T]):
     ) -> Submitter[Q, T]:
         """Choose when and how to run it: `.options(delay="PT10M").submit(…)`.
 
-        Once: `at`, a moment; `delay`, from now; or `text`, in English. Again and again: `every`, from `at` or the next whole
-        second on; `cron` or `text`, in the zone `tz`; or `schedule`, in the full shape of docs/triggers.md. Such a schedule
+        Once: `at`, a moment; `delay`, from now; or `when`, in English. Again and again: `every`, from `at` or the next whole
+        second on; `cron` or `when`, in the zone `tz`; or `schedule`, in the full shape of docs/triggers.md. Such a schedule
         takes a `name`, `start` and `end`, `max_runs`, `jitter` ("PT5M"), `calendars`, `pause_on_failure`; `misfire` and
         `overlap`, a policy or its shape; and `every` the `mode` "fixed_delay", to count from the end of each run.
 
@@ -101,7 +101,7 @@ class Handler(Generic[P, Q, R, T]):
             delay=delay,
             every=every,
             cron=cron,
-            text=text,
+            when=when,
             schedule=schedule,
             tz=tz,
             mode=mode,

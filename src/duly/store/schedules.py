@@ -34,6 +34,11 @@ async def pause(database: Database, job_id: UUID, reason: str, seen: datetime, s
     return await _answer(database, "pause", job_id, reason, seen, list(staged))
 
 
+async def give_reason(database: Database, job_id: UUID, before: str, reason: str) -> None:
+    """Give a pause another reason than the one it had."""
+    await database.execute(SQL["give_reason"], job_id, before, reason)
+
+
 async def resume(
     database: Database, job_id: UUID, seen: datetime, next_at: datetime | None, window: int, skips: str | None
 ) -> str:

@@ -59,6 +59,7 @@ class Identity(msgspec.Struct, frozen=True):
     handlers: Sequence[str]
     slots: int
     lease: timedelta
+    declares: Sequence[str] = ()
 
 
 async def register(database: Database, identity: Identity) -> None:
@@ -72,6 +73,7 @@ async def register(database: Database, identity: Identity) -> None:
         identity.handlers,
         identity.slots,
         identity.lease,
+        identity.declares,
     )
 
 

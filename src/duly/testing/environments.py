@@ -19,9 +19,10 @@ from duly.domain.errors import InvalidSchedule
 from duly.domain.job import check_moment
 from duly.domain.outcome import Outcome
 from duly.domain.run import Run
-from duly.moves.backfill import FLEET_RATE, go_on
+from duly.moves.backfill import go_on
 from duly.moves.cancel import carry_out
 from duly.moves.claim import claim
+from duly.moves.declare import declare
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import Cohorts, stage
 from duly.sdk.app import App
@@ -40,7 +41,8 @@ FIRES_AT_ONE_MOMENT_MAX = 10_000
 _LEASE = timedelta(days=1)
 _CLAIM_MAX = 10_000
 # Each look at the backfill lane may make what a whole second allows: what holds it back in a test is its own rate.
-_LANE_LOOK_MAX = int(FLEET_RATE)
+_LANE_MAX = 500  # runs of backfills at one look
+_SOURCE = "testing"
 
 
 def environment(app: App, *, at: datetime = START, seed: int = 0) -> Environment:
@@ -61,6 +63,7 @@ class Environment:
         self._epochs: dict[int, int] = {}
         self._cohorts = Cohorts()
         self._next_due_at: datetime | None = None
+        self._registered = 0
         self._open = ExitStack()
 
     @property
@@ -76,6 +79,8 @@ class Environment:
 
     async def run_due(self) -> list[Fire]:
         """Run what is due at this moment, and what becomes due by it. Returns what fired."""
+        if refused := await self._register():
+            raise InvalidSchedule("; ".join(refused))
         database = await self._app.connections.database()
         await self._renew(database)
         fired: list[Fire] = []
@@ -109,10 +114,8 @@ class Environment:
         self._app.background.run(self.outage(duration))
 
     def __enter__(self) -> Self:
-        server = scratch()
-        name, url = server.create(self._at)
-        self._open.callback(server.drop, name)
-        self._open.enter_context(self._app.connections.elsewhere(url))
+        self._take_place()
+        self._app.background.run(self._register())
         return self
 
     def __exit__(
@@ -124,13 +127,31 @@ class Environment:
             self._open.close()
 
     async def __aenter__(self) -> Self:
-        return self.__enter__()
+        self._take_place()
+        await self._register()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._app.connections.close()
         self.__exit__(kind, error, trace)
+
+    def _take_place(self) -> None:
+        server = scratch()
+        name, url = server.create(self._at)
+        self._open.callback(server.drop, name)
+        self._open.enter_context(self._app.connections.elsewhere(url))
+
+    async def _register(self) -> list[str]:
+        """Register the schedules that the app declares, and those declared since. Returns why some cannot be kept yet."""
+        declarations = self._app.declarations(_SOURCE)
+        if len(declarations.jobs) == self._registered:
+            return []
+        found = await declare(await self._app.connections.database(), declarations, self._rng)
+        refused = [f"{one.name}: {one.reason}" for one in found if one.reason]
+        self._registered = len(declarations.jobs) - len(refused)
+        return refused
 
     async def _advance_to(self, moment: datetime) -> list[Fire]:
         fired = await self.run_due()
@@ -150,7 +171,8 @@ class Environment:
             return
         if self._renewed_at is None:
             queues, names = self._app.queues, self._app.registry.names()
-            identity = workers.Identity(self._worker_id, "testing", __version__, queues, names, 1, _LEASE)
+            declares = self._app.declarations(_SOURCE).entries()
+            identity = workers.Identity(self._worker_id, "testing", __version__, queues, names, 1, _LEASE, declares)
             await workers.register(database, identity)
         await workers.beat(database, self._worker_id)
         self._epochs = await shards.hold(database, self._scheduler_id, "testing", __version__, _LEASE)
@@ -159,7 +181,7 @@ class Environment:
     async def _take_due(self, database: Database) -> list[Run]:
         """Stage, go on with backfills, and claim; hand back what is ahead of its time. Learns when there is more to do."""
         staged = await stage(database, self._scheduler_id, self._epochs, cohorts=self._cohorts, horizon=timedelta())
-        await go_on(database, list(self._epochs), self._at, _LANE_LOOK_MAX)
+        await go_on(database, list(self._epochs), self._at, _LANE_MAX)
         queues = [row["queue"] for row in await ready.depth(database)]
         names = self._app.registry.names()
         claimed = await claim(database, self._worker_id, queues, names, _CLAIM_MAX) if queues else []

@@ -60,7 +60,7 @@ def fire_of(
         attempt=run.attempt,
         scheduled_at=run.scheduled_at,
         fired_at=fired_at,
-        missed=run.missed,
+        missed=run.policy.missed,
         outcome=_snake(type(outcome).__name__),
         state=_state_after(run, outcome),
         result=handler.decode_result(outcome.result) if isinstance(outcome, Succeeded) else None,

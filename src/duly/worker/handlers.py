@@ -76,6 +76,11 @@ class Handler:
         return self._shape
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether the signature could be compiled already."""
+        return self._shape is not None
+
+    @property
     def takes_run(self) -> bool:
         """Whether the function's first parameter is the run."""
         return self.shape.takes_run

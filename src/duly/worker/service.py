@@ -16,6 +16,7 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Rng
+from duly.domain.declaration import Declarations
 from duly.domain.errors import DatabaseUnusable, DulyError, Refused
 from duly.log import Log
 from duly.moves.retire import retire
@@ -29,6 +30,7 @@ from duly.worker.executor import Ended, Executor
 from duly.worker.handlers import Registry
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
+from duly.worker.registrar import Registrar
 from duly.worker.slots import Pool, Slots
 
 CONNECTIONS_MAX = 6
@@ -65,12 +67,22 @@ class WorkerHealth(msgspec.Struct):
 class Worker:
     """One worker process; handlers run on the loop that awaits `run`."""
 
-    def __init__(self, url: str, registry: Registry, options: WorkerOptions, *, rng: Rng, log: Log) -> None:
+    def __init__(
+        self,
+        url: str,
+        registry: Registry,
+        options: WorkerOptions,
+        *,
+        rng: Rng,
+        log: Log,
+        declarations: Declarations | None = None,
+    ) -> None:
         if not registry.names():
             raise Refused("the app has no handler; decorate a function with @app.handler")
         self._url = url
         self._registry = registry
         self._options = options
+        self._declarations = declarations
         self._rng = rng
         self._log = log
         self._stopping = threading.Event()
@@ -166,7 +178,7 @@ class Worker:
             )
             if self._stopping.is_set():
                 engine.stop()
-            await self._live_out(engine)
+            await self._live_out(engine, database)
             await self._retire(database, engine)
         finally:
             executor.close()
@@ -174,12 +186,19 @@ class Worker:
                 crew.close()
             await lifeline.stop()
 
-    async def _live_out(self, engine: Engine) -> None:
+    async def _live_out(self, engine: Engine, database: Database) -> None:
         self._outboxes.append(engine.outbox)
+        registering = asyncio.create_task(self._keep_registered(database), name="registrar")
         try:
             await engine.live(self._options.grace_seconds)
         finally:
             self._engine = None
+            registering.cancel()
+            await asyncio.gather(registering, return_exceptions=True)
+
+    async def _keep_registered(self, database: Database) -> None:
+        if self._declarations is not None:
+            await Registrar(database, self._declarations, rng=self._rng, log=self._log).run()
 
     def _outcomes(self) -> tuple[int, int]:
         """Count what was settled and what was refused, in all lives; an outbox may outlive its life."""
@@ -201,6 +220,7 @@ class Worker:
             self._registry.names(),
             self._capacity()[Pool.LOOP] + self._capacity()[Pool.PLAIN],
             options.lease,
+            self._declarations.entries() if self._declarations else [],
         )
 
     def _capacity(self) -> dict[Pool, int]:

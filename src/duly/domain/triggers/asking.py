@@ -18,10 +18,11 @@ from duly.domain.job import check_moment
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.interval import parse_every
 from duly.domain.triggers.schedule_reading import check_schedule
+from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import calendars_in, every_shape
 from duly.domain.triggers.zones import UTC_ZONE
 
-KINDS = ("every", "cron", "text", "schedule")
+KINDS = ("every", "cron", "when", "schedule")
 PARTS = ("start", "end", "max_runs", "jitter", "misfire", "overlap", "calendars", "pause_on_failure")
 OPTIONS = (*KINDS, "at", "tz", "mode", *PARTS)
 # The triggers that are read in a zone, and so can be moved to another.
@@ -62,9 +63,9 @@ def asked_shape(stored: str | None, every_seconds: int | None) -> Shape:
     return {**shape, "trigger": asked}
 
 
-def check(shape: Mapping[str, Any]) -> None:
+def check(shape: Mapping[str, Any]) -> Schedule:
     """Refuse what can be refused without the database, which alone knows the calendars. Raises TriggerError."""
-    check_schedule(shape, {name: Calendar(name, UTC_ZONE) for name in calendars_in(shape)})
+    return check_schedule(shape, {name: Calendar(name, UTC_ZONE) for name in calendars_in(shape)})
 
 
 def _kind(said: Said, spell: Spell) -> str | None:
@@ -84,7 +85,7 @@ def _base(kind: str, said: Said, spell: Spell) -> Shape:
                 said,
                 ("tz",),
                 lambda key: (
-                    f"{spell(key)} is for {spell('cron')} and {spell('text')}; a period is the same in every zone"
+                    f"{spell(key)} is for {spell('cron')} and {spell('when')}; a period is the same in every zone"
                 ),
             )
             return _every(said)
@@ -120,7 +121,7 @@ def _with_parts(shape: Shape, said: Said, spell: Spell) -> Shape:
 def _amended_trigger(trigger: Mapping[str, Any], said: Said, spell: Spell, kind: str | None) -> Mapping[str, Any]:
     """Change a trigger: to one that keeps its zone or its mode, or these alone."""
     if kind is not None:
-        kept = {"every": "mode", "cron": "tz", "text": "tz"}[kind]
+        kept = {"every": "mode", "cron": "tz", "when": "tz"}[kind]
         return {**_kept(trigger, kept), **_base(kind, said, spell)["trigger"]}
     _refuse(said, ("at",), lambda key: f"{spell(key)} goes with {spell('every')}; give both")
     changes = {key: said[key] for key in ("tz", "mode") if said.get(key) is not None}

@@ -85,6 +85,12 @@ class TriggerError(Refused):
             error.field = join(path, error.field)
         return self
 
+    def named(self, what: str) -> TriggerError:
+        """Say of what it is wrong, before the sentence itself."""
+        self.message = f"{what}: {self.message}"
+        self.args = (self.message,)
+        return self
+
     def as_json(self) -> dict[str, Any]:
         """Give what the API answers."""
         shape: dict[str, Any] = {"code": self.code, "message": self.message, "field": self.field, "hint": self.hint}

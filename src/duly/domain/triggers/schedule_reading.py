@@ -43,9 +43,11 @@ def compile_schedule(
     return schedule
 
 
-def check_schedule(shape: object, known_calendars: Mapping[str, Calendar]) -> None:
+def check_schedule(shape: object, known_calendars: Mapping[str, Calendar]) -> Schedule:
     """Refuse what neither another moment nor another job could mend, before either is known. Raises TriggerError."""
-    _check_bounds(_read(check_object(shape, "schedule"), _NO_JOB, _QUIET_DAY, known_calendars))
+    schedule = _read(check_object(shape, "schedule"), _NO_JOB, _QUIET_DAY, known_calendars)
+    _check_bounds(schedule)
+    return schedule
 
 
 def load_schedule(stored: Mapping[str, Any], known_calendars: Mapping[str, Calendar]) -> Schedule:

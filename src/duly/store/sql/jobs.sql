@@ -41,7 +41,8 @@ select run_id from duly.leased where job_id = $1 and due_at > duly.clock_now()
 
 -- name: find
 select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at,
-       jobs.cohort, jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.failures,
+       jobs.cohort, jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.removed_at,
+       jobs.failures,
        coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
        timers.scheduled_at as pending_at, timers.runs_left, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
@@ -51,7 +52,7 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
 -- name: page
 -- Keyset order, newest first.
 select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at,
-       jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.failures,
+       jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.removed_at, jobs.failures,
        null::text as payload, jobs.options::text as options, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
        timers.scheduled_at as pending_at, timers.runs_left, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null

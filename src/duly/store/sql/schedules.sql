@@ -8,6 +8,9 @@ select jobs.cohort, jobs.schedule::text, (
 -- name: pause
 select duly.pause_v1($1, $2, $3, $4)
 
+-- name: give_reason
+update duly.jobs set pause_reason = $3, updated_at = duly.clock_now() where job_id = $1 and state = 'paused' and pause_reason = $2
+
 -- name: resume
 select duly.resume_v1($1, $2, $3, $4, $5::text::jsonb)
 

@@ -1,6 +1,6 @@
 -- name: register
-insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, started_at, until, safe_until)
-select $1, $2, $3, $4, $5, $6, $7, at, at + $7::interval, at + $7::interval * 2 / 3 from (select duly.clock_now() as at) as clock
+insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, declares, started_at, until, safe_until)
+select $1, $2, $3, $4, $5, $6, $7, $8, at, at + $7::interval, at + $7::interval * 2 / 3 from (select duly.clock_now() as at) as clock
 on conflict (worker_id) do nothing
 returning started_at
 

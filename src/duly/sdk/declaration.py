@@ -1,0 +1,68 @@
+"""A handler's own schedule, declared beside its function: the job that a worker registers when it starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from duly.domain.declaration import OWNER
+from duly.domain.errors import InvalidArguments, InvalidOption
+from duly.domain.job import Recurring, check_name
+from duly.domain.run import encode_options
+from duly.domain.triggers.asking import check
+from duly.domain.triggers.at import At
+from duly.domain.triggers.errors import TriggerError
+from duly.worker.handlers import Handler
+
+
+class Declaration:
+    """One declared schedule, checked when it is made. Raises TriggerError, InvalidArguments, InvalidOption."""
+
+    def __init__(self, handler: Handler, shape: Mapping[str, Any], arguments: Mapping[str, Any] | None) -> None:
+        self.name = check_name(_name_of(handler), "the name of the schedule")
+        self._handler = handler
+        self._shape = shape
+        self._arguments = arguments or {}
+        self._check()
+
+    def job(self, source: str) -> Recurring:
+        """Give the job that a program, named as `module:app`, declares with it."""
+        handler = self._handler
+        return Recurring(
+            handler.name,
+            self._payload(),
+            handler.queue,
+            handler.priority,
+            self._shape,
+            self.name,
+            encode_options(handler.options),
+            OWNER,
+            source,
+        )
+
+    def _check(self) -> None:
+        try:
+            schedule = check(self._shape)
+        except TriggerError as error:
+            raise error.named(f"the schedule of {self.name}") from None
+        if isinstance(schedule.trigger, At):
+            raise InvalidOption(
+                f"the schedule of {self.name} fires once; what is declared recurs. Submit it instead: .options(at=…)"
+            )
+        if (
+            self._handler.is_compiled
+        ):  # Otherwise an annotation names something further down, and it is checked at the start.
+            self._payload()
+
+    def _payload(self) -> str:
+        try:
+            return self._handler.encode((), self._arguments)
+        except InvalidArguments as error:
+            raise InvalidArguments(f"{error}. A schedule gives its arguments with payload={{…}}") from None
+
+
+def _name_of(handler: Handler) -> str:
+    """Name a schedule for where its function stands, so that it keeps its name when the handler is called otherwise."""
+    function = inspect.unwrap(handler.function)
+    return f"{getattr(function, '__module__', '?')}:{getattr(function, '__name__', handler.name)}"
