@@ -66,6 +66,17 @@ def test_a_schedule_is_answered_with_a_sentence_and_its_next_three_fires(up):
     assert up.duly("jobs", "show", "hourly").returncode == 4
 
 
+def test_a_schedule_is_run_now_and_waited_for(up):
+    up.duly("submit", "add", "a=2", "b=3", "--cron", "0 0 1 1 *", "--name", "yearly")
+
+    said = up.duly("jobs", "trigger", "yearly", "--payload", '{"a": 20, "b": 3}', "--wait")
+
+    assert (said.returncode, said.stdout) == (0, "23\n"), said
+    assert "succeeded in" in said.stderr
+    assert up.duly("jobs", "edit", "yearly", "b=two").returncode == 1, "the app checks the arguments"
+    assert "cancelled" in up.duly("jobs", "cancel", "yearly").stdout
+
+
 def test_the_same_key_submits_once(up):
     first = up.duly("submit", "add", "a=1", "b=1", "--key", "once", "--delay", "PT1H")
     again = up.duly("submit", "add", "a=1", "b=1", "--key", "once", "--delay", "PT1H")

@@ -88,13 +88,13 @@ def test_a_schedule_is_given_whole_as_json_or_as_a_file(duly, tmp_path):
 
 def test_everything_that_may_be_said_of_a_schedule_is_kept_and_shown(duly, tmp_path):
     said = duly(
-        "submit", "report", "--cron", "0 12 * * *", "--tz", "Europe/Paris", "--name", "noon",
+        "submit", "report", "--cron", "0 12 * * *", "--tz", "Europe/Paris", "--name", "noon", "--key", "noon",
         "--start", "2026-11-05T00:00:00", "--end", "2027-01-01T00:00:00Z", "--max-runs", "30", "--jitter", "PT1H",
         "--misfire", '{"policy": "fire_all", "rate": 2}', "--overlap", "queue", "--pause-on-failure", "3",
     )  # fmt: skip
 
     assert said.returncode == 0, said
-    assert re.search(r"next  2026-11-05 11:00:00 UTC .* \(starts \d+ min later, by its jitter\)", said.stdout)
+    assert re.search(r"next  2026-11-05 11:00:00 UTC .* \(starts \d+ (s|min) later, by its jitter\)", said.stdout)
     lines = duly("jobs", "show", "noon").stdout.splitlines()
     assert lines[2] == (
         "overlap queue up to 100, misfire fire_all, from 2026-11-04 23:00:00Z, until 2027-01-01 00:00:00Z,"

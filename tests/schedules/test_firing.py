@@ -160,11 +160,11 @@ class TestCohorts:
         job = await a_cron(database)
         await clock.advance(59)
         scheduler_id, epochs = await a_scheduler(database)
-        fires = await timers.due_fires(database, list(epochs), module.HORIZON, 100)
+        fires = await timers.due_fires(database, list(epochs), HORIZON, 100)
         answers = await Cohorts().answers(database, fires)
         await clock.advance(1.5)
 
-        moved = await timers.stage(database, scheduler_id, epochs, module.HORIZON, 100, answers)
+        moved = await timers.stage(database, scheduler_id, epochs, HORIZON, 100, answers)
 
         assert moved.count == 1
         assert await occurrences(database, job.job_id) == [START]

@@ -10,7 +10,9 @@ import click
 from duly.cli.connect import opened
 from duly.cli.follow import log_lines
 from duly.cli.options import with_settings
+from duly.cli.runs import reason
 from duly.settings import Settings
+from duly.store import runs
 
 
 @click.command
@@ -24,5 +26,11 @@ def logs(settings: Settings, run_id: UUID, follow: bool) -> None:
 
 async def _logs(settings: Settings, run_id: UUID, follow: bool) -> None:
     async with opened(settings) as database:
+        is_silent = True
         async for line in log_lines(database, run_id, until_final=follow):
             click.echo(line)
+            is_silent = False
+        found = await runs.find(database, run_id) if is_silent else None
+    if found is not None:
+        why = reason(found["reason"], found["attempts"][-1]["detail"] if found["attempts"] else None)
+        click.echo(f"it logged nothing; it is {found['state']}{f': {why}' if why else ''}", err=True)

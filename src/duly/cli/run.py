@@ -16,6 +16,7 @@ from duly.cli.failures import REFUSED
 from duly.cli.follow import wait_for_end
 from duly.cli.options import with_settings
 from duly.cli.output import duration
+from duly.cli.runs import reason
 from duly.cli.submission import Typed
 from duly.cli.submit import handler_arguments
 from duly.clock import Rng
@@ -60,6 +61,7 @@ def ending(found: Mapping[str, Any]) -> str:
     last = found["attempts"][-1]
     took = f" in {duration(last['finished_at'] - last['started_at'])}" if last["started_at"] else ""
     tries = f" after {found['attempt']} attempts" if found["attempt"] > 1 else ""
-    reason = f": {found['reason']}" if found["reason"] else ""
+    words = reason(found["reason"], last["detail"])
+    why = f": {words}" if words else ""
     remedy = f"; look at it with `duly runs show {found['run_id']}`" if found["state"] == "dead" else ""
-    return f"{found['state']}{took}{tries}{reason}{remedy}"
+    return f"{found['state']}{took}{tries}{why}{remedy}"

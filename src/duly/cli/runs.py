@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -15,15 +16,17 @@ from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
 from duly.cli.replaying import replay_runs
+from duly.cli.screen import some
 from duly.domain.errors import NotFound
 from duly.domain.run import TENANT_DEFAULT
 from duly.moves.cancel import cancel_run
+from duly.moves.schedule import find_job_id
 from duly.settings import Settings
 from duly.store import overview
 from duly.store import runs as store
 from duly.store.database import Database
 
-STATES = ("scheduled", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "skipped")
+STATES = ("scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "skipped")
 
 RUN_COLUMNS = {
     "id": lambda row: row["run_id"],
@@ -32,7 +35,7 @@ RUN_COLUMNS = {
     "queue": lambda row: row["queue"],
     "attempt": lambda row: row["attempt"],
     "due": lambda row: row["due_at"],
-    "reason": lambda row: row["reason"],
+    "reason": lambda row: reason(row["reason"], row.get("detail")),
 }
 
 ATTEMPT_COLUMNS = {
@@ -43,7 +46,7 @@ ATTEMPT_COLUMNS = {
     "took": lambda row: row["finished_at"] - row["started_at"] if row["started_at"] else None,
     "late": lambda row: row["started_at"] - row["due_at"] if row["started_at"] else None,
     "fence": lambda row: row["fence"],
-    "reason": lambda row: row["reason"],
+    "reason": lambda row: reason(row["reason"], row["detail"]),
 }
 
 
@@ -54,14 +57,18 @@ def runs() -> None:
 
 @runs.command("list")
 @click.option("--state", type=click.Choice(STATES))
-@click.option("--job", "job_id", type=click.UUID, help="Only the runs of this job.")
+@click.option("--job", metavar="JOB", help="Only the runs of this job, given by its id or its name.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @listing_options
 @with_settings()
-def list_runs(settings: Settings, listing: Listing, state: str | None, job_id: UUID | None, limit: int) -> None:
-    """List runs: those that wait or run first, then those that ended in the last two days."""
+def list_runs(settings: Settings, listing: Listing, state: str | None, job: str | None, limit: int) -> None:
+    """List runs: those that wait or run first, then those that ended in the last two days.
+
+    A stretch of occurrences that did not run is one line, with its reason, how many they are, the first and the last.
+    """
 
     async def read(database: Database) -> Sequence[Row]:
+        job_id = None if job is None else await find_job_id(database, job)
         return await store.page(database, TENANT_DEFAULT, state, job_id, limit)
 
     show_list(settings, listing, read, RUN_COLUMNS, "no runs; make one: duly submit HANDLER")
@@ -118,9 +125,11 @@ async def print_run(database: Database, run_id: UUID, *, as_json: bool) -> None:
 
 
 def _print_found(found: Mapping[str, Any]) -> None:
-    reason = f": {found['reason']}" if found["reason"] else ""
-    click.echo(f"run {found['run_id']} is {found['state']}{reason}")
+    why = reason(found["reason"], _last_detail(found))
+    click.echo(f"run {found['run_id']} is {found['state']}{f': {why}' if why else ''}")
     click.echo(f"{found['handler']} on queue {found['queue']}, due {moment(found['due_at'])}")
+    if missed := missed_by(found):
+        click.echo(f"it stands for {some(missed, 'occurrence')} that came too late, itself included")
     if found.get("payload"):
         click.echo(f"payload {found['payload']}")
     if found["progress"]:
@@ -130,10 +139,38 @@ def _print_found(found: Mapping[str, Any]) -> None:
         _print_last(found["attempts"][-1])
 
 
+def reason(words: str | None, detail: str | None) -> str | None:
+    """Say why, with all that a record stands for: a stretch of skipped occurrences, or those that a run makes up for."""
+    known = _object(detail)
+    if "count" in known:
+        first, last = (moment(datetime.fromisoformat(known[end]).astimezone(UTC)) for end in ("first", "last"))
+        stretch = first if known["count"] == 1 else f"{first} to {last}"
+        return f"{words}: {some(known['count'], 'occurrence')}, {stretch}"
+    if "missed" in known:
+        return "; ".join([*([words] if words else []), f"{known['missed']} missed"])
+    return words
+
+
+def missed_by(found: Mapping[str, Any]) -> int:
+    """Say how many missed occurrences a run stands for: its options say so while it lives, its last attempt afterwards."""
+    return int(_object(found.get("options")).get("missed") or _object(_last_detail(found)).get("missed") or 0)
+
+
+def _last_detail(found: Mapping[str, Any]) -> str | None:
+    return found["attempts"][-1]["detail"] if found["attempts"] else None
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    value = None if text is None else msgspec.json.decode(text)
+    return value if isinstance(value, dict) else {}
+
+
 def _print_last(attempt: Mapping[str, Any]) -> None:
     if attempt["result"] is not None:
         click.echo(f"result {attempt['result']}")
-    if attempt["detail"] is not None:
-        detail = msgspec.json.decode(attempt["detail"])
-        trace = detail.get("traceback") if isinstance(detail, dict) else None
-        click.echo(trace if isinstance(trace, str) else f"detail {attempt['detail']}")
+    detail = _object(attempt["detail"])
+    trace = detail.get("traceback")
+    if isinstance(trace, str):
+        click.echo(trace)
+    elif detail.keys() - {"missed", "first", "last", "count"}:
+        click.echo(f"detail {attempt['detail']}")

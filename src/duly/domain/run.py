@@ -76,6 +76,11 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     options: str | None
 
     @property
+    def missed(self) -> int:
+        """How many occurrences that were noticed too late this run stands for, itself included."""
+        return 0 if self.options is None else self.policy.missed
+
+    @property
     def has_consequence(self) -> bool:
         """Whether more follows from its end than its record: it leaves a gate, arms the next fire, or is counted."""
         if self.options is None:

@@ -95,8 +95,10 @@ async def _apply(batch: Sequence[_Item], send: Callable[[Sequence[_Item]], Await
 
 
 def _is_plain(item: Settled) -> bool:
-    """Say whether nothing follows from an outcome but its record."""
-    return type(item.outcome) is Succeeded and not item.left_behind and not item.run.has_consequence
+    """Say whether nothing follows from an outcome but its record, and that says nothing more."""
+    if type(item.outcome) is not Succeeded or item.left_behind:
+        return False
+    return item.run.options is None or not (item.run.has_consequence or item.run.missed)
 
 
 def _bare(item: _Item) -> _Item:
@@ -127,9 +129,18 @@ def _decided(item: Settled, rng: Rng) -> Moved:
     name, result, detail = _words(outcome)
     reason = None if isinstance(outcome, Succeeded) else storable(outcome.reason, _REASON_CHARACTERS_MAX)
     became, delay, losses, suspect, why = _effect(decide(run, run.policy, outcome, rng.uniform()))
+    noted = _with_missed(detail, run)
     return Moved(
-        run, item.started_at, item.finished_at, name, became, delay, losses, suspect, why or reason, result, detail
+        run, item.started_at, item.finished_at, name, became, delay, losses, suspect, why or reason, result, noted
     )
+
+
+def _with_missed(detail: str | None, run: Run) -> str | None:
+    """Note how many missed occurrences a run stood for: its options, which say so, end with it."""
+    if not run.missed:
+        return detail
+    known = {} if detail is None else msgspec.json.decode(detail)
+    return msgspec.json.encode({**known, "missed": run.missed}).decode()
 
 
 def _effect(transition: Transition) -> tuple[str, timedelta, int, bool, str | None]:

@@ -99,7 +99,7 @@ class App:
         """Register a function under its own name, or under `name`; `aliases` are names it had before.
 
         Its parameters are filled from JSON by their annotations; one annotated `duly.Run` and standing first is the run.
-        With `cron`, `every`, `text` or `schedule` it has a schedule of its own, which workers register when they start, and
+        With `cron`, `every`, `when` or `schedule` it has a schedule of its own, which workers register when they start, and
         which calls it with the arguments in `payload`. Raises InvalidOption when it cannot be a handler, UnknownQueue when
         the app is strict; for its schedule TriggerError, InvalidSchedule and InvalidArguments.
         """

@@ -141,7 +141,7 @@ class RunContext:
     @property
     def missed(self) -> int:
         """How many occurrences, noticed too late, this run stands for, itself included; 0 when it is on time."""
-        return self._run.policy.missed
+        return self._run.missed
 
     @property
     def due_at(self) -> datetime:

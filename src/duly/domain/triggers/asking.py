@@ -54,19 +54,13 @@ def amend(shape: Mapping[str, Any], said: Said, spell: Spell) -> Shape:
 
 
 def asked_shape(stored: str | None, every_seconds: int | None) -> Shape:
-    """Give the shape a stored schedule was asked with; a trigger that counts from its creation, as it was understood then."""
+    """Give the shape that a stored schedule was asked with."""
     if stored is None:
         assert every_seconds is not None
         return every_shape(every_seconds)
     shape: Shape = msgspec.json.decode(stored)
-    asked = shape.pop("asked", None)
-    return shape if asked is None or _is_relative(asked) else {**shape, "trigger": asked}
-
-
-def _is_relative(trigger: Mapping[str, Any]) -> bool:
-    if trigger["type"] == "any":
-        return any(_is_relative(member) for member in trigger["of"])
-    return trigger["type"] == "text" or (trigger["type"] == "interval" and trigger.get("anchor") is None)
+    asked = shape.pop("asked", shape["trigger"])
+    return {**shape, "trigger": asked}
 
 
 def check(shape: Mapping[str, Any]) -> Schedule:

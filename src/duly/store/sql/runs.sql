@@ -29,12 +29,12 @@ select run_id, job_id, tenant, attempt, outcome::text, became::text, queue, hand
   from duly.attempts where run_id = $1 order by attempt, finished_at limit 1000
 
 -- name: page_live
-select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, reason
+select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, reason, null::text as detail
   from duly.live_runs where tenant = $1 and ($2::text is null or state::text = $2) and ($3::uuid is null or job_id = $3)
  order by due_at desc limit $4
 
 -- name: page_finished
-select run_id, job_id, tenant, became::text as state, queue, handler, null::smallint as priority, attempt, scheduled_at, due_at, worker_id, fence, reason
+select run_id, job_id, tenant, became::text as state, queue, handler, null::smallint as priority, attempt, scheduled_at, due_at, worker_id, fence, reason, detail::text
   from duly.attempts where tenant = $1 and became in ('succeeded', 'cancelled', 'expired', 'skipped') and ($2::text is null or became::text = $2)
    and ($3::uuid is null or job_id = $3) and finished_at > (select duly.clock_now()) - interval '2 days'
  order by finished_at desc limit $4

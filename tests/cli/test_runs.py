@@ -1,0 +1,114 @@
+"""What `duly runs` says of occurrences that did not run, and of runs that stand for missed ones."""
+
+import asyncio
+import json
+from datetime import timedelta
+
+import pytest
+
+from duly.domain.outcome import Failed
+from duly.store.database import Database
+from tests.builders import HANDLER, a_worker, claimed, settled, staged
+from tests.cli.processes import inside
+from tests.clock import ManualClock
+
+
+@pytest.fixture
+def duly(database_url, tmp_path):
+    """Run one command on a database that holds nothing, on Monday, 2026-11-02 at 09:00 UTC."""
+    return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
+
+
+@pytest.fixture
+def story(database_url):
+    """Let something happen in the database, under a clock that begins at 09:00."""
+
+    async def on_database(part):
+        clock = ManualClock()
+        async with Database(database_url, clock=clock) as database:
+            clock.moves(database)
+            await part(database, clock)
+
+    return lambda part: asyncio.run(on_database(part))
+
+
+async def six_hours_of_outage(database, clock):
+    await clock.advance(timedelta(hours=6, minutes=30))
+    await staged(database)
+
+
+def runs(duly, *more):
+    return json.loads(duly("runs", "--json", *more).stdout)
+
+
+def test_a_stretch_of_skips_is_one_line_with_its_reason_its_ends_and_how_many(duly, story):
+    duly("submit", HANDLER, "--cron", "0 * * * *", "--name", "hourly")
+    story(six_hours_of_outage)
+
+    listed = duly("runs", "--state", "skipped", "--job", "hourly").stdout
+    assert "skipped_misfire: 6 occurrences, 2026-11-02 09:00:00Z to 2026-11-02 14:00:00Z" in listed
+    [row] = runs(duly, "--state", "skipped")
+    assert row["detail"] == {
+        "first": "2026-11-02T09:00:00+00:00",
+        "last": "2026-11-02T14:00:00+00:00",
+        "count": 6,
+    }
+    shown = duly("runs", "show", row["run_id"]).stdout
+    assert "is skipped: skipped_misfire: 6 occurrences" in shown
+    assert "it is skipped: skipped_misfire: 6 occurrences" in duly("logs", row["run_id"]).stderr
+
+
+def test_a_run_tells_how_many_it_stands_for_while_it_waits_and_when_it_is_over(duly, story):
+    duly("submit", HANDLER, "--cron", "0 * * * *", "--name", "hourly")
+    story(six_hours_of_outage)
+    [run] = runs(duly, "--state", "ready", "--job", "hourly")
+    words = "it stands for 7 occurrences that came too late, itself included"
+    assert words in duly("runs", "show", run["run_id"]).stdout
+
+    async def finish(database, clock):
+        await clock.step(timedelta(hours=6, minutes=30))
+        worker = await a_worker(database)
+        [held] = await claimed(database, worker)
+        await settled(database, worker, held)
+
+    story(finish)
+
+    assert words in duly("runs", "show", run["run_id"]).stdout
+    assert "7 missed" in duly("runs", "--state", "succeeded").stdout
+
+
+def test_a_failure_keeps_its_traceback_beside_what_was_missed(duly, story):
+    duly("submit", HANDLER, "--every", "PT1H", "--max-attempts", "1", "--name", "hourly")
+    story(six_hours_of_outage)
+
+    async def fail(database, clock):
+        await clock.step(timedelta(hours=6, minutes=30))
+        worker = await a_worker(database)
+        [held] = await claimed(database, worker)
+        await settled(database, worker, held, Failed("broken", detail='{"traceback": "line 7"}'))
+
+    story(fail)
+
+    [dead] = json.loads(duly("dead", "--json").stdout)
+    shown = duly("runs", "show", dead["run_id"]).stdout
+    assert "line 7" in shown
+    assert "broken; 7 missed" in shown
+
+
+def test_a_single_occurrence_that_was_left_out_names_its_moment(duly):
+    duly("submit", HANDLER, "--cron", "0 12 * * *", "--name", "noon")
+    duly("jobs", "skip-next", "noon")
+
+    assert "skipped_on_request: 1 occurrence, 2026-11-02 12:00:00Z" in duly("runs", "--job", "noon").stdout
+
+
+def test_a_run_that_overlaps_says_so(duly):
+    duly("submit", HANDLER, "--cron", "0 12 * * *", "--name", "noon")
+    duly("jobs", "trigger", "noon")
+    duly("jobs", "trigger", "noon")
+
+    assert [run["reason"] for run in runs(duly, "--state", "skipped")] == ["skipped_overlap"]
+
+
+def test_a_job_that_is_not_there_is_not_found(duly):
+    assert duly("runs", "--job", "nobody").returncode == 4
