@@ -68,6 +68,11 @@ create function duly.lane_priority(p_priority smallint) returns smallint languag
     select (100 + p_priority)::smallint
 $$;
 
+-- When a job was made: the first 48 bits of its id, as of any run.
+create function duly.made_at(p_job_id uuid) returns timestamptz language sql stable parallel safe as $$
+    select to_timestamp(('x' || translate(left(p_job_id::text, 13), '-', ''))::bit(48)::bigint / 1000.0)
+$$;
+
 -- A delay from 0 up to, and without, the window; the same number as domain/triggers/jitter.py gives.
 create function duly.jitter_delay(p_jitter text, p_job_id uuid, p_scheduled_at timestamptz, p_window integer) returns interval
 language sql stable parallel safe as $$
@@ -622,7 +627,7 @@ begin
         select duly.occurrence_id(job_id, skip.first, 'schedule'), job_id, skip.first, skip.first, v_now, tenant, 0,
                'skipped'::duly.outcome, 'skipped'::duly.state, queue, handler, skip.reason, jsonb_build_object('first', skip.first, 'last', skip.last, 'count', skip.count)
           from fires cross join lateral jsonb_to_recordset(p_skips[answer]) as skip(reason text, first timestamptz, last timestamptz, count bigint)
-         where p_skips[answer] is not null
+         where p_skips[answer] is not null and (skip.reason <> 'skipped_calendar' or skip.last >= duly.made_at(job_id))
         union all
         select new_run_id, job_id, run_at, due_at, v_now, tenant, 0, 'skipped'::duly.outcome, 'skipped'::duly.state, queue, handler, 'skipped_overlap', null
           from fires where overlapping and run_at is not null),
