@@ -229,7 +229,7 @@ class BeatAndClaim:
 class StageAndStage:
     """Two processes that believe to be the same holder: the delete alone decides."""
 
-    orders = 6
+    orders = 70  # each looks, and then moves
 
     async def set_up(self, database):
         self.waiting = {await a_waiting_run(database, delay=6) for _ in range(3)}

@@ -473,6 +473,7 @@ BANK = [
         "            for signal in await runs.look(self._database, self.worker_id):\n                self._heed(signal)\n",
         "            for signal in await runs.look(self._database, self.worker_id):\n                self._heed(signal)\n"
         "                await runs.drop_signals(self._database, self.worker_id, [signal])\n",
+        FOUND,
     ),
     Mutant(
         "a cancel is carried out some time after it was looked for",

@@ -13,10 +13,13 @@ from tests.clock import ManualClock
 from tests.conftest import SHARED, TEMPLATE, Shared, make_template
 from tests.moves import test_cancel, test_claim, test_gates, test_replay, test_settle, test_stage, test_submit
 from tests.postgres import Postgres, scratch_server
+from tests.schedules import test_edit, test_firing, test_fixed_delay, test_trigger
 from tests.store import pgbouncer
 from tests.store.test_migrations import migrate_in_five_processes
 
-for module in (test_submit, test_stage, test_claim, test_settle, test_cancel, test_replay, test_gates):
+MOVES = (test_submit, test_stage, test_claim, test_settle, test_cancel, test_replay, test_gates)
+SCHEDULES = (test_firing, test_fixed_delay, test_edit, test_trigger)
+for module in (*MOVES, *SCHEDULES):
     for name, thing in vars(module).items():
         if name.startswith(("test_", "Test")) and inspect.getmodule(thing) is module:
             globals()[f"{name}_{module.__name__.rpartition('_')[2]}"] = thing
