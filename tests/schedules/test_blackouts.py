@@ -5,13 +5,13 @@ from datetime import timedelta
 from duly.moves.calendars import put_calendar
 from tests.clock import START
 from tests.schedules.stories import (
-    Skipped,
     a_cron,
     is_sound,
     minutes,
     occurrences,
     pending,
     run_through,
+    skipped,
     skips,
     staged_all,
 )
@@ -34,7 +34,7 @@ async def test_what_is_blocked_is_recorded_as_one_stretch_with_the_fire_after_it
         await run_through(database)
         await clock.advance(60)
 
-    assert await skips(database, job.job_id) == [Skipped("skipped_calendar", *minutes(2, 4), 3)]
+    assert await skips(database, job.job_id) == [skipped("calendar", 2, 4, 3)]
     assert await occurrences(database, job.job_id, "attempts") == minutes(0, 1, 2, 5)
     assert await is_sound(database)
 
