@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 
 from duly.domain.outcome import Succeeded
-from duly.domain.run import Run
+from duly.domain.run import HORIZON, Run
 from duly.moves.backfill import backfill, go_on
 from duly.moves.edit import edit
 from duly.moves.pause import pause, resume
 from duly.moves.settle import Settled, settle
 from duly.moves.skip_next import skip_next
-from duly.moves.stage import HORIZON, Cohorts, stage
+from duly.moves.stage import Cohorts, stage
 from duly.moves.trigger import TriggerState, trigger
 from duly.store import shards, timers
 from duly.store.database import Database
