@@ -66,7 +66,9 @@ def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: 
     served, known = ", ".join(options.queues), ", ".join(sorted(handlers))
     click.echo(f"worker {name} serves {served} with {known}. Ctrl-C hands back what has not started.")
     for job in declared.jobs:
-        click.echo(f"schedule {job.name}: {sentence(check(job.schedule))}")
+        # Where it counts from is known when it is registered.
+        when = sentence(check(job.schedule)).partition(", the first at")[0]
+        click.echo(f"schedule {job.name}: {when}")
 
 
 def _options(settings: Settings, app: Any, path: str, name: str) -> WorkerOptions:
