@@ -46,6 +46,9 @@ def test_a_schedule_comes_changes_and_goes_with_the_source(up, source):
     with running("worker", "declared:app", cwd=up.folder):
         wait_for(lambda: (the_job(up)["next_run_at"] or "").startswith("2028-02-29T02:00:00"))
         assert up.duly("jobs", "cancel", NAME).stderr.strip().endswith("or pause the job")
+        refused = up.duly("jobs", "edit", NAME, "--cron", "0 4 29 2 *")
+        assert (refused.returncode, "is declared in declared:app; change it there" in refused.stderr) == (1, True)
+        assert [up.duly("jobs", verb, NAME).returncode for verb in ("trigger", "pause", "resume")] == [0, 0, 0]
     assert the_job(up)["job_id"] == job["job_id"]
 
     source("")

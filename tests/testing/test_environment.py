@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly import App, Handle, InvalidSchedule, NonRetryable, Retry, Run, RunFailed, Snooze
+from duly import App, DeclaredInCode, Handle, InvalidSchedule, NonRetryable, Retry, Run, RunFailed, Snooze
 from duly.store import runs, schedules
 from duly.testing import START, Fire, Line, environment
 
@@ -387,6 +387,20 @@ async def test_a_declared_schedule_is_there_on_entering_and_fires(app):
 
     assert moments(env.runs(nightly)) == hours(1, 25)
     assert [fire.result for fire in env.fires] == [7, 7]
+
+
+async def test_a_declared_schedule_is_edited_in_the_code_alone(app):
+    @app.handler(every="PT1H")
+    def hourly() -> None: ...
+
+    async with environment(app) as env:
+        await env.run_due()
+        job = app.job(f"{__name__}:hourly")
+        for change in (job.edit(every="PT2H"), job.cancel()):
+            with pytest.raises(DeclaredInCode, match="is declared in testing"):
+                await change
+        assert (await job.pause(), await job.resume()) == ("paused", "active")
+        assert (await job.trigger()).state == "ready"
 
 
 def test_a_declared_schedule_fires_in_a_plain_test_too(app):

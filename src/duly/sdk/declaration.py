@@ -50,9 +50,8 @@ class Declaration:
             raise InvalidOption(
                 f"the schedule of {self.name} fires once; what is declared recurs. Submit it instead: .options(at=…)"
             )
-        if (
-            self._handler.is_compiled
-        ):  # Otherwise an annotation names something further down, and it is checked at the start.
+        # An annotation may name something further down: then the arguments are checked when the worker starts.
+        if self._handler.is_compiled:
             self._payload()
 
     def _payload(self) -> str:
