@@ -287,10 +287,8 @@ BANK = [
     Mutant(
         "lateness is judged anew when a fire is staged",
         SCHEDULES,
-        "or (p_keys[width_bucket(duly.fire_key(timers.cohort, timers.scheduled_at, "
-        "duly.is_late(timers.due_at, timers.grace_seconds, p_read_at)), keys.list)]",
-        "or (p_keys[width_bucket(duly.fire_key(timers.cohort, timers.scheduled_at, "
-        "duly.is_late(timers.due_at, timers.grace_seconds, v_now)), keys.list)]",
+        "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, p_read_at))",
+        "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, v_now))",
         FIRING,
     ),
     Mutant(

@@ -134,6 +134,25 @@ async def test_a_replay_does_not_move_the_schedule(database, clock):
 
 
 class TestPause:
+    async def test_what_is_staged_is_taken_back_and_comes_again(self, database, clock):
+        job = await a_delay(database, max_runs=5)
+        await staged(database)
+        await run_through(database)
+        await clock.advance(57)
+        await staged(database)
+        assert await occurrences(database) == minutes(1)
+
+        await pause(database, job.job_id)
+        assert await occurrences(database) == []
+        await resume(database, job.job_id)
+
+        fire = await next_fire(database, job.job_id)
+        assert fire is not None
+        assert (fire["scheduled_at"], fire["previous_scheduled_at"], fire["runs_left"]) == (*minutes(1, 0), 4)
+        await staged(database)
+        assert await occurrences(database) == minutes(1)
+        assert await is_sound(database)
+
     async def test_between_two_runs(self, database, clock):
         job = await a_delay(database)
         await staged(database)
@@ -211,6 +230,19 @@ class TestEdit:
         await resume(database, job.job_id)
 
         assert await pending(database, job.job_id) == START + MINUTE
+
+    async def test_of_what_is_staged_makes_it_anew(self, database, clock):
+        job = await a_delay(database)
+        await staged(database)
+        await run_through(database)
+        await clock.advance(57)
+        await staged(database)
+
+        await edit(database, job.job_id, every(90))
+
+        assert await occurrences(database) == []
+        assert await pending(database, job.job_id) == START + seconds(90)
+        assert await is_sound(database)
 
     async def test_while_it_runs_counts_from_its_end(self, database, clock):
         job = await a_delay(database, every=600)

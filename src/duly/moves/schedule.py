@@ -68,8 +68,8 @@ class Seen(msgspec.Struct, frozen=True):
 
     def staged(self) -> list[datetime]:
         """Give the occurrences that may be staged and not due: from now up to the pending one, and one held by jitter."""
-        if self.schedule.trigger.is_estimate:
-            return []
+        if self.schedule.trigger.is_estimate:  # While its run is staged, the fire waits at that run's moment.
+            return [self.pending_at]
         start, held = self.read_at, self.schedule.latest_at_or_before(self.read_at) if self.schedule.jitter else None
         if held is not None:
             start = min(start, held.scheduled_at)
