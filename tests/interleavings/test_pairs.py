@@ -5,12 +5,13 @@ import pytest
 from duly.domain.errors import KeyConflict, WorkerExpired
 from duly.domain.outcome import Failed, Succeeded
 from duly.domain.retry import Retry
+from duly.domain.run import HORIZON
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
 from duly.moves.reclaim import reclaim
 from duly.moves.replay import discard, replay
 from duly.moves.retire import retire
 from duly.moves.settle import Settled, hand_back, settle
-from duly.moves.stage import BATCH_MAX, HORIZON
+from duly.moves.stage import BATCH_MAX
 from duly.moves.submit import submit
 from duly.store import runs, shards, timers, workers
 from duly.store.database import Database
