@@ -241,8 +241,9 @@ class Ledger:
         [row] = rows
         if self.by_key.setdefault(args[1], [row["job_id"]]) != [row["job_id"]]:
             self.violate("one key gave two answers", args[1])
+        every, anchor = timedelta(seconds=args[14]), args[15]
         self.schedules.setdefault(
-            row["job_id"], {"every": args[7], "anchor": args[8], "first": row["scheduled_at"], "at": at}
+            row["job_id"], {"every": every, "anchor": anchor, "first": row["scheduled_at"], "at": at}
         )
 
     def _on_jobs_cancel_schedule(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
