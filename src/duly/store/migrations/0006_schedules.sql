@@ -606,12 +606,13 @@ begin
                            else p_next_at[fire.answer] end as next_at
                  from (select is_late, case when is_late then floor(date_part('epoch', v_now - fire.scheduled_at) / fire.every_seconds) else 0 end as count
                          from (select fire.cohort is null and fire.overlap is distinct from 'after_end'
-                                      and duly.is_late(fire.due_at, fire.grace_seconds, v_now) as is_late) as judged) as late) as moment),
+                                      and duly.is_late(fire.due_at, fire.grace_seconds, v_now) as is_late) as judged offset 0) as late
+               offset 0) as moment),                   -- Computed once for each row, and not once for each use.
     next_fires as (
         insert into duly.timers (job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, payload_stored,
                                  queue, handler, payload, options, shard, every_seconds, cohort, last_run_id, overlap, jitter, runs_left, grace_seconds)
         select job_id, case when next_at = 'infinity' then scheduled_at else next_at end,
-               next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]),
+               case when jitter is null then next_at else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,
                case when runs then run_at when p_catch_up[answer] is not null then (p_catch_up[answer]->>'last_at')::timestamptz
                     else previous_scheduled_at end, generation, tenant, priority, payload_stored,
                queue, handler, payload, options, shard, every_seconds, cohort, case when runs then new_run_id else last_run_id end, overlap, jitter,
