@@ -333,6 +333,21 @@ class EditAndEdit(OnOneSchedule):
 
 
 @story
+class EditAndEditOfThePayload(OnOneSchedule):
+    """The pending fire stays where it is, so only the version tells that somebody was faster."""
+
+    async def moves(self, database):
+        one, other = (cron("* * * * *", payload=f'{{"n": {number}}}') for number in (1, 2))
+        return lambda side: edit(side, self.job_id, one), lambda side: edit(side, self.job_id, other)
+
+    async def check(self, database, left, right):
+        assert {left, right} == {2, 3}
+        [(generation, payload)] = await database.fetch("select generation, payload->>'n' from duly.jobs")
+        assert (generation, payload) == (3, "1" if left == 3 else "2")
+        assert await pending(database, self.job_id) == START + MINUTE
+
+
+@story
 class EditAndPause(OnOneSchedule):
     async def moves(self, database):
         await staged(database)

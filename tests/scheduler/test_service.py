@@ -91,7 +91,7 @@ async def test_a_stage_that_fails_is_tried_again_soon(scheduler, monkeypatch, er
         raise error
 
     await scheduler.renew()
-    monkeypatch.setattr(service, "stage", broken)
+    monkeypatch.setattr(service, "look", broken)
 
     assert await scheduler._step_safely() == RENEW_SECONDS
 

@@ -6,7 +6,7 @@ whose answer is missing stays where it is until the next look.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -70,6 +70,34 @@ class Cohorts:
                 self._log.error("schedule_unreadable", cohort=row.cohort, schedule=row.schedule, error=str(error))
 
 
+async def look(
+    database: Database,
+    shards: Collection[int],
+    cohorts: Cohorts,
+    *,
+    horizon: timedelta = HORIZON,
+    batch: int = BATCH_MAX,
+) -> list[Answer]:
+    """Say what the fires of cohorts lead to that fall due within the horizon. Nothing is moved yet."""
+    fires = await timers.due_fires(database, list(shards), horizon, _per_shard(batch, shards))
+    return await cohorts.answers(database, fires) if fires else []
+
+
+async def move(
+    database: Database,
+    holder: UUID,
+    epochs: Mapping[int, int],
+    answers: Sequence[Answer],
+    *,
+    horizon: timedelta = HORIZON,
+    batch: int = BATCH_MAX,
+) -> Staged:
+    """Move one batch over the shards held. A stale epoch moves nothing, and a fire without its answer stays."""
+    staged = await timers.stage(database, holder, epochs, horizon, _per_shard(batch, epochs), answers)
+    database.clock.observe(staged.read_at)
+    return staged
+
+
 async def stage(
     database: Database,
     holder: UUID,
@@ -79,10 +107,10 @@ async def stage(
     horizon: timedelta = HORIZON,
     batch: int = BATCH_MAX,
 ) -> Staged:
-    """Stage one batch over the shards held. A stale epoch stages nothing."""
-    per_shard = max(1, batch // max(1, len(epochs)))
-    fires = await timers.due_fires(database, list(epochs), horizon, per_shard)
-    answers = await (cohorts or Cohorts()).answers(database, fires) if fires else []
-    staged = await timers.stage(database, holder, epochs, horizon, per_shard, answers)
-    database.clock.observe(staged.read_at)
-    return staged
+    """Look and move."""
+    answers = await look(database, epochs, cohorts or Cohorts(), horizon=horizon, batch=batch)
+    return await move(database, holder, epochs, answers, horizon=horizon, batch=batch)
+
+
+def _per_shard(batch: int, shards: Collection[int]) -> int:
+    return max(1, batch // max(1, len(shards)))

@@ -17,7 +17,7 @@ from duly.clock import Clock, Rng
 from duly.domain.run import HORIZON
 from duly.log import Log
 from duly.moves.backfill import Allowance, go_on
-from duly.moves.stage import BATCH_MAX, Cohorts, stage
+from duly.moves.stage import BATCH_MAX, Cohorts, look, move
 from duly.store import shards
 from duly.store.database import Database, Unavailable
 from duly.store.timers import Staged
@@ -91,9 +91,10 @@ class Scheduler:
         if not self._epochs:
             return None
         began = self._clock.monotonic()
-        staged = await stage(
-            self._database, self.scheduler_id, self._epochs, cohorts=self._cohorts, horizon=self._horizon
-        )
+        answers = await look(self._database, self._epochs, self._cohorts, horizon=self._horizon)
+        if not self._epochs:  # Lost while we looked.
+            return None
+        staged = await move(self._database, self.scheduler_id, self._epochs, answers, horizon=self._horizon)
         self.health.stage_seconds = self._clock.monotonic() - began
         self.health.staged += staged.count
         self.health.stepped_at = self._clock.monotonic()
@@ -104,6 +105,8 @@ class Scheduler:
 
     async def _go_on_with_backfills(self, now: datetime) -> None:
         """Make what our share of the backfill lane allows since the last look."""
+        if not self._epochs:
+            return
         budget = self._lane.until(now, len(self._epochs) / shards.SHARDS)
         made = await go_on(self._database, list(self._epochs), now, budget)
         self._lane.spend(made)

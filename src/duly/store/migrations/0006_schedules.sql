@@ -532,6 +532,9 @@ language plpgsql set enable_seqscan = off set enable_mergejoin = off set enable_
 declare
     v_now timestamptz := duly.clock_now();
 begin
+    if not exists (select from duly.jobs where jobs.cohort is not null) then
+        return;                                        -- Plain intervals only: nothing that is due has to be looked at for this.
+    end if;
     return query
     select distinct due.cohort, due.scheduled_at, duly.is_late(due.due_at, due.grace_seconds, v_now), v_now
       from unnest(p_shards) as held(shard) cross join lateral (
