@@ -73,6 +73,24 @@ def test_a_deferred_fire_is_found_from_inside_the_blocked_time():
     assert fires(deferred, 2, datetime(2026, 12, 26, 12, tzinfo=UTC)) == ["27 00:00*", "27 09:00"]
 
 
+def test_a_deferred_fire_is_found_however_many_are_skipped_after_it():
+    night = read_calendar({"name": "night", "weekly": [{"days": "MON-SUN", "from": "00:00", "to": "06:00"}]})
+    june = {"name": "june", "windows": [{"start": "2026-06-01T05:00:00Z", "end": "2026-06-20T06:00:00Z"}]}
+    uses = [{"name": "night", "on_hit": "defer"}, {"name": "june", "on_hit": "skip"}]
+    schedule = compile_schedule(
+        {"trigger": {"type": "cron", "expr": "* * * * *"}, "end": "2026-06-20T05:00:00Z", "calendars": uses},
+        job_id=None,
+        now=datetime(2026, 5, 1, tzinfo=UTC),
+        known_calendars={"night": night, "june": read_calendar(june)},
+    )
+    fire = schedule.next_after(datetime(2026, 6, 1, 0, 30, tzinfo=UTC))
+
+    assert fire is not None
+    assert fire.scheduled_at == datetime(2026, 6, 20, 6, tzinfo=UTC)
+    assert schedule.next_after(fire.scheduled_at - timedelta(seconds=1)) == fire, "27,000 are skipped in between"
+    assert schedule.latest_at_or_before(fire.scheduled_at) == fire
+
+
 def test_an_included_calendar_blocks_what_it_does_not_cover():
     office = a_schedule(cron("0 */4 * * *"), calendars=[{"name": "office", "mode": "include"}])
     assert fires(office, 4) == ["23 12:00", "23 16:00", "24 12:00", "24 16:00"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -116,6 +116,18 @@ def first_permitted(uses: Sequence[Use], second: int) -> int | None:
             return None
         second = changed
     return None
+
+
+def permitted(uses: Sequence[Use], start: int, end: int, stretches_max: int) -> Iterator[Span]:
+    """Give the stretches between two moments that nothing blocks, in order; the rest is left where they are too many."""
+    for _ in range(stretches_max):
+        if start >= end:
+            return
+        changes = [change for use in uses if (change := use.changes_after(start)) is not None]
+        until = min([end, *changes])
+        if not blockers(uses, start):
+            yield start, until
+        start = until
 
 
 def next_blocked(uses: Sequence[Use], second: int, limit: int) -> int:

@@ -18,8 +18,8 @@ MISFIRE_LIMIT_MAX = 10_000
 _FINEST = timedelta(microseconds=1)
 _EARLIEST = moment_of(FIRST_SECOND)
 _RARE_DAYS, _CLOCK_CHANGE_DAYS = 366, 400
-# How far to look back, past occurrences that one calendar skips, for one that another defers.
-_SKIPPED_MAX = 200
+# How many stretches to look through for an occurrence that one calendar defers, behind those that another skips.
+_STRETCHES_MAX = 5_000
 
 
 class Fire(msgspec.Struct, frozen=True):
@@ -113,17 +113,30 @@ class Schedule(msgspec.Struct, frozen=True):
         """Give the fire after `moment` that stands for an occurrence blocked before it."""
         if not any(use.on_hit == "defer" for use in self.uses):
             return None
+        last = self._latest_unskipped(moment)
+        if last is None or not calendars.blockers(self.uses, second_of(last)):
+            return None
+        fire = self._deferred(last)
+        return fire if fire is not None and fire.scheduled_at > moment else None
+
+    def _latest_unskipped(self, moment: datetime) -> datetime | None:
+        """Give the last occurrence at or before a moment that no calendar skips, as far back as one may be deferred from.
+
+        What is skipped says nothing of those before it, and may be many: it is crossed in stretches, ever longer ones.
+        """
         last = self._latest_within(moment)
-        for _ in range(_SKIPPED_MAX):
-            blocking = [] if last is None else calendars.blockers(self.uses, second_of(last))
-            if last is None or not blocking:
+        skipping = [use for use in self.uses if use.on_hit == "skip"]
+        if last is None or not calendars.blockers(skipping, second_of(last)):
+            return last
+        end, reach = second_of(last), DAY
+        while True:
+            for begin, until in reversed(list(calendars.permitted(skipping, end - reach, end, _STRETCHES_MAX))):
+                found = self._latest_within(moment_of(until) - _FINEST)
+                if found is not None and found >= moment_of(begin):
+                    return found
+            if reach >= BLOCKED_DAYS_MAX * DAY:
                 return None
-            if all(use.on_hit == "defer" for use in blocking):
-                fire = self._deferred(last)
-                return fire if fire is not None and fire.scheduled_at > moment else None
-            # Skipped, which says nothing of those before it.
-            last = self._latest_within(last - _FINEST)
-        return None
+            reach = min(4 * reach, BLOCKED_DAYS_MAX * DAY)
 
     def _searched_back(self, moment: datetime) -> Fire | None:
         """Find the last fire at or before `moment` by looking ahead from ever earlier moments, and then ever closer ones.
