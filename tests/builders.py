@@ -71,7 +71,8 @@ def a_schedule(
     **schedule: Any,
 ) -> Recurring:
     """Give a recurring job, each minute and beside itself, unless its schedule says otherwise."""
-    shape = every_shape(every, anchor) | {"overlap": {"policy": "allow"}} | schedule
+    is_delay = schedule.get("trigger", {}).get("mode") == "fixed_delay"  # which cannot overlap itself
+    shape = every_shape(every, anchor) | ({} if is_delay else {"overlap": {"policy": "allow"}}) | schedule
     return Recurring(HANDLER, payload, queue, priority, shape, name, options)
 
 

@@ -197,12 +197,15 @@ def test_the_next_occurrence_is_left_out(duly, nightly):
 
 def test_a_job_is_run_now(duly, nightly):
     first = duly("jobs", "trigger", "nightly", "--payload", '{"day": 7}', "--key", "k")
-    again = duly("jobs", "trigger", "nightly", "--key", "k", "--json")
+    again = duly("jobs", "trigger", "nightly", "--payload", '{"day": 7}', "--key", "k", "--json")
+    another = duly("jobs", "trigger", "nightly", "--key", "k")
     over = duly("jobs", "trigger", "nightly")
     beside = duly("jobs", "trigger", nightly, "--beside")
 
     assert re.fullmatch(rf"run {UUID.pattern}: ready\n", first.stdout)
     assert json.loads(again.stdout)["state"] == "replayed"
+    assert another.returncode == 1
+    assert "key 'k' was used for another run of this job" in another.stderr
     assert (over.returncode, beside.returncode) == (1, 0)
     assert "--beside runs it all the same" in over.stdout
     [run] = [

@@ -129,15 +129,6 @@ async def test_what_is_late_stays_a_misfire(database, clock):
     assert await next_of(database, job_id) == noon(2)
 
 
-async def test_a_delay_after_each_run_is_left_alone(database):
-    await put_calendar(database, a_calendar())
-    job_id = await a_job(database, {"type": "interval", "every": "PT1H", "mode": "fixed_delay"})
-    before = await next_of(database, job_id)
-
-    assert await put_calendar(database, a_calendar("2026-11-02")) == Kept("holidays", 0)
-    assert await next_of(database, job_id) == before
-
-
 async def test_a_calendar_that_blocks_a_job_for_long_is_refused_and_the_job_is_named(database):
     await put_calendar(database, a_calendar())
     job_id = await a_job(database, name="nightly")

@@ -19,6 +19,7 @@ FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
 DELAY = "tests/schedules/test_fixed_delay.py"
 EDIT = "tests/schedules/test_edit.py"
+OVERTAKEN = "tests/schedules/test_overtaken.py"
 PAIRS_OF_SCHEDULES = "tests/interleavings/test_schedules.py"
 
 
@@ -273,8 +274,8 @@ BANK = [
     Mutant(
         "the next fire of a cohort is armed from now",
         "src/duly/domain/triggers/planning.py",
-        "*(arm(schedule, scheduled_at) or _NEVER))",
-        "*(arm(schedule, now) or _NEVER))",
+        "next_at, next_window = arm(schedule, scheduled_at) or (None, 0)",
+        "next_at, next_window = arm(schedule, now) or (None, 0)",
         FIRING,
     ),
     Mutant(
@@ -301,7 +302,7 @@ BANK = [
     Mutant(
         "jitter is forgotten after the first fire",
         SCHEDULES,
-        "next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]),",
+        "case when jitter is null then next_at else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,",
         "next_at,",
         FIRING,
     ),
@@ -322,8 +323,8 @@ BANK = [
     Mutant(
         "the end of a run arms a paused schedule",
         SCHEDULES,
-        "if exists (select from duly.jobs where jobs.job_id = p_job_id and jobs.state = 'active') then",
-        "if true then",
+        "elsif v_job.state = 'active' then",
+        "else",
         DELAY,
     ),
     Mutant(
@@ -336,16 +337,37 @@ BANK = [
     Mutant(
         "an edit does not look whether somebody else was faster",
         SCHEDULES,
-        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen then",
-        "if v_timer.scheduled_at <> p_seen then",
+        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
+        "if v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
         PAIRS_OF_SCHEDULES,
     ),
     Mutant(
         "an edit does not look whether the schedule has moved on",
         SCHEDULES,
-        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen then",
-        "if v_job.generation <> p_generation then",
+        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
+        "if v_job.generation <> p_generation or v_kept_at > p_read_at then",
         EDIT,
+    ),
+    Mutant(
+        "an edit does not look whether its calendars have changed",
+        SCHEDULES,
+        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
+        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen then",
+        OVERTAKEN,
+    ),
+    Mutant(
+        "a calendar arms a job by the rule it had before",
+        SCHEDULES,
+        "(timers.scheduled_at = new.seen and timers.generation = new.generation) is true",
+        "(timers.scheduled_at = new.seen) is true",
+        OVERTAKEN,
+    ),
+    Mutant(
+        "what is left out is counted by the rule it had before",
+        SCHEDULES,
+        "    if v_timer.generation <> p_generation then",
+        "    if false then",
+        OVERTAKEN,
     ),
     Mutant(
         "an edit arms what is beyond recall",
@@ -364,8 +386,8 @@ BANK = [
     Mutant(
         "a pause does not look whether the schedule has moved on",
         SCHEDULES,
-        "if v_state = 'paused' or v_timer.scheduled_at <> p_seen then",
-        "if v_state = 'paused' then",
+        "if v_state = 'paused' or v_timer.scheduled_at <> p_seen or v_timer.generation <> p_generation then",
+        "if v_state = 'paused' or v_timer.generation <> p_generation then",
         PAIRS_OF_SCHEDULES,
     ),
     Mutant(

@@ -110,7 +110,7 @@ async def test_a_slow_worker_with_a_long_queue_neither_hoards_nor_churns(url, st
         await until(enough)
 
     assert moved["handed back"] <= 40
-    assert sorted(held)[len(held) // 2] <= 20
+    assert sorted(held)[len(held) // 2] <= 30  # Three times the slots; a hoarder would hold them all.
 
 
 async def test_plain_functions_that_fill_their_threads_are_left_to_others(url, store):

@@ -99,10 +99,10 @@ def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping
         return None
     seen, cohort = pending.scheduled_at, cohort_of(schedule)
     if seen <= pending.read_at:  # Late already: whoever stages it decides about all since then.
-        return Retiming(pending.job_id, seen, cohort, seen, schedule.jitter_window(seen))
+        return Retiming(pending.job_id, pending.generation, seen, cohort, seen, schedule.jitter_window(seen))
     passed = [pending.read_at, pending.previous_scheduled_at, floors.get(pending.job_id)]
     next_at, window = arm(schedule, max(moment for moment in passed if moment is not None)) or (None, 0)
-    return Retiming(pending.job_id, seen, cohort, next_at, window)
+    return Retiming(pending.job_id, pending.generation, seen, cohort, next_at, window)
 
 
 def _schedule(pending: Pending, calendars: Mapping[str, Calendar]) -> Schedule:

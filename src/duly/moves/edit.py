@@ -67,15 +67,16 @@ async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recu
     floor: datetime | None = None
     for _ in range(_LOOKS_MAX):  # It may be edited, staged or claimed from between the look and the move.
         seen = await see(database, job_id)
-        generation = int(seen.job["generation"])
         job = changed(seen)
         timing = await _timing(database, seen, job, floor)
         moments, skips = seen.staged(), None
         if timing.first_at is not None:
             moments, skips = [moment for moment in moments if moment >= seen.read_at], _skips(seen)
-        answer = await store.edit(database, job_id, generation, job, timing, seen.pending_at, moments, floor, skips)
+        answer = await store.edit(
+            database, job_id, seen.generation, job, timing, seen.pending_at, moments, floor, skips, seen.read_at
+        )
         if answer.answer == "edited":
-            return generation + 1
+            return seen.generation + 1
         if answer.answer == "over":
             raise NotFound(f"job {job_id} has ended; submit a new one")
         floor = answer.floor

@@ -21,7 +21,7 @@ async def pause(database: Database, job_id: UUID, reason: str = "paused on reque
     """Pause a schedule: paused, or already. What is staged and in nobody's hands is taken back. Raises NotFound."""
     for _ in range(_LOOKS_MAX):  # It may be staged between the look and the move.
         seen = await see(database, job_id)
-        answer = await schedules.pause(database, job_id, reason, seen.pending_at, seen.staged())
+        answer = await schedules.pause(database, job_id, seen.generation, reason, seen.pending_at, seen.staged())
         if answer == "already" and seen.job["pause_reason"] == REMOVED:
             # So that the code's return does not resume it.
             await schedules.give_reason(database, job_id, REMOVED, reason)
@@ -45,14 +45,14 @@ async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) ->
 async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
     schedule, pending, now = seen.schedule, seen.pending_at, seen.read_at
     if isinstance(schedule.trigger, FixedDelay):
-        return await schedules.resume(database, seen.job_id, pending, max(pending, now), 0, None)
+        return await schedules.resume(database, seen.job_id, seen.generation, pending, max(pending, now), 0, None)
     missed = latest_due(schedule, str(seen.job_id), now)
     if catch_up or missed is None or missed < pending:
         window = schedule.jitter_window(pending)
-        return await schedules.resume(database, seen.job_id, pending, pending, window, None)
+        return await schedules.resume(database, seen.job_id, seen.generation, pending, pending, window, None)
     skips = msgspec.json.encode([stretch(schedule, pending, missed, "skipped_paused")]).decode()
     next_at, window = arm(schedule, missed) or (None, 0)
-    return await schedules.resume(database, seen.job_id, pending, next_at, window, skips)
+    return await schedules.resume(database, seen.job_id, seen.generation, pending, next_at, window, skips)
 
 
 def _found(job_id: UUID, answer: str) -> str:

@@ -50,6 +50,11 @@ class Seen(msgspec.Struct, frozen=True):
         )
 
     @property
+    def generation(self) -> int:
+        """Its version: each edit makes another."""
+        return int(self.job["generation"])
+
+    @property
     def pending_at(self) -> datetime:
         """The occurrence that is armed, whether it is paused or not."""
         pending: datetime = self.job["pending_at"]

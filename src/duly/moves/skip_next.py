@@ -21,7 +21,9 @@ async def skip_next(database: Database, job_id: UUID) -> datetime:
         if seen.schedule.trigger.is_estimate:
             raise InvalidOption(f"job {job_id} counts from the end of its last run; pause it instead")
         next_at, window = arm(seen.schedule, seen.pending_at) or (None, 0)
-        answer, moment = await schedules.skip_next(database, job_id, seen.pending_at, next_at, window, seen.staged())
+        answer, moment = await schedules.skip_next(
+            database, job_id, seen.generation, seen.pending_at, next_at, window, seen.staged()
+        )
         if answer == "over":
             raise NotFound(f"job {job_id} has ended; it fires no more")
         if moment is not None:

@@ -23,6 +23,7 @@ from duly.store.timers import Answer, DueFire, Staged
 GRACE = timedelta(seconds=GRACE_SECONDS)
 BATCH_MAX = 10_000
 _KEPT_MAX = 100_000
+_CALENDARS_SECONDS = 10.0
 
 
 class Cohorts:
@@ -32,14 +33,28 @@ class Cohorts:
         self._schedules: dict[int, Schedule | None] = {}
         self._plans: dict[tuple[int, datetime], FirePlan] = {}
         self._log = log or Log("scheduler")
+        self._looked_at = 0.0
 
     async def answers(self, database: Database, fires: Sequence[DueFire]) -> list[Answer]:
-        """Say what each fire leads to; one whose schedule cannot be read is left out, and said once."""
+        """Say what each fire leads to; one whose schedule cannot be read is left out, and the log says so."""
+        self._forget_calendars(database.clock.monotonic())
         unknown = {fire.cohort for fire in fires} - self._schedules.keys()
         if unknown:
             await self._load(database, unknown)
         found = (self._answer(fire) for fire in fires)
         return [answer for answer in found if answer is not None]
+
+    def _forget_calendars(self, monotonic: float) -> None:
+        """Read schedules with calendars anew now and then: one that was submitted while a calendar changed names the old one."""
+        if monotonic - self._looked_at < _CALENDARS_SECONDS:
+            return
+        self._looked_at = monotonic
+        kept: dict[int, Schedule | None] = {
+            cohort: found for cohort, found in self._schedules.items() if found is not None and not found.uses
+        }
+        if len(kept) < len(self._schedules):
+            self._schedules = kept
+            self._plans = {place: plan for place, plan in self._plans.items() if place[0] in kept}
 
     def _answer(self, fire: DueFire) -> Answer | None:
         schedule = self._schedules.get(fire.cohort)

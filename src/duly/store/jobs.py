@@ -127,10 +127,11 @@ async def edit(
     staged: Sequence[datetime],
     floor: datetime | None,
     skips: str | None,
+    read_at: datetime,
 ) -> Edit:
-    """Change a recurring job through its next-fire timer. Without a first moment the pending fire stands."""
+    """Change a recurring job as it was read at a moment. Without a first moment the pending fire stands."""
     identity = (job_id, generation, job.digest(), job.name, job.source)
-    values = (*identity, *_definition(job), *_timing(timing), seen, list(staged), floor, skips)
+    values = (*identity, *_definition(job), *_timing(timing), seen, list(staged), floor, skips, read_at)
     row = await database.fetchrow(SQL["edit"], *values)
     assert row is not None
     return Edit(*row)

@@ -29,9 +29,11 @@ async def definitions(database: Database, cohorts: Sequence[int]) -> list[Defini
     return [Definition(cohort, schedule, _calendars(found)) for cohort, schedule, found in rows]
 
 
-async def pause(database: Database, job_id: UUID, reason: str, seen: datetime, staged: Sequence[datetime]) -> str:
+async def pause(
+    database: Database, job_id: UUID, generation: int, reason: str, seen: datetime, staged: Sequence[datetime]
+) -> str:
     """Pause a schedule: paused, already, again, or over."""
-    return await _answer(database, "pause", job_id, reason, seen, list(staged))
+    return await _answer(database, "pause", job_id, generation, reason, seen, list(staged))
 
 
 async def give_reason(database: Database, job_id: UUID, before: str, reason: str) -> None:
@@ -40,17 +42,29 @@ async def give_reason(database: Database, job_id: UUID, before: str, reason: str
 
 
 async def resume(
-    database: Database, job_id: UUID, seen: datetime, next_at: datetime | None, window: int, skips: str | None
+    database: Database,
+    job_id: UUID,
+    generation: int,
+    seen: datetime,
+    next_at: datetime | None,
+    window: int,
+    skips: str | None,
 ) -> str:
     """Resume a schedule: active, completed, already, again, or over."""
-    return await _answer(database, "resume", job_id, seen, next_at, window, skips)
+    return await _answer(database, "resume", job_id, generation, seen, next_at, window, skips)
 
 
 async def skip_next(
-    database: Database, job_id: UUID, seen: datetime, next_at: datetime | None, window: int, staged: Sequence[datetime]
+    database: Database,
+    job_id: UUID,
+    generation: int,
+    seen: datetime,
+    next_at: datetime | None,
+    window: int,
+    staged: Sequence[datetime],
 ) -> tuple[str, datetime | None]:
     """Leave one occurrence out: skipped with its moment, again, or over."""
-    row = await database.fetchrow(SQL["skip_next"], job_id, seen, next_at, window, list(staged))
+    row = await database.fetchrow(SQL["skip_next"], job_id, generation, seen, next_at, window, list(staged))
     assert row is not None
     return row[0], row[1]
 
@@ -63,9 +77,10 @@ async def trigger(database: Database, job_id: UUID, key: str, payload: str | Non
 
 
 class Retiming(msgspec.Struct, frozen=True):
-    """A next fire to be armed anew, with the moment that was seen."""
+    """A next fire to be armed anew, with the version of its job and the moment that were seen."""
 
     job_id: UUID
+    generation: int
     seen: datetime
     cohort: int
     next_at: datetime | None
@@ -193,6 +208,7 @@ class Pending(msgspec.Struct, frozen=True):
 
     job_id: UUID
     name: str
+    generation: int
     scheduled_at: datetime
     previous_scheduled_at: datetime | None
     schedule: str

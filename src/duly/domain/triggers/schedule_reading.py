@@ -106,7 +106,21 @@ def _check(schedule: Schedule, now: datetime, fires_per_hour_max: int | None) ->
     check_calendars(schedule, now)
 
 
+def _check_delay(schedule: Schedule) -> None:
+    """Refuse what means nothing to a schedule that counts from the end of its runs, rather than leave it out."""
+    said = {
+        "calendars": schedule.uses != (),
+        "jitter": schedule.jitter is not None,
+        "overlap": schedule.overlap != Overlap(),
+        "misfire": schedule.misfire != Misfire(),
+    }
+    for key in (key for key, is_said in said.items() if is_said and schedule.trigger.is_estimate):
+        message = f"{key} has no meaning for fixed_delay, which counts from the end of each run; leave it out, or use fixed_rate"
+        raise TriggerError("TRIGGER_VALUE", message, key, "fixed_rate")
+
+
 def _check_bounds(schedule: Schedule) -> None:
+    _check_delay(schedule)
     start, end = schedule.start, schedule.end
     if start is not None and end is not None and end <= start:
         raise TriggerError("WINDOW_EMPTY", f"end {end:%Y-%m-%dT%H:%M:%SZ} is not after start; give a later end", "end")

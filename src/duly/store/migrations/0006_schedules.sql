@@ -55,6 +55,7 @@ create table duly.backfills (
     previous_scheduled_at timestamptz,                  -- the occurrence before the next one to be made
     asked_at     timestamptz not null,
     schedule     jsonb,                                 -- the rule as it was when this was asked for: an edit makes no other past
+    calendars    jsonb,                                 -- and the calendars it names, as they were
     every_seconds integer,
     anchor_at    timestamptz,
     check (to_at > from_at)
@@ -62,6 +63,12 @@ create table duly.backfills (
 create index backfills_active on duly.backfills (shard, due_at) where state = 'active';
 create index backfills_of_job on duly.backfills (job_id, asked_at, backfill_id) where state = 'active';
 create index backfills_by_job on duly.backfills (job_id, asked_at);
+
+-- The calendars that a schedule names, by name.
+create function duly.calendars_of(p_tenant integer, p_schedule jsonb) returns jsonb language sql stable as $$
+    select jsonb_object_agg(calendars.name, calendars.definition) from jsonb_array_elements(p_schedule->'calendars') as use
+      join duly.calendars on calendars.tenant = p_tenant and calendars.name = use->>'name'
+$$;
 
 -- Runs of the lane stand a hundred priorities below what is on time, so they run when nothing younger than 50 minutes waits.
 create function duly.lane_priority(p_priority smallint) returns smallint language sql immutable parallel safe as $$
@@ -236,13 +243,18 @@ create function duly.rearm_v1(p_job_id uuid, p_ended_at timestamptz) returns voi
 language plpgsql as $$
 declare
     v_timer duly.timers := duly.take_next_fire_v1(p_job_id);
+    v_job   duly.jobs;
 begin
     if v_timer.job_id is null or v_timer.overlap is distinct from 'after_end' then
         perform duly.put_next_fire_v1(v_timer) where v_timer.job_id is not null;
         return;
     end if;
+    select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
     v_timer.scheduled_at := p_ended_at + make_interval(secs => v_timer.every_seconds);
-    if exists (select from duly.jobs where jobs.job_id = p_job_id and jobs.state = 'active') then
+    if v_timer.scheduled_at >= (v_job.schedule->>'end')::timestamptz then
+        update duly.jobs set state = 'completed', updated_at = p_ended_at where jobs.job_id = p_job_id;
+        return;
+    elsif v_job.state = 'active' then
         v_timer.due_at := v_timer.scheduled_at;
     end if;
     perform duly.put_next_fire_v1(v_timer);
@@ -637,9 +649,10 @@ begin
           from fires where overlapping and run_at is not null),
     catching_up as (
         insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at,
-                                    previous_scheduled_at, asked_at, schedule)
+                                    previous_scheduled_at, asked_at, schedule, calendars)
         select duly.occurrence_id(fires.job_id, catch_up.from_at, 'catch-up'), fires.job_id, fires.tenant, shard, 'schedule', catch_up.from_at,
-               catch_up.to_at, catch_up.from_at, catch_up.rate, catch_up.total, v_now, previous_scheduled_at, v_now, jobs.schedule
+               catch_up.to_at, catch_up.from_at, catch_up.rate, catch_up.total, v_now, previous_scheduled_at, v_now, jobs.schedule,
+               duly.calendars_of(fires.tenant, jobs.schedule)
           from fires join duly.jobs on jobs.job_id = fires.job_id
          cross join lateral jsonb_to_record(p_catch_up[answer])
                                      as catch_up(from_at timestamptz, to_at timestamptz, rate double precision, total integer)
@@ -695,7 +708,7 @@ $$;
 -- schedule has moved on meanwhile, and the caller looks anew. p_moments are those that may be staged and not due.
 
 -- Stop a schedule. What is staged is taken back, so that it fires after all if the schedule goes on before its moment.
-create function duly.pause_v1(p_job_id uuid, p_reason text, p_seen timestamptz, p_moments timestamptz[]) returns text
+create function duly.pause_v1(p_job_id uuid, p_generation integer, p_reason text, p_seen timestamptz, p_moments timestamptz[]) returns text
 language plpgsql set lock_timeout = '2s' as $$
 declare
     v_now   timestamptz := duly.clock_now();
@@ -706,7 +719,7 @@ begin
         return 'over';
     end if;
     select jobs.state into strict v_state from duly.jobs where jobs.job_id = p_job_id;
-    if v_state = 'paused' or v_timer.scheduled_at <> p_seen then
+    if v_state = 'paused' or v_timer.scheduled_at <> p_seen or v_timer.generation <> p_generation then
         perform duly.put_next_fire_v1(v_timer);
         return case when v_state = 'paused' then 'already' else 'again' end;
     end if;
@@ -719,7 +732,9 @@ end $$;
 
 -- Let a schedule go on with the fire at p_next_at. If that is the one that was pending, however late it is, then it is a misfire
 -- and its policy decides. Without a next moment nothing is left, and the schedule is over.
-create function duly.resume_v1(p_job_id uuid, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_skips jsonb) returns text
+create function duly.resume_v1(
+    p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_skips jsonb)
+returns text
 language plpgsql set lock_timeout = '2s' as $$
 declare
     v_now   timestamptz := duly.clock_now();
@@ -730,7 +745,7 @@ begin
         return 'over';
     end if;
     select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
-    if v_job.state <> 'paused' or v_timer.scheduled_at <> p_seen then
+    if v_job.state <> 'paused' or v_timer.scheduled_at <> p_seen or v_timer.generation <> p_generation then
         perform duly.put_next_fire_v1(v_timer);
         return case when v_job.state = 'active' then 'already' else 'again' end;
     end if;
@@ -751,7 +766,8 @@ begin
 end $$;
 
 -- Leave one occurrence out: the first that is staged and in nobody's hands, else the pending one.
-create function duly.skip_next_v1(p_job_id uuid, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[])
+create function duly.skip_next_v1(
+    p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[])
 returns timestamptz
 language plpgsql set lock_timeout = '2s' as $$
 declare
@@ -765,6 +781,10 @@ begin
         return null;
     end if;
     select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
+    if v_timer.generation <> p_generation then
+        perform duly.put_next_fire_v1(v_timer);
+        return '-infinity';
+    end if;
     select * into v_staged from duly.lock_staged_v1(p_job_id, p_moments, v_now) limit 1;
     if found then
         delete from duly.ready where ready.run_id = v_staged.run_id;
@@ -799,7 +819,7 @@ create function duly.edit_v1(
     p_job_id uuid, p_generation integer, p_hash bytea, p_name text, p_source text, p_handler text, p_payload jsonb,
     p_queue text, p_priority smallint, p_options jsonb, p_schedule jsonb, p_cohort bigint, p_every integer, p_anchor timestamptz,
     p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
-    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb)
+    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb, p_read_at timestamptz)
 returns table (answer text, floor timestamptz)
 language plpgsql set lock_timeout = '2s' as $$
 #variable_conflict use_column
@@ -808,6 +828,7 @@ declare
     v_timer   duly.timers := duly.take_next_fire_v1(p_job_id);
     v_job     duly.jobs;
     v_floor   timestamptz;
+    v_kept_at timestamptz;
     v_stored  boolean := pg_column_size(p_payload) > 1024;
 begin
     if v_timer.job_id is null then
@@ -815,7 +836,11 @@ begin
         return;
     end if;
     select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
-    if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen then
+    -- Held until the end, so that whoever changes one of its calendars comes before us, or finds what we have made.
+    select max(calendars.updated_at) into v_kept_at from (
+        select updated_at from duly.calendars where tenant = v_job.tenant and name in (
+            select use->>'name' from jsonb_array_elements(coalesce(p_schedule->'calendars', '[]')) as use) for share) as calendars;
+    if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then
         perform duly.put_next_fire_v1(v_timer);
         return query select 'again', null::timestamptz;
         return;
@@ -881,6 +906,7 @@ declare
     v_timer   duly.timers := duly.take_next_fire_v1(p_job_id);
     v_run_id  uuid := duly.occurrence_id(p_job_id, v_now, 'manual:' || p_key);
     v_key     text := 'trigger/' || p_job_id || '/' || p_key;
+    v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_payload, p_beside), 'UTF8'));
     v_options jsonb := case when p_beside then v_timer.options - array['gate', 'overlap'] else v_timer.options end - 'rearm';
     v_stored  boolean := p_payload is null and v_timer.payload_stored;      -- A payload of its own travels with the run, whatever its size.
     v_answer  text := 'ready';
@@ -892,10 +918,15 @@ begin
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
     end if;
     insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
-    values (v_timer.tenant, v_key, v_run_id, '', v_now, v_now + interval '24 hours')
-    on conflict (tenant, key) do update set job_id = excluded.job_id, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+    values (v_timer.tenant, v_key, v_run_id, v_hash, v_now, v_now + interval '24 hours')
+    on conflict (tenant, key) do update
+       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
      where keys.expires_at <= v_now;
     if not found then
+        if not exists (select from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key and keys.body_hash = v_hash) then
+            raise exception using errcode = 'DU001', message = format('key %s was used for another run of this job', quote_literal(p_key)),
+                  detail = (select keys.job_id::text from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key);
+        end if;
         perform duly.put_next_fire_v1(v_timer);
         return query select keys.job_id, 'replayed' from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key;
         return;
@@ -933,14 +964,17 @@ begin
 end $$;
 
 -- Arm next fires anew after a calendar or the time zone data have changed. One that has moved on meanwhile is not among the answers.
-create function duly.retime_v1(p_job_ids uuid[], p_seen timestamptz[], p_cohorts bigint[], p_next_at timestamptz[], p_windows integer[]) returns setof uuid
+create function duly.retime_v1(
+    p_job_ids uuid[], p_generations integer[], p_seen timestamptz[], p_cohorts bigint[], p_next_at timestamptz[], p_windows integer[])
+returns setof uuid
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 begin
     return query
     with taken as (
-        delete from duly.timers using unnest(p_job_ids, p_seen, p_cohorts, p_next_at, p_windows) as new(job_id, seen, cohort, next_at, room)
-         where timers.job_id = new.job_id and timers.run_id is null and (timers.scheduled_at = new.seen) is true
+        delete from duly.timers using unnest(p_job_ids, p_generations, p_seen, p_cohorts, p_next_at, p_windows)
+                                   as new(job_id, generation, seen, cohort, next_at, room)
+         where timers.job_id = new.job_id and timers.run_id is null and (timers.scheduled_at = new.seen and timers.generation = new.generation) is true
         returning timers.*, new.cohort as new_cohort, new.next_at, new.room),
     put as (
         insert into duly.timers (job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, payload_stored, queue, handler,
@@ -1006,9 +1040,9 @@ declare
     v_now timestamptz := duly.clock_now();
 begin
     insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at, asked_at,
-                                previous_scheduled_at, schedule, every_seconds, anchor_at)
+                                previous_scheduled_at, schedule, calendars, every_seconds, anchor_at)
     select p_backfill_id, jobs.job_id, jobs.tenant, duly.shard_of(jobs.job_id), p_backfill_id::text, p_from, p_to, p_from, p_rate, p_total, v_now, v_now,
-           p_previous, jobs.schedule, jobs.every_seconds, jobs.anchor_at
+           p_previous, jobs.schedule, duly.calendars_of(jobs.tenant, jobs.schedule), jobs.every_seconds, jobs.anchor_at
       from duly.jobs where jobs.job_id = p_job_id and jobs.state in ('active', 'paused')
     on conflict do nothing;
     return exists (select from duly.backfills where backfills.backfill_id = p_backfill_id);
@@ -1021,9 +1055,15 @@ declare
     v_backfill duly.backfills;
     v_gone     integer;
 begin
-    update duly.backfills set state = 'cancelled' where backfills.backfill_id = p_backfill_id and backfills.state = 'active' returning * into v_backfill;
-    if v_backfill.backfill_id is null then
+    select * into v_backfill from duly.backfills where backfills.backfill_id = p_backfill_id for update;
+    if not found or v_backfill.state = 'cancelled' then
         return null;
+    end if;
+    update duly.backfills set state = 'cancelled' where backfills.backfill_id = p_backfill_id;
+    if v_backfill.state = 'active' and v_backfill.origin = 'schedule' then         -- Missed, and not to be made up for: that is on record.
+        perform duly.record_skips_v1(jobs, jsonb_build_array(jsonb_build_object('reason', 'skipped_on_request', 'first', v_backfill.cursor_at,
+                    'last', v_backfill.to_at - interval '1 microsecond', 'count', v_backfill.total - v_backfill.made)), duly.clock_now())
+           from duly.jobs where jobs.job_id = v_backfill.job_id;
     end if;
     select count(*) into v_gone from duly.cancel_v1(array(
         select waiting.run_id from (
@@ -1032,5 +1072,9 @@ begin
             union all select timers.run_id, timers.job_id, timers.scheduled_at from duly.timers where timers.run_id is not null) as waiting
          where waiting.job_id = v_backfill.job_id and waiting.scheduled_at >= v_backfill.from_at and waiting.scheduled_at < v_backfill.to_at
            and waiting.run_id = duly.occurrence_id(v_backfill.job_id, waiting.scheduled_at, v_backfill.origin)), 'the backfill was cancelled');
+    if v_backfill.state = 'done' and v_gone = 0 then
+        update duly.backfills set state = 'done' where backfills.backfill_id = p_backfill_id;
+        return null;                                   -- All of it had begun.
+    end if;
     return v_gone;
 end $$;

@@ -17,7 +17,7 @@ select job_id, scheduled_at, replayed from duly.submit_schedule_v2(
 -- name: edit
 select answer, floor from duly.edit_v1(
     $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-    $23, $24, $25, $26::text::jsonb)
+    $23, $24, $25, $26::text::jsonb, $27)
 
 -- name: cancel_schedule
 -- The next-fire timer is the job's mutex: it is deleted first. No row: it is being staged at this moment, or there is none.

@@ -1,36 +1,32 @@
 -- name: definitions
-select jobs.cohort, jobs.schedule::text, (
-       select jsonb_object_agg(calendars.name, calendars.definition)::text from jsonb_array_elements(jobs.schedule->'calendars') as use
-         join duly.calendars on calendars.tenant = jobs.tenant and calendars.name = use->>'name')
+select jobs.cohort, jobs.schedule::text, duly.calendars_of(jobs.tenant, jobs.schedule)::text
   from unnest($1::bigint[]) as asked(cohort) cross join lateral (
        select cohort, tenant, schedule from duly.jobs where jobs.cohort = asked.cohort and jobs.state in ('active', 'paused') limit 1) as jobs
 
 -- name: pause
-select duly.pause_v1($1, $2, $3, $4)
+select duly.pause_v1($1, $2, $3, $4, $5)
 
 -- name: give_reason
 update duly.jobs set pause_reason = $3, updated_at = duly.clock_now() where job_id = $1 and state = 'paused' and pause_reason = $2
 
 -- name: resume
-select duly.resume_v1($1, $2, $3, $4, $5::text::jsonb)
+select duly.resume_v1($1, $2, $3, $4, $5, $6::text::jsonb)
 
 -- name: skip_next
 select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity')
-  from duly.skip_next_v1($1, $2, $3, $4, $5) as moment
+  from duly.skip_next_v1($1, $2, $3, $4, $5, $6) as moment
 
 -- name: trigger
 select run_id, answer from duly.trigger_v1($1, $2, $3::text::jsonb, $4)
 
 -- name: retime
-select * from duly.retime_v1($1, $2, $3, $4, $5)
+select * from duly.retime_v1($1, $2, $3, $4, $5, $6)
 
 -- name: lane_work
 -- Of each job the oldest backfill, so that they wait for each other too; and how many of its runs have not begun.
 select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.origin, backfills.state, backfills.from_at, backfills.to_at,
        backfills.cursor_at, backfills.rate, backfills.total, backfills.made, backfills.due_at, backfills.asked_at,
-       backfills.schedule::text, backfills.every_seconds, backfills.anchor_at, (
-       select jsonb_object_agg(calendars.name, calendars.definition)::text from jsonb_array_elements(backfills.schedule->'calendars') as use
-         join duly.calendars on calendars.tenant = backfills.tenant and calendars.name = use->>'name'),
+       backfills.schedule::text, backfills.every_seconds, backfills.anchor_at, backfills.calendars::text,
        (select count(*) from (select from duly.blocked where blocked.tenant = backfills.tenant and blocked.job_id = backfills.job_id
                                  and blocked.gate = coalesce(jobs.options->'gate'->>0, 'catch-up/' || jobs.job_id) limit 1000) as waiting)
   from duly.backfills join duly.jobs on jobs.job_id = backfills.job_id
@@ -76,7 +72,8 @@ select job_id, max(scheduled_at) from duly.attempts
 select name, definition::text from duly.calendars where tenant = $1 and ($2::text[] is null or name = any ($2)) order by name
 
 -- name: using_calendar
-select jobs.job_id, coalesce(jobs.name, jobs.job_id::text), timers.scheduled_at, timers.previous_scheduled_at, jobs.schedule::text, duly.clock_now()
+select jobs.job_id, coalesce(jobs.name, jobs.job_id::text), timers.generation, timers.scheduled_at, timers.previous_scheduled_at,
+       jobs.schedule::text, duly.clock_now()
   from duly.jobs join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
  where jobs.tenant = $1 and jobs.state in ('active', 'paused') and ($3::uuid is null or jobs.job_id > $3)
    and jobs.schedule @> jsonb_build_object('calendars', jsonb_build_array(jsonb_build_object('name', $2::text)))
