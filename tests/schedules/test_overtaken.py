@@ -4,7 +4,6 @@ import pytest
 
 from duly.domain.errors import KeyConflict, NotFound
 from duly.domain.triggers.errors import TriggerError
-from duly.moves import calendars as calendar_moves
 from duly.moves import skip_next as skip_module
 from duly.moves.backfill import backfill, cancel_backfill
 from duly.moves.calendars import put_calendar
@@ -73,7 +72,7 @@ async def test_a_calendar_does_not_arm_a_job_by_the_rule_it_had_before(database,
         looks.append(1)
         return await left_out(database, job_ids)
 
-    monkeypatch.setattr(calendar_moves.schedules, "left_out", overtaken)
+    monkeypatch.setattr(schedules, "left_out", overtaken)
     await put_calendar(database, a_blackout(60, 61))
 
     cohorts = await database.fetch("select cohort from duly.jobs order by job_id")
