@@ -159,6 +159,12 @@ CRON = ("--cron", "0 2 * * *")
         ([*CRON, "--at", "2026-11-05T00:00:00Z"], 2, "with --cron, give --start"),
         ([*CRON, "--delay", "5"], 2, "a schedule takes no --delay"),
         (["--every", "60", "--tz", "UTC"], 2, "a period is the same in every zone"),
+        (["--every", "99999999999999"], 1, "every 99999999999999 is too long; the longest is 300 years, 9486720000 s"),
+        (
+            ["--cron", "0 9 * * *", "--tz", "Nope/Zone"],
+            1,
+            "'Nope/Zone' is not a time zone here; use a tz database name",
+        ),
         (["--every", "60", "--mode", "slow"], 1, "mode 'slow' is unknown; use fixed_rate or fixed_delay"),
         (["--schedule", "0 2 * * *"], 2, "--schedule is not JSON"),
         (["--schedule", "7"], 2, "--schedule 7 is not the shape of a schedule"),
