@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Refused,
         UnknownHandler,
         UnknownQueue,
+        Unsettled,
         VersionChanged,
     )
     from duly.domain.triggers.errors import TriggerError
@@ -66,6 +67,7 @@ __all__ = [
     "Unavailable",
     "UnknownHandler",
     "UnknownQueue",
+    "Unsettled",
     "VersionChanged",
     "__version__",
 ]

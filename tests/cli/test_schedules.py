@@ -10,6 +10,16 @@ from tests.cli.processes import inside
 
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+REPORT = """\
+from duly import App
+
+app = App()
+
+
+@app.handler
+def report(day: int) -> None: ...
+"""
+
 
 @pytest.fixture
 def duly(database_url, tmp_path):
@@ -149,6 +159,12 @@ CRON = ("--cron", "0 2 * * *")
         ([*CRON, "--at", "2026-11-05T00:00:00Z"], 2, "with --cron, give --start"),
         ([*CRON, "--delay", "5"], 2, "a schedule takes no --delay"),
         (["--every", "60", "--tz", "UTC"], 2, "a period is the same in every zone"),
+        (["--every", "99999999999999"], 1, "every 99999999999999 is too long; the longest is 300 years, 9486720000 s"),
+        (
+            ["--cron", "0 9 * * *", "--tz", "Nope/Zone"],
+            1,
+            "'Nope/Zone' is not a time zone here; use a tz database name",
+        ),
         (["--every", "60", "--mode", "slow"], 1, "mode 'slow' is unknown; use fixed_rate or fixed_delay"),
         (["--schedule", "0 2 * * *"], 2, "--schedule is not JSON"),
         (["--schedule", "7"], 2, "--schedule 7 is not the shape of a schedule"),
@@ -309,6 +325,36 @@ def test_a_stretch_that_makes_no_sense_is_refused(duly, nightly, arguments, code
 
     assert (said.returncode, said.stdout) == (code, ""), said
     assert words in said.stderr
+
+
+@pytest.mark.parametrize("command", [["submit", "report"], ["run", "report"], ["jobs", "trigger", "nightly"]])
+@pytest.mark.parametrize("key", ["", "k" * 8000, "a\nb"])
+def test_a_key_that_is_none_is_refused(duly, nightly, command, key):
+    said = duly(*command, "--key", key)
+
+    assert (said.returncode, said.stdout) == (1, "")
+    assert "is not a key: 1 to 200 printable characters; leave it out for none" in said.stderr
+    assert len(said.stderr) < 200
+
+
+def test_the_arguments_of_a_trigger_are_checked_against_the_handler(duly, nightly, tmp_path):
+    (tmp_path / "jobs_app.py").write_text(REPORT)
+
+    wrong = duly("jobs", "trigger", "nightly", "--payload", '{"day": "x"}', "--app", "jobs_app:app")
+    right = duly("jobs", "trigger", "nightly", "--payload", '{"day": 7}', "--app", "jobs_app:app")
+    unknown = duly("jobs", "trigger", "nightly", "--payload", '{"day": "x"}', "--beside")
+
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "report: argument day is 'x'" in wrong.stderr
+    assert (right.returncode, unknown.returncode) == (0, 0), (right, unknown)
+
+
+def test_a_reason_that_is_too_long_is_refused(duly, nightly):
+    said = duly("jobs", "pause", "nightly", "--reason", "x" * 501)
+
+    assert said.returncode == 1
+    assert "is not one: 1 to 500 printable characters on one line" in said.stderr
+    assert shown(duly)["state"] == "active"
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "skip-next", "trigger", "cancel"])

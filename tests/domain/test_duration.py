@@ -68,10 +68,32 @@ def test_a_truth_is_not_a_number_of_seconds(value):
         parse(value, "timeout")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 1e300, "P9999999999D"])
-def test_what_cannot_be_counted_is_refused(value):
-    with pytest.raises(InvalidSchedule):
+@pytest.mark.parametrize("value", [float("nan"), b"PT1S", None, []])
+def test_what_is_of_another_kind_is_refused(value):
+    with pytest.raises(InvalidSchedule, match="is not a duration; write PT30S"):
+        parse(value, "timeout")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (float("inf"), "inf"),
+        (float("-inf"), "-inf"),
+        (1e300, r"1e\+300"),
+        (9_486_720_001, "9486720001"),
+        (10**400, "a number beyond reason"),
+        ("P9999999999D", "'P9999999999D'"),
+        ("PT" + "9" * 400 + "S", "'PT9.*S'"),
+        (timedelta.max, "999999999 days"),
+        (timedelta(days=109_800, seconds=1), "109800 days"),
+    ],
+)
+def test_what_is_too_long_is_refused_with_the_longest(value, words):
+    with pytest.raises(
+        InvalidSchedule, match=f"^every {words} is too long; the longest is 300 years, 9486720000 seconds$"
+    ):
         parse(value, "every")
+    assert parse(9_486_720_000, "every") == parse("P109800D", "every")
 
 
 @pytest.mark.parametrize(

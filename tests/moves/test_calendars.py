@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.errors import InvalidOption, NotFound, Unsettled
 from duly.domain.triggers.errors import TriggerError
 from duly.moves.calendars import Kept, drop_calendar, put_calendar
 from duly.moves.pause import pause, resume
@@ -140,6 +140,19 @@ async def test_a_calendar_that_blocks_a_job_for_long_is_refused_and_the_job_is_n
     assert refused.value.code == "WINDOW_EMPTY"
     assert await schedules.calendars(database, 1, None) == {"holidays": a_calendar()}
     assert await next_of(database, job_id) == noon(2)
+
+
+async def test_one_that_never_stands_still_is_given_up_with_a_sentence(database, monkeypatch):
+    await put_calendar(database, a_calendar())
+    await a_job(database)
+
+    async def overtaken(*_):
+        return set()
+
+    monkeypatch.setattr("duly.moves.calendars._LOOKS_MAX", 2)
+    monkeypatch.setattr(schedules, "retime", overtaken)
+    with pytest.raises(Unsettled, match="a job of calendar 'holidays': it kept changing while we looked; try again"):
+        await put_calendar(database, a_calendar("2026-11-02"))
 
 
 async def test_more_jobs_than_a_page_are_all_armed(database, monkeypatch):

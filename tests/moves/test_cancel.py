@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 import pytest
 
-from duly.domain.errors import NotFound
+from duly.domain.errors import NotFound, Unsettled
 from duly.domain.outcome import Cancelled, Failed
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
 from duly.moves.settle import hand_back
@@ -102,6 +102,30 @@ class TestRun:
 
         with pytest.raises(NotFound):
             await cancel_run(database, submitted.job_id)
+
+
+class TestOneThatNeverStandsStill:
+    """Each look finds the row on its way from one table to the next."""
+
+    async def test_a_run_is_given_up_with_a_sentence(self, database, monkeypatch):
+        run_id = await a_ready_run(database)
+        monkeypatch.setattr("duly.moves.cancel._LOOKS_MAX", 2)
+        monkeypatch.setattr(runs, "cancel", nothing)
+
+        with pytest.raises(Unsettled, match=f"run {run_id}: it kept changing while we looked; try again"):
+            await cancel_run(database, run_id)
+
+    async def test_so_is_a_schedule(self, database, monkeypatch):
+        job_id = (await an_active_schedule(database)).job_id
+        monkeypatch.setattr("duly.moves.cancel._LOOKS_MAX", 2)
+        monkeypatch.setattr(jobs, "cancel_schedule", nothing)
+
+        with pytest.raises(Unsettled, match=f"job {job_id}: it kept changing while we looked; try again"):
+            await cancel_job(database, job_id)
+
+
+async def nothing(*_):
+    return []
 
 
 class TestCarryOut:

@@ -487,13 +487,13 @@ class TestSchedule:
             await submit_recurring(database, a_schedule(every=61), key="k")
 
     async def test_a_name_is_taken_until_its_schedule_is_cancelled(self, database):
-        first = await an_active_schedule(database, name="nightly")
-        with pytest.raises(NameTaken, match="cancel that one first"):
-            await an_active_schedule(database, name="nightly")
+        first = await an_active_schedule(database, name="night(ly)")
+        with pytest.raises(NameTaken, match=r"a schedule named 'night\(ly\)' exists; .* cancel that one first"):
+            await an_active_schedule(database, name="night(ly)")
 
         await cancel_job(database, first.job_id)
 
-        second = await an_active_schedule(database, name="nightly")
+        second = await an_active_schedule(database, name="night(ly)")
         assert second.job_id != first.job_id
         assert await history.verify(database) == []
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from duly import InvalidArguments, InvalidOption, NotFound, Retry, TriggerError
+from duly import App, InvalidArguments, InvalidOption, InvalidSchedule, NotFound, Retry, TriggerError
 from duly.domain.outcome import Succeeded
 from duly.store import jobs, runs
 from tests.builders import a_worker, claimed, counts, settled, staged
@@ -117,6 +117,59 @@ async def test_wrong_arguments_are_refused_before_anything_is_made(noon, databas
     with pytest.raises(InvalidArguments, match="times is 'x'"):
         await noon.edit(arguments={"times": "x"})
     assert await counts(database) == {"timers": 1}
+
+
+@pytest.mark.parametrize("arguments", [[1], "x", 5, {1: "x"}])
+async def test_arguments_have_names(app, noon, database, arguments):
+    other = App(app.locate())  # Knows no handler that would check them.
+    for job in (noon, other.job("noon")):
+        with pytest.raises(InvalidArguments, match=r"arguments .* of greet are not named; give a mapping by name"):
+            await job.trigger(arguments)
+        with pytest.raises(InvalidArguments, match=r"arguments .* of greet are not named; give a mapping by name"):
+            await job.edit(arguments=arguments)
+    await other.close()
+    assert await counts(database) == {"timers": 1}
+
+
+@pytest.mark.parametrize("key", ["", "k" * 201, "a\0b", "a\nb", "\ud800", 5])
+async def test_a_key_that_is_none_is_refused_before_anything_is_made(noon, database, key):
+    with pytest.raises(
+        InvalidOption, match=r"^key .{0,70} is not a key: 1 to 200 printable .*; leave it out for none$"
+    ):
+        await noon.trigger(key=key)
+    assert await counts(database) == {"timers": 1}
+
+
+@pytest.mark.parametrize("reference", [5, None, "", "a\0b", "x" * 201, b"noon"])
+def test_what_can_name_no_job_is_refused_when_it_is_said(reference):
+    with pytest.raises(
+        InvalidOption, match=r"^job .{0,70} is neither an id nor a name: give a UUID, or 1 to 200 printable"
+    ):
+        App("postgresql:///nowhere").job(reference)
+
+
+@pytest.mark.parametrize("reason", [5, None, "", "a\0b", "x" * 501, "x" * 100_000])
+async def test_a_reason_is_a_line_of_text(noon, reason):
+    with pytest.raises(
+        InvalidOption, match=r"^reason .{0,70} is not one: 1 to 500 printable characters on one line; write"
+    ):
+        await noon.pause(reason)
+    assert await noon.status() == "active"
+    assert await noon.pause("x" * 500) == "paused"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [
+        ("x", START, "start 'x' is not a moment; give a datetime with its time zone"),
+        (START, 5, "end 5 is not a moment; give a datetime with its time zone"),
+        (START, START.date(), r"end datetime.date\(.*\) is not a moment"),
+        (START.replace(tzinfo=None), START, "start .* has no time zone"),
+    ],
+)
+async def test_a_backfill_is_between_two_moments(noon, start, end, words):
+    with pytest.raises(InvalidSchedule, match=words):
+        await noon.backfill(start, end)
 
 
 async def test_an_edit_changes_only_what_is_named(noon, database):

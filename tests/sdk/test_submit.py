@@ -135,7 +135,9 @@ async def test_tenants_have_keys_of_their_own(greet, database):
 async def test_two_schedules_of_one_name_are_refused(tick, database):
     await tick.options(every=60, name="heartbeat").submit()
 
-    with pytest.raises(NameTaken, match="choose another name, or cancel that one first"):
+    with pytest.raises(
+        NameTaken, match="a schedule named 'heartbeat' exists; choose another name, or cancel that one first"
+    ):
         await tick.options(every=30, name="heartbeat").submit()
     assert await counts(database) == {"timers": 1}
 
@@ -273,11 +275,23 @@ def test_an_unknown_handler_is_refused_with_the_nearest_name():
     [
         ({"delay": -1}, InvalidSchedule, "delay -1 is negative"),
         ({"delay": "ten minutes"}, InvalidSchedule, "delay 'ten minutes' is not a duration; write PT30S"),
-        ({"delay": "P200000D"}, InvalidSchedule, "longer than a hundred years"),
+        ({"delay": "P200000D"}, InvalidSchedule, "delay 'P200000D' is too long; the longest is 100 years"),
         ({"at": datetime(2026, 11, 2)}, InvalidSchedule, "has no time zone"),  # noqa: DTZ001
         ({"delay": 1, "at": START}, InvalidOption, "delay= goes with neither at= nor every="),
         ({"delay": 1, "every": 1}, InvalidOption, "delay= goes with neither at= nor every="),
         ({"every": 0.5}, InvalidSchedule, "shorter than one second"),
+        (
+            {"every": 99999999999999},
+            InvalidSchedule,
+            "every 99999999999999 is too long; the longest is 300 years, 9486720000 seconds",
+        ),
+        (
+            {"every": timedelta(days=400_000)},
+            InvalidSchedule,
+            "every 400000 days is too long; the longest is 300 years",
+        ),
+        ({"every": None, "delay": b"x"}, InvalidSchedule, "delay b'x' is not a duration; write PT30S"),
+        ({"every": 60, "jitter": 1e300}, InvalidSchedule, "jitter 1e+300 is too long; the longest is 300 years"),
         ({"every": "PT1.5S"}, InvalidSchedule, "not a whole number of seconds"),
         (
             {"name": "x"},
@@ -286,7 +300,12 @@ def test_an_unknown_handler_is_refused_with_the_nearest_name():
         ),
         ({"name": "", "every": 1}, InvalidOption, "name '' is not a name"),
         ({"queue": "a\nb"}, InvalidOption, "is not a name"),
-        ({"key": "k" * 201}, InvalidOption, "is not a name"),
+        ({"key": "k" * 201}, InvalidOption, "is not a key: 1 to 200 printable characters; leave it out for none"),
+        ({"key": ""}, InvalidOption, "key '' is not a key"),
+        ({"key": "a\0b"}, InvalidOption, "key 'a\\x00b' is not a key"),
+        ({"key": 5}, InvalidOption, "key 5 is not a key"),
+        ({"name": 5, "every": 1}, InvalidOption, "name 5 is not a name"),
+        ({"at": "noon"}, InvalidSchedule, "at 'noon' is not a moment; give a datetime with its time zone"),
         ({"priority": 10}, InvalidOption, "priority 10 is outside 0"),
         ({"timeout": 0}, InvalidOption, "timeout 0 must be more than 0"),
         ({"tenant": 0}, InvalidOption, "tenant 0 is not a tenant's number"),

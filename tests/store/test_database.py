@@ -179,6 +179,8 @@ class TestErrors:
         assert isinstance(found, KeyConflict)
         assert "(job 01a1). Use another key" in str(found)
         assert refusal("23505", "duplicate key value violates unique constraint", None) is None
+        taken = refusal("23505", 'violates unique constraint "jobs_by_name"', None)
+        assert str(taken).startswith("a schedule of that name exists"), "a server may keep the detail to itself"
         assert refusal("DU999", "of a newer Duly", None) is None
 
 

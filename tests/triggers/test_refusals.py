@@ -89,6 +89,7 @@ TABLE: list[tuple[str, object, str, str]] = [
     ('TZ_UNKNOWN', cron("0 9 * * *", tz="EST"), "tz 'EST' is not a time zone here; did you mean America/New_York?", 'tz'),
     ('TZ_UNKNOWN', cron("0 9 * * *", tz="europe/london"), "tz 'europe/london' is not a time zone here; did you mean Europe/London?", 'tz'),
     ('TZ_UNKNOWN', cron("0 9 * * *", tz="Europe/Lundon"), "tz 'Europe/Lundon' is not a time zone here; did you mean Europe/London?", 'tz'),
+    ('TZ_UNKNOWN', cron("0 9 * * *", tz="Nope/Zone"), "tz 'Nope/Zone' is not a time zone here; use a tz database name such as Europe/London, or UTC", 'tz'),
     ('TZ_UNKNOWN', cron("0 9 * * *", tz="+01:00"), "tz '+01:00' is not a time zone here; use a tz database name such as Europe/London, or UTC", 'tz'),
     ('TZ_UNKNOWN', cron("CRON_TZ=Japan 0 9 * * *"), "expr 'Japan' is not a time zone here; did you mean Asia/Tokyo?", 'expr'),
     ('TZ_CONFLICT', cron("CRON_TZ=Asia/Tokyo 0 9 * * *", tz="UTC"), 'expr says Asia/Tokyo and tz says UTC; keep one of them', 'tz'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -54,10 +55,10 @@ def read_moment(text: str | None, what: str) -> datetime | None:
 
 def read_duration(text: str) -> str | float:
     """Read a duration as a number of seconds, or leave it for the domain to read."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    for read in (int, float):  # A whole number stays one, so that a refusal shows it as it was typed.
+        with suppress(ValueError):
+            return read(text)
+    return text
 
 
 def _read_pairs(pairs: Sequence[str]) -> dict[str, Any]:

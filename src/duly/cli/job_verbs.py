@@ -10,6 +10,7 @@ from uuid import UUID
 
 import click
 
+from duly.cli import apps
 from duly.cli.arguments import read_payload
 from duly.cli.connect import opened
 from duly.cli.failures import REFUSED
@@ -20,6 +21,7 @@ from duly.cli.run import wait_and_tell
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import DulyError, NotFound
+from duly.domain.job import check_key, check_reason
 from duly.moves import pause as pauses
 from duly.moves.cancel import cancel_job
 from duly.moves.schedule import find_job_id
@@ -46,9 +48,10 @@ _TRIGGERED = {
 @with_settings()
 def pause_job(settings: Settings, job: str, reason: str, as_json: bool) -> None:
     """Pause JOB, given by its id or its name: it keeps its place, and what it leaves out is on record."""
+    why = check_reason(reason)
 
     async def pause(database: Database, job_id: UUID) -> str:
-        return await pauses.pause(database, job_id, reason)
+        return await pauses.pause(database, job_id, why)
 
     asyncio.run(_change(settings, job, pause, as_json=as_json))
 
@@ -100,13 +103,18 @@ def cancel(settings: Settings, job: str, as_json: bool) -> None:
 @click.option("--key", help="Run it only once under this key, however often it is asked.")
 @click.option("--wait", is_flag=True, help="Show its log and result; the exit code tells how it ended.")
 @json_option
-@with_settings()
+@with_settings("app")
 def trigger_job(
     settings: Settings, job: str, payload: str | None, beside: bool, key: str | None, wait: bool, as_json: bool
 ) -> int:
-    """Run JOB now, given by its id or its name; its schedule is not moved."""
-    body = None if payload is None else payloads.encode(read_payload((), payload, "--payload"), "the payload")
-    return asyncio.run(_trigger(settings, job, body, beside, key or str(Rng().uuid()), wait, as_json))
+    """Run JOB now, given by its id or its name; its schedule is not moved.
+
+    If the app is known (--app, or `app` in duly.toml), the arguments in --payload are checked against the handler before
+    anything is written.
+    """
+    arguments = None if payload is None else read_payload((), payload, "--payload")
+    chosen = str(Rng().uuid()) if key is None else check_key(key)
+    return asyncio.run(_trigger(settings, job, arguments, beside, chosen, wait, as_json))
 
 
 async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:
@@ -127,12 +135,18 @@ def _state(found: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 async def _trigger(
-    settings: Settings, job: str, body: str | None, beside: bool, key: str, wait: bool, as_json: bool
+    settings: Settings, job: str, arguments: dict[str, Any] | None, beside: bool, key: str, wait: bool, as_json: bool
 ) -> int:
+    app = None if arguments is None or not settings.app else apps.load(settings.app)
     async with opened(settings) as database:
         job_id = await find_job_id(database, job)
+        found = await jobs.find(database, job_id)
+        if found is None:
+            raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
+        body = None if arguments is None else _body(arguments, found["handler"], app)
         made = await trigger(database, job_id, key=key, payload=body, beside=beside)
-        await _wake(database, job_id)
+        with suppress(DulyError):  # A hint that is lost costs a moment.
+            await hints.send(database, [found["queue"]])
         if as_json:
             print_json({"job_id": job_id, "run_id": made.run_id, "state": made.state})
         else:
@@ -142,9 +156,8 @@ async def _trigger(
         return await wait_and_tell(database, made.run_id) if wait else 0
 
 
-async def _wake(database: Database, job_id: UUID) -> None:
-    found = await jobs.find(database, job_id)
-    if found is None:
-        raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
-    with suppress(DulyError):  # A hint that is lost costs a moment.
-        await hints.send(database, [found["queue"]])
+def _body(arguments: dict[str, Any], name: str, app: Any | None) -> str:
+    """Write the arguments; a handler that is known here checks them by its annotations."""
+    handler = None if app is None else app.registry.get(name)
+    text: str = payloads.encode(arguments, "the payload") if handler is None else handler.encode((), arguments)
+    return text

@@ -15,7 +15,16 @@ from duly.cli.fires import both_clocks, job_lines
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import DulyError
-from duly.domain.job import Recurring, Submission, check_delay, check_moment, check_name, check_priority, check_timeout
+from duly.domain.job import (
+    Recurring,
+    Submission,
+    check_delay,
+    check_key,
+    check_moment,
+    check_name,
+    check_priority,
+    check_timeout,
+)
 from duly.domain.retry import retry_policy
 from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options
 from duly.moves import submit as moves
@@ -65,6 +74,8 @@ class Defaults(msgspec.Struct, frozen=True):
 
 def read(typed: Typed, app: Any | None) -> Submission | Recurring:
     """Check everything that can be checked before the database is asked. Raises Refused."""
+    if typed.key is not None:
+        check_key(typed.key)
     payload, defaults = _arguments(typed, app)
     shape = schedule_flags.compose(msgspec.structs.asdict(typed))
     if shape is not None:

@@ -6,39 +6,51 @@ import re
 from datetime import timedelta
 
 from duly.domain.errors import InvalidSchedule
+from duly.domain.triggers.errors import shown
 
 _ISO = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,6})?)S)?)?", re.ASCII)
 
 Duration = str | int | float | timedelta
+LONGEST = timedelta(days=300 * 366)
 
 
-def parse(value: Duration, what: str) -> timedelta:
-    """Read `value`, which the caller knows as `what`. Raises InvalidSchedule when it is no duration."""
+def parse(value: Duration, what: str, longest: timedelta = LONGEST) -> timedelta:
+    """Read `value`, which the caller knows as `what`. Raises InvalidSchedule when it is no duration, or one too long."""
+    try:
+        duration = _read(value)
+    except OverflowError:
+        duration = timedelta.max
+    if duration is None:
+        raise InvalidSchedule(f"{what} {shown(value)} is not a duration; write PT30S, PT5M, P1D or a number of seconds")
+    if abs(duration) > longest:
+        raise InvalidSchedule(
+            f"{what} {_as_said(value)} is too long;"
+            f" the longest is {longest.days // 365} years, {longest.total_seconds():.0f} seconds"
+        )
+    return duration
+
+
+def _read(value: object) -> timedelta | None:
+    """Read a duration, None if it is none. Raises OverflowError when it cannot be counted."""
     if isinstance(value, timedelta):
         return value
-    if isinstance(value, bool):
-        raise InvalidSchedule(f"{what} {value!r} is not a duration; write PT30S, PT5M, P1D or a number of seconds")
+    if isinstance(value, bool) or value != value:  # NaN is the only number that is not itself.
+        return None
     if isinstance(value, int | float):
-        return _from_seconds(float(value), what)
-    return _from_iso(value, what)
+        return timedelta(seconds=value)
+    return _from_iso(value) if isinstance(value, str) else None
 
 
-def _from_seconds(seconds: float, what: str) -> timedelta:
-    try:
-        return timedelta(seconds=seconds)
-    except (OverflowError, ValueError):
-        raise InvalidSchedule(f"{what} {seconds} is not a number of seconds within reach") from None
-
-
-def _from_iso(text: str, what: str) -> timedelta:
+def _from_iso(text: str) -> timedelta | None:
     match = _ISO.fullmatch(text)
     if match is None or text in ("P", "PT") or text.endswith("T"):
-        raise InvalidSchedule(f"{what} {text!r} is not a duration; write PT30S, PT5M, P1D or a number of seconds")
+        return None
     weeks, days, hours, minutes, seconds = (float(part) if part else 0.0 for part in match.groups())
-    try:
-        return timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
-    except OverflowError:
-        raise InvalidSchedule(f"{what} {text!r} is longer than we can count") from None
+    return timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+def _as_said(value: Duration) -> str:
+    return f"{value.days} days" if isinstance(value, timedelta) else shown(value)
 
 
 def to_iso(duration: timedelta) -> str:

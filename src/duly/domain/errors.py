@@ -15,6 +15,7 @@ DulyError
 │   ├── DeclaredInCode         a program declares that schedule: it is changed there
 │   ├── VersionChanged         the job is of another version by now
 │   └── NotFound               no run or job of that id
+├── Unsettled                  it kept changing while we looked: ask again
 ├── DatabaseUnusable           the store cannot be used: down, too old, read-only, newer than this code
 └── WorkerExpired              this worker's lease has ended: it may neither claim nor start
 """
@@ -76,6 +77,13 @@ class VersionChanged(Refused):
 
 class NotFound(Refused):
     """No run or job has that id."""
+
+
+class Unsettled(DulyError):
+    """What was to be changed kept changing while we looked; try again."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}: it kept changing while we looked; try again")
 
 
 class DatabaseUnusable(DulyError):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from duly.domain.duration import Duration, parse
-from duly.domain.errors import InvalidOption, InvalidSchedule
+from duly.domain.errors import InvalidArguments, InvalidOption, InvalidSchedule
 from duly.domain.run import NAME_CHARACTERS_MAX
+from duly.domain.triggers.errors import shown
 
-_NAME = re.compile(rf"[^\x00-\x1f\x7f]{{1,{NAME_CHARACTERS_MAX}}}")
+REASON_CHARACTERS_MAX = 500
 DELAY_MAX = timedelta(days=36_500)
 GATE_PLACES_MAX = 999_999
 
@@ -54,8 +55,45 @@ class Recurring(msgspec.Struct, frozen=True):
 
 def check_name(value: str, what: str) -> str:
     """Take a name of printable characters. Raises InvalidOption."""
-    if not _NAME.fullmatch(value) or not value.isprintable():
-        raise InvalidOption(f"{what} {value!r} is not a name: 1 to {NAME_CHARACTERS_MAX} printable characters")
+    if not _is_printable(value, NAME_CHARACTERS_MAX):
+        raise InvalidOption(f"{what} {shown(value)} is not a name: 1 to {NAME_CHARACTERS_MAX} printable characters")
+    return value
+
+
+def check_key(value: str) -> str:
+    """Take an idempotency key of printable characters. Raises InvalidOption."""
+    if not _is_printable(value, NAME_CHARACTERS_MAX):
+        raise InvalidOption(
+            f"key {shown(value)} is not a key: 1 to {NAME_CHARACTERS_MAX} printable characters; leave it out for none"
+        )
+    return value
+
+
+def check_job(value: UUID | str) -> UUID | str:
+    """Take what names a job. Raises InvalidOption."""
+    if not isinstance(value, UUID) and not _is_printable(value, NAME_CHARACTERS_MAX):
+        raise InvalidOption(
+            f"job {shown(value)} is neither an id nor a name: give a UUID, or 1 to {NAME_CHARACTERS_MAX} printable characters"
+        )
+    return value
+
+
+def check_reason(value: str) -> str:
+    """Take the reason for a pause. Raises InvalidOption."""
+    if not _is_printable(value, REASON_CHARACTERS_MAX):
+        raise InvalidOption(
+            f"reason {shown(value)} is not one: 1 to {REASON_CHARACTERS_MAX} printable characters on one line;"
+            " write a shorter one, or leave it out"
+        )
+    return value
+
+
+def check_arguments(value: object, handler: str) -> Mapping[str, Any]:
+    """Take a handler's arguments by their names. Raises InvalidArguments."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise InvalidArguments(
+            f'arguments {shown(value)} of {handler} are not named; give a mapping by name, such as {{"customer": 7}}'
+        )
     return value
 
 
@@ -68,6 +106,8 @@ def check_priority(value: int) -> int:
 
 def check_moment(value: datetime, what: str) -> datetime:
     """Take a moment that names its zone. Raises InvalidSchedule."""
+    if not isinstance(value, datetime):
+        raise InvalidSchedule(f"{what} {shown(value)} is not a moment; give a datetime with its time zone")
     if value.tzinfo is None:
         raise InvalidSchedule(
             f"{what} {value} has no time zone; write it with an offset, such as 2026-11-01T09:00:00+01:00"
@@ -77,11 +117,9 @@ def check_moment(value: datetime, what: str) -> datetime:
 
 def check_delay(value: Duration) -> timedelta:
     """Take a delay from now. Raises InvalidSchedule."""
-    delay = parse(value, "delay")
+    delay = parse(value, "delay", DELAY_MAX)
     if delay < timedelta():
         raise InvalidSchedule(f"delay {value!r} is negative; a delay counts from now and is 0 or more")
-    if delay > DELAY_MAX:
-        raise InvalidSchedule(f"delay {value!r} is longer than a hundred years")
     return delay
 
 
@@ -100,3 +138,7 @@ def check_timeout(value: Duration | None) -> float | None:
     if seconds <= 0:
         raise InvalidOption(f"timeout {value!r} must be more than 0; leave it out for none")
     return seconds
+
+
+def _is_printable(value: object, characters_max: int) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= characters_max and value.isprintable()

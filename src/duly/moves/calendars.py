@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.errors import InvalidOption, NotFound, Unsettled
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.calendars import Calendar, read_calendar
@@ -89,7 +89,7 @@ async def _arm_page(
         before = UUID(int=first.int - 1)
         again = await schedules.using_calendar(database, tenant, name, before, _PAGE)
         waiting = [pending for pending in again if pending.job_id in moved]
-    raise TimeoutError(f"the jobs of calendar {name} kept moving; put it again")
+    raise Unsettled(f"a job of calendar {name!r}")
 
 
 def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping[UUID, datetime]) -> Retiming | None:

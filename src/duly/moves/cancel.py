@@ -6,7 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from duly.domain.declaration import OWNER
-from duly.domain.errors import DeclaredInCode, NotFound
+from duly.domain.errors import DeclaredInCode, NotFound, Unsettled
 from duly.store import declared, jobs, runs
 from duly.store.database import Database
 
@@ -23,7 +23,7 @@ class CancelAnswer(StrEnum):
 
 
 async def cancel_run(database: Database, run_id: UUID, reason: str = "cancelled") -> CancelAnswer:
-    """Cancel one run, wherever it stands. Raises NotFound."""
+    """Cancel one run, wherever it stands. Raises NotFound, Unsettled."""
     for _ in range(_LOOKS_MAX):  # A row may be on the move between two looks; it is never nowhere for long.
         if await runs.cancel(database, [run_id], reason):
             return CancelAnswer.CANCELLED
@@ -35,11 +35,11 @@ async def cancel_run(database: Database, run_id: UUID, reason: str = "cancelled"
         if found["state"] in runs.FINAL:
             return CancelAnswer.TOO_LATE
         await database.clock.sleep(_LOOK_PAUSE_SECONDS)
-    raise TimeoutError(f"run {run_id} kept moving; try again")
+    raise Unsettled(f"run {run_id}")
 
 
 async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled") -> CancelAnswer:
-    """Cancel a schedule and its runs that have not started, or a one-shot. Raises NotFound, DeclaredInCode."""
+    """Cancel a schedule and its runs that have not started, or a one-shot. Raises NotFound, DeclaredInCode, Unsettled."""
     found = await jobs.find(database, job_id)
     if found is None:
         return await cancel_run(database, job_id, reason)
@@ -57,7 +57,7 @@ async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled"
         if job is None or job["state"] not in ("active", "paused"):
             return CancelAnswer.TOO_LATE
         await database.clock.sleep(_LOOK_PAUSE_SECONDS)
-    raise TimeoutError(f"job {job_id} kept moving; try again")
+    raise Unsettled(f"job {job_id}")
 
 
 async def carry_out(database: Database) -> int:

@@ -26,7 +26,7 @@ from duly.domain.declaration import (
     Yield,
     decide,
 )
-from duly.domain.errors import KeyBusy, NameTaken, NotFound, Refused, VersionChanged
+from duly.domain.errors import KeyBusy, NameTaken, NotFound, Refused, Unsettled, VersionChanged
 from duly.domain.job import Recurring
 from duly.moves.edit import edit_version
 from duly.moves.pause import pause, resume
@@ -35,7 +35,7 @@ from duly.store import declared as store
 from duly.store.database import Database
 
 _LOOKS_MAX = 10
-_MOVED_ON = (NameTaken, VersionChanged, NotFound, KeyBusy)
+_MOVED_ON = (NameTaken, VersionChanged, NotFound, KeyBusy, Unsettled)
 
 
 class Became(StrEnum):

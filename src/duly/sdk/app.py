@@ -120,7 +120,7 @@ class App:
         return self._handlers[self.registry[name]]
 
     def job(self, job: UUID | str) -> Job[Any]:
-        """Give a hand on a recurring job, by its name or its id; nothing is asked before it is used."""
+        """Give a hand on a recurring job, by its name or its id; nothing is asked before it is used. Raises InvalidOption."""
         return Job(self, job)
 
     async def put_calendar(self, calendar: Mapping[str, Any]) -> int:

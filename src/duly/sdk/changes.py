@@ -11,7 +11,7 @@ import msgspec
 from duly.domain import payload as payloads
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption
-from duly.domain.job import Recurring, check_gate, check_name, check_priority, check_timeout
+from duly.domain.job import Recurring, check_arguments, check_gate, check_name, check_priority, check_timeout
 from duly.domain.run import amend_options
 from duly.domain.triggers import asking
 from duly.sdk.choices import Misfire, Mode, Overlap, spelled
@@ -76,7 +76,7 @@ def _schedule(job: Recurring, changes: Changes) -> Mapping[str, Any]:
 def _payload(job: Recurring, changes: Changes, handler: Handler | None) -> str:
     if "arguments" not in changes:
         return job.payload
-    arguments = {**msgspec.json.decode(job.payload), **changes["arguments"]}
+    arguments = {**msgspec.json.decode(job.payload), **check_arguments(changes["arguments"], job.handler)}
     if handler is not None:
         return handler.encode((), arguments)
     return payloads.encode(arguments, f"the payload of {job.handler}")

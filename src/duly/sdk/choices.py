@@ -17,6 +17,7 @@ from duly.domain.job import (
     Submission,
     check_delay,
     check_gate,
+    check_key,
     check_moment,
     check_name,
     check_priority,
@@ -158,4 +159,4 @@ def _check_names(choices: Choices, *, is_schedule: bool) -> None:
     if choices.queue is not None:
         check_name(choices.queue, "queue")
     if choices.key is not None:
-        check_name(choices.key, "key")
+        check_key(choices.key)

@@ -13,7 +13,7 @@ import msgspec
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import NotFound
-from duly.domain.job import check_moment
+from duly.domain.job import check_arguments, check_job, check_key, check_moment, check_reason
 from duly.domain.triggers.summary import due_moments, sentence
 from duly.moves import backfill as backfills
 from duly.moves import pause as pauses
@@ -59,7 +59,7 @@ class Job(Generic[T]):
 
     def __init__(self, app: App, reference: UUID | str) -> None:
         self._app = app
-        self._reference = reference
+        self._reference = check_job(reference)
 
     async def status(self) -> str:
         """Say how it stands: active, paused, completed or cancelled. Raises NotFound."""
@@ -79,9 +79,9 @@ class Job(Generic[T]):
         )
 
     async def pause(self, reason: str = "paused on request") -> str:
-        """Stop firing: paused, or already. What was staged and has not started is taken back. Raises NotFound."""
-        database = await self._database()
-        return await pauses.pause(database, await self._job_id(database), reason)
+        """Stop firing: paused, or already. What was staged and has not started is taken back. Raises NotFound, InvalidOption."""
+        why, database = check_reason(reason), await self._database()
+        return await pauses.pause(database, await self._job_id(database), why)
 
     async def resume(self, *, catch_up: bool = False) -> str:
         """Fire again: active, or already. What it missed is skipped, or with `catch_up` a misfire. Raises NotFound."""
@@ -99,15 +99,14 @@ class Job(Generic[T]):
         """Run it now, beside its schedule; with `arguments` of its own, and with `beside` whatever is running.
 
         The handle's `state` says ready, blocked or skipped_overlap; the same `key` is the same run: replayed.
-        Raises NotFound, InvalidArguments.
+        Raises NotFound, InvalidArguments, InvalidOption.
         """
+        chosen = secrets.token_urlsafe(16) if key is None else check_key(key)
         database = await self._database()
         found = await self._found(database)
         handler, name = self._handler_of(found), found["handler"]
         body = None if arguments is None else _encoded(handler, name, arguments)
-        made = await trigger(
-            database, found["job_id"], key=key or secrets.token_urlsafe(16), payload=body, beside=beside
-        )
+        made = await trigger(database, found["job_id"], key=chosen, payload=body, beside=beside)
         if made.state == TriggerState.READY:
             (await self._app.connections.waker()).wake(found["queue"])
         return RunHandle(self._app, handler, name, made.run_id, str(made.state))
@@ -128,10 +127,10 @@ class Job(Generic[T]):
     ) -> Asked:
         """Make the occurrences of [start, end) again, `rate` a second, below all that is on time.
 
-        With `dry_run` they are only counted. More than 10,000 need `confirm`. Raises NotFound, InvalidOption.
+        With `dry_run` they are only counted. More than 10,000 need `confirm`. Raises NotFound, InvalidOption, InvalidSchedule.
         """
-        database = await self._database()
         stretch = check_moment(start, "start"), check_moment(end, "end")
+        database = await self._database()
         job_id = await self._job_id(database)
         return await backfills.backfill(database, job_id, *stretch, Rng(), rate=rate, dry_run=dry_run, confirm=confirm)
 
@@ -205,6 +204,7 @@ _SHOWN = ("job_id", "name", "state", "handler", "queue", "priority", "pause_reas
 
 
 def _encoded(handler: Handler | None, name: str, arguments: Mapping[str, Any]) -> str:
+    check_arguments(arguments, name)
     if handler is not None:
         return handler.encode((), arguments)
     return payloads.encode(dict(arguments), f"the payload of {name}")

@@ -108,7 +108,7 @@ class Submitter(Generic[Q, T]):
         return [Handle(self._app, self._handler, key, one) for one in submitted]
 
     def _key(self) -> str:
-        return self._choices.key or secrets.token_urlsafe(16)
+        return secrets.token_urlsafe(16) if self._choices.key is None else self._choices.key
 
     def _is_due_soon(self) -> bool:
         """Say whether it went straight to ready; what waits longer is found by the workers' own looks."""

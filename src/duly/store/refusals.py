@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from duly.domain.errors import (
     DulyError,
     InvalidOption,
@@ -30,12 +32,15 @@ _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
     "DU010": (WorkerExpired, "{message}"),
     "55P03": (KeyBusy, "another transaction is submitting under this key and has not ended; try again when it has"),
 }
+_NAME = re.compile(r"\(tenant, name\)=\(\d+, (.+)\)")
 
 
 def refusal(sqlstate: str, message: str, detail: str | None) -> DulyError | None:
     """Give the error for an SQLSTATE, or nothing when it is none of ours."""
     if sqlstate == "23505" and "jobs_by_name" in message:
-        return NameTaken("a schedule of that name exists; choose another name, or cancel that one first")
+        found = _NAME.search(detail or "")  # The words around it are in the server's language.
+        which = f"named {found[1]!r}" if found else "of that name"
+        return NameTaken(f"a schedule {which} exists; choose another name, or cancel that one first")
     if sqlstate not in _REFUSALS:
         return None
     kind, text = _REFUSALS[sqlstate]

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from duly.domain.duration import to_iso
+from duly.domain.duration import parse, to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.job import check_moment
 from duly.domain.triggers.calendars import Calendar
@@ -141,7 +141,7 @@ def _read_part(key: str, value: Any) -> Any:
         case (("start" | "end"), datetime()):
             return check_moment(value, key).isoformat()
         case "jitter", timedelta() | int() | float() if not isinstance(value, bool):
-            return {"max": to_iso(value if isinstance(value, timedelta) else timedelta(seconds=value))}
+            return {"max": to_iso(parse(value, key))}
         case "jitter", str():
             return {"max": value}
         case (("misfire" | "overlap"), str()):

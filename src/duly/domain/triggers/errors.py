@@ -124,12 +124,12 @@ def _shown_number(value: int) -> str:
     return str(value) if value.bit_length() < 256 else "a number beyond reason"
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Find the known word that shares most pairs of letters with `word`, if it shares enough of them."""
+def nearest(word: str, known: Iterable[str], share_min: float = 0.4) -> str | None:
+    """Find the known word that shares most pairs of letters with `word`, if it shares more than so many of them."""
     pairs = _pairs(word[:_SHOWN_CHARACTERS_MAX].lower())
     if not pairs:
         return None
-    best, best_share = None, 0.4
+    best, best_share = None, share_min
     for candidate in known:
         others = _pairs(candidate.lower())
         share = 2 * len(pairs & others) / (len(pairs) + len(others) or 1)

@@ -20,6 +20,7 @@ _LONG_AGO = -(2**60)
 _NEVER = 2**60
 UTC_NAME = "UTC"
 _CHARACTERS_MAX = 64
+_SHARE_MIN = 0.75  # of pairs of letters: names of zones are long, and many end alike
 # Abbreviations are not zones: they do not say when clocks change, and several stand for more than one zone.
 _MEANT = {
     "EST": "America/New_York", "EDT": "America/New_York", "EST5EDT": "America/New_York", "ET": "America/New_York",
@@ -156,4 +157,4 @@ def suggestion(name: str) -> str | None:
     for known in names():
         if wanted in (known.lower(), known.lower().rpartition("/")[2]):
             return known
-    return nearest(wanted, sorted(names()))
+    return nearest(wanted, sorted(names()), _SHARE_MIN)
