@@ -148,7 +148,7 @@ CRON = ("--cron", "0 2 * * *")
         ([*CRON, "--jitter", "{"], 2, "--jitter is not JSON"),
         ([*CRON, "--misfire", "later"], 1, "misfire.policy 'later' is unknown; use fire_once, fire_all, skip"),
         ([*CRON, "--overlap", "never"], 1, "overlap.policy 'never' is unknown"),
-        ([*CRON, "--calendar", "holidays"], 1, "calendars[0].name 'holidays' is no calendar; create it first"),
+        ([*CRON, "--calendar", "holidays"], 1, "calendars[0].name 'holidays' is no calendar; put it first"),
         ([*CRON, "--calendar", "holidays:only"], 1, "mode 'only' is unknown; use exclude, include"),
         ([*CRON, "--calendar", ":include"], 2, "is not NAME, NAME:exclude"),
         ([*CRON, "--pause-on-failure", "-1"], 1, "pause_on_failure -1"),

@@ -189,7 +189,7 @@ SCHEDULES: list[tuple[str, object, str, str]] = [
     ('DURATION_CALENDAR', schedule(misfire={"window": "P1M"}), "misfire.window 'P1M' has months, whose length varies; write days or hours, such as P7D", 'misfire.window'),
     ('TRIGGER_VALUE', schedule(misfire={"rate": 0}), 'misfire.rate 0 is not a number of runs a second', 'misfire.rate'),
     ('TRIGGER_VALUE', schedule(max_runs=0), 'max_runs 0 is not a whole number from 1 to 1000000000', 'max_runs'),
-    ('TRIGGER_VALUE', schedule(calendars=[{"name": "uk"}]), "calendars[0].name 'uk' is no calendar; create it first", 'calendars[0].name'),
+    ('TRIGGER_VALUE', schedule(calendars=[{"name": "uk"}]), "calendars[0].name 'uk' is no calendar; put it first: duly calendars put FILE", 'calendars[0].name'),
     ('TRIGGER_KEY', schedule(calendar=[]), "'calendar' is no key here; did you mean calendars?", 'calendar'),
     ('TRIGGER_KEY', {}, 'trigger is missing; give it', 'trigger'),
 ]

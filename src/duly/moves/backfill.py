@@ -52,7 +52,7 @@ async def backfill(
     if end <= start:
         raise InvalidOption(f"backfill to {end.isoformat()} is not after its start {start.isoformat()}")
     if not 0 < rate <= RATE_MAX:
-        raise InvalidOption(f"rate {rate!r} is outside 0 to {RATE_MAX:g} runs a second")
+        raise InvalidOption(f"rate {rate!r} is not a number of runs a second: above 0 and at most {RATE_MAX:g}")
     seen = await see(database, job_id)
     if seen.schedule.trigger.is_estimate:
         raise InvalidOption(f"job {job_id} counts from the end of its last run; it has no occurrences to make again")
@@ -79,7 +79,7 @@ async def cancel_backfill(database: Database, backfill_id: UUID) -> int:
     """Stop a backfill. Returns how many of its runs that had not begun were taken back. Raises NotFound."""
     taken = await schedules.cancel_backfill(database, backfill_id)
     if taken is None:
-        raise NotFound(f"no backfill {backfill_id} that is under way")
+        raise NotFound(f"no backfill {backfill_id} of which anything is left; `duly jobs backfills` lists them")
     return taken
 
 

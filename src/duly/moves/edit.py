@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.declaration import OWNER
-from duly.domain.errors import DeclaredInCode, NotFound, VersionChanged
+from duly.domain.errors import DeclaredInCode, NotFound, Unsettled, VersionChanged
 from duly.domain.job import Recurring
 from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.planning import arm, stretch
@@ -80,7 +80,7 @@ async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recu
         if answer.answer == "over":
             raise NotFound(f"job {job_id} has ended; submit a new one")
         floor = answer.floor
-    raise TimeoutError(f"job {job_id} kept changing; try again")
+    raise Unsettled(f"job {job_id}")
 
 
 async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetime | None) -> Timing:

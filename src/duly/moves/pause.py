@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.declaration import REMOVED
-from duly.domain.errors import NotFound
+from duly.domain.errors import NotFound, Unsettled
 from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.planning import arm, latest_due, stretch
 from duly.moves.schedule import Seen, see
@@ -27,7 +27,7 @@ async def pause(database: Database, job_id: UUID, reason: str = "paused on reque
             await schedules.give_reason(database, job_id, REMOVED, reason)
         if answer != "again":
             return _found(job_id, answer)
-    raise TimeoutError(f"job {job_id} kept moving; try again")
+    raise Unsettled(f"job {job_id}")
 
 
 async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) -> str:
@@ -39,7 +39,7 @@ async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) ->
         answer = await _resume(database, await see(database, job_id), catch_up=catch_up)
         if answer != "again":
             return _found(job_id, answer)
-    raise TimeoutError(f"job {job_id} kept changing; try again")
+    raise Unsettled(f"job {job_id}")
 
 
 async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:

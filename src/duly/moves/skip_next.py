@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.errors import InvalidOption, NotFound, Unsettled
 from duly.domain.triggers.planning import arm
 from duly.moves.schedule import see
 from duly.store import schedules
@@ -28,4 +28,4 @@ async def skip_next(database: Database, job_id: UUID) -> datetime:
             raise NotFound(f"job {job_id} has ended; it fires no more")
         if moment is not None:
             return moment
-    raise TimeoutError(f"job {job_id} kept moving; try again")
+    raise Unsettled(f"job {job_id}")

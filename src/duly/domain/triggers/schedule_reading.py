@@ -214,7 +214,7 @@ def _use(item: object, field: str, known: Mapping[str, Calendar]) -> Use:
     name = shape["name"]
     if not isinstance(name, str) or name not in known:
         meant = nearest(name, known) if isinstance(name, str) else None
-        remedy = f"did you mean {meant}?" if meant else "create it first"
+        remedy = f"did you mean {meant}?" if meant else "put it first: duly calendars put FILE"
         raise TriggerError(
             "TRIGGER_VALUE", f"{field}.name {shown(name)} is no calendar; {remedy}", f"{field}.name", meant
         )
