@@ -512,6 +512,8 @@ def test_what_is_stored_loads_to_the_same_schedule(trigger: dict[str, Any]):
         "calendars": [{"name": "night"}, {"name": "office", "mode": "include", "on_hit": "defer"}],
         "pause_on_failure": 3,
     }
+    if trigger.get("mode") == "fixed_delay":  # which refuses what means nothing to it
+        shape = {key: value for key, value in shape.items() if key in ("trigger", "start", "end", "max_runs")}
     schedule = compile_schedule(shape, job_id="job", now=NOON, known_calendars=KNOWN)
     stored = msgspec.json.decode(msgspec.json.encode(stored_shape(shape, schedule)))
     loaded = load_schedule(stored, KNOWN)
