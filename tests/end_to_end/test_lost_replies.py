@@ -144,7 +144,7 @@ async def _each_once(store: Database, run_ids, calls: Counter) -> None:
 
 async def test_what_is_staged_without_an_answer_fires_each_moment_once(unsteady, store):
     address, proxy = unsteady
-    schedule = Recurring("work", "{}", "default", 5, every_shape(1))
+    schedule = Recurring("work", "{}", "default", 5, every_shape(1) | {"overlap": {"policy": "allow"}})
     jobs = [await submit_recurring(store, schedule, key=f"schedule-{number}") for number in range(10)]
     proxy.lose(SHARE, "stage_v", "hold_shards_v")
 
