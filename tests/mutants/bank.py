@@ -122,7 +122,7 @@ BANK = [
         "src/duly/worker/lifeline.py",
         "return min(self._clock.now(), self.due_until)",
         "return self._clock.now()",
-        FOUND,
+        "tests/worker/test_pulse.py",
     ),
     Mutant(
         "the reaper trusts the database's clock alone",

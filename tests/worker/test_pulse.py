@@ -169,6 +169,13 @@ async def test_a_pulse_that_dies_is_replaced_before_the_lease_is_in_doubt(url, s
         assert gone == []
 
 
+async def test_a_clock_set_forwards_starts_nothing_that_the_store_would_take_for_unstarted(url, store, worker_id):
+    async with a_lifeline(url, store, worker_id) as (lifeline, _):
+        store.clock.observe(await store.fetchval("select clock_timestamp() + interval '1 hour'"))
+
+        assert lifeline.now() <= lifeline.due_until < store.clock.now()
+
+
 async def test_a_lease_that_is_gone_is_unsafe_at_once(url, store, worker_id):
     async with a_lifeline(url, store, worker_id) as (lifeline, gone):
         assert lifeline.is_safe
