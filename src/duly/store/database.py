@@ -22,7 +22,7 @@ from duly.store.refusals import refusal
 VERSION_MIN = 150_000
 _TRIES_MAX = 4
 _CLOCK = "select duly.clock_now()"
-_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _GONE = (
     OSError,
     TimeoutError,
@@ -127,7 +127,7 @@ class Database:
             try:
                 async with self.pool.acquire() as connection:
                     return await ask(connection)
-            except _AGAIN as error:
+            except AGAIN as error:
                 if not tries_left:
                     raise Unavailable(f"the database has refused {_TRIES_MAX} times: {error}") from error
             except Exception as error:
@@ -164,6 +164,10 @@ class Database:
         """Let our clock begin anew with a new connection: after a failover it leads to a server with a clock of its own."""
         with suppress(asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError):  # Nothing is migrated yet.
             self.clock.start_over(await connection.fetchval(_CLOCK))
+
+    def another_pool(self, size_max: int) -> Pool:
+        """Give another pool to the same database, for whoever must not share connections with us."""
+        return Pool(self.url, size_max, self._settings, self._start_over)
 
     async def read_clock(self) -> datetime:
         """Read the database's clock and let our own learn from it."""
