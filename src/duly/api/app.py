@@ -51,7 +51,7 @@ def _served(door: Door, operation: Operation) -> HTTPRouteHandler:
         return await door.lead(operation, request)
 
     path = re.sub(r"{(\w+)}", lambda found: f"{{{found[1]}:{'path' if found[1] in _NAMES else 'str'}}}", operation.path)
-    return HTTPRouteHandler(path, http_method=HttpMethod(operation.method), name=operation.name)(lead)
+    return HTTPRouteHandler(path, http_method=HttpMethod(operation.method), name=operation.name, status_code=200)(lead)
 
 
 def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:

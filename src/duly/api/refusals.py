@@ -30,6 +30,8 @@ CODES: Mapping[type[Exception], str] = {
     errors.KeyBusy: "key_in_progress",
     errors.NameTaken: "name_taken",
     errors.DeclaredInCode: "declared_in_code",
+    errors.TenantSuspended: "forbidden",
+    errors.QuotaReached: "quota_reached",
     errors.VersionChanged: "version_changed",
     errors.NotFound: "not_found",
     errors.Unsettled: "conflict",

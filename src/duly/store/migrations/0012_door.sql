@@ -11,3 +11,6 @@ create table duly.answers (
     primary key (tenant, route, key)
 );
 create index answers_by_expiry on duly.answers (expires_at);
+alter table duly.answers enable row level security;
+create policy of_tenant on duly.answers to duly_api using (tenant = duly.current_tenant()) with check (tenant = duly.current_tenant());
+grant select, insert, update on duly.answers to duly_api;
