@@ -321,7 +321,7 @@ class CancelAndClaim:
     async def check(self, database, cancelled, taken):
         if taken:
             assert cancelled is CancelAnswer.CANCELLING
-            assert [signal.run_id for signal in await runs.look(database, self.worker_id)] == [self.run_id]
+            assert [signal.run_id for signal in (await runs.look(database, self.worker_id)).signals] == [self.run_id]
         else:
             assert cancelled is CancelAnswer.CANCELLED
             assert await boxes_of(database, self.run_id) == []
@@ -404,7 +404,7 @@ class CarryOutAndClaim(CarryOut):
     async def check(self, database, carried_out, taken):
         assert carried_out == 1
         if taken:
-            assert [signal.run_id for signal in await runs.look(database, self.second)] == [self.run.run_id]
+            assert [signal.run_id for signal in (await runs.look(database, self.second)).signals] == [self.run.run_id]
         else:
             assert await boxes_of(database, self.run.run_id) == []
 
