@@ -24,7 +24,7 @@ select duly.clock_now() as read_at,
        (select count(*) from duly.workers where until > duly.clock_now()) as workers,
        (select count(*) from duly.shards join duly.schedulers on scheduler_id = holder and until > duly.clock_now()) as shards,
        (select min(due_at) from (select tenant, queue, handler, min(due_at) as due_at
-                                   from (select tenant, queue, handler, due_at from duly.ready limit 100000) as some
+                                   from (select tenant, queue, handler, due_at from duly.ready limit 100000) as seen
                                   group by tenant, queue, handler) as waiting
          where exists (select from duly.workers where until > duly.clock_now()
                           and waiting.queue = any (workers.queues) and waiting.handler = any (workers.handlers))
