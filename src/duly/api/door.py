@@ -60,7 +60,13 @@ class Door:
     """Leads each request through."""
 
     def __init__(
-        self, database: Database, sessions: Sessions, keys: Keys, admission: Admission, wake: Callable[[str], None], log: Log
+        self,
+        database: Database,
+        sessions: Sessions,
+        keys: Keys,
+        admission: Admission,
+        wake: Callable[[str], None],
+        log: Log,
     ) -> None:
         self._database = database
         self._sessions = sessions

@@ -46,9 +46,7 @@ async def make_tenant(call: Call[Nothing, TenantRequest]) -> Answer:
     return Answer(201, _shown(made), {"Location": f"/v1/tenants/{made.tenant}"})
 
 
-@routes.add(
-    "GET", "/v1/tenants/{tenant}", scope="admin", answers={200: Tenant}, in_session=False, is_operators=True
-)
+@routes.add("GET", "/v1/tenants/{tenant}", scope="admin", answers={200: Tenant}, in_session=False, is_operators=True)
 async def read_tenant(call: Call[Nothing, None]) -> Answer:
     """Read a tenant."""
     return Answer(200, _shown(await _found(call)))
