@@ -32,6 +32,10 @@ SECTIONS = {
         "calendars": ("duly.cli.calendars:calendars", "List, show, put and delete calendars."),
         "logs": ("duly.cli.logs:logs", "Show what a run logged."),
     },
+    "Admit": {
+        "tenants": ("duly.cli.tenants:tenants", "List, create, suspend, resume and limit tenants."),
+        "keys": ("duly.cli.keys:keys", "List, create and revoke API keys."),
+    },
     "Look": {
         "next": ("duly.cli.next:next_", "Say what a schedule means and when it fires."),
         "queues": ("duly.cli.queues:queues", "Show what waits in each queue and who serves it; pause and resume."),
