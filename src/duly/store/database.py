@@ -167,6 +167,10 @@ class Database:
         with suppress(asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError):  # Nothing is migrated yet.
             self.clock.start_over(await connection.fetchval(_CLOCK))
 
+    def another_pool(self, size_max: int) -> Pool:
+        """Give another pool to the same database, for whoever must not share connections with us."""
+        return Pool(self.url, size_max, self._settings, self._start_over)
+
     async def read_clock(self) -> datetime:
         """Read the database's clock and let our own learn from it."""
         read_at: datetime = await self.fetchval(_CLOCK)
