@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from duly.domain.declaration import Declarations
-from duly.domain.errors import Refused
+from duly.domain.errors import QuotaReached, Refused, Unsettled
 from duly.domain.manifest import read_manifest
 from duly.domain.manifest_export import export
 from duly.domain.manifest_plan import NotTheFiles, PlanChanged, StepKind
@@ -25,6 +25,7 @@ from duly.moves.schedule import find_job_id
 from duly.moves.submit import submit_recurring
 from duly.store import applied as store
 from duly.store import jobs, schedules
+from duly.store.session import Sessions
 from tests.builders import RNG, a_key, a_schedule, a_worker, staged
 from tests.clock import START  # Monday, 2026-11-02 09:00:00 UTC
 
@@ -497,3 +498,45 @@ async def test_what_the_store_refuses_names_its_job(database):
     with pytest.raises(Refused, match=r"jobs\.noon: overlap queue beside a concurrency key"):
         await applied(database, file)
     assert await names(database) == []
+
+
+async def test_a_tenants_session_applies_for_that_tenant_alone(database):
+    """The same move on a transaction that is open already, as the role that sees one tenant."""
+    [theirs] = await database.fetch(
+        "insert into duly.tenants (name, created_at) values ('theirs', now()) returning tenant"
+    )
+    await applied(database, a_file(noon={"queue": "ours"}))
+    file = a_file(calendars={"holidays": {"dates": ["2026-12-25"]}}, noon={"queue": "theirs"}, gone={"paused": True})
+
+    async with Sessions(database) as sessions:
+        async with sessions.open(theirs[0]) as session:
+            found = await moves.plan(session, theirs[0], file)
+            assert {step.kind for step in found.steps} == {StepKind.CREATE}
+            await moves.apply(session, theirs[0], file, RNG, expected=found.digest)
+        changed = a_file(noon={"queue": "mail", "paused": True})
+        async with sessions.open(theirs[0]) as session:
+            done = await moves.apply(session, theirs[0], changed, RNG, prune=True)
+            assert [(one.name, one.kind) for one in done.done] == [("noon", "change"), ("gone", "remove")]
+            with pytest.raises(NotTheFiles):
+                await moves.apply(session, theirs[0], a_file("other", new={}, noon={}), RNG)
+            assert (await moves.plan(session, theirs[0], changed)).is_empty, "what was refused is undone alone"
+        with pytest.raises(Unsettled):  # For the session there is no such tenant.
+            async with sessions.open(theirs[0]) as session:
+                await moves.apply(session, TENANT, a_file(noon={"queue": "mine"}), RNG)
+
+    rows = await database.fetch("select tenant = 1, queue, state from duly.jobs where name = 'noon' order by 1")
+    assert [tuple(row) for row in rows] == [(False, "mail", "paused"), (True, "ours", "active")]
+
+
+async def test_a_quota_holds_for_a_file_and_undoes_all_of_it(database):
+    await database.execute("update duly.tenants set schedules_max = 2 where tenant = 1")
+    try:
+        async with Sessions(database) as sessions:
+            with pytest.raises(QuotaReached):
+                async with sessions.open(TENANT) as session:
+                    await moves.apply(session, TENANT, a_file(one={}, two={}, three={}), RNG)
+            async with sessions.open(TENANT) as session:
+                await moves.apply(session, TENANT, a_file(one={}, two={}), RNG)
+    finally:
+        await database.execute("update duly.tenants set schedules_max = null where tenant = 1")
+    assert await names(database) == ["one", "two"]

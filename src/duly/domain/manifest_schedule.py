@@ -55,9 +55,7 @@ def _trigger(kind: str, said: Mapping[str, Any], path: Path, problems: list[Prob
     name, key, beside = SHORT[kind]
     for stray in (stray for stray in ("anchor", "mode", "tz") if stray in said and stray not in beside):
         others = [other for other, (_, _, keys) in SHORT.items() if stray in keys]
-        problems.append(
-            Problem((*path, stray), f"{stray} is for {', '.join(others)}, not for {kind}; take it out")
-        )
+        problems.append(Problem((*path, stray), f"{stray} is for {', '.join(others)}, not for {kind}; take it out"))
     return {"type": name, key: said[kind]} | {key: said[key] for key in beside if key in said}
 
 

@@ -13,7 +13,17 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Rng
-from duly.domain.errors import DulyError, KeyBusy, NameTaken, NotFound, Refused, Unsettled, VersionChanged
+from duly.domain.errors import (
+    InvalidOption,
+    InvalidPayload,
+    InvalidSchedule,
+    KeyBusy,
+    NameTaken,
+    NotFound,
+    Refused,
+    Unsettled,
+    VersionChanged,
+)
 from duly.domain.manifest import Manifest
 from duly.domain.manifest_plan import Pausing, Plan, PlanChanged, Step, StepKind, make_plan
 from duly.domain.problems import Problem, path_of
@@ -32,6 +42,7 @@ from duly.store.together import together
 
 _LOOKS_MAX = 10
 _MOVED_ON = (NameTaken, VersionChanged, NotFound, KeyBusy, Unsettled)
+_OF_THE_JOB = (TriggerError, InvalidOption, InvalidSchedule, InvalidPayload)
 # A trigger is checked before its job has an id; only `H` depends on it, and any id will do.
 _NO_JOB = str(UUID(int=0))
 
@@ -84,6 +95,8 @@ async def apply(
         except _MOVED_ON:  # Somebody has changed one of the jobs since we looked: all is undone, and looked at again.
             continue
         except Unavailable as error:
+            if database.in_transaction:  # Whoever opened it knows whether it may be run again.
+                raise
             raise Unavailable(
                 f"{error}. The file is applied as a whole or not at all: apply it again, which changes nothing twice"
             ) from error
@@ -157,9 +170,7 @@ async def _create(database: Database, tenant: int, manifest: Manifest, step: Ste
     wanted = manifest.jobs[step.name]
     try:
         submitted = await submit_recurring(database, wanted.job, key=str(rng.uuid()), tenant=tenant)
-    except _MOVED_ON:
-        raise
-    except Refused as error:
+    except _OF_THE_JOB as error:
         raise _of_job(manifest, step.name, error) from None
     pausing = Pausing.PAUSE if wanted.is_paused else None
     await _pause(database, submitted.job_id, pausing, manifest.source)
@@ -173,9 +184,7 @@ async def _change(database: Database, manifest: Manifest, step: Step) -> tuple[D
     if step.differences:
         try:
             version = await edit_version(database, step.job_id, step.version, manifest.jobs[step.name].job)
-        except _MOVED_ON:
-            raise
-        except Refused as error:
+        except _OF_THE_JOB as error:
             raise _of_job(manifest, step.name, error) from None
     await _pause(database, step.job_id, step.pausing, manifest.source)
     return Done(step.name, step.kind, step.job_id, step.pausing), version
@@ -194,6 +203,6 @@ async def _pause(database: Database, job_id: UUID, pausing: Pausing | None, sour
         await resume(database, job_id)
 
 
-def _of_job(manifest: Manifest, name: str, error: DulyError) -> Refused:
+def _of_job(manifest: Manifest, name: str, error: Refused) -> Refused:
     """Say of which job it was that the store refused something."""
     return manifest.refused([Problem(("jobs", name), str(error))])
