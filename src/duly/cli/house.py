@@ -18,8 +18,8 @@ from duly.api.listening import address_of, refuse_without_keys
 from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli import demo, scheduler
-from duly.cli.front_door import opened_door
 from duly.cli.first_key import first_key, tell_key
+from duly.cli.front_door import opened_door
 from duly.cli.plan import Plan
 from duly.cli.postgres import Postgres
 from duly.cli.screen import Screen, some

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec import UNSET
 
@@ -73,7 +75,7 @@ async def change_tenant(call: Call[Nothing, TenantChange]) -> Answer:
     return Answer(200, _shown(await _found(call)))
 
 
-async def _found(call: Call[Nothing, object]) -> tenants.Tenant:
+async def _found(call: Call[Any, Any]) -> tenants.Tenant:
     number = call.path["tenant"]
     found = None
     if number.isascii() and number.isdigit() and len(number) < 10:
