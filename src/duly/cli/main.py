@@ -26,7 +26,7 @@ SECTIONS = {
         "run": ("duly.cli.run:run", "Submit a job for now; with --wait, show its log and result."),
         "jobs": ("duly.cli.jobs:jobs", "List, show, pause, change and run schedules."),
         "runs": ("duly.cli.runs:runs", "List, show, cancel and replay runs."),
-        "dead": ("duly.cli.dead:dead", "List, show, replay and discard runs that gave up."),
+        "dead": ("duly.cli.dead:dead", "List, show, edit, replay and discard runs that gave up."),
         "calendars": ("duly.cli.calendars:calendars", "List, show, put and delete calendars."),
         "logs": ("duly.cli.logs:logs", "Show what a run logged."),
     },
