@@ -11,8 +11,8 @@ from duly.store.database import Database
 from tests.builders import a_ready_run, a_worker, claimed, settled, staged
 from tests.clock import ManualClock
 from tests.conftest import SHARED, TEMPLATE, Shared, make_template
-from tests.moves import test_cancel, test_claim, test_gates, test_replay, test_settle, test_stage, test_submit
 from tests.kept import Kept
+from tests.moves import test_cancel, test_claim, test_gates, test_replay, test_settle, test_stage, test_submit
 from tests.postgres import Postgres, scratch_server
 from tests.schedules import test_edit, test_firing, test_fixed_delay, test_trigger
 from tests.store import pgbouncer
@@ -69,7 +69,7 @@ async def kept_by_pooler(pooled):
 
 
 @pytest.fixture(params=["PostgreSQL 15", "pgbouncer"])
-def place(request) -> Kept:
+def place(request):
     """The connections to an empty database on one of the two."""
     if request.param == "PostgreSQL 15":
         request.getfixturevalue("oldest").empty()
