@@ -1,8 +1,8 @@
 """The connection to PostgreSQL: a pool that reconnects, and errors turned into three kinds.
 
-A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened: ask again),
-or is refused with one of the domain's errors. Serialization failures and deadlocks rolled back by the server are tried
-again here, where they cannot be seen.
+A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened, or there is
+no room on the server's disk: ask again), or is refused with one of the domain's errors. Serialization failures and deadlocks
+rolled back by the server are tried again here, where they cannot be seen.
 """
 
 from __future__ import annotations
@@ -37,7 +37,14 @@ _GONE = (
 
 
 class Unavailable(DulyError):
-    """The database did not answer. What was asked may or may not have been done."""
+    """The database did not answer, so what was asked may or may not have been done; or it cannot do it now."""
+
+
+class DiskFull(Unavailable):
+    """The database has no room. Nothing was written, and what was asked can be done once there is room again."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"the database has no room left: {words}. Nothing was written: free some space and ask again")
 
 
 class Connection(Protocol):
@@ -187,6 +194,8 @@ def translated(error: Exception) -> Exception:
         refused := refusal(error.sqlstate or "", str(error.args[0]), error.as_dict().get("detail"))
     ):
         return refused
+    if isinstance(error, asyncpg.DiskFullError):
+        return DiskFull(str(error.args[0]))
     if is_gone(error):
         return Unavailable(f"the database did not answer: {type(error).__name__}: {error}")
     return error
