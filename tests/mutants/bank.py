@@ -1,4 +1,5 @@
-"""The bank of mutants: each a line that somebody, somewhere, once wrote. `killed_by` names the test that must notice."""
+"""The bank of mutants: each a line that somebody, somewhere, once wrote. `killed_by` names what must notice:
+the simulation, or a test, a class or a file of tests."""
 
 from __future__ import annotations
 
@@ -62,6 +63,7 @@ BANK = [
         SCHEDULES,
         "where leased.run_id = held.run_id and leased.fence = held.fence and",
         "where leased.run_id = held.run_id and",
+        "tests/moves/test_settle.py::TestUnknownCommit",
         function="settle_v1",
     ),
     Mutant(
@@ -542,7 +544,7 @@ BANK = [
         "src/duly/store/database.py",
         "_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
         "_AGAIN = (asyncpg.SerializationError,)",
-        "tests/store",
+        "tests/store/test_database.py",
     ),
     # Schedules declared in code.
     Mutant(

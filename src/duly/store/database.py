@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from errno import ENOSPC
+from os import strerror
 from typing import Any, Protocol
 
 import asyncpg
@@ -62,6 +64,13 @@ def is_gone(error: BaseException) -> bool:
     return isinstance(error, _GONE)
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """Say whether the server has no room. One that cannot even greet a new connection says so in words alone."""
+    return isinstance(error, asyncpg.DiskFullError) or (
+        isinstance(error, asyncpg.PostgresError) and strerror(ENOSPC) in str(error)
+    )
+
+
 class Database:
     """A pool of connections to one PostgreSQL."""
 
@@ -97,6 +106,8 @@ class Database:
                 )
         except asyncpg.PostgresError as error:
             await self.close()
+            if is_disk_full(error):
+                raise DatabaseUnusable(str(DiskFull(str(error)))) from None
             raise DatabaseUnusable(f"the database refused us: {error}. Check DULY_DATABASE_URL") from None
         except (OSError, TimeoutError, asyncpg.InterfaceError, ValueError) as error:
             await self.close()
@@ -194,7 +205,7 @@ def translated(error: Exception) -> Exception:
         refused := refusal(error.sqlstate or "", str(error.args[0]), error.as_dict().get("detail"))
     ):
         return refused
-    if isinstance(error, asyncpg.DiskFullError):
+    if is_disk_full(error):
         return DiskFull(str(error.args[0]))
     if is_gone(error):
         return Unavailable(f"the database did not answer: {type(error).__name__}: {error}")
