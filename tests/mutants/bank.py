@@ -156,7 +156,7 @@ BANK = [
         HANDS,
         "where worker_id = p_worker_id for update;",
         "where worker_id = p_worker_id;",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "leases of which the worker does not know stay with it",
@@ -504,21 +504,21 @@ BANK = [
         "    stale = await database.fetch('select run_id from duly.signals')\n"
         "    await runs.cancel(database, [row[0] for row in stale], 'cancelled')\n"
         "    return len(await runs.carry_out(database))\n",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a cancel is carried out on what stands still alone",
         HANDS,
         "        exit when not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
         "        exit when true or not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a cancel follows a run into its next life",
         MOVES,
         "delete from duly.signals using risen where signals.run_id = risen.run_id),",
         "delete from duly.signals using risen where signals.run_id = risen.run_id and false),",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a gate lets everyone in",
