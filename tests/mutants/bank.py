@@ -1,4 +1,5 @@
-"""The bank of mutants: each a line that somebody, somewhere, once wrote. `killed_by` names the test that must notice."""
+"""The bank of mutants: each a line that somebody, somewhere, once wrote. `killed_by` names what must notice:
+the simulation, or a test, a class or a file of tests."""
 
 from __future__ import annotations
 
@@ -65,6 +66,7 @@ BANK = [
         SCHEDULES,
         "where leased.run_id = held.run_id and leased.fence = held.fence and",
         "where leased.run_id = held.run_id and",
+        "tests/moves/test_settle.py::TestUnknownCommit",
         function="settle_v1",
     ),
     Mutant(
@@ -157,7 +159,7 @@ BANK = [
         HANDS,
         "where worker_id = p_worker_id for update;",
         "where worker_id = p_worker_id;",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "leases of which the worker does not know stay with it",
@@ -583,21 +585,21 @@ BANK = [
         "    stale = await database.fetch('select run_id from duly.signals')\n"
         "    await runs.cancel(database, [row[0] for row in stale], 'cancelled')\n"
         "    return len(await runs.carry_out(database))\n",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a cancel is carried out on what stands still alone",
         HANDS,
         "        exit when not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
         "        exit when true or not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a cancel follows a run into its next life",
         MOVES,
         "delete from duly.signals using risen where signals.run_id = risen.run_id),",
         "delete from duly.signals using risen where signals.run_id = risen.run_id and false),",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a gate lets everyone in",
@@ -623,7 +625,7 @@ BANK = [
         "src/duly/store/database.py",
         "_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
         "_AGAIN = (asyncpg.SerializationError,)",
-        "tests/store",
+        "tests/store/test_database.py",
     ),
     # Schedules declared in code.
     Mutant(
