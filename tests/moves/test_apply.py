@@ -18,7 +18,7 @@ from duly.domain.run import Options, read_options
 from duly.moves import apply as moves
 from duly.moves.calendars import put_calendar
 from duly.moves.cancel import cancel_job
-from duly.moves.declare import declare
+from duly.moves.declare import Became, declare
 from duly.moves.edit import amend
 from duly.moves.pause import pause, resume
 from duly.moves.schedule import find_job_id
@@ -259,6 +259,16 @@ async def test_what_a_program_declares_is_refused_while_it_runs_and_adopted_afte
     await applied(database, a_file(noon={}), adopt=True)
     noon = await job(database, "noon")
     assert (noon["owner"], noon["state"], noon["removed_at"]) == ("file", "active", None)
+
+
+async def test_a_program_that_declares_a_files_name_leaves_it_alone(database):
+    await applied(database, a_file(noon={}))
+    declaration = msgspec.structs.replace(a_schedule(name="noon"), owner="code", source="app:app")
+
+    [answer] = await declare(database, Declarations(TENANT, "app:app", [declaration]), RNG)
+
+    assert answer.became is Became.NAME_TAKEN
+    assert (await moves.plan(database, TENANT, a_file(noon={}))).is_empty
 
 
 async def test_applies_at_once_do_not_fight(database):

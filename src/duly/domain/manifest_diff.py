@@ -83,8 +83,7 @@ def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
     after = _plain(wanted.handler, wanted.queue, wanted.priority, wanted.payload, wanted.options)
     shape = kept.shape
     if shape != wanted.schedule:
-        was, will = _schedule(shape), _schedule(wanted.schedule)
-        _settle_anchors(was, will, kept)
+        was, will = _schedules(kept, shape, wanted.schedule)
         before |= {f"schedule.{key}": value for key, value in was.items()}
         after |= {f"schedule.{key}": value for key, value in will.items()}
     fields = {**before, **after}
@@ -117,12 +116,22 @@ def _plain(handler: str, queue: str, priority: int, payload: str | None, options
     return found
 
 
-def _schedule(shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a schedule part by part, each in one way."""
+def _schedules(
+    kept: Kept, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        known = asking.check(shape)
-    except TriggerError:  # It stands there all the same, say from before a zone was renamed.
-        return dict(shape)
+        was, will = _schedule(before), _schedule(after)
+    except (
+        TriggerError
+    ):  # What stands can no longer be read, say because a zone was renamed: word is held against word.
+        return _said(before), _said(after)
+    _settle_anchors(was, will, kept)
+    return was, will
+
+
+def _schedule(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a schedule part by part, each in one way. Raises TriggerError."""
+    known = asking.check(shape)
     return {
         "trigger": _trigger(shape["trigger"], known.trigger),
         "start": None if known.start is None else _utc(known.start),
