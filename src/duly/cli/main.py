@@ -27,6 +27,8 @@ SECTIONS = {
         "jobs": ("duly.cli.jobs:jobs", "List, show, pause, change and run schedules."),
         "runs": ("duly.cli.runs:runs", "List, show, cancel and replay runs."),
         "dead": ("duly.cli.dead:dead", "List, show, replay and discard runs that gave up."),
+        "pause": ("duly.cli.pause:pause", "Stop: nothing new starts, of everything, a queue or a tenant."),
+        "resume": ("duly.cli.pause:resume", "Let it go on."),
         "plan": ("duly.cli.as_code:plan", "Show what applying a file of schedules would change."),
         "apply": ("duly.cli.as_code:apply", "Bring the schedules to what a file says."),
         "export": ("duly.cli.export:export", "Write the schedules as such a file."),
@@ -34,9 +36,13 @@ SECTIONS = {
         "calendars": ("duly.cli.calendars:calendars", "List, show, put and delete calendars."),
         "logs": ("duly.cli.logs:logs", "Show what a run logged."),
     },
+    "Admit": {
+        "tenants": ("duly.cli.tenants:tenants", "List, create, suspend, resume and limit tenants."),
+        "keys": ("duly.cli.keys:keys", "List, create and revoke API keys."),
+    },
     "Look": {
         "next": ("duly.cli.next:next_", "Say what a schedule means and when it fires."),
-        "queues": ("duly.cli.queues:queues", "Show what waits in each queue and who serves it."),
+        "queues": ("duly.cli.queues:queues", "Show what waits in each queue and who serves it; pause and resume."),
         "workers": ("duly.cli.workers:workers", "List the workers that live."),
         "verify": ("duly.cli.verify:verify", "Check that no promise is broken."),
         "bench": ("duly.bench.cli:bench", "Measure this machine."),
