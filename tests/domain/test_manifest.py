@@ -15,7 +15,8 @@ from duly.domain.problems import InvalidManifest, Problem
 from duly.domain.retry import Retry
 from duly.domain.run import Options, read_options
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "duly.schema.json"
+DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA = DOCS / "duly.schema.json"
 
 
 def read(text):
@@ -202,3 +203,8 @@ def test_the_schema_in_the_docs_is_the_one_of_the_code():
 def test_the_schema_knows_the_keys_that_the_reader_knows():
     assert {field.name for field in msgspec.structs.fields(ScheduleShape)} == set(KEYS)
     assert json_schema()["$defs"]["JobShape"]["additionalProperties"] is False
+
+
+def test_the_file_in_the_docs_is_one():
+    text = (DOCS / "schedules-as-code.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+    assert sorted(read(text).jobs) == ["nightly-report", "sweep", "sync"]
