@@ -5,7 +5,7 @@ import re
 import asyncpg
 import pytest
 
-from duly.store import declared, jobs, overview, runs, schedules
+from duly.store import applied, declared, jobs, overview, runs, schedules
 from duly.store import session as module
 from duly.store.database import Database
 from duly.store.session import Sessions
@@ -108,7 +108,7 @@ def named(statements) -> set[str]:
 
 MOVED = {
     name: (source.SQL[name], module.SQL[name])
-    for source in (jobs, runs, schedules, declared)
+    for source in (jobs, runs, schedules, declared, applied)
     for name in source.SQL
     if name in module.SQL
 }
