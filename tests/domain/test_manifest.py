@@ -66,6 +66,16 @@ def test_what_holds_for_all_is_said_once():
     assert [member.get("tz") for member in members["trigger"]["of"]] == ["Europe/Paris", None]
 
 
+def test_tags_alone_leave_the_rest_to_the_handler():
+    own = Options(Retry(2), timeout_seconds=9)
+
+    tagged = one("tags: [a, b, a]").job.options
+    assert read_options(tagged, own) == Options(Retry(2), timeout_seconds=9, tags=("a", "b"))
+    assert read_options(one("tags: [a], retry: {}").job.options, own) == Options(tags=("a",))
+    assert read_options(one("", "defaults: {tags: [all]}").job.options, own).tags == ("all",)
+    assert one("tags: []", "defaults: {tags: [all]}").job.options is None
+
+
 @pytest.mark.parametrize(
     ("written", "trigger"),
     [

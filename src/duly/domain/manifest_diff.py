@@ -15,7 +15,7 @@ import msgspec
 
 from duly.domain.duration import to_iso
 from duly.domain.job import Recurring
-from duly.domain.run import read_options
+from duly.domain.run import is_marks_only, read_options
 from duly.domain.triggers import asking
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
@@ -107,8 +107,9 @@ def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) ->
 def _plain(handler: str, queue: str, priority: int, payload: str | None, options: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {"target": handler, "queue": queue, "priority": priority}
     found["payload"] = msgspec.json.decode(payload or "{}")
-    if options is not None:
-        known = read_options(options, None)
+    known = read_options(options, None)
+    found["tags"] = sorted(known.tags) or None
+    if options is not None and not is_marks_only(options):
         found["retry"] = msgspec.to_builtins(msgspec.structs.asdict(known.retry))
         found["timeout"] = None if known.timeout_seconds is None else f"{known.timeout_seconds:g} s"
         found["concurrency"] = None if known.gate is None else list(known.gate)
