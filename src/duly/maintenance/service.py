@@ -13,7 +13,7 @@ from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.cancel import carry_out
-from duly.store import history, leased, ready, shards, workers
+from duly.store import history, leased, ready, shards, workers, zones
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
@@ -88,6 +88,7 @@ class Maintenance:
         await history.forget_checkpoints(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
+        await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
 
     async def _repeat(self, seconds: float, duty: Callable[[], Awaitable[object]]) -> None:
         while True:

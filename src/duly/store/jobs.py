@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.job import Recurring, Submission
+from duly.domain.triggers import zones
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import Timing, calendars_in, read_calendars, schedule_of
 from duly.store import schedules
@@ -85,8 +86,8 @@ async def submit_recurring(
 ) -> Submitted:
     """Insert a recurring job and its next-fire timer; without an id the database gives one."""
     values = (tenant, key, job.digest(), job_id, job.name, job.owner, job.source, *_definition(job), *_timing(timing))
-    rows = await connection.fetch(SQL["submit_schedule"], *values)
-    return Submitted(*rows[0])
+    rows = await connection.fetch(SQL["submit_schedule"], *values, zones.database_version())
+    return Submitted(*rows[0][:3])
 
 
 def _definition(job: Recurring) -> tuple[Any, ...]:
@@ -132,9 +133,9 @@ async def edit(
     """Change a recurring job as it was read at a moment. Without a first moment the pending fire stands."""
     identity = (job_id, generation, job.digest(), job.name, job.source)
     values = (*identity, *_definition(job), *_timing(timing), seen, list(staged), floor, skips, read_at)
-    row = await database.fetchrow(SQL["edit"], *values)
+    row = await database.fetchrow(SQL["edit"], *values, zones.database_version())
     assert row is not None
-    return Edit(*row)
+    return Edit(row[0], row[1])
 
 
 async def cancel_schedule(database: Database, job_id: UUID) -> bool:

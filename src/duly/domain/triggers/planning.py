@@ -6,7 +6,7 @@ calendars, jitter and misfire policy. Jobs of one cohort share the answer, so it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import islice
@@ -67,6 +67,18 @@ def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
     """Give the first fire after a moment and the seconds of jitter there is room for; None when there is none left."""
     fire = schedule.next_after(after)
     return None if fire is None else (fire.scheduled_at, schedule.jitter_window(fire.scheduled_at))
+
+
+def arm_anew(
+    schedule: Schedule, pending_at: datetime, now: datetime, passed: Iterable[datetime | None]
+) -> tuple[datetime | None, int]:
+    """Give what takes the place of a pending fire by another rule, after `now` and all that has passed.
+
+    One that is late already stands: whoever stages it decides about all since then.
+    """
+    if pending_at <= now:
+        return pending_at, schedule.jitter_window(pending_at)
+    return arm(schedule, max(moment for moment in (now, *passed) if moment is not None)) or (None, 0)
 
 
 def latest_due(schedule: Schedule, job_id: str, now: datetime) -> datetime | None:

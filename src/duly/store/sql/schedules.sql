@@ -10,17 +10,18 @@ select duly.pause_v1($1, $2, $3, $4, $5)
 update duly.jobs set pause_reason = $3, updated_at = duly.clock_now() where job_id = $1 and state = 'paused' and pause_reason = $2
 
 -- name: resume
-select duly.resume_v1($1, $2, $3, $4, $5, $6::text::jsonb)
+select answer, duly.timed_by_v1($1, $7)::text from duly.resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
 
 -- name: skip_next
-select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity')
+select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity'),
+       duly.timed_by_v1($1, $7)::text
   from duly.skip_next_v1($1, $2, $3, $4, $5, $6) as moment
 
 -- name: trigger
 select run_id, answer from duly.trigger_v1($1, $2, $3::text::jsonb, $4)
 
 -- name: retime
-select * from duly.retime_v1($1, $2, $3, $4, $5, $6)
+select job_id, duly.timed_by_v1(job_id, $7)::text from duly.retime_v1($1, $2, $3, $4, $5, $6) as job_id
 
 -- name: lane_work
 -- Of each job the oldest backfill, so that they wait for each other too; and how many of its runs have not begun.
