@@ -68,17 +68,27 @@ def submit_arguments(
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What compiling a schedule needs of the store: the id its job will have, the time, and the calendars it names."""
+    """What compiling a schedule needs of the store: the id its job will have, the time, and the calendars it names.
+
+    Where the same was submitted under the key before, `before` is the answer to that, and id and time are those of then.
+    """
 
     job_id: UUID
     now: datetime
     calendars: str | None
+    before: Submitted | None
 
 
-async def prepare(connection: Connection, tenant: int, key: str, calendars: Sequence[str]) -> Prepared:
+async def prepare(
+    connection: Connection, tenant: int, key: str, body_hash: bytes, calendars: Sequence[str]
+) -> Prepared:
     """Read what compiling a schedule needs."""
-    rows = await connection.fetch(SQL["prepare"], tenant, key, list(calendars))
-    return Prepared(*rows[0])
+    rows = await connection.fetch(SQL["prepare"], tenant, key, list(calendars), body_hash)
+    job_id, now, found, made_id, scheduled_at, made_at = rows[0]
+    if made_id is None:
+        return Prepared(job_id, now, found, None)
+    before = Submitted(UUID(str(made_id)), scheduled_at, replayed=True)  # A driver of the caller's may give it as text.
+    return Prepared(before.job_id, made_at, found, before)
 
 
 async def submit_recurring(

@@ -5,10 +5,13 @@ select job_id, scheduled_at, replayed from duly.submit_v1($1, $2, $3, $4, $5, $6
 select job_id, scheduled_at, replayed from duly.submit_one_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: prepare
--- A job's id is a run's name, from its key: asked again in the same moment, it is the same.
+-- A job's id is a run's name, from its key: asked again in the same moment, it is the same. What was submitted under the key
+-- before comes with it.
 select duly.run_id(clock.now, duly.batch_name($1, $2, clock.now) || '0'), clock.now,
-       (select jsonb_object_agg(name, definition)::text from duly.calendars where tenant = $1 and name = any ($3::text[]))
+       (select jsonb_object_agg(name, definition)::text from duly.calendars where tenant = $1 and name = any ($3::text[])),
+       keys.job_id, keys.scheduled_at, duly.made_at(keys.job_id)
   from (select duly.clock_now() as now offset 0) as clock
+  left join duly.keys on keys.tenant = $1 and keys.key = $2 and keys.expires_at > clock.now and keys.body_hash = $4
 
 -- name: submit_schedule
 select job_id, scheduled_at, replayed, case when not replayed then duly.timed_by_v1(job_id, $25)::text end from duly.submit_schedule_v2(
