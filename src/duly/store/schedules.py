@@ -214,6 +214,7 @@ class Pending(msgspec.Struct, frozen=True):
     scheduled_at: datetime
     previous_scheduled_at: datetime | None
     schedule: str
+    made_at: datetime
     read_at: datetime
 
 
