@@ -12,7 +12,7 @@ from duly.clock import Rng
 from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
-from duly.moves.cancel import carry_out
+from duly.moves.cancel import carry_out, void_overstayed
 from duly.store import history, leased, ready, shards, workers, zones
 from duly.store.database import Database
 
@@ -74,6 +74,8 @@ class Maintenance:
     async def _reap(self) -> None:
         await self.reaper.step()
         await carry_out(self._database)
+        for run_id in await void_overstayed(self._database):
+            self._log.warning("run_overstayed", run_id=run_id)
         await history.release_waiting(self._database, BATCH_MAX)
         self.reaped_at = self._database.clock.monotonic()
 

@@ -190,3 +190,37 @@ begin
     end if;
     return exists (select from duly.zone_data where version = p_tzdb and settled_at is not null);
 end $$;
+
+-- Take runs out of their holders' hands that were asked to stop long ago and have not, where the next run of their job waits for
+-- their place (overlap cancel_running). Their fence is void: what they come to is refused. The attempt is lost and the run cancelled, on record.
+create function duly.void_overstayed_v1(p_stop interval) returns setof uuid
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_gone    uuid[];
+    v_job_ids uuid[];
+    v_tenants integer[];
+    v_options jsonb[];
+begin
+    with overstayed as (
+        select leased.run_id, leased.fence, signals.worker_id from duly.signals
+          join duly.leased on leased.run_id = signals.run_id and leased.fence = signals.fence and leased.worker_id = signals.worker_id
+         where signals.what = 'cancel' and signals.sent_at <= v_now - p_stop and leased.options->'overlap'->>0 = 'cancel_running'
+           and exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.gate = leased.options->'gate'->>0)
+         limit 1000),
+    gone as (
+        delete from duly.leased using overstayed
+         where leased.run_id = overstayed.run_id and leased.fence = overstayed.fence and (leased.worker_id = overstayed.worker_id) is true
+        returning leased.*),
+    heard as (delete from duly.signals using gone where signals.worker_id = gone.worker_id and signals.run_id = gone.run_id and signals.fence = gone.fence),
+    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    recorded as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became, queue, handler, worker_id, reason)
+        select run_id, job_id, scheduled_at, due_at, v_now, fence, tenant, attempt, 'lost', 'cancelled', queue, handler, worker_id,
+               'did not stop in time, and the next run takes its place'
+          from gone)
+    select array_agg(run_id), array_agg(job_id), array_agg(tenant), array_agg(options) into v_gone, v_job_ids, v_tenants, v_options from gone;
+    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    return query select unnest(v_gone);
+end $$;
