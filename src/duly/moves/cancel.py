@@ -70,5 +70,5 @@ async def carry_out(database: Database) -> int:
 
 
 async def void_overstayed(database: Database) -> list[UUID]:
-    """Let the next run of a job take the place of one that was asked to stop and has not in time; what that comes to is fenced."""
+    """Let the next run of a job take the place of one that was asked to stop and did not in time; its outcome is fenced."""
     return await leased.void_overstayed(database, STOP_TIMEOUT)

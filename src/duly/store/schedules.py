@@ -172,9 +172,10 @@ async def submit_backfill(
     rate: float,
     total: int,
     previous: datetime | None,
+    places: int,
 ) -> bool:
-    """Ask for the occurrences of a stretch, the one before them being `previous`. False: there is no such job."""
-    values = (backfill_id, job_id, start, end, rate, total, previous)
+    """Ask for the occurrences of a stretch, `places` at once, the one before them being `previous`. False: no such job."""
+    values = (backfill_id, job_id, start, end, rate, total, previous, places)
     return bool(await database.fetchval(SQL["submit_backfill"], *values))
 
 

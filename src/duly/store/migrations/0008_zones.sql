@@ -224,3 +224,65 @@ begin
     perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
     return query select unnest(v_gone);
 end $$;
+
+---------------------------------------------------------------------------------------------------------- backfill lane
+
+alter table duly.backfills add column places integer not null default 1 check (places > 0);     -- how many of its runs may be under way at once
+
+-- The gate of the lane: one for all that is made up for of a job; a backfill whose runs need not wait has its own.
+create function duly.lane_gate(p_job_id uuid, p_backfill_id uuid, p_places integer) returns text language sql immutable parallel safe as $$
+    select case when p_places = 1 then 'catch-up/' || p_job_id else 'backfill/' || p_backfill_id end
+$$;
+
+-- Make the next occurrences of backfills, under one gate for each job, so that they wait for each other, or one of their own where they may run beside each other; a job with a concurrency
+-- key of its own keeps that. p_seen guards the cursor: a backfill that somebody else has moved on is passed over. Without a new
+-- cursor it is done.
+create or replace function duly.backfill_v1(
+    p_backfill_ids uuid[], p_seen timestamptz[], p_cursors timestamptz[], p_due timestamptz[], p_counts integer[],
+    p_run_backfills uuid[], p_moments timestamptz[])
+returns integer
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_tenants integer[];
+    v_options jsonb[];
+begin
+    with moved as (
+        update duly.backfills set cursor_at = coalesce(new.cursor_at, backfills.to_at), due_at = new.due_at, made = backfills.made + new.count,
+               state = case when new.cursor_at is null then 'done' else backfills.state end,
+               previous_scheduled_at = coalesce((select max(moment) from unnest(p_run_backfills, p_moments) as run(backfill_id, moment)
+                                                  where run.backfill_id = new.backfill_id), backfills.previous_scheduled_at)
+          from unnest(p_backfill_ids, p_seen, p_cursors, p_due, p_counts) as new(backfill_id, seen, cursor_at, due_at, count)
+          join duly.backfills as before on before.backfill_id = new.backfill_id
+         where backfills.backfill_id = new.backfill_id and backfills.cursor_at = new.seen and backfills.state = 'active'
+        returning backfills.*, before.previous_scheduled_at as previous_at),
+    runs as (
+        select duly.occurrence_id(jobs.job_id, run.moment, moved.origin) as run_id, jobs.job_id, run.moment as scheduled_at, v_now as due_at,
+               coalesce(lag(run.moment) over (partition by moved.backfill_id order by run.moment), moved.previous_at) as previous_scheduled_at,
+               jobs.generation, jobs.tenant, 0 as attempt, duly.lane_priority(jobs.priority) as priority, 0::smallint as losses, false as suspect,
+               jobs.payload_stored, jobs.queue, jobs.handler, jobs.payload,
+               jsonb_build_object('gate', jsonb_build_array(duly.lane_gate(jobs.job_id, moved.backfill_id, moved.places), moved.places)) || coalesce(jobs.options, '{}') as options
+          from unnest(p_run_backfills, p_moments) as run(backfill_id, moment)
+          join moved on moved.backfill_id = run.backfill_id join duly.jobs on jobs.job_id = moved.job_id),
+    waiting as (
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        select runs.*, options->'gate'->>0, v_now from runs
+        on conflict do nothing
+        returning tenant, options)
+    select array_agg(tenant), array_agg(options) into v_tenants, v_options from waiting;
+    perform duly.release_v1(v_tenants, v_options, 0) where v_tenants is not null;
+    return coalesce(cardinality(v_tenants), 0);
+end $$;
+
+create function duly.submit_backfill_v2(
+    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz,
+    p_places integer)
+returns boolean language plpgsql as $$
+declare
+    v_is_made boolean := duly.submit_backfill_v1(p_backfill_id, p_job_id, p_from, p_to, p_rate, p_total, p_previous);
+begin
+    update duly.backfills set places = p_places where backfills.backfill_id = p_backfill_id and backfills.places <> p_places;
+    return v_is_made;
+end $$;

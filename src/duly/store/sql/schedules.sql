@@ -29,7 +29,8 @@ select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.orig
        backfills.cursor_at, backfills.rate, backfills.total, backfills.made, backfills.due_at, backfills.asked_at,
        backfills.schedule::text, backfills.every_seconds, backfills.anchor_at, backfills.calendars::text,
        (select count(*) from (select from duly.blocked where blocked.tenant = backfills.tenant and blocked.job_id = backfills.job_id
-                                 and blocked.gate = coalesce(jobs.options->'gate'->>0, 'catch-up/' || jobs.job_id) limit 1000) as waiting)
+                                 and blocked.gate = coalesce(jobs.options->'gate'->>0, duly.lane_gate(jobs.job_id, backfills.backfill_id, backfills.places))
+                               limit 1000) as waiting)
   from duly.backfills join duly.jobs on jobs.job_id = backfills.job_id
  where backfills.state = 'active' and backfills.shard = any ($1) and backfills.due_at <= (select duly.clock_now())
    and backfills.backfill_id = (select oldest.backfill_id from duly.backfills as oldest where oldest.job_id = backfills.job_id
@@ -43,7 +44,7 @@ select min(due_at) from duly.backfills where state = 'active' and due_at > $1
 select duly.backfill_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: submit_backfill
-select duly.submit_backfill_v1($1, $2, $3, $4, $5, $6, $7)
+select duly.submit_backfill_v2($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: cancel_backfill
 select duly.cancel_backfill_v1($1)
