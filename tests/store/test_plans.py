@@ -14,7 +14,7 @@ import asyncpg
 import psycopg
 import pytest
 
-from duly.store import applied, declared, history, jobs, leased, ready, runs, schedules, timers, workers
+from duly.store import applied, declared, history, jobs, leased, ready, runs, schedules, shards, timers, workers, zones
 from duly.store.timers import DueFire
 from tests.builders import a_key
 from tests.clock import START
@@ -100,7 +100,13 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"])),
     ),
     "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], 1, "", s["pending"], [START] * 9)),
-    "skip next": (schedules.SQL["skip_next"], lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9)),
+    "skip next": (
+        schedules.SQL["skip_next"],
+        lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9, "2026a"),
+    ),
+    "schedules of a zone": (zones.SQL["page"], lambda s: (None, None, BATCH)),
+    "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
+    "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
     "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
@@ -192,7 +198,7 @@ def answers(fires: list[DueFire]) -> tuple[list[Any], ...]:
     )
 
 
-ANSWER_NOTHING = {"what a file asks for", "idle claim", "was it me", "what is declared"}
+ANSWER_NOTHING = {"what a file asks for", "idle claim", "was it me", "what is declared", "timed by other data"}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
 WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4}
 

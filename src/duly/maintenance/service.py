@@ -12,8 +12,8 @@ from duly.clock import Rng
 from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
-from duly.moves.cancel import carry_out
-from duly.store import history, leased, ready, shards, tenants, workers
+from duly.moves.cancel import carry_out, void_overstayed
+from duly.store import history, leased, ready, shards, tenants, workers, zones
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
@@ -77,6 +77,8 @@ class Maintenance:
     async def _reap(self) -> None:
         await self.reaper.step()
         await carry_out(self._database)
+        for run_id in await void_overstayed(self._database):
+            self._log.warning("run_overstayed", run_id=run_id)
         await history.release_waiting(self._database, BATCH_MAX)
         self.reaped_at = self._database.clock.monotonic()
 
@@ -98,6 +100,7 @@ class Maintenance:
         await history.forget_checkpoints(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
+        await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
 
     async def _repeat(self, seconds: float, duty: Callable[[], Awaitable[object]]) -> None:
         while True:
