@@ -15,6 +15,7 @@ BOXES = "src/duly/store/migrations/0001_boxes.sql"
 HANDS = "src/duly/store/migrations/0005_hands.sql"
 SUBMIT = "src/duly/store/migrations/0004_submit.sql"
 SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
+LISTS = "src/duly/store/migrations/0011_lists.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
 DELAY = "tests/schedules/test_fixed_delay.py"
@@ -53,20 +54,20 @@ BANK = [
     # Leases and fences.
     Mutant(
         "finish does not ask for the fence",
-        MOVES,
+        LISTS,
         "where leased.ctid = held.place and leased.fence = held.fence and",
         "where leased.ctid = held.place and",
     ),
     Mutant(
         "settle does not ask for the fence",
-        SCHEDULES,
+        LISTS,
         "where leased.run_id = held.run_id and leased.fence = held.fence and",
         "where leased.run_id = held.run_id and",
         function="settle_v1",
     ),
     Mutant(
         "anybody may finish anybody's run",
-        MOVES,
+        LISTS,
         "leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true",
         "leased.ctid = held.place and leased.fence = held.fence",
         "tests/moves/test_settle.py",
@@ -184,7 +185,7 @@ BANK = [
     ),
     Mutant(
         "a hand-back uses up the attempt",
-        SCHEDULES,
+        LISTS,
         "generation, tenant, attempt - 1, priority, losses,",
         "generation, tenant, attempt, priority, losses,",
     ),
@@ -315,7 +316,7 @@ BANK = [
     ),
     Mutant(
         "a run gives its place away between two attempts",
-        SCHEDULES,
+        LISTS,
         "case when options ? 'overlap' then options || '{\"held\": true}' else options end as carried",
         "options as carried",
         OVERLAP,
@@ -329,7 +330,7 @@ BANK = [
     ),
     Mutant(
         "a replay moves the schedule",
-        SCHEDULES,
+        LISTS,
         "options - array['held', 'rearm']",
         "options - 'held'",
         DELAY,
@@ -454,7 +455,7 @@ BANK = [
     # Submit, cancel, gates.
     Mutant(
         "a key protects nothing",
-        SUBMIT,
+        LISTS,
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_one_v2",
@@ -468,7 +469,7 @@ BANK = [
     ),
     Mutant(
         "any body goes under a used key",
-        SUBMIT,
+        LISTS,
         "if v_key.body_hash <> v_hash then",
         "if false then",
         function="submit_one_v2",
