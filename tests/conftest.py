@@ -83,8 +83,10 @@ class Shared:
     @property
     def emptying(self) -> str:
         """The statements that empty it."""
-        deletes = [f"delete from {table}" for table in self._tables]
+        # Tenants last, because others refer to them.
+        deletes = [f"delete from {table}" for table in sorted(self._tables, key=lambda name: name == "duly.tenants")]
         others = [
+            f"insert into duly.tenants (tenant, name, created_at) values (1, 'default', '{START}')",
             "update duly.shards set holder = null, epoch = 0",
             f"insert into duly.test_clock (at) values ('{START}')",
         ]

@@ -15,6 +15,9 @@ DECLARED = "tests/moves/test_declare.py"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
 HANDS = "src/duly/store/migrations/0005_hands.sql"
 SUBMIT = "src/duly/store/migrations/0004_submit.sql"
+HOLDS = "src/duly/store/migrations/0009_holds.sql"
+HELD = "tests/moves/test_hold.py"
+HELD_BY_WORKERS = "tests/worker/test_holds.py"
 SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
@@ -89,7 +92,7 @@ BANK = [
     ),
     Mutant(
         "a claim does not hold its worker's row",
-        MOVES,
+        HOLDS,
         "workers.until > v_now for key share;",
         "workers.until > v_now;",
         "tests/maintenance/test_reaper.py",
@@ -164,6 +167,84 @@ BANK = [
         "unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]",
         "unknown: list[Run] = []",
     ),
+    # Holds.
+    Mutant(
+        "a claim takes from a queue that is held",
+        HOLDS,
+        "where not exists (select from duly.holds where holds.tenant is null and",
+        "where not exists (select from duly.holds where false and",
+        HELD,
+    ),
+    Mutant(
+        "a hold of one queue stops every queue",
+        HOLDS,
+        "holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue)",
+        "holds.tenant is null)",
+        HELD,
+    ),
+    Mutant(
+        "a claim takes from a tenant that is held",
+        HOLDS,
+        " and ready.tenant <> all (wanted.held)",
+        "",
+        HELD,
+    ),
+    Mutant(
+        "a hold of a tenant's share of a queue stops the tenant",
+        HOLDS,
+        "where holds.tenant is not null and coalesce(holds.queue, asked.queue) = asked.queue)",
+        "where holds.tenant is not null)",
+        HELD,
+    ),
+    Mutant(
+        "a lift takes other holds along",
+        "src/duly/store/sql/holds.sql",
+        "delete from duly.holds where tenant is not distinct from $1 and queue is not distinct from $2",
+        "delete from duly.holds where coalesce(tenant = $1, true) and coalesce(queue = $2, true)",
+        HELD,
+    ),
+    Mutant(
+        "what is held counts as waiting in vain",
+        "src/duly/store/sql/overview.sql",
+        "and not exists (select from duly.holds where",
+        "and not exists (select from duly.holds where false and",
+        HELD,
+    ),
+    Mutant(
+        "a worker keeps in its wheel what is held",
+        "src/duly/worker/engine.py",
+        "            self._keep_back(self._watch.holds)\n",
+        "            pass\n",
+        HELD_BY_WORKERS,
+    ),
+    Mutant(
+        "a worker starts what it holds although that is held",
+        "src/duly/worker/engine.py",
+        "        self._executor.holds = self._watch.holds\n",
+        "",
+        HELD_BY_WORKERS,
+    ),
+    Mutant(
+        "a worker acts on old news",
+        "src/duly/worker/watch.py",
+        "self._clock.monotonic() - self._looked_at <= FRESH_SECONDS",
+        "self._looked_at > float('-inf')",
+        HELD_BY_WORKERS,
+    ),
+    Mutant(
+        "an answer that came late overrules one that was asked for later",
+        "src/duly/worker/watch.py",
+        "if sent_at >= self._looked_at:",
+        "if sent_at > float('-inf'):",
+        "tests/worker/test_watch.py",
+    ),
+    Mutant(
+        "a worker believes its older news and not the claim",
+        "src/duly/worker/claiming.py",
+        "if any(map(self._watch.holds.cover, claimed)):",
+        "if not claimed:",
+        HELD_BY_WORKERS,
+    ),
     # Outcomes.
     Mutant(
         "an outcome counts as written before the store has answered",
@@ -192,7 +273,7 @@ BANK = [
     ),
     Mutant(
         "a claim does not raise the attempt",
-        MOVES,
+        HOLDS,
         "generation, tenant, attempt + 1, priority, losses,",
         "generation, tenant, greatest(attempt, 1), priority, losses,",
     ),
@@ -492,9 +573,9 @@ BANK = [
     Mutant(
         "a worker forgets a cancel it has only read",
         "src/duly/worker/engine.py",
-        "            for signal in await runs.look(self._database, self.worker_id):\n                self._heed(signal)\n",
-        "            for signal in await runs.look(self._database, self.worker_id):\n                self._heed(signal)\n"
-        "                await runs.drop_signals(self._database, self.worker_id, [signal])\n",
+        "        for signal in (await self._watch.look()).signals:\n            self._heed(signal)\n",
+        "        for signal in (await self._watch.look()).signals:\n            self._heed(signal)\n"
+        "            await runs.drop_signals(self._database, self.worker_id, [signal])\n",
         FOUND,
     ),
     Mutant(

@@ -14,7 +14,7 @@ import asyncpg
 import psycopg
 import pytest
 
-from duly.store import declared, history, jobs, leased, ready, runs, schedules, timers, workers
+from duly.store import applied, declared, history, jobs, leased, ready, runs, schedules, timers, workers
 from duly.store.timers import DueFire
 from tests.builders import a_key
 from tests.clock import START
@@ -164,6 +164,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "forget keys": (history.SQL["forget_keys"], lambda s: (BATCH,)),
     "retire": (workers.SQL["retire"], lambda s: (WORKER, s["runs"], s["fences"])),
+    "what a file asks for": (applied.SQL["standing"], lambda s: (1, "billing", [f"app:{n}" for n in range(BATCH)])),
     "what is declared": (declared.SQL["standing"], lambda s: (1, "app:app", [f"app:{n}" for n in range(BATCH)])),
     "beat": (workers.SQL["beat"], lambda s: (WORKER,)),
     "checkpoint": (
@@ -191,7 +192,7 @@ def answers(fires: list[DueFire]) -> tuple[list[Any], ...]:
     )
 
 
-ANSWER_NOTHING = {"idle claim", "was it me", "what is declared"}
+ANSWER_NOTHING = {"what a file asks for", "idle claim", "was it me", "what is declared"}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
 WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4}
 
@@ -286,5 +287,29 @@ async def test_on_tables_that_were_empty_when_the_statement_was_planned(own_data
         values = await sample(connection)
         found = {name: too_much(name, (await call(connection, name, values))[1]) for name in HOT}
         assert {name: tables for name, tables in found.items() if tables} == {}
+    finally:
+        await connection.close()
+
+
+HELD = "insert into duly.holds (tenant, queue, reason, held_by, held_at) values ($1, $2, 'stop', 'a test', duly.clock_now())"
+
+
+@pytest.mark.parametrize(
+    ("tenant", "queue", "rows"),
+    [(None, None, 0), (None, "mail", 4 * BATCH), (2, None, 4 * BATCH), (1, "mail", ROWS // 2 + 4 * BATCH)],
+    ids=["everything", "a queue", "another tenant", "a tenant's share of a queue"],
+)
+async def test_a_claim_under_a_hold_walks_over_the_rows_of_a_held_tenant_alone(large, tenant, queue, rows):
+    connection = await connect(large)
+    try:
+        values = await sample(connection)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(HELD, tenant, queue)
+        for _ in range(7):
+            answered, touched = await call(connection, "claim from three queues", values)
+            assert (answered > 0) == (rows > 0)
+            assert touched.get("ready", 0) <= rows
+        await transaction.rollback()
     finally:
         await connection.close()

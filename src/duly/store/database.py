@@ -22,9 +22,9 @@ from duly.store.pool import Pool
 from duly.store.refusals import refusal
 
 VERSION_MIN = 150_000
-_TRIES_MAX = 4
+TRIES_MAX = 4
 _CLOCK = "select duly.clock_now()"
-_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _GONE = (
     OSError,
     TimeoutError,
@@ -73,6 +73,8 @@ def is_disk_full(error: BaseException) -> bool:
 
 class Database:
     """A pool of connections to one PostgreSQL."""
+
+    in_transaction = False  # Whether all that is asked of it is one transaction; a kind of it may say so.
 
     def __init__(
         self,
@@ -141,13 +143,13 @@ class Database:
 
     async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
         """Ask, and again when the server has rolled it back."""
-        for tries_left in reversed(range(_TRIES_MAX)):
+        for tries_left in reversed(range(TRIES_MAX)):
             try:
                 async with self.pool.acquire() as connection:
                     return await ask(connection)
-            except _AGAIN as error:
+            except AGAIN as error:
                 if not tries_left:
-                    raise Unavailable(f"the database has refused {_TRIES_MAX} times: {error}") from error
+                    raise Unavailable(f"the database has refused {TRIES_MAX} times: {error}") from error
             except Exception as error:
                 raise translated(error) from error
         raise AssertionError("unreachable")
@@ -182,6 +184,10 @@ class Database:
         """Let our clock begin anew with a new connection: after a failover it leads to a server with a clock of its own."""
         with suppress(asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError):  # Nothing is migrated yet.
             self.clock.start_over(await connection.fetchval(_CLOCK))
+
+    def another_pool(self, size_max: int) -> Pool:
+        """Give another pool to the same database, for whoever must not share connections with us."""
+        return Pool(self.url, size_max, self._settings, self._start_over)
 
     async def read_clock(self) -> datetime:
         """Read the database's clock and let our own learn from it."""
