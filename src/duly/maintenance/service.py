@@ -63,7 +63,7 @@ class Maintenance:
         self._stopping.set()
 
     async def keep_history(self) -> None:
-        """Make partitions ahead of time and drop those past their retention, whole."""
+        """Make partitions ahead of time and drop those past their retention, whole; what is in none, in batches."""
         await history.make_partitions(self._database, PARTITION_DAYS_AHEAD)
         today = (await self._database.read_clock()).date()
         for parent, kept in (
@@ -73,6 +73,8 @@ class Maintenance:
         ):
             for name in await history.drop_partitions(self._database, parent, today - kept):
                 self._log.info("partition_dropped", name=name)
+            while await history.forget_strays(self._database, parent, today - kept, BATCH_MAX) == BATCH_MAX:
+                pass
 
     async def _reap(self) -> None:
         await self.reaper.step()
