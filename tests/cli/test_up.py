@@ -38,13 +38,25 @@ def get(address):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("up")
-
-
-def test_the_first_minutes(folder):
+def ran_before(tmp_path_factory):
+    """A folder in which it has run, with its demo, and was stopped."""
+    folder = tmp_path_factory.mktemp("up")
     with running("up", "--port", "0", cwd=folder) as process:
-        up = Up(process, folder)
+        Up(process, folder)
+        assert process.interrupt() < STOP_SECONDS
+    return folder
+
+
+@pytest.fixture
+def folder(ran_before, tmp_path):
+    """A copy of that folder, for one test to do with as it likes."""
+    subprocess.run(["cp", "-a", ran_before / ".duly", tmp_path], check=True)
+    return tmp_path
+
+
+def test_the_first_minutes(tmp_path):
+    with running("up", "--port", "0", cwd=tmp_path) as process:
+        up = Up(process, tmp_path)
         assert process.lines[0].startswith("duly 0.")
         assert [line.split()[0] for line in process.lines[1:8]] == [
             "postgres",
@@ -67,11 +79,11 @@ def test_the_first_minutes(folder):
         assert (status, json.loads(body)["failing"]) == (200, [])
         assert 'duly_runs_total{outcome="succeeded",queue="default"} 1.0' in get(f"{up.address}/metrics")[1]
 
-        refused = duly("up", "--port", "0", cwd=folder)
+        refused = duly("up", "--port", "0", cwd=tmp_path)
         assert refused.returncode == 3
         assert f"is in use by process {process.process.pid}" in refused.stderr
         port = up.address.rpartition(":")[2]
-        assert "is in use by process" in duly("up", "--port", port, cwd=folder).stderr, (
+        assert "is in use by process" in duly("up", "--port", port, cwd=tmp_path).stderr, (
             "the folder, not the port, is why"
         )
 

@@ -12,12 +12,14 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from duly.api.app import create
+from duly.api.door import Door
 from duly.api.health import Vitals
 from duly.api.listening import address_of, refuse_without_keys
 from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli import demo, scheduler
 from duly.cli.first_key import first_key, tell_key
+from duly.cli.front_door import opened_door
 from duly.cli.plan import Plan
 from duly.cli.postgres import Postgres
 from duly.cli.screen import Screen, some
@@ -38,7 +40,7 @@ _START_SECONDS = 20.0
 _LOOK_SECONDS = 0.02
 _WATCH_SECONDS = 0.5
 _LOOPS_STOP_SECONDS = 1.0
-_CONNECTIONS_MAX, _API_CONNECTIONS_MAX = 4, 2
+_CONNECTIONS_MAX, _API_CONNECTIONS_MAX = 4, 8
 
 
 class House:
@@ -66,9 +68,9 @@ class House:
             await self._migrate(database)
             self._key = await self._admit(database)
             api = Database(self._postgres.url, size_max=_API_CONNECTIONS_MAX, pooler=pooler, command_timeout=2.0)
-            async with api:
+            async with api, opened_door(api) as door:
                 try:
-                    await self._live(database, api)
+                    await self._live(database, api, door)
                 finally:
                     await self._end()
         if self._failure is not None:
@@ -90,12 +92,12 @@ class House:
         refuse_without_keys(self._settings.host, has_keys=await api_keys.any_usable(database))
         return key
 
-    async def _live(self, database: Database, api: Database) -> None:
+    async def _live(self, database: Database, api: Database, door: Door) -> None:
         await self._workforce.start()
         self._stager, self._maintenance = scheduler.build(self._settings, database, self._name)
         vitals = self._vitals(api)
         metrics = Metrics(vitals, Log("metrics"))
-        self._server = Server(create(vitals, metrics, Log("api")), self._listener, self._plan.tls)
+        self._server = Server(create(vitals, metrics, Log("api"), door), self._listener, self._plan.tls)
         for name, part in self._parts(metrics):
             self._spawn(name, part)
         job = await self._demo(database)

@@ -187,6 +187,12 @@ async def backfills(database: Database, job_id: UUID | None, limit: int) -> list
     return [Backfill(*row) for row in await database.fetch(SQL["backfills"], job_id, limit)]
 
 
+async def find_backfill(database: Database, tenant: int, backfill_id: UUID) -> dict[str, Any] | None:
+    """Read one backfill of a tenant."""
+    row = await database.fetchrow(SQL["find_backfill"], tenant, backfill_id)
+    return dict(row) if row else None
+
+
 async def put_calendar(database: Database, tenant: int, name: str, definition: str) -> None:
     """Keep a calendar, new or changed."""
     await database.execute(SQL["put_calendar"], tenant, name, definition)

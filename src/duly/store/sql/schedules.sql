@@ -51,6 +51,9 @@ select duly.cancel_backfill_v1($1)
 select backfill_id, job_id, tenant, origin, state, from_at, to_at, cursor_at, rate, total, made, due_at, asked_at from duly.backfills
  where $1::uuid is null or job_id = $1 order by asked_at desc, backfill_id limit $2
 
+-- name: find_backfill
+select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills where tenant = $1 and backfill_id = $2
+
 -- name: put_calendar
 insert into duly.calendars (tenant, name, definition, updated_at) values ($1, $2, $3::text::jsonb, duly.clock_now())
 on conflict (tenant, name) do update set definition = excluded.definition, updated_at = excluded.updated_at

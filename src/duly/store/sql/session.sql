@@ -66,3 +66,6 @@ select attempt, number, logged_at, level, message, fields from duly.api_read_log
 
 -- name: live
 select * from duly.api_declared_v1()
+
+-- name: edit_dead
+select * from duly.api_edit_dead_v1($1, $2, $3::text::jsonb)
