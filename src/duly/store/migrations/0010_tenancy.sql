@@ -128,7 +128,7 @@ create function duly.is_ours(p_tenant integer) returns boolean language sql stab
     select case when current_setting('role') = 'duly_api' then coalesce(p_tenant = duly.current_tenant(), false) else true end
 $$;
 
-create function duly.must_be_ours(p_tenant integer) returns void language plpgsql as $$
+create function duly.must_be_ours(p_tenant integer) returns void language plpgsql stable as $$
 begin
     if not duly.is_ours(p_tenant) then
         raise exception using errcode = 'DU021', message = format('no tenant %s', p_tenant);
