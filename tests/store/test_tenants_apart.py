@@ -86,7 +86,7 @@ async def estate(database, clock):
     await block(database, made.blocked)
     await calendars.put_calendar(database, {"name": "holidays", "tz": "UTC", "dates": ["2026-12-25"]})
     shape: dict[str, Any] = {"calendars": [{"name": "holidays", "mode": "exclude"}]}
-    marks = {"name": "report", "payload": BIG, "options": '{"tags": ["nightly"]}'}
+    marks: dict[str, Any] = {"name": "report", "payload": BIG, "options": '{"tags": ["nightly"]}'}
     schedule = a_schedule(anchor=START - seconds(3600), **marks, **shape)
     job = await submit_recurring(database, schedule, key="schedule")
     made.schedule = job.job_id
@@ -200,7 +200,7 @@ STATEMENTS = {
     "give reason": lambda s, e: schedules.give_reason(s, e.schedule, "x", "y"),
     "retime": lambda s, e: schedules.retime(s, [schedules.Retiming(e.schedule, 1, START, 1, START, 0)]),
     "submit backfill": lambda s, e: schedules.submit_backfill(
-        s, RNG.uuid(), e.schedule, START, START + seconds(9), 1.0, 9, None
+        s, RNG.uuid(), e.schedule, START, START + seconds(9), 1.0, 9, None, 1
     ),
     "cancel backfill": lambda s, e: schedules.cancel_backfill(s, e.backfill),
 }

@@ -23,7 +23,6 @@ READABLE = {
     "checkpoints",
     "dead",
     "gates",
-    "job_tags",
     "jobs",
     "keys",
     "leased",
@@ -43,10 +42,6 @@ PLAIN = {
     "made_at",
     "marks_of",
     "occurrence_id",
-    "page_dead_v1",
-    "page_jobs_v1",
-    "page_runs_of_job_v1",
-    "page_runs_v1",
     "run_id",
     "standing_v1",
 }
@@ -76,14 +71,14 @@ async def test_the_role_owns_nothing_and_has_no_special_right(database):
     assert await database.fetchval(owned) == 0
 
 
-async def test_it_may_read_what_has_a_policy_and_write_nothing_but_answers(database):
+async def test_it_may_read_what_has_a_policy_and_write_nothing(database):
     held = {
         privilege: {row[0] for row in await database.fetch(RELATIONS, privilege)}
         for privilege in ("select", "insert", "update", "delete", "truncate")
     }
 
     assert held.pop("select") == READABLE | VIEWS
-    assert held == {"insert": {"answers"}, "update": {"answers"}, "delete": set(), "truncate": set()}
+    assert set().union(*held.values()) == set()
 
 
 async def test_each_table_it_reads_is_guarded(database):
@@ -135,10 +130,9 @@ def test_every_guarded_statement_stands_for_one_of_the_engines():
 @pytest.mark.parametrize("name", MOVED)
 async def test_a_guarded_twin_calls_the_move_that_the_engine_calls(database, name):
     plain, guarded = MOVED[name]
-    [twin] = named([guarded])
-    body = await database.fetchval("select prosrc from pg_proc where proname = $1", twin)
+    bodies = await database.fetch("select prosrc from pg_proc where proname = any ($1)", list(named([guarded])))
 
-    assert {move for move in named([plain]) if move != "clock_now"} <= named([body])
+    assert {move for move in named([plain]) if move != "clock_now"} <= named([row[0] for row in bodies])
 
 
 class TestWithoutATenant:
