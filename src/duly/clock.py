@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import time
 from datetime import UTC, datetime
 from typing import Protocol
@@ -129,6 +130,7 @@ class Rng:
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
+        self._is_seeded = seed is not None
 
     def uniform(self) -> float:
         """Give a number in [0, 1)."""
@@ -137,3 +139,7 @@ class Rng:
     def uuid(self) -> UUID:
         """Give a fresh random name."""
         return UUID(int=self._random.getrandbits(128), version=4)
+
+    def secret(self, size: int) -> bytes:
+        """Give bytes that nobody can guess: from the host's secure source, unless a test has seeded us."""
+        return self._random.randbytes(size) if self._is_seeded else secrets.token_bytes(size)

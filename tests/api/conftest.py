@@ -1,13 +1,19 @@
 """The parts of a process as the API sees them, in good order unless a test says otherwise."""
 
+import httpx
 import msgspec
 import pytest
 
 from duly.api.app import create
+from duly.api.door import Door
 from duly.api.health import Vitals
+from duly.api.identity import Keys
 from duly.api.metrics import Metrics
 from duly.log import Log
+from duly.moves.admit import Admission
 from duly.store.database import Database
+from duly.store.session import Sessions
+from tests.api.front import Front
 from tests.builders import a_scheduler, a_worker
 
 
@@ -69,3 +75,27 @@ def metrics(parts):
 @pytest.fixture
 def app(parts, metrics):
     return create(parts.vitals, metrics, Log("api"))
+
+
+@pytest.fixture
+async def sessions(database):
+    """Sessions of the door."""
+    async with Sessions(database) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def front(parts, sessions, database):
+    """The whole application, with its door open."""
+    woken: list[str] = []
+    door = Door(database, sessions, Keys(database), Admission(database), woken.append, Log("test"))
+    app = create(parts.vitals, Metrics(parts.vitals, Log("test")), Log("test"), door)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:
+        yield Front(client, database, woken)
+
+
+@pytest.fixture
+async def api(front):
+    """A caller who may do everything."""
+    return await front.caller()

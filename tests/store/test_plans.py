@@ -15,7 +15,22 @@ import psycopg
 import pytest
 
 from duly.domain import filter as filters
-from duly.store import declared, explain, history, jobs, leased, lists, ready, runs, schedules, timers, workers
+from duly.store import (
+    applied,
+    declared,
+    explain,
+    history,
+    jobs,
+    leased,
+    lists,
+    ready,
+    runs,
+    schedules,
+    shards,
+    timers,
+    workers,
+    zones,
+)
 from duly.store.timers import DueFire
 from tests.builders import a_key
 from tests.clock import START
@@ -101,7 +116,13 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"])),
     ),
     "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], 1, "", s["pending"], [START] * 9)),
-    "skip next": (schedules.SQL["skip_next"], lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9)),
+    "skip next": (
+        schedules.SQL["skip_next"],
+        lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9, "2026a"),
+    ),
+    "schedules of a zone": (zones.SQL["page"], lambda s: (None, None, BATCH)),
+    "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
+    "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
     "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
@@ -167,6 +188,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "forget keys": (history.SQL["forget_keys"], lambda s: (BATCH,)),
     "retire": (workers.SQL["retire"], lambda s: (WORKER, s["runs"], s["fences"])),
+    "what a file asks for": (applied.SQL["standing"], lambda s: (1, "billing", [f"app:{n}" for n in range(BATCH)])),
     "what is declared": (declared.SQL["standing"], lambda s: (1, "app:app", [f"app:{n}" for n in range(BATCH)])),
     "beat": (workers.SQL["beat"], lambda s: (WORKER,)),
     "checkpoint": (
@@ -194,7 +216,14 @@ def answers(fires: list[DueFire]) -> tuple[list[Any], ...]:
     )
 
 
-ANSWER_NOTHING = {"idle claim", "was it me", "what is declared", "runs of a job in boxes"}
+ANSWER_NOTHING = {
+    "what a file asks for",
+    "idle claim",
+    "was it me",
+    "what is declared",
+    "timed by other data",
+    "runs of a job in boxes",
+}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
 WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4, "runs of a job in boxes": ROWS}
 
@@ -289,6 +318,30 @@ async def test_on_tables_that_were_empty_when_the_statement_was_planned(own_data
         values = await sample(connection)
         found = {name: too_much(name, (await call(connection, name, values))[1]) for name in HOT}
         assert {name: tables for name, tables in found.items() if tables} == {}
+    finally:
+        await connection.close()
+
+
+HELD = "insert into duly.holds (tenant, queue, reason, held_by, held_at) values ($1, $2, 'stop', 'a test', duly.clock_now())"
+
+
+@pytest.mark.parametrize(
+    ("tenant", "queue", "rows"),
+    [(None, None, 0), (None, "mail", 4 * BATCH), (2, None, 4 * BATCH), (1, "mail", ROWS // 2 + 4 * BATCH)],
+    ids=["everything", "a queue", "another tenant", "a tenant's share of a queue"],
+)
+async def test_a_claim_under_a_hold_walks_over_the_rows_of_a_held_tenant_alone(large, tenant, queue, rows):
+    connection = await connect(large)
+    try:
+        values = await sample(connection)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(HELD, tenant, queue)
+        for _ in range(7):
+            answered, touched = await call(connection, "claim from three queues", values)
+            assert (answered > 0) == (rows > 0)
+            assert touched.get("ready", 0) <= rows
+        await transaction.rollback()
     finally:
         await connection.close()
 

@@ -1,17 +1,24 @@
-"""The application: health for machines that watch us, metrics for those that count."""
+"""The application: the operations of the front door, health for machines that watch us, metrics for those that count."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Request, Response, get
+from litestar import HttpMethod, Litestar, Request, Response, get
 from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
 
 from duly import __version__
+from duly.api.description import describe
+from duly.api.door import Door
 from duly.api.health import Readiness, Vitals, readiness
 from duly.api.metrics import Metrics
+from duly.api.operations import Operation
 from duly.api.problems import Problems
+from duly.api.routes import OPERATIONS
 from duly.clock import Rng
 from duly.log import Log
 
@@ -19,9 +26,45 @@ AnyRequest = Request[Any, Any, Any]
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
-def create(vitals: Vitals, metrics: Metrics, log: Log) -> Litestar:
-    """Build the application over the vitals of this process."""
+def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None) -> Litestar:
+    """Build the application over the vitals of this process; without a door it only tells how it is."""
+    operations = OPERATIONS if door is not None else []
+    problems = Problems(Rng(), log)
+    return Litestar(
+        [
+            *_watching(vitals, metrics),
+            *(_served(door, operation) for operation in operations if door),
+            *_described(operations),
+        ],
+        exception_handlers={HTTPException: problems.refused, Exception: problems.failed},
+        openapi_config=None,
+        logging_config=None,
+        request_max_body_size=None,  # Each operation has its own limit.
+        debug=False,
+    )
 
+
+def _served(door: Door, operation: Operation) -> HTTPRouteHandler:
+    async def lead(request: AnyRequest) -> Response[Any]:
+        return await door.lead(operation, request)
+
+    path = re.sub(r"{name}$", "{name:path}", operation.path)  # A name may contain what divides a path.
+    path = re.sub(r"{(\w+)}", r"{\1:str}", path)
+    return HTTPRouteHandler(path, http_method=HttpMethod(operation.method), name=operation.name, status_code=200)(lead)
+
+
+def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:
+    description = msgspec.json.encode(describe(operations)) if operations else b""
+
+    @get("/openapi.json")
+    async def openapi() -> Response[bytes]:
+        """Describe the API."""
+        return Response(description, headers=_NO_STORE, media_type="application/json")
+
+    return [openapi] if operations else []
+
+
+def _watching(vitals: Vitals, metrics: Metrics) -> list[HTTPRouteHandler]:
     @get(["/livez", "/healthz"])
     async def livez() -> Response[dict[str, str]]:
         """Say that this process answers; nothing more."""
@@ -44,14 +87,7 @@ def create(vitals: Vitals, metrics: Metrics, log: Log) -> Litestar:
         body, content_type = await metrics.scrape(request.headers.get("accept", ""))
         return Response(body, headers={**_NO_STORE, "Content-Type": content_type})
 
-    problems = Problems(Rng(), log)
-    return Litestar(
-        [livez, startupz, readyz, scrape],
-        exception_handlers={HTTPException: problems.refused, Exception: problems.failed},
-        openapi_config=None,
-        logging_config=None,
-        debug=False,
-    )
+    return [livez, startupz, readyz, scrape]
 
 
 def _answer(body: dict[str, Any], *, ok: bool) -> Response[dict[str, Any]]:

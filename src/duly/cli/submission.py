@@ -30,7 +30,7 @@ from duly.domain.retry import retry_policy
 from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options, said
 from duly.moves import submit as moves
 from duly.store import hints, jobs, workers
-from duly.store.database import Database, Unavailable
+from duly.store.database import Database, DiskFull, Unavailable
 from duly.store.jobs import Submitted
 from duly.store.workers import WorkerRow
 
@@ -103,6 +103,8 @@ async def send(database: Database, job: Submission | Recurring, key: str | None,
         if isinstance(job, Recurring):
             return await moves.submit_recurring(database, job, key=chosen)
         submitted = await moves.submit(database, job, key=chosen)
+    except DiskFull:
+        raise  # It says itself that nothing was stored.
     except Unavailable as error:
         raise Unavailable(
             f"{error}. The job may or may not be stored: submit it again with --key {chosen}, which stores it once"

@@ -12,12 +12,14 @@ from duly.clock import Rng
 from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
-from duly.moves.cancel import carry_out
-from duly.store import history, leased, ready, shards, workers
+from duly.moves.cancel import carry_out, void_overstayed
+from duly.store import history, leased, ready, shards, tenants, workers, zones
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
+_COUNT_SECONDS = 1.0
+_COUNT_SHARE = 0.05  # of our time, at most: where much waits, it is counted less often
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -43,6 +45,7 @@ class Maintenance:
         """Do every duty for ever, until stopped."""
         duties: list[tuple[float, Callable[[], Awaitable[object]]]] = [
             (STEP_SECONDS, self._reap),
+            (_COUNT_SECONDS, self._count_usage),
             (3.0, self._vacuum),
             (60.0, self._sweep),
             (600.0, self.keep_history),
@@ -60,7 +63,7 @@ class Maintenance:
         self._stopping.set()
 
     async def keep_history(self) -> None:
-        """Make partitions ahead of time and drop those past their retention, whole."""
+        """Make partitions ahead of time and drop those past their retention, whole; what is in none, in batches."""
         await history.make_partitions(self._database, PARTITION_DAYS_AHEAD)
         today = (await self._database.read_clock()).date()
         for parent, kept in (
@@ -70,16 +73,27 @@ class Maintenance:
         ):
             for name in await history.drop_partitions(self._database, parent, today - kept):
                 self._log.info("partition_dropped", name=name)
+            while await history.forget_strays(self._database, parent, today - kept, BATCH_MAX) == BATCH_MAX:
+                pass
 
     async def _reap(self) -> None:
         await self.reaper.step()
         await carry_out(self._database)
+        for run_id in await void_overstayed(self._database):
+            self._log.warning("run_overstayed", run_id=run_id)
         await history.release_waiting(self._database, BATCH_MAX)
         self.reaped_at = self._database.clock.monotonic()
 
     async def _vacuum(self) -> None:
         await ready.vacuum(self._database)
         await leased.vacuum(self._database)
+
+    async def _count_usage(self) -> None:
+        """Count what waits for those tenants that may have only so much, and rest in proportion to what it took."""
+        clock = self._database.clock
+        began = clock.monotonic()
+        await tenants.count_usage(self._database)
+        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _COUNT_SECONDS))
 
     async def _sweep(self) -> None:
         await history.forget_keys(self._database, BATCH_MAX)
@@ -88,6 +102,7 @@ class Maintenance:
         await history.forget_checkpoints(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
+        await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
 
     async def _repeat(self, seconds: float, duty: Callable[[], Awaitable[object]]) -> None:
         while True:

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from duly.domain.errors import DatabaseUnusable
-from duly.sdk.waker import Waker
 from duly.settings import Settings, SettingsError, load
 from duly.store import migrate
 from duly.store.database import Database
+from duly.store.waker import Waker
 
 
 class Line:

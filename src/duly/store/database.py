@@ -1,8 +1,8 @@
 """The connection to PostgreSQL: a pool that reconnects, and errors turned into three kinds.
 
-A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened: ask again),
-or is refused with one of the domain's errors. Serialization failures and deadlocks rolled back by the server are tried
-again here, where they cannot be seen.
+A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened, or there is
+no room on the server's disk: ask again), or is refused with one of the domain's errors. Serialization failures and deadlocks
+rolled back by the server are tried again here, where they cannot be seen.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from errno import ENOSPC
+from os import strerror
 from typing import Any, Protocol
 
 import asyncpg
@@ -20,9 +22,9 @@ from duly.store.pool import Pool
 from duly.store.refusals import refusal
 
 VERSION_MIN = 150_000
-_TRIES_MAX = 4
+TRIES_MAX = 4
 _CLOCK = "select duly.clock_now()"
-_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _GONE = (
     OSError,
     TimeoutError,
@@ -37,7 +39,14 @@ _GONE = (
 
 
 class Unavailable(DulyError):
-    """The database did not answer. What was asked may or may not have been done."""
+    """The database did not answer, so what was asked may or may not have been done; or it cannot do it now."""
+
+
+class DiskFull(Unavailable):
+    """The database has no room. Nothing was written, and what was asked can be done once there is room again."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"the database has no room left: {words}. Nothing was written: free some space and ask again")
 
 
 class Connection(Protocol):
@@ -55,8 +64,17 @@ def is_gone(error: BaseException) -> bool:
     return isinstance(error, _GONE)
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """Say whether the server has no room. One that cannot even greet a new connection says so in words alone."""
+    return isinstance(error, asyncpg.DiskFullError) or (
+        isinstance(error, asyncpg.PostgresError) and strerror(ENOSPC) in str(error)
+    )
+
+
 class Database:
     """A pool of connections to one PostgreSQL."""
+
+    in_transaction = False  # Whether all that is asked of it is one transaction; a kind of it may say so.
 
     def __init__(
         self,
@@ -90,6 +108,8 @@ class Database:
                 )
         except asyncpg.PostgresError as error:
             await self.close()
+            if is_disk_full(error):
+                raise DatabaseUnusable(str(DiskFull(str(error)))) from None
             raise DatabaseUnusable(f"the database refused us: {error}. Check DULY_DATABASE_URL") from None
         except (OSError, TimeoutError, asyncpg.InterfaceError, ValueError) as error:
             await self.close()
@@ -123,13 +143,13 @@ class Database:
 
     async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
         """Ask, and again when the server has rolled it back."""
-        for tries_left in reversed(range(_TRIES_MAX)):
+        for tries_left in reversed(range(TRIES_MAX)):
             try:
                 async with self.pool.acquire() as connection:
                     return await ask(connection)
-            except _AGAIN as error:
+            except AGAIN as error:
                 if not tries_left:
-                    raise Unavailable(f"the database has refused {_TRIES_MAX} times: {error}") from error
+                    raise Unavailable(f"the database has refused {TRIES_MAX} times: {error}") from error
             except Exception as error:
                 raise translated(error) from error
         raise AssertionError("unreachable")
@@ -165,6 +185,10 @@ class Database:
         with suppress(asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError):  # Nothing is migrated yet.
             self.clock.start_over(await connection.fetchval(_CLOCK))
 
+    def another_pool(self, size_max: int) -> Pool:
+        """Give another pool to the same database, for whoever must not share connections with us."""
+        return Pool(self.url, size_max, self._settings, self._start_over)
+
     async def read_clock(self) -> datetime:
         """Read the database's clock and let our own learn from it."""
         read_at: datetime = await self.fetchval(_CLOCK)
@@ -187,6 +211,8 @@ def translated(error: Exception) -> Exception:
         refused := refusal(error.sqlstate or "", str(error.args[0]), error.as_dict().get("detail"))
     ):
         return refused
+    if is_disk_full(error):
+        return DiskFull(str(error.args[0]))
     if is_gone(error):
         return Unavailable(f"the database did not answer: {type(error).__name__}: {error}")
     return error

@@ -21,7 +21,7 @@ from typing import IO, Self
 from duly.store.embedded_account import account_for
 from duly.store.embedded_binaries import Binaries, find_binaries
 from duly.store.embedded_errors import DataFolderHeld, DataFolderRefused, ServerFailed
-from duly.store.embedded_folder import DATABASE, ROLE, Folder, admit_callers
+from duly.store.embedded_folder import DATABASE, ROLE, Folder, admit_callers, make_roles
 from duly.store.embedded_processes import (
     PidFile,
     answers,
@@ -77,6 +77,7 @@ class Embedded:
         """Start the server if it does not live; returns when it takes connections, however long its recovery."""
         if not self.is_running:
             clear_away(self._folder.pgdata, self._folder.pgdata / self._socket_folder / SOCKET)
+            make_roles(self._folder.pgdata, self._programs)
             self._server = serve(self._folder, self._programs, self._settings, on_wait)
 
     def stop(self) -> None:

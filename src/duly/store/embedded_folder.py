@@ -27,7 +27,9 @@ from duly.store.embedded_processes import command_of
 
 ROLE = "duly"
 DATABASE = "duly"
+API_ROLE = "duly_api"
 _MARK = "made-by-duly"
+_ROLES_MARK = "duly-roles"  # in PGDATA: the roles below are made
 
 # No superuser can ever log in. What needs one is done here, in single-user mode, before the server first starts.
 _FIRST_STATEMENTS = f"""\
@@ -35,6 +37,12 @@ create role {ROLE} login createdb;
 grant pg_read_all_stats to {ROLE};
 create database {DATABASE} owner {ROLE};
 """
+# For a folder of an older version too. One line each: in single-user mode a line is a statement.
+_ROLES = f"""\
+do $$ begin if not exists (select from pg_roles where rolname = '{API_ROLE}') then create role {API_ROLE} nologin; end if; end $$;
+grant {API_ROLE} to {ROLE};
+"""
+_SINGLE_USER = ("--single", "-F", "-c", "exit_on_error=on", "postgres")
 
 # The kernel tells the server who calls, so there is no password to keep, to leak, or to be overruled by PGPASSWORD.
 # The server may run under another account than its callers, so theirs is mapped to the role by name.
@@ -151,10 +159,18 @@ def make_cluster(pgdata: Path, binaries: Binaries, *, durable: bool) -> None:
     options = ("--no-sync", "--data-checksums", "--locale=C", "--encoding=UTF8", "--auth=reject")
     binaries.run("initdb", "--username", superuser, *options, pgdata=pgdata)
     admit_callers(pgdata, binaries.account)
-    single_user = ("--single", "-F", "-c", "exit_on_error=on", "postgres")
-    binaries.run("postgres", *single_user, pgdata=pgdata, stdin=_FIRST_STATEMENTS)
+    binaries.run("postgres", *_SINGLE_USER, pgdata=pgdata, stdin=_FIRST_STATEMENTS + _ROLES)
+    (pgdata / _ROLES_MARK).touch(mode=0o600)
     if durable:
         binaries.run("initdb", "--sync-only", pgdata=pgdata)
+
+
+def make_roles(pgdata: Path, binaries: Binaries) -> None:
+    """Make the roles that a folder of an older version lacks, while no server runs on it. A mark says that they are there."""
+    if not (pgdata / _ROLES_MARK).exists():
+        durably = tuple(option for option in _SINGLE_USER if option != "-F")
+        binaries.run("postgres", *durably, pgdata=pgdata, stdin=_ROLES)
+        (pgdata / _ROLES_MARK).touch(mode=0o600)
 
 
 def admit_callers(pgdata: Path, account: Account) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from duly.domain.errors import (
+    DatabaseUnusable,
     DulyError,
     InvalidOption,
     InvalidPayload,
@@ -12,6 +13,9 @@ from duly.domain.errors import (
     KeyBusy,
     KeyConflict,
     NameTaken,
+    NotFound,
+    QuotaReached,
+    TenantSuspended,
     WorkerExpired,
 )
 from duly.domain.payload import PAYLOAD_BYTES_MAX
@@ -30,6 +34,10 @@ _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
     "DU005": (InvalidOption, "{message}"),
     "DU006": (InvalidSchedule, "{message}"),
     "DU010": (WorkerExpired, "{message}"),
+    "DU020": (DatabaseUnusable, "{message}. Let a database administrator run: {detail} Then migrate again"),
+    "DU021": (NotFound, "{message}; `duly tenants` lists them"),
+    "DU022": (TenantSuspended, "{message}; `duly tenants resume` lets it go on"),
+    "DU023": (QuotaReached, "{message}; end some, or raise {detail}: `duly tenants limits`"),
     "55P03": (KeyBusy, "another transaction is submitting under this key and has not ended; try again when it has"),
 }
 _NAME = re.compile(r"\(tenant, name\)=\(\d+, (.+)\)")

@@ -18,6 +18,7 @@ _INSTALL = """
 create unlogged table if not exists duly.test_clock (at timestamptz not null);
 create or replace function duly.clock_now() returns timestamptz language sql volatile parallel safe
     as $$ select at from duly.test_clock $$;
+grant select on duly.test_clock to duly_api;
 """
 _MOVE = "with gone as (delete from duly.test_clock) insert into duly.test_clock (at) values ($1)"
 

@@ -1,0 +1,120 @@
+"""Between the shapes of jobs on the wire and the jobs we know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from duly.domain import payload as payloads
+from duly.domain.duration import to_iso
+from duly.domain.errors import InvalidOption
+from duly.domain.job import Recurring, Submission, check_gate, check_name, check_tags, check_timeout
+from duly.domain.retry import Retry, retry_policy
+from duly.domain.run import DEFAULTS, Options, encode_options, read_options
+from duly.domain.triggers import asking
+from duly.domain.triggers.at import At
+from duly.domain.triggers.preview import fires
+from duly.domain.triggers.schedules import Schedule
+from duly.wire.jobs import Concurrency, Fire, JobDefinition, RetryPolicy
+
+NEXT_FIRES = 3
+
+
+def is_plain(job: JobDefinition) -> bool:
+    """Say whether a job is a one-shot without a name: it needs no definition of its own, its run carries all."""
+    if job.name is not None:
+        return False
+    if job.schedule is None:
+        return True
+    said = {key for key, value in job.schedule.items() if value is not None}
+    trigger = job.schedule.get("trigger")
+    return said == {"trigger"} and isinstance(trigger, Mapping) and trigger.get("type") == "at"
+
+
+def one_shot(job: JobDefinition, extra: Mapping[str, Any]) -> Submission:
+    """Read a plain one-shot. Raises Refused."""
+    return Submission(
+        check_name(job.target.handler, "handler"),
+        payload_text(job.payload, job.target.handler),
+        check_name(job.queue, "queue"),
+        job.priority,
+        None if job.schedule is None else _moment(job.schedule),
+        None,
+        options_text(job, extra),
+    )
+
+
+def recurring(job: JobDefinition, now: datetime, extra: Mapping[str, Any]) -> Recurring:
+    """Read a job with a definition of its own; without a schedule it fires once, at `now`. Raises Refused."""
+    shape = {"trigger": {"type": "at", "at": now.isoformat()}} if job.schedule is None else job.schedule
+    asking.check(shape)
+    return Recurring(
+        check_name(job.target.handler, "handler"),
+        payload_text(job.payload, job.target.handler),
+        check_name(job.queue, "queue"),
+        job.priority,
+        shape,
+        None if job.name is None else check_name(job.name, "name"),
+        options_text(job, extra),
+    )
+
+
+def payload_text(payload: Mapping[str, Any], handler: str) -> str:
+    """Write a payload for the store. Raises InvalidPayload."""
+    return payloads.encode(payload, f"the payload of {handler}")
+
+
+def options_text(job: JobDefinition, extra: Mapping[str, Any]) -> str | None:
+    """Write what a job's runs carry; nothing when all is left to the handler. Raises Refused."""
+    said: dict[str, Any] = dict(extra)
+    if job.retry is not None:
+        said["retry"] = retry_policy(job.retry.max_attempts, job.retry.base, job.retry.cap)
+    if job.timeout is not None:
+        said["timeout_seconds"] = check_timeout(job.timeout)
+    if job.tags:
+        said["tags"] = check_tags(job.tags)
+    if job.concurrency is not None:
+        said["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
+    return (encode_options(Options(**said)) or "{}") if said else None
+
+
+def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> list[Fire]:
+    """Show the next fires of a schedule from a moment on."""
+    return [Fire(**shape) for shape in fires(schedule, after, n, job_id)]
+
+
+def retry_shape(options: str | None) -> RetryPolicy | None:
+    """Show how a job's runs are retried; None leaves it to the handler."""
+    if options is None:
+        return None
+    retry: Retry = read_options(options, None).retry
+    return RetryPolicy(max_attempts=retry.max_attempts, base=_iso(retry.base_seconds), cap=_iso(retry.cap_seconds))
+
+
+def timeout_shape(options: str | None) -> str | None:
+    """Show how long a run may take."""
+    seconds = DEFAULTS.timeout_seconds if options is None else read_options(options, None).timeout_seconds
+    return None if seconds is None else _iso(seconds)
+
+
+def concurrency_shape(options: str | None) -> Concurrency | None:
+    """Show the gate that a job's runs go through."""
+    gate = None if options is None else read_options(options, None).gate
+    return None if gate is None else Concurrency(key=gate[0], limit=gate[1])
+
+
+def tags_shape(options: str | None) -> list[str]:
+    """Show the words a job is found by."""
+    return [] if options is None else list(read_options(options, None).tags)
+
+
+def _iso(seconds: float) -> str:
+    return to_iso(timedelta(seconds=seconds))
+
+
+def _moment(shape: Mapping[str, Any]) -> datetime:
+    trigger = asking.check(shape).trigger
+    if not isinstance(trigger, At):
+        raise InvalidOption(f"trigger {shape!r} is not of type at")
+    return trigger.moment

@@ -1,0 +1,228 @@
+"""Operations: what can be asked for over HTTP. Each is a function and its declaration; all else is made from these.
+
+A module of `api/routes` collects its operations in `Routes`. The function is given a `Call` and gives an `Answer`; its
+docstring is the operation's description. What it may refuse with, besides what every operation may, is named by its codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Clock, Rng
+from duly.domain.api_key import ApiKey, Scope
+from duly.domain.errors import NotFound
+from duly.domain.run import TENANT_DEFAULT
+from duly.store.database import Database
+from duly.wire.shapes import Nothing
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+MERGE_PATCH = "application/merge-patch+json"
+EVENT_STREAM = "text/event-stream"
+ACT_SECONDS = 10.0
+BODY_BYTES_MAX = 1_048_576
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who asks: a key, and all that it may do."""
+
+    key: ApiKey
+    scopes: frozenset[str]
+
+    @property
+    def tenant(self) -> int:
+        """Whose key it is."""
+        return self.key.tenant
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether this is an admin of the first tenant, who looks after the whole installation."""
+        return self.key.tenant == TENANT_DEFAULT and Scope.ADMIN in self.scopes
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What is answered: a shape, or a stream of bytes that is written as it comes.
+
+    `then` is done after the commit, and gives the answer instead: what waits for others must hold nothing.
+    """
+
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = {}
+    stream: AsyncIterator[bytes] | None = None
+    media_type: str = JSON
+    then: Callable[[], Awaitable[Answer]] | None = None
+
+
+class Call(Generic[Q, B]):
+    """One request on its way through an operation.
+
+    `database` is where it reads and writes: a session under the tenant's own rules, or, for operations that say so, the
+    engine's pool. `open` opens a session where an operation has none or wants another.
+    """
+
+    __slots__ = (
+        "admit",
+        "body",
+        "clock",
+        "database",
+        "headers",
+        "identity",
+        "key",
+        "open",
+        "path",
+        "query",
+        "raw",
+        "request_id",
+        "rng",
+        "traceparent",
+        "wake",
+    )
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        path: Mapping[str, str],
+        headers: Mapping[str, str],
+        query: Q,
+        body: B,
+        raw: Callable[[], AsyncIterator[bytes]],
+        key: str | None,
+        request_id: str,
+        database: Database,
+        open_session: Callable[[], AbstractAsyncContextManager[Database]],
+        wake: Callable[[str], None],
+        admit: Callable[[int], Awaitable[None]],
+        rng: Rng,
+    ) -> None:
+        self.identity = identity
+        self.path = path
+        self.headers = headers
+        self.query = query
+        self.body = body
+        self.raw = raw
+        self.key = key
+        self.request_id = request_id
+        self.traceparent = headers.get("traceparent")
+        self.database = database
+        self.open = open_session
+        self.wake = wake
+        self.admit = admit
+        self.rng = rng
+        self.clock: Clock = database.clock
+
+    @property
+    def tenant(self) -> int:
+        """Whose data this is about."""
+        return self.identity.tenant
+
+    @property
+    def name(self) -> str:
+        """The name in the path, which may contain what divides a path."""
+        return self.path["name"].removeprefix("/")
+
+    def id(self, name: str) -> UUID:
+        """Read an id from the path. Raises NotFound: what is no id is the id of nothing."""
+        try:
+            return UUID(self.path[name])
+        except ValueError:
+            raise NotFound(f"no {name.removesuffix('_id')} {self.path[name]!r}; ids are UUIDs") from None
+
+
+Act = Callable[[Any], Awaitable[Answer]]
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that can be asked for."""
+
+    method: str
+    path: str
+    name: str
+    group: str
+    about: str
+    scope: str
+    act: Act
+    query: type
+    body: Any
+    answers: Mapping[int, Any]
+    refuses: tuple[str, ...]
+    media_type: str
+    answer_type: str
+    body_bytes_max: int
+    seconds_max: float
+    in_session: bool
+    is_keyed: bool
+    is_matched: bool
+    is_operators: bool
+    takes_prefer: bool
+    is_submit: bool
+
+
+class Routes:
+    """The operations of one module."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.operations: list[Operation] = []
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        scope: str,
+        answers: Mapping[int, Any],
+        query: type = Nothing,
+        body: Any = None,
+        refuses: tuple[str, ...] = (),
+        media_type: str = JSON,
+        answer_type: str = JSON,
+        body_bytes_max: int = BODY_BYTES_MAX,
+        seconds_max: float = ACT_SECONDS,
+        in_session: bool = True,
+        is_keyed: bool | None = None,
+        is_matched: bool = False,
+        is_operators: bool = False,
+        takes_prefer: bool = False,
+        is_submit: bool = False,
+    ) -> Callable[[Act], Act]:
+        """Declare an operation. A POST takes an idempotency key unless it says otherwise."""
+
+        def declare(act: Act) -> Act:
+            self.operations.append(
+                Operation(
+                    method=method,
+                    path=path,
+                    name=act.__name__,
+                    group=self.group,
+                    about=act.__doc__ or "",
+                    scope=scope,
+                    act=act,
+                    query=query,
+                    body=body,
+                    answers=answers,
+                    refuses=refuses,
+                    media_type=media_type,
+                    answer_type=answer_type,
+                    body_bytes_max=body_bytes_max,
+                    seconds_max=seconds_max,
+                    in_session=in_session,
+                    is_keyed=method == "POST" if is_keyed is None else is_keyed,
+                    is_matched=is_matched,
+                    is_operators=is_operators,
+                    takes_prefer=takes_prefer,
+                    is_submit=is_submit,
+                )
+            )
+            return act
+
+        return declare

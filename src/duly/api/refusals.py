@@ -1,0 +1,101 @@
+"""Which problem each of the domain's refusals is. One table; what is not in it is an internal error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from duly.domain import errors
+from duly.domain.errors import DulyError
+from duly.domain.filter import InvalidFilter
+from duly.domain.triggers.errors import TriggerError
+from duly.store.database import Unavailable
+from duly.wire.problems import Fault
+from duly.wire.reading import Malformed, Misshapen
+
+RETRY_SECONDS = 1
+
+CODES: Mapping[type[Exception], str] = {
+    Malformed: "malformed_json",
+    Misshapen: "invalid_body",
+    TriggerError: "invalid_schedule",
+    InvalidFilter: "invalid_filter",
+    errors.InvalidSchedule: "invalid_schedule",
+    errors.InvalidPayload: "invalid_payload",
+    errors.InvalidArguments: "invalid_payload",
+    errors.InvalidOption: "invalid_option",
+    errors.UnknownHandler: "invalid_option",
+    errors.UnknownQueue: "invalid_option",
+    errors.KeyConflict: "key_reused",
+    errors.KeyBusy: "key_in_progress",
+    errors.NameTaken: "name_taken",
+    errors.DeclaredInCode: "declared_in_code",
+    errors.TenantSuspended: "forbidden",
+    errors.QuotaReached: "quota_reached",
+    errors.VersionChanged: "version_changed",
+    errors.NotFound: "not_found",
+    errors.Unsettled: "conflict",
+    errors.WorkerExpired: "worker_expired",
+    errors.DatabaseUnusable: "unavailable",
+    Unavailable: "unavailable",
+    TimeoutError: "unavailable",
+}
+
+
+class Refusal(DulyError):
+    """A refusal of the door itself: the kind of problem, in words, and headers that belong to it."""
+
+    def __init__(
+        self, code: str, detail: str, *, headers: Mapping[str, str] | None = None, remedy: str | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.headers = headers or {}
+        self.remedy = remedy
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What an exception means to a caller."""
+
+    code: str
+    detail: str
+    headers: Mapping[str, str] = {}
+    errors: list[Fault] = []
+    remedy: str | None = None
+
+
+def found_in(error: Exception, base: str = "") -> Found | None:
+    """Say what an exception means to the caller; None when it is a failure of ours. `base` is where a schedule stands."""
+    if isinstance(error, Refusal):
+        return Found(error.code, str(error), error.headers, [], error.remedy)
+    code = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), None)
+    if code is None:
+        return None
+    retry = {"Retry-After": str(RETRY_SECONDS)} if code in ("unavailable", "key_in_progress") else {}
+    return Found(code, _detail(error, code), retry, _faults_in(error, base))
+
+
+def _faults_in(error: Exception, base: str) -> list[Fault]:
+    match error:
+        case Misshapen():
+            return [Fault(pointer=wrong.pointer, message=wrong.message) for wrong in error.errors]
+        case InvalidFilter():
+            return [Fault(pointer="filter", message=error.message, code=error.code, hint=error.hint)]
+        case TriggerError():
+            return [
+                Fault(pointer=_pointer(base, one.field), message=one.message, code=one.code, hint=one.hint)
+                for one in error.errors
+            ]
+    return []
+
+
+def _pointer(base: str, field: str) -> str:
+    return base + "".join(f"/{step}" for step in re.split(r"[.\[\]]+", field) if step)
+
+
+def _detail(error: Exception, code: str) -> str:
+    if code == "unavailable":
+        return "The database does not answer in time; a write may or may not have been done."
+    return str(error)

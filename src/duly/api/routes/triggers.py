@@ -1,0 +1,28 @@
+"""Schedules, tried out: the same code as the scheduler's says what they mean."""
+
+from __future__ import annotations
+
+from duly.api.operations import Answer, Call, Routes
+from duly.clock import moment_of
+from duly.domain.triggers.preview import preview_schedule
+from duly.domain.triggers.timing import calendars_in, read_calendars
+from duly.store import schedules
+from duly.wire.previews import Preview, PreviewRequest
+from duly.wire.shapes import Nothing
+
+routes = Routes("triggers")
+
+
+@routes.add(
+    "POST", "/v1/triggers/preview", scope="jobs:read", body=PreviewRequest, answers={200: Preview}, is_keyed=False
+)
+async def preview_trigger(call: Call[Nothing, PreviewRequest]) -> Answer:
+    """Say what a schedule means, in words and in its next fires; nothing is kept.
+
+    A schedule that cannot be kept is answered too: `valid` is false, and `errors` says why.
+    """
+    asked = call.body
+    names = calendars_in(asked.schedule)
+    known = read_calendars(await schedules.calendars(call.database, call.tenant, names) if names else {})
+    after = moment_of(call.clock.now()) if asked.after is None else asked.after
+    return Answer(200, Preview(**preview_schedule(asked.schedule, after, asked.n, None, known)))

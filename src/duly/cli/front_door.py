@@ -1,0 +1,25 @@
+"""The front door, built: sessions, keys, limits and wake-ups around one database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from duly.api.door import Door
+from duly.api.identity import Keys
+from duly.log import Log
+from duly.moves.admit import Admission
+from duly.store.database import Database
+from duly.store.session import Sessions
+from duly.store.waker import Waker
+
+SESSIONS_MAX = 8
+
+
+@asynccontextmanager
+async def opened_door(database: Database) -> AsyncIterator[Door]:
+    """Open the door over a database, and close what it needed at the end."""
+    waker = Waker(database)
+    async with Sessions(database, size_max=SESSIONS_MAX) as sessions:
+        yield Door(database, sessions, Keys(database), Admission(database), waker.wake, Log("api"))
+    await waker.close()

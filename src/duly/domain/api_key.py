@@ -1,0 +1,131 @@
+"""API keys: `duly_<id>_<secret>`. The id finds the key; of the secret only a hash is kept, so it is shown once.
+
+The secret has 192 bits of chance, so a plain SHA-256 suffices: there is nothing to guess, and nothing to slow down.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b32encode
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
+from hmac import compare_digest
+
+import msgspec
+
+from duly.domain.errors import InvalidOption
+
+SECRET_BYTES = 24
+_ID_CHARACTERS, _ID_BYTES = 10, 7
+_TEXT = re.compile(r"duly_([a-z2-7]{10})_([a-z2-7]{39})")
+
+
+class Scope(StrEnum):
+    """What a key is good for."""
+
+    JOBS_READ = "jobs:read"
+    JOBS_WRITE = "jobs:write"
+    JOBS_TRIGGER = "jobs:trigger"
+    WORKER = "worker"
+    ADMIN = "admin"
+
+
+# Said once, here: who may write may read, and an admin may do all. Triggering is a right of its own.
+_IMPLIED = {Scope.JOBS_WRITE: {Scope.JOBS_READ}, Scope.ADMIN: set(Scope)}
+
+
+class Secret:
+    """Text that is not to be seen: it prints as `***`, and compares in constant time."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Give the text, to whoever must have it."""
+        return self._text
+
+    def digest(self) -> bytes:
+        """Give what is kept of it."""
+        return sha256(self._text.encode()).digest()
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and compare_digest(self._text, other._text)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not written down")
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as it is kept, with what its tenant may do. Rates are submits a second; None: no limit."""
+
+    key_id: str
+    tenant: int
+    tenant_name: str
+    tenant_state: str
+    tenant_rate: float | None
+    name: str
+    secret_hash: bytes
+    scopes: frozenset[Scope]
+    rate: float | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+    def is_opened_by(self, secret: Secret) -> bool:
+        """Say whether `secret` is this key's, in a time that tells nothing."""
+        return compare_digest(self.secret_hash, secret.digest())
+
+    def is_usable(self, now: datetime) -> bool:
+        """Say whether it is neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def allows(self, scope: Scope) -> bool:
+        """Say whether it is good for `scope`."""
+        return scope in implied_by(self.scopes)
+
+
+def new_key(draw: Callable[[int], bytes]) -> tuple[str, Secret]:
+    """Draw a key, its id and its secret, from a source of bytes that nobody can guess."""
+    return _text(draw(_ID_BYTES))[:_ID_CHARACTERS], Secret(_text(draw(SECRET_BYTES)))
+
+
+def written(key_id: str, secret: Secret) -> Secret:
+    """Write a key as people keep it."""
+    return Secret(f"duly_{key_id}_{secret.reveal()}")
+
+
+def parse(text: str) -> tuple[str, Secret] | None:
+    """Read a key; None when it is none."""
+    found = _TEXT.fullmatch(text)
+    return (found[1], Secret(found[2])) if found else None
+
+
+def implied_by(scopes: Collection[Scope]) -> frozenset[Scope]:
+    """Give all that the scopes of a key are good for."""
+    return frozenset(scopes).union(*(_IMPLIED.get(scope, ()) for scope in scopes))
+
+
+def read_scopes(words: Iterable[str]) -> frozenset[Scope]:
+    """Read the scopes that are asked for. Raises InvalidOption, naming those there are."""
+    known = {scope.value for scope in Scope}
+    asked = list(words)
+    for word in asked:
+        if word not in known:
+            raise InvalidOption(f"scope {word!r} is none of {', '.join(scope.value for scope in Scope)}")
+    if not asked:
+        raise InvalidOption(f"a key needs a scope: one or more of {', '.join(scope.value for scope in Scope)}")
+    return frozenset(map(Scope, asked))
+
+
+def _text(random: bytes) -> str:
+    return b32encode(random).decode().rstrip("=").lower()

@@ -1,0 +1,77 @@
+-- The moves as a tenant's session calls them: each has the name that it has elsewhere, and its arguments.
+
+-- name: submit
+select job_id, scheduled_at, replayed from duly.api_submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
+-- name: submit_one
+select job_id, scheduled_at, replayed from duly.api_submit_one_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- name: submit_schedule
+select job_id, scheduled_at, replayed from duly.api_submit_schedule_v1(
+    $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10, $11, $12::text::jsonb, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
+
+-- name: edit
+select answer, floor from duly.api_edit_v1(
+    $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+    $23, $24, $25, $26::text::jsonb, $27)
+
+-- name: cancel_schedule
+select * from duly.api_cancel_schedule_v1($1)
+
+-- name: pause
+select duly.api_pause_v1($1, $2, $3, $4, $5)
+
+-- name: give_reason
+select duly.api_give_reason_v1($1, $2, $3)
+
+-- name: resume
+select duly.api_resume_v1($1, $2, $3, $4, $5, $6::text::jsonb)
+
+-- name: skip_next
+select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity')
+  from duly.api_skip_next_v1($1, $2, $3, $4, $5, $6) as moment
+
+-- name: trigger
+select run_id, answer from duly.api_trigger_v1($1, $2, $3::text::jsonb, $4)
+
+-- name: retime
+select * from duly.api_retime_v1($1, $2, $3, $4, $5, $6)
+
+-- name: submit_backfill
+select duly.api_submit_backfill_v1($1, $2, $3, $4, $5, $6, $7)
+
+-- name: cancel_backfill
+select duly.api_cancel_backfill_v1($1)
+
+-- name: put_calendar
+select duly.api_put_calendar_v1($1, $2, $3::text::jsonb)
+
+-- name: drop_calendar
+select duly.api_drop_calendar_v1($1, $2)
+
+-- name: cancel
+select * from duly.api_cancel_v1($1, $2)
+
+-- name: signal
+select * from duly.api_signal_v1($1, $2)
+
+-- name: replay
+select * from duly.api_replay_v1($1)
+
+-- name: discard
+select * from duly.api_discard_v1($1)
+
+-- name: read_logs
+select attempt, number, logged_at, level, message, fields from duly.api_read_logs_v1($1, $2, $3)
+
+-- name: live
+select * from duly.api_declared_v1()
+
+-- name: edit_dead
+select * from duly.api_edit_dead_v1($1, $2, $3::text::jsonb)
+
+-- name: mark_applied
+select duly.api_mark_applied_v1($1, $2, $3, $4)
+
+-- name: mark_taken_out
+select duly.api_mark_taken_out_v1($1, $2)

@@ -1,0 +1,25 @@
+"""Calendars as they cross HTTP."""
+
+from __future__ import annotations
+
+from duly.wire.schedule_schema import CalendarShape
+from duly.wire.shapes import Told
+
+
+class Calendar(Told, frozen=True):
+    """A calendar that is kept."""
+
+    name: str
+    definition: CalendarShape
+
+
+class KeptCalendar(Calendar, frozen=True):
+    """A calendar that was put, and how many schedules were armed anew by it."""
+
+    schedules: int
+
+
+class Calendars(Told, frozen=True):
+    """All calendars of a tenant."""
+
+    items: list[Calendar]

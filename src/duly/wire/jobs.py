@@ -1,0 +1,148 @@
+"""Jobs as they cross HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from duly.wire.pages import NextPageToken
+from duly.wire.runs import Run
+from duly.wire.schedule_schema import ScheduleShape
+from duly.wire.shapes import TAGS_MAX, Asked, Duration, Moment, Name, Priority, Told
+
+Payload = Annotated[
+    dict[str, Any], Meta(description="What the target is given, by name. At most 256 KiB, 64 levels deep.")
+]
+Tags = Annotated[list[Name], Meta(max_length=TAGS_MAX, description="Words to find it by.")]
+
+
+class FunctionTarget(Asked, frozen=True, tag_field="type", tag="function"):
+    """A function that a worker knows by this name."""
+
+    handler: Name
+
+
+class RetryPolicy(Asked, frozen=True):
+    """How often and how soon a failed run is tried again: exponential backoff with full jitter."""
+
+    policy: Literal["exponential"] = "exponential"
+    max_attempts: Annotated[int, Meta(ge=1, le=1000)] = 5
+    base: Duration = "PT1S"
+    cap: Duration = "PT10M"
+    max_age: None = None
+
+
+class Concurrency(Asked, frozen=True):
+    """At most `limit` runs of all jobs with this key are under way at once."""
+
+    key: Name
+    limit: Annotated[int, Meta(ge=1, le=999_999)]
+
+
+class JobDefinition(Asked, frozen=True):
+    """What is to be run, and when. Without a schedule: now, once."""
+
+    target: FunctionTarget
+    name: Name | None = None
+    queue: Name = "default"
+    priority: Priority = 5
+    payload: Payload = msgspec.field(default_factory=dict)
+    schedule: ScheduleShape | None = None
+    retry: RetryPolicy | None = None
+    timeout: Duration | None = None
+    concurrency: Concurrency | None = None
+    expires_at: None = None
+    tags: Tags = msgspec.field(default_factory=list)
+
+
+class NewJob(JobDefinition, frozen=True):
+    """A job to be created. `idempotency_key` means the same as the header."""
+
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+
+
+class Fire(Told, frozen=True):
+    """A coming fire: its moment, the same on the wall clock of the schedule's zone, and when it is due, jitter included."""
+
+    scheduled_at: str
+    local: str
+    offset: str
+    due_at: str | None
+    note: str | None
+
+
+class LastRun(Told, frozen=True):
+    """The newest run of a job that has begun or ended."""
+
+    run_id: UUID
+    state: str
+    attempts: int
+
+
+class Job(Told, frozen=True):
+    """A job as it stands. A one-shot is its own only run: its `job_id` is its `run_id`."""
+
+    job_id: UUID
+    name: str | None
+    status: Literal["active", "paused", "completed", "cancelled"]
+    target: FunctionTarget
+    queue: str
+    priority: int
+    payload: Payload | None
+    schedule: ScheduleShape | None
+    description: str
+    next_run_at: Moment | None
+    next_fires: list[Fire]
+    retry: RetryPolicy | None
+    timeout: str | None
+    concurrency: Concurrency | None
+    tags: list[str]
+    version: int
+    owner: str
+    source: str | None
+    pause_reason: str | None
+    last_run: LastRun | None
+    created_at: Moment | None
+
+
+class JobSummary(Told, frozen=True):
+    """A job in a list."""
+
+    job_id: UUID
+    name: str | None
+    status: Literal["active", "paused", "completed", "cancelled"]
+    target: FunctionTarget
+    queue: str
+    priority: int
+    schedule: ScheduleShape
+    next_run_at: Moment | None
+    tags: list[str]
+    version: int
+    owner: str
+    source: str | None
+    pause_reason: str | None
+    created_at: Moment
+
+
+class JobList(Told, frozen=True):
+    """A page of jobs, the newest first."""
+
+    items: list[JobSummary]
+    next_page_token: NextPageToken
+
+
+class CreatedJob(Told, frozen=True):
+    """A job that was accepted: it is durable. `run` is there when its end was waited for, and came."""
+
+    job_id: UUID
+    run_id: UUID | None
+    name: str | None
+    status: Literal["active", "paused", "completed", "cancelled"]
+    next_run_at: Moment
+    next_fires: list[Fire]
+    description: str
+    version: int
+    run: Run | None = None

@@ -1,0 +1,33 @@
+"""Trying a schedule out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from duly.wire.jobs import Fire
+from duly.wire.schedule_schema import ScheduleShape
+from duly.wire.shapes import Asked, Moment, Told
+
+
+class PreviewRequest(Asked, frozen=True):
+    """A schedule, from when on, and how many fires are to be shown."""
+
+    schedule: ScheduleShape
+    after: Moment | None = None
+    n: Annotated[int, Meta(ge=1, le=1000)] = 10
+
+
+class Preview(Told, frozen=True):
+    """What a schedule means: in words, and in its next fires. What is wrong with it is listed under `errors`."""
+
+    valid: bool
+    canonical: dict[str, Any] | None
+    description: str | None
+    words: str | None
+    kind: str | None
+    tzdb: str
+    next: list[Fire]
+    errors: list[dict[str, Any]]
+    warnings: list[dict[str, Any]]

@@ -1,0 +1,33 @@
+"""What all shapes share: names, numbers, moments and durations as they stand in JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from duly.domain.run import NAME_CHARACTERS_MAX
+
+TAGS_MAX = 32
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, description="1 to 200 printable characters.")]
+Priority = Annotated[int, Meta(ge=0, le=9, description="0 goes first, 9 last; 5 is the default.")]
+Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339; any offset in, UTC out.")]
+Duration = Annotated[
+    str | float,
+    Meta(description="ISO 8601 in clock units, such as PT30S or P1D, or a number of seconds.", examples=["PT30S", 30]),
+]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A shape that callers write. A field that nobody knows is refused."""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """A shape that we write. Every field is always there; clients ignore those they do not know."""
+
+
+class Nothing(Asked, frozen=True):
+    """No fields: of an operation that takes no query, or no body."""

@@ -1,0 +1,111 @@
+"""What is asked of a job besides its definition, and what is answered."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from msgspec import Meta
+
+from duly.domain.job import REASON_CHARACTERS_MAX
+from duly.wire.jobs import Payload
+from duly.wire.shapes import Asked, Moment, Told
+
+
+class Deletion(Asked, frozen=True):
+    """What happens to runs that have started."""
+
+    running: Annotated[
+        Literal["keep", "stop"], Meta(description="keep: runs that have started go on. stop: they are asked to end.")
+    ] = "keep"
+
+
+class Deleted(Told, frozen=True):
+    """What became of it."""
+
+    job_id: UUID
+    status: Literal["cancelled", "cancelling", "too_late"]
+    stopping: int
+
+
+class PauseRequest(Asked, frozen=True):
+    """Why it is paused."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX)] = "paused on request"
+
+
+class ResumeRequest(Asked, frozen=True):
+    """What becomes of the occurrences of the meantime: skipped, or with `catch_up` treated as missed."""
+
+    catch_up: bool = False
+
+
+class JobStatus(Told, frozen=True):
+    """How a job stands now; `changed` is false when it stood so before."""
+
+    job_id: UUID
+    status: Literal["active", "paused", "completed", "cancelled"]
+    changed: bool
+
+
+class SkippedNext(Told, frozen=True):
+    """The occurrence that is left out."""
+
+    job_id: UUID
+    scheduled_at: Moment
+
+
+class TriggerRequest(Asked, frozen=True):
+    """Run it now. `payload` replaces the job's own for this run; `beside` runs it whatever its overlap policy says."""
+
+    payload: Payload | None = None
+    beside: bool = False
+
+
+class TriggeredRun(Told, frozen=True):
+    """The run that was made, and where it stands."""
+
+    run_id: UUID
+    job_id: UUID
+    state: Literal["ready", "blocked", "skipped_overlap", "replayed"]
+
+
+class BackfillRequest(Asked, frozen=True):
+    """Make the occurrences of [start, end) again, `rate` a second, below all that is on time."""
+
+    start: Moment
+    end: Moment
+    rate: Annotated[float, Meta(gt=0, le=1000)] = 1.0
+    dry_run: bool = False
+    confirm: bool = False
+
+
+class BackfillAsked(Told, frozen=True):
+    """How many occurrences there are, and the first of them; without an id nothing was made."""
+
+    backfill_id: UUID | None
+    job_id: UUID
+    count: int
+    first: list[Moment]
+
+
+class BackfillStatus(Told, frozen=True):
+    """How far a backfill has come."""
+
+    backfill_id: UUID
+    job_id: UUID
+    state: Literal["active", "done", "cancelled"]
+    origin: str
+    from_at: Moment
+    to_at: Moment
+    rate: float
+    total: int
+    made: int
+    asked_at: Moment
+
+
+class BackfillCancelled(Told, frozen=True):
+    """How many of its runs that had not begun were taken back."""
+
+    backfill_id: UUID
+    taken_back: int

@@ -1,0 +1,288 @@
+"""The one way in: who asks, keys that are answered the same, shapes, and answers that say what is wrong."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.api.front import A_TARGET, EVERY_HOUR
+
+ONE_SHOT = {"target": A_TARGET, "payload": {"customer": 7}}
+
+
+async def stored(database, table="ready"):
+    return await database.fetchval(f"select count(*) from duly.{table}")
+
+
+class TestWho:
+    @pytest.mark.parametrize(
+        "authorization",
+        [
+            None,
+            "",
+            "Bearer",
+            "Bearer duly_nothing",
+            "Basic dXNlcjpwYXNz",
+            "Bearer duly_aaaaaaaaaa_" + "a" * 39,
+        ],
+    )
+    async def test_without_a_valid_key_everything_is_401_and_sounds_the_same(self, front, authorization):
+        headers = {} if authorization is None else {"Authorization": authorization}
+        answer = await front.client.get("/v1/calendars", headers=headers)
+
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert (answer.json()["code"], answer.json()["detail"]) == ("unauthorized", "The request carries no valid key.")
+
+    async def test_the_right_id_with_another_secret_is_401(self, front, api):
+        stolen = api.key[:-1] + ("a" if api.key[-1] != "a" else "b")
+
+        answer = await front.client.get("/v1/calendars", headers={"Authorization": f"Bearer {stolen}"})
+
+        assert answer.status_code == 401
+
+    async def test_a_revoked_key_is_refused_within_five_seconds(self, front, api, database, clock):
+        assert (await api.get("/v1/calendars")).status_code == 200
+        await database.execute("update duly.api_keys set revoked_at = duly.clock_now() where key_id = $1", api.key_id)
+
+        await clock.advance(timedelta(seconds=4))
+
+        assert (await api.get("/v1/calendars")).status_code == 401
+
+    async def test_an_expired_key_is_refused(self, front, database, clock):
+        brief = await front.caller("jobs:read", expires_at=await database.read_clock() + timedelta(minutes=1))
+        assert (await brief.get("/v1/calendars")).status_code == 200
+
+        await clock.advance(timedelta(minutes=1))
+
+        assert (await brief.get("/v1/calendars")).status_code == 401
+
+    async def test_a_key_without_the_scope_is_told_which_one_it_needs(self, front):
+        reader = await front.caller("jobs:read")
+
+        answer = await reader.post("/v1/jobs", json=ONE_SHOT)
+
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+        assert "jobs:write" in answer.json()["detail"]
+
+    async def test_who_may_write_may_read_but_not_trigger(self, front, api):
+        job = await api.a_job()
+        writer = await front.caller("jobs:write")
+
+        assert (await writer.get(f"/v1/jobs/{job['job_id']}")).status_code == 200
+        assert (await writer.post(f"/v1/jobs/{job['job_id']}/trigger")).status_code == 403
+
+
+class TestKey:
+    async def test_the_same_request_is_answered_the_same_and_done_once(self, api, database):
+        first = await api.post("/v1/jobs", json=ONE_SHOT, headers={"Idempotency-Key": "k1"})
+        again = await api.post("/v1/jobs", json=ONE_SHOT, headers={"Idempotency-Key": "k1"})
+
+        assert (first.status_code, again.status_code) == (202, 202)
+        assert first.json() == again.json()
+        assert first.headers["location"] == again.headers["location"]
+        assert "idempotency-replayed" not in first.headers
+        assert again.headers["idempotency-replayed"] == "true"
+        assert await stored(database) == 1
+
+    async def test_another_body_under_the_same_key_is_422(self, api, database):
+        await api.post("/v1/jobs", json=ONE_SHOT, headers={"Idempotency-Key": "k1"})
+        other = await api.post("/v1/jobs", json={"target": A_TARGET}, headers={"Idempotency-Key": "k1"})
+
+        assert (other.status_code, other.json()["code"]) == (422, "key_reused")
+        assert await stored(database) == 1
+
+    async def test_another_path_under_the_same_key_is_422(self, api):
+        one, two = await api.a_job(), await api.a_job()
+        headers = {"Idempotency-Key": "k1"}
+        assert (await api.post(f"/v1/jobs/{one['job_id']}/trigger", headers=headers)).status_code == 202
+
+        answer = await api.post(f"/v1/jobs/{two['job_id']}/trigger", headers=headers)
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "key_reused")
+
+    async def test_while_the_first_is_under_way_the_second_is_409(self, api, sessions):
+        async with sessions.open(1) as session:
+            await session.fetch("select pg_advisory_xact_lock(hashtextextended('1 create_job k1', 0))")
+            answer = await api.post("/v1/jobs", json=ONE_SHOT, headers={"Idempotency-Key": "k1"})
+
+        assert (answer.status_code, answer.json()["code"]) == (409, "key_in_progress")
+        assert answer.headers["retry-after"] == "1"
+
+    async def test_of_many_at_once_one_is_done(self, api, database):
+        headers = {"Idempotency-Key": "k1"}
+        answers = await asyncio.gather(*(api.post("/v1/jobs", json=ONE_SHOT, headers=headers) for _ in range(20)))
+
+        assert {answer.status_code for answer in answers} <= {202, 409}
+        assert len({answer.json()["job_id"] for answer in answers if answer.status_code == 202}) == 1
+        assert await stored(database) == 1
+
+    async def test_the_key_in_the_body_means_the_same(self, api, database):
+        first = await api.post("/v1/jobs", json={**ONE_SHOT, "idempotency_key": "k1"})
+        again = await api.post("/v1/jobs", json={**ONE_SHOT, "idempotency_key": "k1"})
+
+        assert first.json() == again.json()
+        assert again.headers["idempotency-replayed"] == "true"
+        assert await stored(database) == 1
+
+    async def test_two_keys_that_differ_are_422(self, api):
+        answer = await api.post(
+            "/v1/jobs", json={**ONE_SHOT, "idempotency_key": "k1"}, headers={"Idempotency-Key": "k2"}
+        )
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "key_reused")
+
+    async def test_a_moment_now_past_is_answered_as_it_was(self, api, database, clock):
+        soon = (await database.read_clock() + timedelta(minutes=5)).isoformat()
+        body = {"target": A_TARGET, "schedule": {"trigger": {"type": "at", "at": soon}}}
+        first = await api.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k1"})
+        await clock.advance(timedelta(hours=2))
+
+        again = await api.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k1"})
+
+        assert (first.status_code, again.status_code) == (202, 202)
+        assert first.json() == again.json()
+        assert (await api.post("/v1/jobs", json=body)).status_code == 422
+
+    async def test_a_refusal_is_kept_too_and_leaves_nothing(self, api, database):
+        wrong = {"target": A_TARGET, "schedule": {"trigger": {"type": "cron", "expr": "61 * * * *"}}}
+        first = await api.post("/v1/jobs", json=wrong, headers={"Idempotency-Key": "k1"})
+        again = await api.post("/v1/jobs", json=wrong, headers={"Idempotency-Key": "k1"})
+
+        assert (first.status_code, again.status_code) == (422, 422)
+        assert again.headers["idempotency-replayed"] == "true"
+        assert again.json()["request_id"] == first.json()["request_id"], "it is the same answer"
+        assert await stored(database, "jobs") == 0
+
+    async def test_after_a_day_the_key_is_free(self, api, clock):
+        first = await api.post("/v1/jobs", json=ONE_SHOT, headers={"Idempotency-Key": "k1"})
+        await clock.advance(timedelta(hours=25))
+
+        later = await api.post("/v1/jobs", json={"target": A_TARGET}, headers={"Idempotency-Key": "k1"})
+
+        assert later.status_code == 202
+        assert later.json()["job_id"] != first.json()["job_id"]
+
+    async def test_keys_of_two_tenants_have_nothing_to_do_with_each_other(self, front, api):
+        stranger = await front.stranger()
+        ours = await api.post("/v1/jobs", json=ONE_SHOT, headers={"Idempotency-Key": "k1"})
+        theirs = await stranger.post("/v1/jobs", json={"target": A_TARGET}, headers={"Idempotency-Key": "k1"})
+
+        assert (ours.status_code, theirs.status_code) == (202, 202)
+        assert ours.json()["job_id"] != theirs.json()["job_id"]
+
+    @pytest.mark.parametrize("key", ["", "x" * 201])
+    async def test_a_key_that_is_none_is_refused(self, api, key):
+        answer = await api.post("/v1/jobs", json=ONE_SHOT, headers={"Idempotency-Key": key})
+
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_header")
+
+
+class TestAnswers:
+    async def test_the_request_id_comes_back(self, api):
+        answer = await api.get("/v1/calendars", headers={"X-Request-ID": "mine-7"})
+        assert answer.headers["x-request-id"] == "mine-7"
+
+        made_up = (await api.get("/v1/calendars")).headers["x-request-id"]
+        assert made_up
+        assert made_up != "mine-7"
+
+    @pytest.mark.parametrize("path", ["/v1/nothing", "/nothing", "/v1/jobs/xyz/nothing"])
+    async def test_an_unknown_path_is_a_problem(self, api, path):
+        answer = await api.get(path)
+
+        assert answer.status_code == 404
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["code"] == "not_found"
+
+    async def test_another_method_is_405_and_says_which_there_are(self, api):
+        answer = await api.put("/v1/jobs", json={})
+
+        assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+        assert "POST" in answer.headers["allow"]
+
+    async def test_what_breaks_is_500_without_the_reason(self, api, monkeypatch):
+        async def broken(*_):
+            raise RuntimeError("the secret is 42")
+
+        monkeypatch.setattr("duly.store.schedules.calendars", broken)
+        answer = await api.get("/v1/calendars")
+
+        assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+        assert "42" not in answer.text
+
+    async def test_a_wrong_body_says_where(self, api):
+        answer = await api.post("/v1/jobs", json={"target": A_TARGET, "prioritty": 1})
+
+        assert answer.status_code == 422
+        assert answer.json()["errors"] == [
+            {"pointer": "/prioritty", "message": "is no field here; did you mean priority?"}
+        ]
+
+    async def test_a_wrong_schedule_says_where_in_the_body(self, api):
+        schedule = {"trigger": {"type": "cron", "expr": "61 * * * *"}}
+        answer = await api.post("/v1/jobs", json={"target": A_TARGET, "schedule": schedule})
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_schedule")
+        [error] = answer.json()["errors"]
+        assert (error["pointer"], error["code"]) == ("/schedule/trigger/expr", "CRON_RANGE")
+
+    async def test_an_unknown_parameter_is_refused_with_the_nearest(self, api):
+        job = await api.a_job()
+        answer = await api.delete(f"/v1/jobs/{job['job_id']}?runing=stop")
+
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_query")
+        assert "did you mean running" in answer.json()["detail"]
+
+    async def test_another_media_type_is_415(self, api):
+        answer = await api.post("/v1/jobs", content=b"{}", headers={"Content-Type": "text/plain"})
+
+        assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
+
+    async def test_a_body_is_taken_up_to_its_limit(self, api):
+        def body(length: int) -> bytes:
+            text = b'{"target": {"type": "function", "handler": "a:b"}}'
+            return text + b" " * (length - len(text))
+
+        headers = {"Content-Type": "application/json"}
+        assert (await api.post("/v1/jobs", content=body(1_048_576), headers=headers)).status_code == 202
+        assert (await api.post("/v1/jobs", content=body(1_048_577), headers=headers)).status_code == 413
+
+    async def test_headers_are_taken_up_to_their_limit(self, api):
+        answer = await api.get("/v1/calendars", headers={"X-Padding": "x" * 8_192})
+
+        assert (answer.status_code, answer.json()["code"]) == (431, "headers_too_large")
+
+    async def test_a_database_that_does_not_answer_is_503_and_says_when_to_come_back(self, api, sessions, database):
+        assert (await api.get("/v1/calendars")).status_code == 200
+        await sessions.close()
+
+        answer = await api.get("/v1/calendars")
+
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        assert answer.headers["retry-after"] == "1"
+
+
+class TestTenants:
+    async def test_what_belongs_to_another_answers_as_what_never_was(self, front, api):
+        job = await api.a_job(name="ours")
+        stranger = await front.stranger()
+        unknown = "00000000-0000-4000-8000-000000000000"
+
+        theirs = await stranger.get(f"/v1/jobs/{job['job_id']}")
+        nobodys = await stranger.get(f"/v1/jobs/{unknown}")
+
+        assert (theirs.status_code, nobodys.status_code) == (404, 404)
+        assert theirs.json()["detail"].replace(job["job_id"], unknown) == nobodys.json()["detail"]
+
+    async def test_two_tenants_may_use_one_name(self, front, api):
+        stranger = await front.stranger()
+
+        assert (await api.a_job(name="report"))["job_id"] != (await stranger.a_job(name="report"))["job_id"]
+
+
+async def test_a_job_due_now_wakes_the_workers_of_its_queue_after_the_commit(api, front):
+    await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "mail"})
+    await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "slow", "schedule": EVERY_HOUR})
+
+    assert front.woken == ["mail"]
