@@ -627,8 +627,8 @@ BANK = [
     Mutant(
         "a deadlock is the caller's to deal with",
         "src/duly/store/database.py",
-        "_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
-        "_AGAIN = (asyncpg.SerializationError,)",
+        "AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
+        "AGAIN = (asyncpg.SerializationError,)",
         "tests/store/test_database.py",
     ),
     # Schedules declared in code.
