@@ -19,6 +19,7 @@ HOLDS = "src/duly/store/migrations/0009_holds.sql"
 HELD = "tests/moves/test_hold.py"
 HELD_BY_WORKERS = "tests/worker/test_holds.py"
 SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
+LISTS = "src/duly/store/migrations/0011_lists.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
 DELAY = "tests/schedules/test_fixed_delay.py"
@@ -57,13 +58,13 @@ BANK = [
     # Leases and fences.
     Mutant(
         "finish does not ask for the fence",
-        MOVES,
+        LISTS,
         "where leased.ctid = held.place and leased.fence = held.fence and",
         "where leased.ctid = held.place and",
     ),
     Mutant(
         "settle does not ask for the fence",
-        SCHEDULES,
+        LISTS,
         "where leased.run_id = held.run_id and leased.fence = held.fence and",
         "where leased.run_id = held.run_id and",
         "tests/moves/test_settle.py::TestUnknownCommit",
@@ -71,7 +72,7 @@ BANK = [
     ),
     Mutant(
         "anybody may finish anybody's run",
-        MOVES,
+        LISTS,
         "leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true",
         "leased.ctid = held.place and leased.fence = held.fence",
         "tests/moves/test_settle.py",
@@ -267,7 +268,7 @@ BANK = [
     ),
     Mutant(
         "a hand-back uses up the attempt",
-        SCHEDULES,
+        LISTS,
         "generation, tenant, attempt - 1, priority, losses,",
         "generation, tenant, attempt, priority, losses,",
     ),
@@ -398,7 +399,7 @@ BANK = [
     ),
     Mutant(
         "a run gives its place away between two attempts",
-        SCHEDULES,
+        LISTS,
         "case when options ? 'overlap' then options || '{\"held\": true}' else options end as carried",
         "options as carried",
         OVERLAP,
@@ -412,7 +413,7 @@ BANK = [
     ),
     Mutant(
         "a replay moves the schedule",
-        SCHEDULES,
+        LISTS,
         "options - array['held', 'rearm']",
         "options - 'held'",
         DELAY,
@@ -537,7 +538,7 @@ BANK = [
     # Submit, cancel, gates.
     Mutant(
         "a key protects nothing",
-        SUBMIT,
+        LISTS,
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_one_v2",
@@ -551,7 +552,7 @@ BANK = [
     ),
     Mutant(
         "any body goes under a used key",
-        SUBMIT,
+        LISTS,
         "if v_key.body_hash <> v_hash then",
         "if false then",
         function="submit_one_v2",
