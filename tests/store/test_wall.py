@@ -23,7 +23,6 @@ READABLE = {
     "checkpoints",
     "dead",
     "gates",
-    "job_tags",
     "jobs",
     "keys",
     "leased",
@@ -33,16 +32,7 @@ READABLE = {
     "test_clock",
     "timers",
 }
-VIEWS = {
-    "listed_blocked",
-    "listed_dead",
-    "listed_ended",
-    "listed_leased",
-    "listed_ready",
-    "listed_succeeded",
-    "listed_timers",
-    "live_runs",
-}
+VIEWS = {"live_runs"}
 # With the rights of whoever calls them: they read what the role may read, or nothing.
 PLAIN = {
     "batch_name",
@@ -81,14 +71,14 @@ async def test_the_role_owns_nothing_and_has_no_special_right(database):
     assert await database.fetchval(owned) == 0
 
 
-async def test_it_may_read_what_has_a_policy_and_write_nothing(database):
+async def test_it_may_read_what_has_a_policy_and_write_nothing_but_answers(database):
     held = {
         privilege: {row[0] for row in await database.fetch(RELATIONS, privilege)}
         for privilege in ("select", "insert", "update", "delete", "truncate")
     }
 
     assert held.pop("select") == READABLE | VIEWS
-    assert set().union(*held.values()) == set()
+    assert held == {"insert": {"answers"}, "update": {"answers"}, "delete": set(), "truncate": set()}
 
 
 async def test_each_table_it_reads_is_guarded(database):
@@ -102,7 +92,7 @@ async def test_each_table_it_reads_is_guarded(database):
     )
 
     assert {row[0] for row in rows} == READABLE - {"test_clock"}
-    assert {row[0] for row in views} == VIEWS
+    assert {row[0] for row in views} >= VIEWS
 
 
 async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_none_at_all(database):
@@ -111,8 +101,8 @@ async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_
     plain = {row["proname"] for row in rows if not row["prosecdef"]}
     guarded = [row for row in rows if row["prosecdef"]]
     assert plain == PLAIN
-    reached = named([*module.SQL.values(), *lists.SQL.values(), answers.SQL["keep"]]) | {"owns"}
-    assert {row["proname"] for row in guarded} == reached
+    others = [*lists.SQL.values(), answers.SQL["keep"]]
+    assert {row["proname"] for row in guarded} == {"owns", *named([*module.SQL.values(), *others])}
     assert all("search_path=pg_catalog, pg_temp" in row["settings"] for row in guarded)
 
 
@@ -140,10 +130,9 @@ def test_every_guarded_statement_stands_for_one_of_the_engines():
 @pytest.mark.parametrize("name", MOVED)
 async def test_a_guarded_twin_calls_the_move_that_the_engine_calls(database, name):
     plain, guarded = MOVED[name]
-    [twin] = named([guarded])
-    body = await database.fetchval("select prosrc from pg_proc where proname = $1", twin)
+    bodies = await database.fetch("select prosrc from pg_proc where proname = any ($1)", list(named([guarded])))
 
-    assert {move for move in named([plain]) if move != "clock_now"} <= named([body])
+    assert {move for move in named([plain]) if move != "clock_now"} <= named(row[0] for row in bodies)
 
 
 class TestWithoutATenant:
