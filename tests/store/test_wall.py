@@ -71,14 +71,14 @@ async def test_the_role_owns_nothing_and_has_no_special_right(database):
     assert await database.fetchval(owned) == 0
 
 
-async def test_it_may_read_what_has_a_policy_and_write_nothing_but_answers(database):
+async def test_it_may_read_what_has_a_policy_and_write_nothing(database):
     held = {
         privilege: {row[0] for row in await database.fetch(RELATIONS, privilege)}
         for privilege in ("select", "insert", "update", "delete", "truncate")
     }
 
     assert held.pop("select") == READABLE | VIEWS
-    assert held == {"insert": {"answers"}, "update": {"answers"}, "delete": set(), "truncate": set()}
+    assert set().union(*held.values()) == set()
 
 
 async def test_each_table_it_reads_is_guarded(database):
