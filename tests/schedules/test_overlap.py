@@ -377,7 +377,7 @@ class TestCancelRunning:
         assert await occurrences(database, job.job_id) == minutes(1)
         assert await history_of(database, run.run_id) == [(1, "lost", "cancelled")]
         assert [fenced.run_id for fenced in await settled(database, worker_id, run)] == [run.run_id]
-        assert [signal.run_id for signal in await runs.look(database, worker_id)] == []
+        assert [signal.run_id for signal in (await runs.look(database, worker_id)).signals] == []
         assert await void_overstayed(database) == []
         assert await is_sound(database)
 

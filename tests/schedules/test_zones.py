@@ -150,6 +150,14 @@ async def test_the_older_data_decides_until_the_last_scheduler_has_the_newer(dat
     assert await pending(database, job_id) == at(10, day=3)
 
 
+async def test_a_version_is_not_put_in_force_though_another_scheduler_came_after_the_look(database, old):
+    with on(NEW):
+        seen = await store.state(database)
+        assert not seen.is_unanimous
+        assert not await store.adopt(database, seen, [], {})
+    assert (await store.state(database)).version == "2026a"
+
+
 async def test_one_that_died_holds_the_newer_up_no_longer_than_its_lease(database, clock, old):
     newer = await a_node(database, NEW)
     assert newer.shards == 0

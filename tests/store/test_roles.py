@@ -38,7 +38,7 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def older(made, tmp_path) -> Path:
+def older(made, tmp_path: Path) -> Path:
     """A data folder as an older version has made it: without the role."""
     subprocess.run(["cp", "-a", str(made), str(tmp_path / "data")], check=True)
     return Path(tmp_path) / "data"

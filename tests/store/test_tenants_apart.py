@@ -85,8 +85,9 @@ async def estate(database, clock):
     made.blocked = (await submit(database, a_submission(), key="blocked")).job_id
     await block(database, made.blocked)
     await calendars.put_calendar(database, {"name": "holidays", "tz": "UTC", "dates": ["2026-12-25"]})
-    shape: dict[str, Any] = {"calendars": [{"name": "holidays", "mode": "exclude"}], "name": "report", "payload": BIG}
-    schedule = a_schedule(anchor=START - seconds(3600), options='{"tags": ["nightly"]}', **shape)
+    shape: dict[str, Any] = {"calendars": [{"name": "holidays", "mode": "exclude"}]}
+    marks: dict[str, Any] = {"name": "report", "payload": BIG, "options": '{"tags": ["nightly"]}'}
+    schedule = a_schedule(anchor=START - seconds(3600), **marks, **shape)
     job = await submit_recurring(database, schedule, key="schedule")
     made.schedule = job.job_id
     await clock.advance(seconds(0))

@@ -21,7 +21,7 @@ from duly.cli.policies import policy_line
 from duly.cli.runs import RUN_COLUMNS, print_run
 from duly.domain.declaration import REMOVED
 from duly.domain.filter import JOB_STATES, JOBS, Filter
-from duly.domain.run import TENANT_DEFAULT, read_options
+from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.summary import sentence
 from duly.domain.triggers.timing import schedule_of
@@ -137,8 +137,8 @@ def _print_job(found: dict[str, Any], schedule: Schedule, last: Sequence[Row]) -
     click.echo(f"{sentence(schedule)}: {found['handler']} on queue {found['queue']}, priority {found['priority']}")
     if policies := policy_line(schedule, found):
         click.echo(policies)
-    if tags := read_options(found["options"], None).tags:
-        click.echo(f"tags  {', '.join(tags)}")
+    if found["tags"]:
+        click.echo(f"tags  {', '.join(found['tags'])}")
     if found["source"]:
         click.echo(f"declared in {found['source']}: change it there")
     if found["removed_at"]:

@@ -297,7 +297,8 @@ async def _key_at(database: Database, table: str, key: str, tenant: int, depth: 
 async def _buried_at(database: Database, run_id: UUID) -> datetime:
     """Read when a run was buried; one that was not, just before the first, is taken for the oldest."""
     moment: datetime = await database.fetchval(
-        "select coalesce((select buried_at from duly.dead where run_id = $1), (select min(buried_at) from duly.dead))",
+        "select coalesce((select buried_at from duly.dead where run_id = $1),"
+        " (select min(buried_at) from duly.dead where tenant = 1))",
         run_id,
     )
     return moment

@@ -46,7 +46,8 @@ select run_id from duly.leased where job_id = $1 and due_at > duly.clock_now()
 select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at,
        jobs.cohort, jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.removed_at,
        jobs.failures,
-       coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
+       coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options,
+       array(select jsonb_array_elements_text(jobs.options->'tags')) as tags, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
        timers.scheduled_at as pending_at, timers.runs_left, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
   left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation

@@ -39,7 +39,7 @@ select run_id, answer from duly.api_trigger_v1($1, $2, $3::text::jsonb, $4)
 select job_id, duly.api_timed_by_v1(job_id, $7)::text from duly.api_retime_v1($1, $2, $3, $4, $5, $6) as job_id
 
 -- name: submit_backfill
-select duly.api_submit_backfill_v1($1, $2, $3, $4, $5, $6, $7, $8)
+select duly.api_submit_backfill_v2($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: cancel_backfill
 select duly.api_cancel_backfill_v1($1)
