@@ -31,17 +31,18 @@ def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None)
     operations = OPERATIONS if door is not None else []
     problems = Problems(Rng(), log)
     return Litestar(
-        [
-            *_watching(vitals, metrics),
-            *(_served(door, operation) for operation in operations if door),
-            *_described(operations),
-        ],
+        [*_watching(vitals, metrics), *(served(door) if door else []), *_described(operations)],
         exception_handlers={HTTPException: problems.refused, Exception: problems.failed},
         openapi_config=None,
         logging_config=None,
         request_max_body_size=None,  # Each operation has its own limit.
         debug=False,
     )
+
+
+def served(door: Door) -> list[HTTPRouteHandler]:
+    """Give a route for each operation."""
+    return [_served(door, operation) for operation in OPERATIONS]
 
 
 def _served(door: Door, operation: Operation) -> HTTPRouteHandler:
