@@ -186,9 +186,17 @@ class SimulatedCrew:
         self._cancelled: set[tuple[UUID, int]] = set()
 
     async def run(
-        self, run: Run, started_at: datetime, saved: str | None, timeout: float | None, on_said: Any
-    ) -> tuple[Outcome, bool]:
+        self,
+        run: Run,
+        started_at: datetime,
+        saved: str | None,
+        timeout: float | None,
+        on_said: Any,
+        may_start: Callable[[], bool],
+    ) -> tuple[Outcome, bool] | None:
         """Run one attempt."""
+        if not may_start():
+            return None
         name = (run.run_id, run.fence)
         script = msgspec.json.decode(run.payload or "", type=Arguments).script
         context = RunContext(run, None, started_at=started_at, saved=saved)  # type: ignore[arg-type]

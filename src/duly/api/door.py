@@ -60,7 +60,13 @@ class Door:
     """Leads each request through."""
 
     def __init__(
-        self, database: Database, sessions: Sessions, keys: Keys, admission: Admission, wake: Callable[[str], None], log: Log
+        self,
+        database: Database,
+        sessions: Sessions,
+        keys: Keys,
+        admission: Admission,
+        wake: Callable[[str], None],
+        log: Log,
     ) -> None:
         self._database = database
         self._sessions = sessions
@@ -162,6 +168,15 @@ class Door:
             return await operation.act(call)
 
         return act
+
+    async def _admit(self, identity: Identity, headers: dict[str, str], count: int) -> None:
+        """Count what is submitted, and tell what is left. Raises Refusal."""
+        verdict = await self._admission.admit(identity.key, count)
+        if verdict is None:
+            return
+        headers |= verdict.headers
+        if not verdict.is_allowed:
+            raise Refusal("rate_limited", f"The limit is {verdict.limit.rate:g} submits a second.")
 
     async def _act(self, operation: Operation, identity: Identity, act: Act) -> Answer:
         if not operation.in_session:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from duly.cli.options import with_settings
@@ -30,7 +32,7 @@ def _value(settings: Settings, name: str) -> object:
     value: object = getattr(settings, name)
     if name == "database_url" and isinstance(value, str):
         return redacted(value)
-    return str(value) if name == "data" else value
+    return str(value) if isinstance(value, Path) else value
 
 
 def _words(value: object) -> str:

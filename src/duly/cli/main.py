@@ -29,8 +29,16 @@ SECTIONS = {
         "dead": ("duly.cli.dead:dead", "List, show, replay and discard runs that gave up."),
         "pause": ("duly.cli.pause:pause", "Stop: nothing new starts, of everything, a queue or a tenant."),
         "resume": ("duly.cli.pause:resume", "Let it go on."),
+        "plan": ("duly.cli.as_code:plan", "Show what applying a file of schedules would change."),
+        "apply": ("duly.cli.as_code:apply", "Bring the schedules to what a file says."),
+        "export": ("duly.cli.export:export", "Write the schedules as such a file."),
+        "schema": ("duly.cli.export:schema", "Print the JSON schema of such files, for editors."),
         "calendars": ("duly.cli.calendars:calendars", "List, show, put and delete calendars."),
         "logs": ("duly.cli.logs:logs", "Show what a run logged."),
+    },
+    "Admit": {
+        "tenants": ("duly.cli.tenants:tenants", "List, create, suspend, resume and limit tenants."),
+        "keys": ("duly.cli.keys:keys", "List, create and revoke API keys."),
     },
     "Look": {
         "next": ("duly.cli.next:next_", "Say what a schedule means and when it fires."),

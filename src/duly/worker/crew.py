@@ -47,7 +47,7 @@ class Crew:
         saved: str | None,
         timeout: float | None,
         on_said: OnSaid,
-        may_start: Callable[[], bool] = lambda: True,
+        may_start: Callable[[], bool],
     ) -> tuple[Outcome, bool] | None:
         """Run one attempt in a child. Returns its outcome and whether it left something behind.
 

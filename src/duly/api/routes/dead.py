@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from duly.api import paging
@@ -115,7 +116,7 @@ async def edit_matching(call: Call[Nothing, BulkEdit]) -> Answer:
     return _told(asked, done, of)
 
 
-async def _dead_id(call: Call[Nothing, object]) -> UUID:
+async def _dead_id(call: Call[Any, Any]) -> UUID:
     """Read the id of a run that is dead. Raises NotFound."""
     run_id = call.id("run_id")
     found = await find_run(call.database, call.tenant, run_id)

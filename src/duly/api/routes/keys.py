@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from duly.api import paging
@@ -58,7 +60,7 @@ async def make_key(call: Call[Nothing, KeyRequest]) -> Answer:
         key_id=made.key_id,
         tenant=tenant,
         name=asked.name,
-        scopes=sorted(scopes),
+        scopes=sorted(set(asked.scopes)),
         expires_at=asked.expires_at,
         key=made.text.reveal(),
     )
@@ -72,7 +74,7 @@ async def end_key(call: Call[Nothing, None]) -> Answer:
     return Answer(204)
 
 
-def _tenant(call: Call[object, object], asked: int | None) -> int:
+def _tenant(call: Call[Any, Any], asked: int | None) -> int:
     if asked is not None and asked != call.tenant and not call.identity.is_operator:
         raise Refusal("forbidden", "Keys of another tenant are for the operator: an admin of the first tenant.")
     return call.tenant if asked is None else asked

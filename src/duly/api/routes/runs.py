@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -160,7 +161,8 @@ def _skew(attempts: Sequence[Mapping[str, Any]]) -> float | None:
     """Say by how much the first attempt that started was late."""
     for row in attempts:
         if row["started_at"] is not None:
-            return round((row["started_at"] - row["due_at"]).total_seconds() * 1000, 3)
+            late: timedelta = row["started_at"] - row["due_at"]
+            return round(late.total_seconds() * 1000, 3)
     return None
 
 

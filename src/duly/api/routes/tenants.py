@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec import UNSET
 
@@ -46,9 +48,7 @@ async def make_tenant(call: Call[Nothing, TenantRequest]) -> Answer:
     return Answer(201, _shown(made), {"Location": f"/v1/tenants/{made.tenant}"})
 
 
-@routes.add(
-    "GET", "/v1/tenants/{tenant}", scope="admin", answers={200: Tenant}, in_session=False, is_operators=True
-)
+@routes.add("GET", "/v1/tenants/{tenant}", scope="admin", answers={200: Tenant}, in_session=False, is_operators=True)
 async def read_tenant(call: Call[Nothing, None]) -> Answer:
     """Read a tenant."""
     return Answer(200, _shown(await _found(call)))
@@ -75,7 +75,7 @@ async def change_tenant(call: Call[Nothing, TenantChange]) -> Answer:
     return Answer(200, _shown(await _found(call)))
 
 
-async def _found(call: Call[Nothing, object]) -> tenants.Tenant:
+async def _found(call: Call[Any, Any]) -> tenants.Tenant:
     number = call.path["tenant"]
     found = None
     if number.isascii() and number.isdigit() and len(number) < 10:
