@@ -255,7 +255,7 @@ BANK = [
     Mutant(
         "a settle asked again does not look for its own record",
         "src/duly/moves/settle.py",
-        "ours = await leased.already_settled(database, worker_id, [item.run for item in missing])",
+        "ours = await leased.already_settled(database, worker_id, [(item.run.run_id, item.run.fence) for item in missing])",
         "ours: set[Handle] = set()",
     ),
     Mutant(
