@@ -5,7 +5,7 @@ import re
 import asyncpg
 import pytest
 
-from duly.store import declared, jobs, overview, runs, schedules
+from duly.store import declared, jobs, leased, overview, runs, schedules, workers
 from duly.store import session as module
 from duly.store.database import Database
 from duly.store.session import Sessions
@@ -107,9 +107,9 @@ def named(statements) -> set[str]:
 
 
 MOVED = {
-    name: (source.SQL[name], module.SQL[name])
-    for source in (jobs, runs, schedules, declared)
-    for name in source.SQL
+    name: (statements[name], module.SQL[name])
+    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, leased.SQL, {"retire": workers.SQL["retire"]})
+    for name in statements
     if name in module.SQL
 }
 

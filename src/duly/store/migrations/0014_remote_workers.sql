@@ -7,7 +7,7 @@ alter table duly.workers
     add column claim_fence  bigint  not null default 0;        -- and its fence; what it took before has a lower one
 
 -- A tenant's worker finds its runs whatever others have queued. Partial, so that an installation with one tenant does not pay for it.
-create index ready_of_tenant on duly.ready (tenant, queue, rank) where tenant <> 1;
+create index ready_of_tenant_by_rank on duly.ready (tenant, queue, rank) where tenant <> 1;
 
 -- Whether what a worker says of its leases is this session's business. One that is gone may still offer outcomes: they meet no
 -- lease, or one of this tenant.
@@ -245,9 +245,8 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 begin
     return query
-    select attempts.run_id, attempts.fence from unnest(p_run_ids, p_fences) as asked(run_id, fence)
-      join duly.attempts on attempts.run_id = asked.run_id and attempts.fence = asked.fence
-     where attempts.worker_id = p_worker_id and attempts.outcome not in ('fenced', 'lost') and duly.is_ours(attempts.tenant);
+    select settled.run_id, settled.fence from duly.already_settled_v1(p_worker_id, p_run_ids, p_fences) as settled
+     where exists (select from duly.attempts where attempts.run_id = settled.run_id and attempts.fence = settled.fence and duly.is_ours(attempts.tenant));
 end $$;
 
 -- Keep a record of outcomes that came after the lease was lost: what the run was is told by the record of that loss. Once, however often.
