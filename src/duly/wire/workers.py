@@ -120,7 +120,7 @@ class Renewed(Told, frozen=True):
 class RunError(Asked, frozen=True):
     """What went wrong."""
 
-    type: Annotated[str, Meta(max_length=200)] = ""
+    type: str = ""
     message: str = ""
     traceback: str = ""
 

@@ -327,7 +327,7 @@ def _detail(item: RunOutcome) -> str | None:
     if item.error is None:
         return None
     lines = item.error.traceback[-_TRACEBACK_CHARACTERS_MAX:]
-    detail = {"type": payloads.storable(item.error.type), "traceback": payloads.storable(lines)}
+    detail = {"type": payloads.storable(item.error.type, 200), "traceback": payloads.storable(lines)}
     return msgspec.json.encode(detail).decode()
 
 
