@@ -1,5 +1,6 @@
 """A Duly worker in 60 lines of plain Python, without the SDK. docs/workers-over-http.md says why each is as it is."""
 
+import http.client
 import json
 import os
 import signal
@@ -25,14 +26,15 @@ class Worker:
         self.safe_until = asked_at + told["start_within_seconds"]
 
     def ask(self, path, body, method="POST", seconds=10):
-        """Give the answer; None when there is none, or a refusal."""
+        """Give the answer; nothing when there is none, or a refusal."""
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}/{path}", json.dumps(body).encode(), headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=seconds) as answer:
                 return json.load(answer)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             print(f"{path}: {error}", file=sys.stderr)
+            return {}
 
     def renew(self):
         while time.monotonic() < self.safe_until:
@@ -49,12 +51,11 @@ class Worker:
         while time.monotonic() < self.safe_until and not self.stopping.is_set():
             self.number, free = self.number + 1, min(100, self.slots - len(self.held))
             claim = {"number": self.number, "limit": free, "wait": 5}
-            answer = self.ask(f"{self.id}/claim", claim) if free else {"runs": []}
-            runs = answer["runs"] if answer else []  # Without an answer it is given up; its runs go back by a renewal.
+            runs = self.ask(f"{self.id}/claim", claim).get("runs", []) if free else []
             self.held.update({(run["run_id"], run["fence"]): run for run in runs})
-            self.answered = self.number
+            self.answered = self.number  # Or given up, without an answer: its runs go back when the lease is renewed.
             self.pool.map(self.execute, runs)
-            time.sleep(0.01 if answer else 0.2)
+            time.sleep(0.01 if runs else 0.1)
         self.pool.shutdown(wait=self.stopping.is_set(), cancel_futures=True)
         if self.stopping.is_set():
             self.ask(self.id, {"held": []}, "DELETE")
@@ -62,13 +63,16 @@ class Worker:
     def execute(self, run):
         if time.monotonic() >= self.safe_until:
             return  # Somebody else may have begun it before it ended.
-        lease = {"run_id": run["run_id"], "fence": run["fence"]}
+        outcome = {"run_id": run["run_id"], "fence": run["fence"], "outcome": "succeeded"}
         try:
-            outcome = {**lease, "outcome": "succeeded", "result": self.handlers[run["handler"]](run)}
-            json.dumps(outcome, allow_nan=False)
-        except Exception as error:
-            words = {"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
-            outcome = {**lease, "outcome": "cancelled" if run.get("cancelled") else "failed", "error": words}
+            outcome["result"] = json.loads(json.dumps(self.handlers[run["handler"]](run), allow_nan=False))
+        except Exception as error:  # Also of what is no JSON.
+            outcome["outcome"] = "cancelled" if run.get("cancelled") else "failed"
+            outcome["error"] = {
+                "type": type(error).__name__,
+                "message": str(error),
+                "traceback": traceback.format_exc(),
+            }
         while not self.ask(f"{self.id}/settle", {"outcomes": [outcome]}):  # Settled; or fenced, if the lease was lost.
             time.sleep(0.2)
         del self.held[run["run_id"], run["fence"]]

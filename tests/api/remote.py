@@ -27,14 +27,15 @@ class Remote:
         self.number += 1
         answer = await self.ask("claim", number=self.number, limit=limit, **body)
         assert answer.status_code == 200, answer.text
-        return answer.json()["runs"]
+        runs: list[dict[str, Any]] = answer.json()["runs"]
+        return runs
 
     async def renew(self, *held: dict[str, Any], answered: int | None = None) -> dict[str, Any]:
         """Renew the lease, knowing the answers of all claims unless told otherwise."""
         known = self.number if answered is None else answered
         answer = await self.ask("renew", held=list(map(lease_of, held)), answered=known)
         assert answer.status_code == 200, answer.text
-        return answer.json()
+        return dict(answer.json())
 
     async def settle(self, run: dict[str, Any], outcome: str = "succeeded", **more: Any) -> str:
         """Settle one run; say what became of the outcome."""
@@ -42,7 +43,7 @@ class Remote:
         assert answer.status_code == 200, answer.text
         [settled] = answer.json()["outcomes"]
         assert lease_of(settled) == lease_of(run)
-        return settled["status"]
+        return str(settled["status"])
 
     async def leave(self, *held: dict[str, Any]) -> httpx.Response:
         """Leave for good."""
@@ -67,4 +68,4 @@ async def a_job_due_now(caller: Caller, **fields: Any) -> str:
     job = {"target": {"type": "function", "handler": HANDLER}, **fields}
     answer = await caller.post("/v1/jobs", json=job)
     assert answer.status_code == 202, answer.text
-    return answer.json()["job_id"]
+    return str(answer.json()["job_id"])

@@ -32,7 +32,7 @@ async def found_run(database, run_id: str) -> dict[str, Any]:
 
 
 async def state_of(database, run_id: str) -> str:
-    return (await found_run(database, run_id))["state"]
+    return str((await found_run(database, run_id))["state"])
 
 
 async def outcomes_of(database, run_id: str) -> list[str]:
