@@ -7,9 +7,9 @@ import signal
 import sys
 import threading
 import time
-import traceback
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from traceback import format_exc
 
 
 class Worker:
@@ -68,11 +68,7 @@ class Worker:
             outcome["result"] = json.loads(json.dumps(self.handlers[run["handler"]](run), allow_nan=False))
         except Exception as error:  # Also of what is no JSON.
             outcome["outcome"] = "cancelled" if run.get("cancelled") else "failed"
-            outcome["error"] = {
-                "type": type(error).__name__,
-                "message": str(error),
-                "traceback": traceback.format_exc(),
-            }
+            outcome["error"] = {"type": type(error).__name__, "message": str(error), "traceback": format_exc()}
         while not self.ask(f"{self.id}/settle", {"outcomes": [outcome]}):  # Settled; or fenced, if the lease was lost.
             time.sleep(0.2)
         del self.held[run["run_id"], run["fence"]]
