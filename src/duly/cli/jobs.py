@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from duly.cli import backfills, job_edit, job_verbs
+from duly.cli import backfills, job_edit, job_verbs, moved
 from duly.cli.connect import opened
 from duly.cli.fires import fire_lines
 from duly.cli.lazy import ListingGroup
@@ -110,6 +110,7 @@ for _verb in (
     backfills.backfill_job,
     backfills.list_backfills,
     backfills.cancel,
+    moved.list_moved,
 ):
     jobs.add_command(_verb)
 
