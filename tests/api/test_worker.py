@@ -255,6 +255,15 @@ class TestClaim:
         await remote.renew()
         assert len(await remote.claim()) == 1
 
+    async def test_workers_that_ask_at_once_share_what_there_is(self, api):
+        made = {await a_job_due_now(api) for _ in range(20)}
+        remotes = [await a_remote(api) for _ in range(4)]
+
+        given = await asyncio.gather(*(remote.claim(5, wait=20) for remote in remotes))
+
+        assert [len(runs) for runs in given] == [5, 5, 5, 5]
+        assert {run["run_id"] for runs in given for run in runs} == made
+
     async def test_a_caller_that_hangs_up_takes_nothing(self, front, api, remote, database):
         gone = asyncio.Event()
         asked = asyncio.create_task(hang_up_on(front, remote, gone))
