@@ -9,11 +9,13 @@ import httpx
 import pytest
 
 from duly.clock import Rng
+from duly.domain.errors import NotFound
 from duly.domain.hold import Scope
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
 from duly.moves.hold import hold, lift
-from duly.store import runs, workers
+from duly.moves.reclaim import reclaim
+from duly.store import remote_workers, runs, workers
 from tests.api.remote import LEASE_SECONDS, Remote, a_job_due_now, a_remote, lease_of
 from tests.builders import a_leased_run, counts
 
@@ -541,6 +543,47 @@ class TestRenew:
 
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
         assert "register" in answer.json()["detail"]
+
+
+class TestMeetings:
+    """Two at once, over two connections: the worker's row decides who comes first."""
+
+    @pytest.fixture
+    async def claiming(self, api, remote, sessions):
+        """A claim that has taken a run and has not committed."""
+        await a_job_due_now(api, retry=RETRY_AT_ONCE)
+        return sessions.open(api.tenant)
+
+    async def test_a_renewal_sees_a_claim_whole_or_not_at_all(self, remote, claiming):
+        async with claiming as session:
+            [lent] = await remote_workers.claim(session, UUID(remote.worker_id), 1, 10)
+            renewal = asyncio.create_task(remote.renew(answered=0))
+            await asyncio.sleep(0.1)
+            assert not renewal.done()
+
+        await renewal
+
+        assert await remote.settle({"run_id": str(lent.run.run_id), "fence": lent.run.fence}) == "settled"
+
+    async def test_the_reaper_waits_for_a_claim_and_sees_its_leases(self, remote, claiming, database):
+        worker_id = UUID(remote.worker_id)
+        async with claiming as session:
+            [lent] = await remote_workers.claim(session, worker_id, 1, 10)
+            reaping = asyncio.create_task(workers.expire(database, worker_id, 0, clock_stepped=True))
+            await asyncio.sleep(0.1)
+            assert not reaping.done()
+
+        assert await reaping
+        [gone] = await workers.departed(database)
+        assert [run.run_id for run in await reclaim(database, gone, Rng(1))] == [lent.run.run_id]
+
+    async def test_after_the_reaper_nothing_is_claimed(self, remote, claiming, database):
+        worker_id = UUID(remote.worker_id)
+        assert await workers.expire(database, worker_id, 0, clock_stepped=True)
+
+        with pytest.raises(NotFound):
+            async with claiming as session:
+                await remote_workers.claim(session, worker_id, 1, 10)
 
 
 class TestDeath:
