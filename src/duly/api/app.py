@@ -12,6 +12,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
 from duly import __version__
+from duly.api import line
 from duly.api.description import describe
 from duly.api.door import Door
 from duly.api.health import Readiness, Vitals, readiness
@@ -47,6 +48,7 @@ def served(door: Door) -> list[HTTPRouteHandler]:
 
 def _served(door: Door, operation: Operation) -> HTTPRouteHandler:
     async def lead(request: AnyRequest) -> Response[Any]:
+        line.receive.set(request.receive)
         return await door.lead(operation, request)
 
     path = re.sub(r"{name}$", "{name:path}", operation.path)  # A name may contain what divides a path.
