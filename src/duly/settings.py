@@ -45,6 +45,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data: Path
     host: str
     port: int
+    tls_certificate: Path | None
+    tls_key: Path | None
+    plain_http: bool
     app: str | None
     pooler: bool
     queues: tuple[str, ...]
@@ -183,7 +186,7 @@ def _hidden(value: object) -> Hidden:
 
 def _path(value: object) -> Path:
     if not isinstance(value, str | Path):
-        raise TypeError("a folder")
+        raise TypeError("a path")
     return Path(value)
 
 
@@ -240,6 +243,9 @@ KNOWN: Mapping[str, Known] = {
     "data": Known(_path, Path(DATA_DEFAULT), "the folder of the embedded PostgreSQL"),
     "host": Known(_text, "127.0.0.1", "where the API listens"),
     "port": Known(_whole(0, 65_535), 7300, "where the API listens; 0 takes a free one"),
+    "tls_certificate": Known(_path, None, "the certificate with which the API speaks TLS, as a PEM file"),
+    "tls_key": Known(_path, None, "the key of that certificate, as a PEM file"),
+    "plain_http": Known(_switch, False, "listen without TLS where others can reach it: a proxy in front speaks TLS"),
     "app": Known(_text, None, "the app that workers run, as module:name"),
     "pooler": Known(_switch, False, "the database is behind a transaction-mode pooler"),
     "queues": Known(_words, ("default",), "the queues that a worker serves"),

@@ -8,9 +8,9 @@ from duly.api.app import create
 from duly.api.door import Door
 from duly.api.health import Vitals
 from duly.api.identity import Keys
-from duly.api.limits import Unlimited
 from duly.api.metrics import Metrics
 from duly.log import Log
+from duly.moves.admit import Admission
 from duly.store.database import Database
 from duly.store.session import Sessions
 from tests.api.front import Front
@@ -88,9 +88,9 @@ async def sessions(database):
 async def front(parts, sessions, database):
     """The whole application, with its door open."""
     woken: list[str] = []
-    door = Door(database, sessions, Keys(database), Unlimited(), woken.append, Log("test"))
+    door = Door(database, sessions, Keys(database), Admission(database), woken.append, Log("test"))
     app = create(parts.vitals, Metrics(parts.vitals, Log("test")), Log("test"), door)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:
         yield Front(client, database, woken)
 

@@ -1,5 +1,6 @@
 """Callers of the front door: each with a key of its own."""
 
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -49,7 +50,7 @@ class Caller:
         """End."""
         return await self.ask("DELETE", path, **request)
 
-    async def a_job(self, **fields) -> dict:
+    async def a_job(self, **fields) -> Any:
         """Create a job that fires every hour, unless told otherwise."""
         answer = await self.post("/v1/jobs", json={"target": A_TARGET, "schedule": EVERY_HOUR, **fields})
         assert answer.status_code == 202, answer.text

@@ -10,7 +10,7 @@ from tests.api.front import A_TARGET, EVERY_HOUR
 ONE_SHOT = {"target": A_TARGET, "payload": {"customer": 7}}
 
 
-async def stored(database, table="ready") -> int:
+async def stored(database, table="ready"):
     return await database.fetchval(f"select count(*) from duly.{table}")
 
 

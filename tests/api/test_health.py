@@ -3,6 +3,8 @@
 import pytest
 
 from duly.api.health import readiness
+from duly.domain.hold import Scope
+from duly.moves.hold import hold
 from duly.store import shards
 from duly.store.database import Database
 from tests.api.conftest import parts_of
@@ -65,6 +67,31 @@ async def test_a_run_that_nobody_knows_waits_without_making_it_not_ready(parts, 
     parts.pulse.stepped_at = parts.reaper.reaped_at = clock.monotonic()
 
     assert await failing(parts) == ["shards_held"]
+
+
+async def test_what_is_paused_waits_without_making_it_not_ready_and_is_named(parts, database, clock):
+    await a_ready_run(database, queue="mail")
+    await clock.advance(61)
+    await a_worker(database, queues=["default", "mail"])
+    parts.pulse.stepped_at = parts.reaper.reaped_at = clock.monotonic()
+    assert await failing(parts) == ["shards_held", "oldest_ready_seconds"]
+
+    await hold(database, Scope(queue="mail"), reason="the provider is down", held_by="a person")
+    await hold(database, Scope(tenant=7), reason="it floods", held_by="a person")
+
+    assert await failing(parts) == ["shards_held"]
+    says = {check.name: (check.value, check.says) for check in (await readiness(parts.vitals)).checks}
+    assert says["holds"] == (2, "paused, and kept until it is resumed: queue mail, tenant 7")
+    assert "that is not paused" in says["oldest_ready_seconds"][1]
+
+
+async def test_of_many_pauses_some_are_named_and_the_others_counted(parts, database):
+    for tenant in range(1, 24):
+        await hold(database, Scope(tenant), reason="it floods", held_by="a person")
+
+    [check] = [check for check in (await readiness(parts.vitals)).checks if check.name == "holds"]
+    assert (check.ok, check.value) == (True, 23)
+    assert check.says.endswith("tenant 19, tenant 20 and 3 more")
 
 
 async def test_a_worker_too_few_makes_it_not_ready(parts, clock):

@@ -5,8 +5,10 @@ from contextlib import suppress
 from datetime import timedelta
 
 from duly.api.metrics import QUEUES_MAX, Histogram, Metrics, Totals
+from duly.domain.hold import EVERYTHING, Scope
 from duly.domain.outcome import Failed
 from duly.log import Log
+from duly.moves.hold import hold, lift
 from duly.store import history, migrate
 from duly.store.database import Database
 from duly.store.tail import Ended, Snapshot, Tail, _statement
@@ -181,6 +183,23 @@ async def test_queues_show_their_depth_and_age_and_do_not_vanish_when_empty(part
 
     await database.execute("delete from duly.ready")
     assert 'duly_queue_depth{queue="mail"} 0.0' in (await metrics.scrape(""))[0].decode()
+
+
+async def test_pauses_are_counted_by_what_they_cover_without_naming_anybody(metrics, database):
+    for scope in (EVERYTHING, Scope(queue="mail"), Scope(7), Scope(8), Scope(8, "mail")):
+        await hold(database, scope, reason="stop", held_by="a person")
+
+    text = (await metrics.scrape(""))[0].decode()
+    lines = [line for line in text.splitlines() if line.startswith("duly_holds{")]
+    assert lines == [
+        'duly_holds{scope="everything"} 1.0',
+        'duly_holds{scope="queue"} 1.0',
+        'duly_holds{scope="tenant"} 2.0',
+        'duly_holds{scope="queue_of_tenant"} 1.0',
+    ]
+
+    await lift(database, EVERYTHING)
+    assert 'duly_holds{scope="everything"} 0.0' in (await metrics.scrape(""))[0].decode()
 
 
 async def test_a_database_that_is_gone_leaves_the_last_figures(database_url):

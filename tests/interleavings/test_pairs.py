@@ -3,10 +3,13 @@
 import pytest
 
 from duly.domain.errors import KeyConflict, WorkerExpired
+from duly.domain.hold import EVERYTHING
 from duly.domain.outcome import Failed, Succeeded
 from duly.domain.retry import Retry
 from duly.domain.run import HORIZON
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
+from duly.moves.hold import HoldAnswer, lift
+from duly.moves.hold import hold as hold_everything
 from duly.moves.reclaim import reclaim
 from duly.moves.replay import discard, replay
 from duly.moves.retire import retire
@@ -88,6 +91,79 @@ class ClaimAndClaim:
         assert set(taken) == self.runs, "nobody waits for the other, nor misses what the other left"
         assert {run.fence for run in left}.isdisjoint(run.fence for run in right)
         assert await counts(database) == {"leased": 3}
+
+
+class OfEverything:
+    """Two runs are ready, and somebody stops everything or lets it go on."""
+
+    async def set_up(self, database):
+        for _ in range(2):
+            await a_ready_run(database)
+        self.worker_id = await a_worker(database)
+        return await self.moves(database)
+
+    def holding(self):
+        """Give the hold of everything as a move."""
+        return lambda side: hold_everything(side, EVERYTHING, reason="stop", held_by="somebody")
+
+    async def moves(self, database):
+        raise NotImplementedError
+
+
+@story
+class HoldAndClaim(OfEverything):
+    async def moves(self, database):
+        return self.holding(), claiming(self.worker_id)
+
+    async def check(self, database, held, taken):
+        assert held.answer is HoldAnswer.PAUSED
+        assert len(taken) in (0, 2), "all or nothing: one statement reads the holds once"
+        assert await counts(database) == ({"leased": 2} if taken else {"ready": 2})
+        assert await claimed(database, self.worker_id) == [], "from the answer on nothing is claimed"
+
+
+@story
+class LiftAndClaim(OfEverything):
+    async def moves(self, database):
+        await self.holding()(database)
+        return lambda side: lift(side, EVERYTHING), claiming(self.worker_id)
+
+    async def check(self, database, lifted, taken):
+        assert lifted.answer is HoldAnswer.RESUMED
+        assert len(taken) + len(await claimed(database, self.worker_id)) == 2, "nothing is lost"
+
+
+@story
+class HoldAndHandBack(OfEverything):
+    async def moves(self, database):
+        taken = await claimed(database, self.worker_id)
+        return self.holding(), lambda side: hand_back(side, self.worker_id, taken)
+
+    async def check(self, database, held, back):
+        assert len(back) == 2
+        assert await claimed(database, self.worker_id) == []
+        assert await counts(database) == {"ready": 2}
+
+
+@story
+class HoldAndTheSameHold(OfEverything):
+    async def moves(self, database):
+        return self.holding(), self.holding()
+
+    async def check(self, database, left, right):
+        assert {left.answer, right.answer} == {HoldAnswer.PAUSED, HoldAnswer.ALREADY}
+        assert await database.fetchval("select count(*) from duly.holds") == 1
+
+
+@story
+class HoldAndLift(OfEverything):
+    async def moves(self, database):
+        return self.holding(), lambda side: lift(side, EVERYTHING)
+
+    async def check(self, database, held, lifted):
+        assert held.answer is HoldAnswer.PAUSED
+        left = await database.fetchval("select count(*) from duly.holds")
+        assert left == (0 if lifted.answer is HoldAnswer.RESUMED else 1)
 
 
 @story
@@ -321,7 +397,7 @@ class CancelAndClaim:
     async def check(self, database, cancelled, taken):
         if taken:
             assert cancelled is CancelAnswer.CANCELLING
-            assert [signal.run_id for signal in await runs.look(database, self.worker_id)] == [self.run_id]
+            assert [signal.run_id for signal in (await runs.look(database, self.worker_id)).signals] == [self.run_id]
         else:
             assert cancelled is CancelAnswer.CANCELLED
             assert await boxes_of(database, self.run_id) == []
@@ -404,7 +480,7 @@ class CarryOutAndClaim(CarryOut):
     async def check(self, database, carried_out, taken):
         assert carried_out == 1
         if taken:
-            assert [signal.run_id for signal in await runs.look(database, self.second)] == [self.run.run_id]
+            assert [signal.run_id for signal in (await runs.look(database, self.second)).signals] == [self.run.run_id]
         else:
             assert await boxes_of(database, self.run.run_id) == []
 

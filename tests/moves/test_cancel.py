@@ -58,7 +58,7 @@ class TestRun:
         assert await cancel_run(database, run.run_id) is CancelAnswer.CANCELLING
         assert await cancel_run(database, run.run_id) is CancelAnswer.CANCELLING
         assert await boxes_of(database, run.run_id) == ["leased"]
-        told = await runs.look(database, worker_id)
+        told = (await runs.look(database, worker_id)).signals
         assert [(signal.run_id, signal.fence, signal.what) for signal in told] == [(run.run_id, run.fence, "cancel")]
 
         await settled(database, worker_id, run, Cancelled())
@@ -223,7 +223,7 @@ class TestSchedule:
 
         await cancel_job(database, submitted.job_id)
 
-        assert [signal.run_id for signal in await runs.look(database, worker_id)] == [ahead.run_id]
+        assert [signal.run_id for signal in (await runs.look(database, worker_id)).signals] == [ahead.run_id]
 
     async def test_a_retry_of_a_cancelled_schedule_is_cancelled(self, database):
         submitted = await an_active_schedule(database, every=3600, anchor=START)

@@ -321,11 +321,11 @@ class TestCancelRunning:
         job = await an_active_schedule(database, trigger=trigger, overlap=overlap("cancel_running"))
         await staged(database)
         worker_id, run = await taken(database)
-        assert [signal.run_id for signal in await runs.look(database, worker_id)] == []
+        assert [signal.run_id for signal in (await runs.look(database, worker_id)).signals] == []
 
         await pass_minutes(database, clock)
 
-        assert [signal.run_id for signal in await runs.look(database, worker_id)] == [run.run_id]
+        assert [signal.run_id for signal in (await runs.look(database, worker_id)).signals] == [run.run_id]
         assert await occurrences(database, job.job_id, "blocked") == minutes(1)
         await settled(database, worker_id, run, Cancelled("stopped"))
         assert await occurrences(database, job.job_id) == minutes(1)
@@ -360,7 +360,7 @@ class TestCancelRunning:
         await pass_minutes(database, clock, 3)
 
         assert await occurrences(database, job.job_id, "blocked") == minutes(3)
-        assert [signal.run_id for signal in await runs.look(database, worker_id)] == [run.run_id]
+        assert [signal.run_id for signal in (await runs.look(database, worker_id)).signals] == [run.run_id]
         assert len(await skips(database)) == 2
 
     async def test_one_that_was_asked_to_stop_is_not_tried_again(self, database, clock):

@@ -161,4 +161,4 @@ class TestTrigger:
 
 async def signalled(database, worker_id):
     """Give the runs that a worker is asked to stop."""
-    return [signal.run_id for signal in await runs.look(database, worker_id)]
+    return [signal.run_id for signal in (await runs.look(database, worker_id)).signals]

@@ -14,6 +14,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from duly.domain.hold import Scope
 from duly.domain.retry import BASE_SECONDS_DEFAULT, MAX_ATTEMPTS_DEFAULT
 from duly.moves.cancel import CancelAnswer
 from duly.scheduler.service import LEASE as SHARD_LEASE
@@ -27,6 +28,7 @@ _EARLY_TOLERANCE = timedelta(microseconds=2)
 _DRIFT_MAX = 0.002
 _CRASHES_MAX = 3
 CAP_SECONDS = 4.0
+HOLD_SECONDS = 1.0
 _AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 
 
@@ -115,6 +117,7 @@ class Ledger:
         self.epochs: dict[int, tuple[int, UUID | None]] = {}
         self.scheduler_until: dict[UUID, datetime] = {}
         self.jitters: list[float] = []
+        self.held_since: dict[Scope, float] = {}  # from when a hold was answered to when its lift was asked for
 
     def violate(self, promise: str, *about: object) -> None:
         """Note a broken promise; only the first counts."""
@@ -136,6 +139,14 @@ class Ledger:
 
     # ----------------------------------------------------------------------------------------------- what handlers saw
 
+    def _check_holds(self, run_id: UUID) -> None:
+        """Nothing starts a second after a hold was answered: of those that cover every queue, as a handler knows not its own."""
+        if not self._world.plan.lets_workers_look:
+            return
+        for scope, since in self.held_since.items():
+            if scope.queue is None and self._world.now - since > HOLD_SECONDS:
+                self.violate("a run was started that is held", run_id, str(scope), self._world.now - since)
+
     def start(self, process: Process, run: Any, script: Script) -> Execution:
         """A handler was called."""
         lease = self.leases.get(run.id)
@@ -149,6 +160,7 @@ class Ledger:
                 self.violate("an attempt number was started again", run.id, run.attempt, other.attempt)
             if other.ended_as is None and other.worker_id and not self.workers[other.worker_id].has_departed:
                 self.violate("two executions overlap though the first lease had not expired", run.id)
+        self._check_holds(run.id)
         if run.id in self.final:
             self.violate("a run was started after its end", run.id, self.final[run.id])
         if run.id in self.cancelled_at_fence and run.fence > self.cancelled_at_fence[run.id]:

@@ -33,6 +33,8 @@ BY_ITSELF = {
 }
 # What seeds have from the beginning.
 FROM_THE_START = ("drift", "handler_crash", "poison", "long_handler", "stubborn_handler")
+# Those under which a worker still hears of a hold in time.
+LOOKING = {*FROM_THE_START, "crash", "crash_before", "crash_after", "restart", "twin_scheduler", "vacuum"}
 FAULTS = (*ON_STATEMENT, *BY_ITSELF, *FROM_THE_START)
 
 
@@ -50,6 +52,11 @@ class Plan(msgspec.Struct):
     with_children: bool
     people: bool
     faults: dict[str, float]
+
+    @property
+    def lets_workers_look(self) -> bool:
+        """Say whether no fault of this seed keeps a worker from looking at the holds in time."""
+        return self.faults.keys() <= LOOKING
 
     def has(self, fault: str) -> bool:
         """Say whether this seed knows a fault."""

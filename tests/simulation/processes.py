@@ -14,6 +14,7 @@ import msgspec
 
 import duly.clock
 from duly.domain.errors import InvalidSchedule, KeyConflict, NotFound
+from duly.domain.hold import Scope
 from duly.domain.job import Recurring, Submission
 from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.retry import Retry
@@ -21,12 +22,13 @@ from duly.domain.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_optio
 from duly.domain.triggers.timing import every_shape
 from duly.maintenance.service import Maintenance
 from duly.moves.cancel import cancel_job, cancel_run
+from duly.moves.hold import hold, lift
 from duly.moves.pause import pause, resume
 from duly.moves.replay import discard, replay
 from duly.moves.skip_next import skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.scheduler.service import Scheduler
-from duly.store import jobs
+from duly.store import holds, jobs
 from duly.store.database import Unavailable
 from duly.worker import claiming, service
 from duly.worker.context import NonRetryable, RunContext, Snooze
@@ -184,9 +186,17 @@ class SimulatedCrew:
         self._cancelled: set[tuple[UUID, int]] = set()
 
     async def run(
-        self, run: Run, started_at: datetime, saved: str | None, timeout: float | None, on_said: Any
-    ) -> tuple[Outcome, bool]:
+        self,
+        run: Run,
+        started_at: datetime,
+        saved: str | None,
+        timeout: float | None,
+        on_said: Any,
+        may_start: Callable[[], bool],
+    ) -> tuple[Outcome, bool] | None:
         """Run one attempt."""
+        if not may_start():
+            return None
         name = (run.run_id, run.fence)
         script = msgspec.json.decode(run.payload or "", type=Arguments).script
         context = RunContext(run, None, started_at=started_at, saved=saved)  # type: ignore[arg-type]
@@ -465,6 +475,25 @@ async def cancel_one(process: Process, database: Any, run_id: UUID) -> None:
     ledger.note_cancel(run_id, answer)
 
 
+async def stopper_main(process: Process) -> None:
+    """Stop everything, a queue or a tenant now and then, and let it go on; in the end all of it."""
+    world, random = process.world, process.random
+    database = process.database()
+    while True:
+        await asyncio.sleep(1 if world.is_calm else random.expovariate(1 / 3))
+        try:
+            if world.is_calm or random.random() < 0.5:
+                for known in await holds.standing(database):
+                    world.ledger.held_since.pop(known.scope, None)
+                    await lift(database, known.scope)
+            else:
+                scope = Scope(random.choice((None, TENANT_DEFAULT)), random.choice((None, *QUEUES)))
+                await hold(database, scope, reason="stop", held_by=process.name)
+                world.ledger.held_since.setdefault(scope, world.now)
+        except Unavailable:
+            continue
+
+
 async def closer_main(process: Process) -> None:
     """End every schedule, so that there can be an end."""
     database = process.database()
@@ -492,3 +521,4 @@ def populate(world: World) -> None:
     world.add(Role("schedules", schedules_main, is_once=True))
     if plan.people:
         world.add(Role("person", person_main))
+        world.add(Role("stopper", stopper_main))

@@ -75,8 +75,18 @@ def a_task(handler: str, **arguments: Any) -> Run:
 
 async def served(crew: Crew, run: Run, *, heard: Heard | None = None, timeout: float | None = None, saved: Any = None):
     text = None if saved is None else msgspec.json.encode(saved).decode()
-    work = crew.run(run, STARTED_AT, text, timeout, (heard or Heard()).on_said)
+    work = crew.run(run, STARTED_AT, text, timeout, (heard or Heard()).on_said, lambda: True)
     return await asyncio.wait_for(work, PATIENCE_SECONDS)
+
+
+async def test_what_may_not_start_any_more_when_a_child_is_there_does_not(crew, tmp_path):
+    mark = tmp_path / "mark"
+    run = a_task("sleep_until_stopped", mark=str(mark))
+
+    assert await crew.run(run, STARTED_AT, None, None, Heard().on_said, lambda: False) is None
+
+    assert await served(crew, a_task("add", a=2, b=3)) == (Succeeded("5"), False), "the child is free for another"
+    assert not mark.exists()
 
 
 @asynccontextmanager
@@ -290,7 +300,7 @@ import asyncio, sys
 from tests.worker.test_crew import *
 
 async def main():
-    await Crew(app.PATH).run(a_task("sleep_with_child", mark=sys.argv[1]), STARTED_AT, None, None, Heard().on_said)
+    await Crew(app.PATH).run(a_task("sleep_with_child", mark=sys.argv[1]), STARTED_AT, None, None, Heard().on_said, lambda: True)
 
 asyncio.run(main())
 """

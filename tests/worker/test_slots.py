@@ -23,6 +23,19 @@ def a_line(*runs, loop: int = 1, kind: Kind = Kind.LOOP) -> Slots:
     return slots
 
 
+def test_what_is_unwanted_is_taken_out_of_every_line_and_the_rest_keeps_its_order():
+    runs = [due(number) for number in (3, 0, 2, 1)]
+    slots = a_line(*runs[:3])
+    slots.queue(Kind.THREAD, runs[3], NOON.timestamp())
+
+    assert slots.take_out(lambda run: run in (runs[1], runs[3])) == [runs[1], runs[3]]
+
+    assert (slots.waiting, slots.running) == (2, 0)
+    assert slots.take() == [(Kind.LOOP, runs[2])]
+    slots.release(Kind.LOOP)
+    assert slots.take() == [(Kind.LOOP, runs[0])]
+
+
 def test_no_more_start_than_there_are_slots():
     first, second, third = due(0), due(1), due(2)
     slots = a_line(third, first, second, loop=2)

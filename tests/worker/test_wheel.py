@@ -50,6 +50,20 @@ def test_the_oldest_tick_comes_first_and_within_a_tick_the_first_inserted(dues):
     assert a_wheel(dues).drain() == expected
 
 
+@given(st.lists(moments, min_size=1), st.data())
+def test_what_is_taken_out_is_gone_and_the_rest_leaves_at_its_moment(dues, data):
+    unwanted = data.draw(st.sets(st.sampled_from(range(len(dues)))))
+    wheel = a_wheel(dues)
+
+    taken = wheel.take_out(lambda item: item[0] in unwanted)
+
+    assert sorted(number for number, _ in taken) == sorted(unwanted)
+    assert len(wheel) == len(dues) - len(unwanted)
+    rest = a_wheel(dues).drain()
+    assert wheel.advance(float("inf")) == [item for item in rest if item[0] not in unwanted]
+    assert len(wheel) == 0
+
+
 @given(st.lists(moments, min_size=1))
 def test_the_next_due_moment_is_when_something_can_leave(dues):
     wheel = a_wheel(dues)

@@ -24,8 +24,6 @@ from duly.log import Log
 
 AnyRequest = Request[Any, Any, Any]
 _NO_STORE = {"Cache-Control": "no-store"}
-# A name may contain what divides a path.
-_NAMES = ("name",)
 
 
 def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None) -> Litestar:
@@ -50,7 +48,8 @@ def _served(door: Door, operation: Operation) -> HTTPRouteHandler:
     async def lead(request: AnyRequest) -> Response[Any]:
         return await door.lead(operation, request)
 
-    path = re.sub(r"{(\w+)}", lambda found: f"{{{found[1]}:{'path' if found[1] in _NAMES else 'str'}}}", operation.path)
+    path = re.sub(r"{name}$", "{name:path}", operation.path)  # A name may contain what divides a path.
+    path = re.sub(r"{(\w+)}", r"{\1:str}", path)
     return HTTPRouteHandler(path, http_method=HttpMethod(operation.method), name=operation.name, status_code=200)(lead)
 
 

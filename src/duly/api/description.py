@@ -142,6 +142,9 @@ def _in_headers(operation: Operation) -> list[Schema]:
         )
     if operation.is_matched:
         found.append(_header("If-Match", "The ETag of what was read; required.", {"type": "string"}))
+    if operation.takes_prefer:
+        about = "wait=n: wait for the end of a one-shot, up to n seconds, at most 60."
+        found.append(_header("Prefer", about, {"type": "string", "examples": ["wait=10"]}))
     return found
 
 

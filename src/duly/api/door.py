@@ -22,6 +22,7 @@ from duly.clock import Rng
 from duly.domain.errors import InvalidOption
 from duly.domain.job import check_key
 from duly.log import Log
+from duly.moves.admit import Admission
 from duly.store import answers
 from duly.store.answers import KeptAnswer
 from duly.store.database import Database
@@ -51,14 +52,6 @@ class Keys(Protocol):
         ...
 
 
-class Limits(Protocol):
-    """Says whether a caller may ask again already."""
-
-    async def pass_through(self, identity: Identity, operation: Operation, cost: int = 1) -> Mapping[str, str]:
-        """Count a request, and give the headers that tell what is left. Raises Refusal."""
-        ...
-
-
 class _Peek(msgspec.Struct):
     idempotency_key: str | None = None
 
@@ -67,12 +60,18 @@ class Door:
     """Leads each request through."""
 
     def __init__(
-        self, database: Database, sessions: Sessions, keys: Keys, limits: Limits, wake: Callable[[str], None], log: Log
+        self,
+        database: Database,
+        sessions: Sessions,
+        keys: Keys,
+        admission: Admission,
+        wake: Callable[[str], None],
+        log: Log,
     ) -> None:
         self._database = database
         self._sessions = sessions
         self._keys = keys
-        self._limits = limits
+        self._admission = admission
         self._wake = wake
         self._rng = Rng()
         self._log = log
@@ -91,6 +90,8 @@ class Door:
         try:
             async with asyncio.timeout(operation.seconds_max):
                 answer = await self._answer(operation, request, request_id, headers)
+            if answer.then is not None:
+                answer = await answer.then()
         except Exception as error:  # noqa: BLE001 - whatever happens, the caller gets an answer
             answer = self._refusal(operation, request, request_id, error)
         return _response(answer, headers)
@@ -120,11 +121,13 @@ class Door:
         _check_headers(request)
         identity = await self._keys.identify(request.headers.get("authorization"))
         _check_scope(operation, identity)
-        headers |= await self._limits.pass_through(identity, operation)
+        admit = partial(self._admit, identity, headers)
+        if operation.is_submit:
+            await admit(1)
         body = await _take_in(operation, request)
         key = _key(operation, request, body)
         woken: set[str] = set()
-        act = self._acting(operation, request, request_id, identity, key, body, woken)
+        act = self._acting(operation, request, request_id, identity, key, body, woken, admit)
         if key is None:
             answer = await self._act(operation, identity, act)
         else:
@@ -144,6 +147,7 @@ class Door:
         key: str | None,
         body: bytes,
         woken: set[str],
+        admit: Callable[[int], Awaitable[None]],
     ) -> Act:
         async def act(database: Database) -> Answer:
             call: Call[Any, Any] = Call(
@@ -158,11 +162,21 @@ class Door:
                 database=database,
                 open_session=lambda: self._sessions.open(identity.tenant),
                 wake=woken.add,
+                admit=admit,
                 rng=self._rng,
             )
             return await operation.act(call)
 
         return act
+
+    async def _admit(self, identity: Identity, headers: dict[str, str], count: int) -> None:
+        """Count what is submitted, and tell what is left. Raises Refusal."""
+        verdict = await self._admission.admit(identity.key, count)
+        if verdict is None:
+            return
+        headers |= verdict.headers
+        if not verdict.is_allowed:
+            raise Refusal("rate_limited", f"The limit is {verdict.limit.rate:g} submits a second.")
 
     async def _act(self, operation: Operation, identity: Identity, act: Act) -> Answer:
         if not operation.in_session:

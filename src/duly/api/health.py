@@ -9,6 +9,8 @@ import msgspec
 
 from duly.clock import Clock
 from duly.domain.errors import DulyError
+from duly.domain.hold import Hold
+from duly.store import holds
 from duly.store.database import Database
 from duly.store.overview import Backlog, backlog
 from duly.store.shards import SHARDS
@@ -17,6 +19,7 @@ LAG_SECONDS_MAX = 5.0
 STEP_AGE_SECONDS_MAX = 5.0
 REAPER_AGE_SECONDS_MAX = 10.0
 OLDEST_READY_SECONDS_MAX = 60.0
+_HOLDS_TOLD_MAX = 20
 
 
 class SchedulerPulse(Protocol):
@@ -74,12 +77,13 @@ class Readiness(msgspec.Struct, frozen=True):
 async def readiness(vitals: Vitals) -> Readiness:
     """Look at everything once."""
     seen: Backlog | None = None
+    held: list[Hold] = []
     try:
-        seen = await backlog(vitals.database)
+        seen, held = await backlog(vitals.database), await holds.standing(vitals.database)
         database = Check("database", True, "answers", None, "the database answers")
     except DulyError as error:
         database = Check("database", False, "silent", None, f"the database does not answer: {error}")
-    checks = [database, *_own_checks(vitals), *(_shared_checks(vitals, seen) if seen else [])]
+    checks = [database, *_own_checks(vitals), *(_shared_checks(vitals, seen, held) if seen else [])]
     return Readiness(checks, vitals.tick_seconds, vitals.horizon_seconds, precision(vitals))
 
 
@@ -103,16 +107,27 @@ def _own_checks(vitals: Vitals) -> list[Check]:
     ]
 
 
-def _shared_checks(vitals: Vitals, seen: Backlog) -> list[Check]:
+def _shared_checks(vitals: Vitals, seen: Backlog, standing: list[Hold]) -> list[Check]:
     held = f"{seen.shards} of {SHARDS} shards are held by live schedulers, {vitals.scheduler.shards} of them here"
     living = f"workers that live: {seen.workers}, expected: {vitals.workers_expected}"
     return [
         Check("shards_held", seen.shards == SHARDS, seen.shards, SHARDS, held),
-        _at_most(
-            "oldest_ready_seconds", seen.oldest_age_seconds, OLDEST_READY_SECONDS_MAX, "since the oldest run fell due"
-        ),
+        _at_most("oldest_ready_seconds", seen.oldest_age_seconds, OLDEST_READY_SECONDS_MAX, _oldest(standing)),
+        Check("holds", True, len(standing), None, _paused(standing)),
         Check("workers", seen.workers >= vitals.workers_expected, seen.workers, vitals.workers_expected, living),
     ]
+
+
+def _oldest(standing: list[Hold]) -> str:
+    return f"since the oldest run fell due{' that is not paused' if standing else ''}"
+
+
+def _paused(standing: list[Hold]) -> str:
+    """Name what a person has paused: that it waits is no fault, so it never makes us unready."""
+    if not standing:
+        return "nothing is paused"
+    more = f" and {len(standing) - _HOLDS_TOLD_MAX} more" if len(standing) > _HOLDS_TOLD_MAX else ""
+    return f"paused, and kept until it is resumed: {', '.join(str(hold.scope) for hold in standing[:_HOLDS_TOLD_MAX])}{more}"
 
 
 def _at_most(name: str, value: float | None, limit: float, what: str) -> Check:

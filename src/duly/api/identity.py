@@ -46,7 +46,7 @@ class Keys:
         now = moment_of(self._database.clock.now())
         if key is None or not key.is_opened_by(secret) or not key.is_usable(now) or key.tenant_state != "active":
             raise _refusal()
-        return Identity(key.key_id, key.tenant, frozenset(map(str, implied_by(key.scopes))), key.rate, key.tenant_rate)
+        return Identity(key, frozenset(map(str, implied_by(key.scopes))))
 
     async def _find(self, key_id: str) -> ApiKey | None:
         monotonic = self._database.clock.monotonic()

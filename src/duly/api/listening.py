@@ -1,10 +1,18 @@
-"""The address we answer on: bound before anything else starts, and refused when others could reach it."""
+"""The address we answer on: bound before anything else starts, and refused when others could reach it unprotected.
+
+On loopback nothing is asked. Where others can reach us, three things are: TLS, or somebody's decision to do without because a
+proxy in front speaks it; and, as soon as the database can be asked, at least one API key that opens anything.
+"""
 
 from __future__ import annotations
 
 import errno
 import socket
+import ssl
 from ipaddress import ip_address
+from pathlib import Path
+
+import msgspec
 
 from duly.domain.errors import Refused
 
@@ -13,9 +21,36 @@ class PortTaken(Refused):
     """Another process listens there."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Bind the port. Raises Refused when others could reach it, PortTaken when it is taken; both name the remedy."""
-    _refuse_exposure(host)
+class Tls(msgspec.Struct, frozen=True):
+    """A certificate and its key, as PEM files."""
+
+    certificate: Path
+    key: Path
+
+
+def read_tls(certificate: Path | None, key: Path | None) -> Tls | None:
+    """Take a certificate and its key, both or neither. Raises Refused when they cannot be used."""
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        missing = "tls_certificate" if certificate is None else "tls_key"
+        raise Refused(f"{missing} is not set; TLS needs tls_certificate and tls_key, both PEM files")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_refuse_password)
+    except (OSError, ValueError) as error:
+        raise Refused(
+            f"TLS cannot be spoken with {certificate} and {key}: {error}; name a PEM certificate and its key, without a password"
+        ) from None
+    return Tls(certificate, key)
+
+
+def listen(host: str, port: int, *, tls: Tls | None = None, plain_http: bool = False) -> socket.socket:
+    """Bind the port. Raises Refused when others could listen in, PortTaken when it is taken; both name the remedy."""
+    if not is_loopback(host) and tls is None and not plain_http:
+        raise Refused(
+            f"host {host} could be reached by others, and they could listen in: use 127.0.0.1, or set tls_certificate and"
+            " tls_key, or plain_http = true if a proxy in front of it speaks TLS"
+        )
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -27,22 +62,39 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address_of(listener: socket.socket) -> str:
+def refuse_without_keys(host: str, *, has_keys: bool) -> None:
+    """Refuse to answer others while there is no API key. Raises Refused, naming the remedy."""
+    if not has_keys and not is_loopback(host):
+        raise Refused(
+            f"host {host} could be reached by others, and there is no API key that could keep them out:"
+            " make one with `duly keys create --scope admin`, or use 127.0.0.1"
+        )
+
+
+def reach_of(host: str, tls: Tls | None) -> str:
+    """Say who can reach us, and how."""
+    if is_loopback(host):
+        return "loopback only"
+    return f"listening on {host} with TLS" if tls else f"listening on {host} without TLS, for a proxy"
+
+
+def address_of(listener: socket.socket, tls: Tls | None = None) -> str:
     """Give the address people type."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _refuse_exposure(host: str) -> None:
+def is_loopback(host: str) -> bool:
+    """Say whether nobody else can reach it. Raises Refused when it is no address."""
     try:
-        is_ours = host == "localhost" or ip_address(host).is_loopback
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
-        raise Refused(f"host {host!r} is not an address; use 127.0.0.1 or ::1") from None
-    if not is_ours:
-        raise Refused(
-            f"host {host} could be reached by others, and there are no API keys yet;"
-            " use 127.0.0.1, and a tunnel from elsewhere"
-        )
+        raise Refused(f"host {host!r} is not an address; use 127.0.0.1 or ::1, or 0.0.0.0 for all") from None
+
+
+def _refuse_password() -> str:
+    raise ValueError("the key has a password")
 
 
 def _refusal(error: OSError, host: str, port: int) -> Refused:

@@ -22,8 +22,9 @@ from prometheus_client.registry import Collector
 from duly import __version__
 from duly.api.health import Vitals
 from duly.domain.errors import DulyError
+from duly.domain.hold import SCOPE_KINDS
 from duly.log import Log
-from duly.store import ready
+from duly.store import holds, ready
 from duly.store.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
 
 LOOK_SECONDS = 5.0
@@ -77,6 +78,7 @@ class Totals(Collector):
         self.duration = Histogram(DURATION_BOUNDS)
         self.stage = Histogram(STAGE_BOUNDS)
         self.depths: dict[str, Depth] = {}
+        self.holds: Counter[str] = Counter()
         self._queues: set[str] = set()
 
     def add(self, ended: Ended) -> None:
@@ -122,6 +124,10 @@ class Totals(Collector):
             oldest.add_metric([queue], seen.oldest_age_seconds)
         yield depth
         yield oldest
+        held = GaugeMetricFamily("duly_holds", "What is paused, by what it covers.", labels=["scope"])
+        for kind in SCOPE_KINDS:
+            held.add_metric([kind], self.holds[kind])
+        yield held
         yield GaugeMetricFamily("duly_shards_held", "Shards this scheduler holds.", value=self._vitals.scheduler.shards)
 
     def _label(self, queue: str) -> str:
@@ -167,6 +173,8 @@ class Metrics:
                 self.totals.add(ended)
             now = await self._vitals.database.read_clock()
             rows = await ready.depth(self._vitals.database)
+            held = await holds.standing(self._vitals.database)
+        self.totals.holds = Counter(hold.scope.kind for hold in held)
         ages = {row["queue"]: (now - row["oldest_due_at"]).total_seconds() for row in rows}
         emptied = {queue: Depth(0, 0.0) for queue in self.totals.depths}
         self.totals.depths = emptied | {

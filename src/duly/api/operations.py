@@ -14,7 +14,9 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Clock, Rng
+from duly.domain.api_key import ApiKey, Scope
 from duly.domain.errors import NotFound
+from duly.domain.run import TENANT_DEFAULT
 from duly.store.database import Database
 from duly.wire.shapes import Nothing
 
@@ -30,28 +32,34 @@ BODY_BYTES_MAX = 1_048_576
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who asks: a key, its tenant, what it may do, and how many submits a second; None: no limit."""
+    """Who asks: a key, and all that it may do."""
 
-    key_id: str
-    tenant: int
+    key: ApiKey
     scopes: frozenset[str]
-    rate: float | None = None
-    tenant_rate: float | None = None
+
+    @property
+    def tenant(self) -> int:
+        """Whose key it is."""
+        return self.key.tenant
 
     @property
     def is_operator(self) -> bool:
         """Whether this is an admin of the first tenant, who looks after the whole installation."""
-        return self.tenant == 1 and "admin" in self.scopes
+        return self.key.tenant == TENANT_DEFAULT and Scope.ADMIN in self.scopes
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What is answered: a shape, or a stream of bytes that is written as it comes."""
+    """What is answered: a shape, or a stream of bytes that is written as it comes.
+
+    `then` is done after the commit, and gives the answer instead: what waits for others must hold nothing.
+    """
 
     status: int
     body: Any = None
     headers: Mapping[str, str] = {}
     stream: AsyncIterator[bytes] | None = None
     media_type: str = JSON
+    then: Callable[[], Awaitable[Answer]] | None = None
 
 
 class Call(Generic[Q, B]):
@@ -62,6 +70,7 @@ class Call(Generic[Q, B]):
     """
 
     __slots__ = (
+        "admit",
         "body",
         "clock",
         "database",
@@ -92,6 +101,7 @@ class Call(Generic[Q, B]):
         database: Database,
         open_session: Callable[[], AbstractAsyncContextManager[Database]],
         wake: Callable[[str], None],
+        admit: Callable[[int], Awaitable[None]],
         rng: Rng,
     ) -> None:
         self.identity = identity
@@ -106,6 +116,7 @@ class Call(Generic[Q, B]):
         self.database = database
         self.open = open_session
         self.wake = wake
+        self.admit = admit
         self.rng = rng
         self.clock: Clock = database.clock
 
@@ -152,6 +163,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     is_keyed: bool
     is_matched: bool
     is_operators: bool
+    takes_prefer: bool
+    is_submit: bool
 
 
 class Routes:
@@ -179,6 +192,8 @@ class Routes:
         is_keyed: bool | None = None,
         is_matched: bool = False,
         is_operators: bool = False,
+        takes_prefer: bool = False,
+        is_submit: bool = False,
     ) -> Callable[[Act], Act]:
         """Declare an operation. A POST takes an idempotency key unless it says otherwise."""
 
@@ -204,6 +219,8 @@ class Routes:
                     is_keyed=method == "POST" if is_keyed is None else is_keyed,
                     is_matched=is_matched,
                     is_operators=is_operators,
+                    takes_prefer=takes_prefer,
+                    is_submit=is_submit,
                 )
             )
             return act

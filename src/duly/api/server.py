@@ -9,6 +9,8 @@ from typing import Any
 
 import uvicorn
 
+from duly.api.listening import Tls
+
 
 class _Guest(uvicorn.Server):
     """A server that leaves signals to whoever owns the process."""
@@ -20,9 +22,9 @@ class _Guest(uvicorn.Server):
 
 
 class Server:
-    """An HTTP server."""
+    """An HTTP server, with TLS if it is given a certificate."""
 
-    def __init__(self, app: Any, listener: socket.socket) -> None:
+    def __init__(self, app: Any, listener: socket.socket, tls: Tls | None = None) -> None:
         self._listener = listener
         self._server = _Guest(
             uvicorn.Config(
@@ -34,6 +36,8 @@ class Server:
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=1,
+                ssl_certfile=None if tls is None else tls.certificate,
+                ssl_keyfile=None if tls is None else tls.key,
             )
         )
 

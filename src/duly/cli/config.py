@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from duly.cli.options import with_settings
@@ -33,7 +35,7 @@ def _value(settings: Settings, name: str) -> object:
         return redacted(value)
     if name == "api_key" and value is not None:
         return "***"
-    return str(value) if name == "data" else value
+    return str(value) if isinstance(value, Path) else value
 
 
 def _words(value: object) -> str:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from duly.api.door import Door
 from duly.api.identity import Keys
-from duly.api.limits import Unlimited
 from duly.log import Log
+from duly.moves.admit import Admission
 from duly.store.database import Database
 from duly.store.session import Sessions
 from duly.store.waker import Waker
@@ -21,5 +21,5 @@ async def opened_door(database: Database) -> AsyncIterator[Door]:
     """Open the door over a database, and close what it needed at the end."""
     waker = Waker(database)
     async with Sessions(database, size_max=SESSIONS_MAX) as sessions:
-        yield Door(database, sessions, Keys(database), Unlimited(), waker.wake, Log("api"))
+        yield Door(database, sessions, Keys(database), Admission(database), waker.wake, Log("api"))
     await waker.close()

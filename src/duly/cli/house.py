@@ -14,21 +14,23 @@ from typing import Any
 from duly.api.app import create
 from duly.api.door import Door
 from duly.api.health import Vitals
-from duly.api.listening import address_of
+from duly.api.listening import address_of, refuse_without_keys
 from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli import demo, scheduler
+from duly.cli.first_key import first_key, tell_key
 from duly.cli.front_door import opened_door
 from duly.cli.plan import Plan
 from duly.cli.postgres import Postgres
 from duly.cli.screen import Screen, some
 from duly.cli.workforce import Workforce
 from duly.clock import Rng, SystemClock
+from duly.domain.api_key import Secret
 from duly.domain.errors import DatabaseUnusable, Refused
 from duly.domain.run import HORIZON
 from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
-from duly.store import migrate
+from duly.store import api_keys, migrate
 from duly.store.database import Database
 from duly.store.overview import NamedJob
 from duly.store.shards import SHARDS
@@ -64,6 +66,7 @@ class House:
         pooler = self._settings.pooler
         async with Database(self._postgres.url, size_max=_CONNECTIONS_MAX, pooler=pooler) as database:
             await self._migrate(database)
+            self._key = await self._admit(database)
             api = Database(self._postgres.url, size_max=_API_CONNECTIONS_MAX, pooler=pooler, command_timeout=2.0)
             async with api, opened_door(api) as door:
                 try:
@@ -83,12 +86,18 @@ class House:
         text = f"{some(len(applied), 'migration')} applied" if applied else f"up to date at {len(migrate.known()):04d}"
         self._screen.fact("schema", text, self._clock.monotonic() - began)
 
+    async def _admit(self, database: Database) -> Secret | None:
+        """Give the key of this data folder; refuse to be reached by others when there is none at all."""
+        key = await first_key(database, self._postgres.data, Rng())
+        refuse_without_keys(self._settings.host, has_keys=await api_keys.any_usable(database))
+        return key
+
     async def _live(self, database: Database, api: Database, door: Door) -> None:
         await self._workforce.start()
         self._stager, self._maintenance = scheduler.build(self._settings, database, self._name)
         vitals = self._vitals(api)
         metrics = Metrics(vitals, Log("metrics"))
-        self._server = Server(create(vitals, metrics, Log("api"), door), self._listener)
+        self._server = Server(create(vitals, metrics, Log("api"), door), self._listener, self._plan.tls)
         for name, part in self._parts(metrics):
             self._spawn(name, part)
         job = await self._demo(database)
@@ -158,13 +167,14 @@ class House:
             await self._clock.sleep(_LOOK_SECONDS)
 
     def _tell(self, serving: Sequence[WorkerRow], job: NamedJob | None) -> None:
-        screen, address = self._screen, address_of(self._listener)
+        screen, address = self._screen, address_of(self._listener, self._plan.tls)
         shards = f"{self._stager.health.shards} of {SHARDS} shards"
         screen.fact("scheduler", f"{shards}       worker   {_work(serving)}")
         if job is not None:
             state = "every 10 seconds   (off with --no-demo)" if job.state == "active" else f"is {job.state}"
             screen.fact("demo", f'job "{job.name}" {state}')
         screen.fact("health", f"{address}/readyz?verbose    metrics {address}/metrics")
+        tell_key(screen, self._key, address)
         fate = "the data goes with it" if self._plan.ephemeral else "the data stays (--ephemeral throws it away)"
         screen.line(f"ready in {self._clock.monotonic() - self._plan.began:.1f} s. Ctrl-C stops everything; {fate}.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from duly.api.listening import Tls
 from duly.settings import Settings
 
 
@@ -15,3 +16,4 @@ class Plan(msgspec.Struct, frozen=True):
     demo: bool
     ephemeral: bool
     began: float
+    tls: Tls | None = None

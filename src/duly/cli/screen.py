@@ -13,9 +13,9 @@ _LABEL_WIDTH, _LINE_WIDTH = 12, 76
 class Screen:
     """Prints line by line, to whoever watches."""
 
-    def title(self, version: str) -> None:
-        """Say what this is."""
-        click.echo(f"duly {version}   development mode: loopback only")
+    def title(self, version: str, reach: str) -> None:
+        """Say what this is, and who can reach it."""
+        click.echo(f"duly {version}   development mode: {reach}")
 
     def fact(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one thing that is true now, and how long it took."""

@@ -10,7 +10,7 @@ import threading
 import click
 
 from duly import __version__
-from duly.api.listening import PortTaken, listen
+from duly.api.listening import PortTaken, listen, reach_of, read_tls
 from duly.cli import postgres
 from duly.cli.connect import run_loop
 from duly.cli.options import span, with_settings
@@ -28,7 +28,7 @@ from duly.settings import Settings
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--demo/--no-demo", default=True, help="The schedule that shows that it works.")
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(0, 64), help="How many worker processes.")
-@with_settings("host", "port", "app")
+@with_settings("host", "port", "tls_certificate", "tls_key", "plain_http", "app")
 def up(settings: Settings, ephemeral: bool, reset: bool, yes: bool, demo: bool, workers: int) -> None:
     """Start everything here: an embedded PostgreSQL (or DULY_DATABASE_URL), the scheduler, workers, health and metrics.
 
@@ -36,7 +36,8 @@ def up(settings: Settings, ephemeral: bool, reset: bool, yes: bool, demo: bool, 
     """
     for name in ("lease", "grace", "retention_succeeded", "retention_failed"):
         span(settings, name)
-    plan = Plan(settings, workers, demo, ephemeral, began=SystemClock().monotonic())
+    tls = read_tls(settings.tls_certificate, settings.tls_key)
+    plan = Plan(settings, workers, demo, ephemeral, began=SystemClock().monotonic(), tls=tls)
     with _listen(plan) as listener:
         if reset:
             postgres.reset(settings, is_sure=yes)
@@ -46,7 +47,7 @@ def up(settings: Settings, ephemeral: bool, reset: bool, yes: bool, demo: bool, 
 def _listen(plan: Plan) -> socket.socket:
     """Bind the port; if it is taken, by the `duly up` of this very folder perhaps, say that instead."""
     try:
-        return listen(plan.settings.host, plan.settings.port)
+        return listen(plan.settings.host, plan.settings.port, tls=plan.tls, plain_http=plan.settings.plain_http)
     except PortTaken:
         if not plan.ephemeral:
             postgres.refuse_if_held(plan.settings)
@@ -55,7 +56,7 @@ def _listen(plan: Plan) -> socket.socket:
 
 def _run(plan: Plan, listener: socket.socket) -> None:
     screen, clock = Screen(), SystemClock()
-    screen.title(__version__)
+    screen.title(__version__, reach_of(plan.settings.host, plan.tls))
     # The imports take as long as PostgreSQL's start: let both happen at once.
     importing = threading.Thread(target=importlib.import_module, args=("duly.cli.house",), daemon=True)
     importing.start()

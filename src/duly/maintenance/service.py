@@ -13,11 +13,13 @@ from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.cancel import carry_out
-from duly.store import history, leased, ready, shards, workers
+from duly.store import history, leased, ready, shards, tenants, workers
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
+_COUNT_SECONDS = 1.0
+_COUNT_SHARE = 0.05  # of our time, at most: where much waits, it is counted less often
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -43,6 +45,7 @@ class Maintenance:
         """Do every duty for ever, until stopped."""
         duties: list[tuple[float, Callable[[], Awaitable[object]]]] = [
             (STEP_SECONDS, self._reap),
+            (_COUNT_SECONDS, self._count_usage),
             (3.0, self._vacuum),
             (60.0, self._sweep),
             (600.0, self.keep_history),
@@ -80,6 +83,13 @@ class Maintenance:
     async def _vacuum(self) -> None:
         await ready.vacuum(self._database)
         await leased.vacuum(self._database)
+
+    async def _count_usage(self) -> None:
+        """Count what waits for those tenants that may have only so much, and rest in proportion to what it took."""
+        clock = self._database.clock
+        began = clock.monotonic()
+        await tenants.count_usage(self._database)
+        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _COUNT_SECONDS))
 
     async def _sweep(self) -> None:
         await history.forget_keys(self._database, BATCH_MAX)

@@ -20,7 +20,7 @@ from duly.store.pool import Pool
 from duly.store.refusals import refusal
 
 VERSION_MIN = 150_000
-_TRIES_MAX = 4
+TRIES_MAX = 4
 _CLOCK = "select duly.clock_now()"
 AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _GONE = (
@@ -57,6 +57,8 @@ def is_gone(error: BaseException) -> bool:
 
 class Database:
     """A pool of connections to one PostgreSQL."""
+
+    in_transaction = False  # Whether all that is asked of it is one transaction; a kind of it may say so.
 
     def __init__(
         self,
@@ -123,13 +125,13 @@ class Database:
 
     async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
         """Ask, and again when the server has rolled it back."""
-        for tries_left in reversed(range(_TRIES_MAX)):
+        for tries_left in reversed(range(TRIES_MAX)):
             try:
                 async with self.pool.acquire() as connection:
                     return await ask(connection)
             except AGAIN as error:
                 if not tries_left:
-                    raise Unavailable(f"the database has refused {_TRIES_MAX} times: {error}") from error
+                    raise Unavailable(f"the database has refused {TRIES_MAX} times: {error}") from error
             except Exception as error:
                 raise translated(error) from error
         raise AssertionError("unreachable")

@@ -13,3 +13,8 @@ SQL = load("hints")
 async def send(database: Database, queues: Sequence[str]) -> None:
     """Tell the workers of these queues that something is ready."""
     await database.fetch(SQL["send"], queues)
+
+
+async def send_holds_changed(database: Database) -> None:
+    """Tell every worker that something was held or lifted."""
+    await database.fetch(SQL["send_holds_changed"])

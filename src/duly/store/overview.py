@@ -36,7 +36,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
     @property
     def oldest_age_seconds(self) -> float:
-        """How long the oldest run that could be taken has been due."""
+        """How long the oldest run that could be taken, and is not held, has been due."""
         return max(0.0, (self.read_at - self.oldest_due_at).total_seconds()) if self.oldest_due_at else 0.0
 
 

@@ -36,6 +36,11 @@ async def depth(database: Database) -> list[dict[str, Any]]:
     return [dict(row) for row in await database.fetch(SQL["depth"])]
 
 
+async def depth_of_tenant(database: Database, tenant: int) -> list[dict[str, Any]]:
+    """Count what is ready of one tenant in each queue, up to a bound, with the oldest due moment."""
+    return [dict(row) for row in await database.fetch(SQL["depth_of_tenant"], tenant)]
+
+
 async def vacuum(database: Database) -> None:
     """Clear the dead rows; autovacuum comes by too seldom."""
     await database.execute(SQL["vacuum"])

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.hold import Holds, Scope
 from duly.store.database import Database
 from duly.store.statements import load
 
@@ -23,6 +24,13 @@ class Signal(msgspec.Struct, frozen=True):
     run_id: UUID
     fence: int
     what: str
+
+
+class News(msgspec.Struct, frozen=True):
+    """What a worker must be told: signals of its own, and what nobody may start."""
+
+    signals: list[Signal]
+    holds: Holds
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -57,11 +65,12 @@ async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
     return [row[0] for row in await database.fetch(SQL["discard"], run_ids)]
 
 
-async def look(database: Database, worker_id: UUID) -> list[Signal]:
+async def look(database: Database, worker_id: UUID) -> News:
     """Read the database's clock, for ours to learn from, and what a worker must be told."""
     rows = await database.fetch(SQL["look"], worker_id)
     database.clock.observe(rows[0]["read_at"])
-    return [Signal(*row[1:]) for row in rows if row["run_id"] is not None]
+    signals = [Signal(*row[1:4]) for row in rows if row["run_id"] is not None]
+    return News(signals, Holds(Scope(*row[4:]) for row in rows if row["what"] == "hold"))
 
 
 async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Signal]) -> None:

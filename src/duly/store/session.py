@@ -66,6 +66,8 @@ class Sessions:
 class Session(Database):
     """One transaction of one tenant."""
 
+    in_transaction = True
+
     def __init__(self, database: Database, connection: Lent) -> None:
         self.url = database.url
         self.pooler = database.pooler

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from duly.wire.runs import Run
 from duly.wire.schedule_schema import ScheduleShape
 from duly.wire.shapes import TAGS_MAX, Asked, Duration, Moment, Name, Priority, Told
 
@@ -103,11 +104,11 @@ class Job(Told, frozen=True):
     source: str | None
     pause_reason: str | None
     last_run: LastRun | None
-    created_at: Moment
+    created_at: Moment | None
 
 
 class CreatedJob(Told, frozen=True):
-    """A job that was accepted: it is durable."""
+    """A job that was accepted: it is durable. `run` is there when its end was waited for, and came."""
 
     job_id: UUID
     run_id: UUID | None
@@ -117,3 +118,4 @@ class CreatedJob(Told, frozen=True):
     next_fires: list[Fire]
     description: str
     version: int
+    run: Run | None = None

@@ -55,7 +55,7 @@ class Apart:
     async def run(self, held: Held) -> None:
         """Run one in a child process."""
         run, kind = held.run, held.kind
-        if not self._lifeline.is_safe or held.cancelled:
+        if not self._lifeline.is_safe or held.cancelled or self._is_held(run):
             self._on_ended([Ended(kind, run, None)])
             return
         if self._crew is None:
@@ -63,14 +63,26 @@ class Apart:
             return
         started_at = moment_of(self._clock.now())
         try:
-            outcome, left_behind = await self._crew.run(
-                run, started_at, held.saved, run.policy.timeout_seconds, self._desk.on_said
+            ended = await self._crew.run(
+                run,
+                started_at,
+                held.saved,
+                run.policy.timeout_seconds,
+                self._desk.on_said,
+                may_start=lambda: not self._is_held(run),
             )
+            if ended is None:
+                self._on_ended([Ended(kind, run, None)])
+                return
+            outcome, left_behind = ended
         except Exception as error:  # noqa: BLE001 - whatever becomes of a child, its run must not stay in our hands
             self._log.error("child_failed", run_id=run.run_id, error=repr(error))
             outcome, left_behind = Failed(f"its child process failed: {error!r}"), True
         settled = Settled(run, started_at, moment_of(self._clock.now()), outcome, left_behind or held.saved is not None)
         self._on_ended([Ended(kind, run, settled)])
+
+    def _is_held(self, run: Run) -> bool:
+        return self._executor.holds.cover(run)
 
     async def _announce(self, suspects: list[Run]) -> bool:
         try:

@@ -6,7 +6,7 @@ A claim whose answer was lost leaves runs that hang on us and of which we know n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import UUID
 
@@ -26,6 +26,7 @@ from duly.worker.hands import Hands, Held
 from duly.worker.intake import Intake, Room
 from duly.worker.lifeline import Lifeline
 from duly.worker.slots import Kind, Pool, Slots
+from duly.worker.watch import Watch
 from duly.worker.wheel import Wheel
 
 POLL_SECONDS = 0.5
@@ -35,6 +36,7 @@ BELT_SECONDS = 30.0
 BELT_IN_DOUBT_SECONDS = 1.0
 DOUBT_SECONDS = 60.0  # A claim whose answer was lost may still commit until the server has noticed that we are gone.
 HINT_CHANNEL = "duly_ready"
+HOLDS_CHANNEL = "duly_holds"
 
 
 class Claiming:
@@ -50,6 +52,8 @@ class Claiming:
         hands: Hands,
         wheel: Wheel[Held],
         slots: Slots,
+        watch: Watch,
+        look_again: Callable[[], Awaitable[None]],
         can_kill: bool,
         gone: asyncio.Event,
         is_closed: Callable[[], bool],
@@ -65,6 +69,8 @@ class Claiming:
         self._hands = hands
         self._wheel = wheel
         self._slots = slots
+        self._watch = watch
+        self._look_again = look_again
         self._can_kill = can_kill
         self._gone = gone
         self._is_closed = is_closed
@@ -132,6 +138,9 @@ class Claiming:
         """Hold what was claimed: in the wheel until it is due, in line when it is."""
         if not claimed:
             return
+        if any(map(self._watch.holds.cover, claimed)):
+            # The store gave us what we take for held: a look that is sent now is not older than that answer.
+            await self._look_again()
         extras = await self._fetch_extras(claimed)
         now = self._lifeline.now()
         for run in claimed:
@@ -207,6 +216,7 @@ class Claiming:
                 continue
             try:
                 await connection.add_listener(HINT_CHANNEL, lambda *_: self.wake())
+                await connection.add_listener(HOLDS_CHANNEL, lambda *_: self._watch.wake())
                 while not connection.is_closed():
                     await self._clock.sleep(1.0)
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):

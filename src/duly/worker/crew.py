@@ -41,9 +41,18 @@ class Crew:
         self._errands: dict[tuple[UUID, int], Errand] = {}
 
     async def run(
-        self, run: Run, started_at: datetime, saved: str | None, timeout: float | None, on_said: OnSaid
-    ) -> tuple[Outcome, bool]:
-        """Run one attempt in a child. Returns its outcome and whether it left something behind."""
+        self,
+        run: Run,
+        started_at: datetime,
+        saved: str | None,
+        timeout: float | None,
+        on_said: OnSaid,
+        may_start: Callable[[], bool],
+    ) -> tuple[Outcome, bool] | None:
+        """Run one attempt in a child. Returns its outcome and whether it left something behind.
+
+        None: when a child was there, it might not start any more.
+        """
         errand = self._errands[run.run_id, run.fence] = Errand(Task(run, saved, timeout, started_at), on_said)
         try:
             for _ in range(_TRIES_MAX):
@@ -51,6 +60,9 @@ class Crew:
                 if errand.stopped_by is not None:
                     self._children.offer(child)
                     return errand.stopped_by, False
+                if not may_start():
+                    self._children.offer(child)
+                    return None
                 ended = await self._serve(errand, child)
                 if ended is not None:
                     return ended

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from duly.clock import Rng
+from duly.domain.hold import Holds
 from duly.domain.outcome import Cancelled, Succeeded
 from duly.domain.run import Run
 from duly.log import Log
@@ -32,10 +33,11 @@ from duly.worker.hands import Hands, Held
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
 from duly.worker.slots import POOL_OF, Kind, Pool, Slots
+from duly.worker.watch import Watch
 from duly.worker.wheel import Wheel
 
 LOOK_SECONDS = 0.25
-LOOK_IDLE_SECONDS = 1.0
+LOOK_IDLE_SECONDS = 0.5
 STUCK_SECONDS = {Pool.LOOP: 0.25, Pool.PLAIN: 0.25, Pool.ALONE: 0.5}
 PATIENCE_SECONDS = 1.0  # What will start within so long is not worth handing back.
 STALE_NEWS_SECONDS = 0.05
@@ -69,6 +71,7 @@ class Engine:
         self._slots = slots
         self._wheel: Wheel[Held] = Wheel()
         self._hands = Hands()
+        self._watch = Watch(database, identity.worker_id)
         self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe)
         self.outbox = Outbox(database, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
         self._wake_line = asyncio.Event()
@@ -84,6 +87,8 @@ class Engine:
             hands=self._hands,
             wheel=self._wheel,
             slots=slots,
+            watch=self._watch,
+            look_again=self._look_once,
             can_kill=crew is not None,
             gone=self._gone,
             is_closed=lambda: self.outbox.is_full,
@@ -159,6 +164,9 @@ class Engine:
                 held.intake.held_ahead -= 1
                 if not held.cancelled:
                     self._slots.queue(held.kind, held.run, now)
+            if self._slots.waiting and not self._watch.is_fresh:
+                await self._watch.catch_up()
+                continue
             self._start(self._slots.take())
             measured = self._measure(measured)
             next_due = self._wheel.next_due()
@@ -178,13 +186,18 @@ class Engine:
         return now
 
     def _start(self, starting: list[tuple[Kind, Run]]) -> None:
-        """Hand runs to whoever executes them. One that was cancelled meanwhile frees its slot at once."""
+        """Hand runs to whoever executes them. One that was cancelled or held meanwhile frees its slot at once."""
         batch: list[tuple[Kind, Run, str | None]] = []
         suspects: list[Held] = []
+        kept_back: list[Run] = []
         for kind, run in starting:
             held = self._hands.find(run.run_id, run.fence)
             if held is None or held.cancelled:
                 self._slots.release(kind)
+                continue
+            if self._watch.holds.cover(run):
+                self._slots.release(kind)
+                kept_back.append(run)
                 continue
             held.started = True
             if kind is Kind.ALONE:
@@ -197,6 +210,8 @@ class Engine:
             self._executor.start(self._desk, batch)
         if suspects:
             self._spawn(self._apart.run_alone(suspects))
+        if kept_back:
+            self._spawn(self._return(kept_back))
 
     async def _give_up_what_is_stuck(self) -> None:
         """Hand back what waits for a slot longer than it should and will not start soon: others may be free."""
@@ -208,11 +223,28 @@ class Engine:
                 await self._return(self._slots.give_up(pool, keep))
 
     async def _look(self) -> None:
-        """Read the database's clock and our signals, several times a second while we hold anything."""
+        """Read the database's clock, our signals and the holds, several times a second."""
         while not self._gone.is_set():
-            for signal in await runs.look(self._database, self.worker_id):
-                self._heed(signal)
-            await self._clock.sleep(LOOK_SECONDS if self._hands else LOOK_IDLE_SECONDS)
+            await self._look_once()
+            await self._watch.rest(LOOK_SECONDS if self._hands else LOOK_IDLE_SECONDS)
+
+    async def _look_once(self) -> None:
+        known = self._watch.holds
+        for signal in (await self._watch.look()).signals:
+            self._heed(signal)
+        self._executor.holds = self._watch.holds
+        if self._watch.holds:
+            self._keep_back(self._watch.holds)
+        if self._watch.holds != known:
+            self._claiming.wake()  # What was lifted may be claimed now.
+
+    def _keep_back(self, holds: Holds) -> None:
+        """Hand back what is held and was not started, wherever it waits."""
+        ahead = self._wheel.take_out(lambda held: holds.cover(held.run))
+        for held in ahead:
+            held.intake.held_ahead -= 1
+        if waiting := [*self._slots.take_out(holds.cover), *(held.run for held in ahead)]:
+            self._spawn(self._return(waiting))
 
     def _heed(self, signal: runs.Signal) -> None:
         """Do as a signal says, once. It stays until the outcome is written: should we die before, it speaks for the run."""
@@ -258,6 +290,8 @@ class Engine:
         if unstarted := [item.run for item in ended if item.settled is None]:
             self.outbox.put([held.as_cancelled() for held in self._hands.of(unstarted) if held.cancelled])
             self._spawn(self._return(unstarted))
+        if named := [item.run for item in ended if item.settled is None and item.kind is Kind.ALONE]:
+            self._spawn(self._tidy_up(named, []))
         self._wake_line.set()
         self._claiming.wake_if_worthwhile()
 

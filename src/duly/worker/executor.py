@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Clock, moment_of
+from duly.domain.hold import Holds
 from duly.domain.outcome import Cancelled, Outcome
 from duly.domain.run import Run
 from duly.moves.settle import Settled
@@ -25,7 +26,7 @@ from duly.worker.slots import Kind
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """A slot that has come free, with the outcome; nothing settled: the run was never started, because it was not safe."""
+    """A slot that has come free, with the outcome; nothing settled: the run was never started: it was not safe, or is held."""
 
     kind: Kind
     run: Run
@@ -55,6 +56,7 @@ class Executor:
         self._ended: list[Ended] = []
         self._told = False
         self._interrupted = False
+        self.holds = Holds()  # Set from the engine's thread; looked at where a handler would be called.
 
     def start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> None:
         """Take a batch, from the engine's thread."""
@@ -92,7 +94,7 @@ class Executor:
             self._tasks[run.run_id, run.fence] = self._loop.create_task(self._on_loop(kind, handler, run, context))
 
     async def _on_loop(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
-        if context.cancelled or self._interrupted or not self._is_safe():
+        if not self._may_start(run, context):
             self._end(self._unstarted(kind, run, context))
             return
         started_at = context.started(moment_of(self._clock.now()))
@@ -101,7 +103,7 @@ class Executor:
         self._end(Ended(kind, run, self._settled(run, started_at, outcome, context)))
 
     def _in_thread(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
-        if context.cancelled or self._interrupted or not self._is_safe():
+        if not self._may_start(run, context):
             ended = self._unstarted(kind, run, context)
         else:
             started_at = context.started(moment_of(self._clock.now()))
@@ -109,6 +111,9 @@ class Executor:
             ended = Ended(kind, run, self._settled(run, started_at, outcome, context))
         self._contexts.pop((run.run_id, run.fence), None)
         self._on_ended([ended])
+
+    def _may_start(self, run: Run, context: RunContext) -> bool:
+        return not (context.cancelled or self._interrupted or self.holds.cover(run)) and self._is_safe()
 
     def _settled(self, run: Run, started_at: datetime, outcome: Outcome, context: RunContext) -> Settled:
         return Settled(run, started_at, moment_of(self._clock.now()), outcome, context.left_behind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import count
@@ -91,6 +91,15 @@ class Slots:
         given = [run for _, _, _, run, _ in line[keep:]]
         del line[keep:]
         return given
+
+    def take_out(self, is_unwanted: Callable[[Run], bool]) -> list[Run]:
+        """Take out those who wait and are unwanted."""
+        taken: list[Run] = []
+        for line in self._lines.values():
+            if unwanted := [run for _, _, _, run, _ in line if is_unwanted(run)]:
+                taken += unwanted
+                line[:] = sorted(place for place in line if not is_unwanted(place[3]))
+        return taken
 
     def drain(self) -> list[Run]:
         """Take out everyone who waits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 from math import ceil
 from typing import Generic, TypeVar
@@ -44,6 +45,16 @@ class Wheel(Generic[_Item]):
     def next_due(self) -> float | None:
         """Give the moment of the nearest bucket."""
         return self._ticks[0] / _TICKS_PER_SECOND if self._ticks else None
+
+    def take_out(self, is_unwanted: Callable[[_Item], bool]) -> list[_Item]:
+        """Take out what is unwanted, whenever its moment is."""
+        taken: list[_Item] = []
+        for tick, bucket in self._buckets.items():
+            if unwanted := [item for item in bucket if is_unwanted(item)]:
+                taken += unwanted
+                self._buckets[tick] = [item for item in bucket if not is_unwanted(item)]
+        self._count -= len(taken)
+        return taken
 
     def drain(self) -> list[_Item]:
         """Take out everything."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from duly.api.operations import Operation
-from duly.api.routes import backfills, batch, calendars, job_verbs, jobs, triggers
+from duly.api.routes import backfills, batch, calendars, dead, job_verbs, jobs, keys, queues, runs, tenants, triggers
 
-OPERATIONS: list[Operation] = [
-    operation
-    for module in (jobs, job_verbs, batch, backfills, calendars, triggers)
-    for operation in module.routes.operations
-]
+_MODULES = (jobs, job_verbs, batch, runs, dead, queues, backfills, calendars, triggers, keys, tenants)
+
+OPERATIONS: list[Operation] = [operation for module in _MODULES for operation in module.routes.operations]

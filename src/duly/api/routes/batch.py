@@ -41,7 +41,7 @@ class _Line(msgspec.Struct, frozen=True):
     media_type=NDJSON,
     answers={200: LineAnswer},
     answer_type=NDJSON,
-    refuses=("invalid_body",),
+    refuses=("invalid_body", "rate_limited", "quota_reached"),
     body_bytes_max=BATCH_BYTES_MAX,
     seconds_max=60.0,
 )
@@ -56,6 +56,8 @@ async def create_jobs(call: Call[Nothing, bytes]) -> Answer:
         raise Refusal("body_too_large", f"The body has more than {LINES_MAX} lines.", remedy="Send several requests.")
     answers: list[LineAnswer] = []
     read = await _read(call, lines, answers)
+    if read:
+        await call.admit(len(read))
     await _submit(call, read, answers)
     answers.sort(key=lambda answer: answer.line)
     refused = sum(answer.error is not None for answer in answers)

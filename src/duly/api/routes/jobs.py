@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from duly.api import definitions
+from duly.api import definitions, waiting
 from duly.api.operations import MERGE_PATCH, Answer, Call, Routes
 from duly.api.refusals import Refusal
+from duly.api.routes.runs import shown_run
 from duly.clock import moment_of
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
@@ -24,7 +26,7 @@ from duly.moves.edit import edit_version
 from duly.moves.submit import Accepted
 from duly.store import jobs, overview, runs
 from duly.store.database import Database
-from duly.wire.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, NewJob
+from duly.wire.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, LastRun, NewJob
 from duly.wire.reading import merge_patch, read_value
 from duly.wire.shapes import Nothing
 from duly.wire.verbs import Deleted, Deletion
@@ -36,15 +38,28 @@ _DEFINITION = tuple(JobDefinition.__struct_fields__)
 
 
 @routes.add(
-    "POST", "/v1/jobs", scope="jobs:write", body=NewJob, answers={202: CreatedJob}, refuses=_REFUSED, in_session=False
+    "POST",
+    "/v1/jobs",
+    scope="jobs:write",
+    body=NewJob,
+    answers={202: CreatedJob, 200: CreatedJob},
+    refuses=(*_REFUSED, "rate_limited", "quota_reached"),
+    in_session=False,
+    takes_prefer=True,
+    is_submit=True,
 )
 async def create_job(call: Call[Nothing, NewJob]) -> Answer:
     """Create a job: durable when this answers.
 
-    Without a schedule it runs now, once. A one-shot without a name is its own run: both have one id.
+    Without a schedule it runs now, once. A one-shot without a name is its own run: both have one id. With `Prefer: wait=10`
+    the end of a one-shot is waited for, up to so many seconds: 200 when it has ended, and 202 otherwise.
     """
     made = await (_submit_plain(call) if definitions.is_plain(call.body) else _submit_defined(call, call.body))
-    return Answer(202, made, _headers(made.job_id, made.version))
+    wait = waiting.seconds_asked(call.headers.get("prefer"))
+    answer = Answer(202, made, _headers(made.job_id, made.version))
+    if wait is None or made.run_id is None:
+        return answer
+    return msgspec.structs.replace(answer, then=partial(waiting.for_the_end, call, made, wait, answer))
 
 
 @routes.add("GET", "/v1/jobs/{job_id}", scope="jobs:read", answers={200: Job})
@@ -233,7 +248,38 @@ async def shown_job(database: Database, tenant: int, job_id: UUID) -> Job:
     found = await jobs.find(database, job_id)
     if found is not None and found["tenant"] == tenant:
         return await _shown(database, found)
-    raise NotFound(f"no job {job_id}; GET /v1/jobs lists them")
+    return await _shown_one_shot(database, tenant, job_id)
+
+
+async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
+    try:
+        run = await shown_run(database, tenant, job_id)
+    except NotFound:
+        run = None
+    if run is None or run.job_id != job_id:
+        raise NotFound(f"no job {job_id}; GET /v1/jobs lists them")
+    carried = await overview.arguments(database, job_id)
+    options, is_live = carried.get("options"), run.state not in runs.FINAL
+    return Job(
+        **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags")},
+        name=None,
+        status="active" if is_live else "cancelled" if run.state == "cancelled" else "completed",
+        target=FunctionTarget(handler=run.handler),
+        priority=5 if run.priority is None else run.priority,
+        schedule={"trigger": {"type": "at", "at": run.scheduled_at.isoformat()}},
+        description=f"Once, at {run.scheduled_at.astimezone(UTC).isoformat()}",
+        next_run_at=run.due_at if is_live and run.state != "running" else None,
+        next_fires=[],
+        retry=definitions.retry_shape(options),
+        timeout=definitions.timeout_shape(options),
+        concurrency=definitions.concurrency_shape(options),
+        version=1,
+        owner="api",
+        source=None,
+        pause_reason=None,
+        last_run=LastRun(run_id=run.run_id, state=run.state, attempts=run.attempt),
+        created_at=None,
+    )
 
 
 async def _shown(database: Database, found: Mapping[str, Any]) -> Job:

@@ -48,7 +48,7 @@ def amend(shape: Mapping[str, Any], said: Said, spell: Spell) -> Shape:
     if kind == "schedule":
         return _with_parts(_base(kind, said, spell), said, spell)
     trigger = _amended_trigger(shape["trigger"], said, spell, kind)
-    parts = {key: _read_part(key, said[key]) for key in PARTS if key in said}
+    parts = {key: read_part(key, said[key]) for key in PARTS if key in said}
     changed = {**shape, "trigger": trigger, **parts}
     return {key: value for key, value in changed.items() if value is not None}
 
@@ -115,7 +115,7 @@ def _with_parts(shape: Shape, said: Said, spell: Spell) -> Shape:
     for key in given:
         if shape.get(key) is not None:
             raise InvalidOption(f"{spell(key)} is said in {spell('schedule')} already; give it once")
-    return shape | {key: _read_part(key, said[key]) for key in given}
+    return shape | {key: read_part(key, said[key]) for key in given}
 
 
 def _amended_trigger(trigger: Mapping[str, Any], said: Said, spell: Spell, kind: str | None) -> Mapping[str, Any]:
@@ -136,7 +136,8 @@ def _kept(trigger: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return {} if trigger.get(key) is None else {key: trigger[key]}
 
 
-def _read_part(key: str, value: Any) -> Any:
+def read_part(key: str, value: Any) -> Any:
+    """Read a part of a schedule that may be said in short, such as a policy by its name. Raises InvalidSchedule."""
     match key, value:
         case (("start" | "end"), datetime()):
             return check_moment(value, key).isoformat()

@@ -19,10 +19,14 @@ select run_id, attempt, fence, scheduled_at, due_at, started_at, finished_at, ou
   from duly.attempts where job_id = $1 and finished_at > $2::timestamptz - interval '5 seconds' order by finished_at limit 100
 
 -- name: backlog
--- What a live worker could take and has not: what nobody knows waits for a person, and is told apart.
+-- What a live worker could take and has not: what nobody knows and what is held wait for a person, and are told apart.
 select duly.clock_now() as read_at,
        (select count(*) from duly.workers where until > duly.clock_now()) as workers,
        (select count(*) from duly.shards join duly.schedulers on scheduler_id = holder and until > duly.clock_now()) as shards,
-       (select min(due_at) from (select queue, handler, due_at from duly.ready limit 100000) as waiting
+       (select min(due_at) from (select tenant, queue, handler, min(due_at) as due_at
+                                   from (select tenant, queue, handler, due_at from duly.ready limit 100000) as seen
+                                  group by tenant, queue, handler) as waiting
          where exists (select from duly.workers where until > duly.clock_now()
-                          and waiting.queue = any (workers.queues) and waiting.handler = any (workers.handlers))) as oldest_due_at
+                          and waiting.queue = any (workers.queues) and waiting.handler = any (workers.handlers))
+           and not exists (select from duly.holds where coalesce(holds.tenant, waiting.tenant) = waiting.tenant
+                              and coalesce(holds.queue, waiting.queue) = waiting.queue)) as oldest_due_at

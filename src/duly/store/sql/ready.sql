@@ -19,3 +19,8 @@ select queue, count(*) as runs, min(due_at) as oldest_due_at
 
 -- name: vacuum
 vacuum (skip_locked, truncate off) duly.ready
+
+-- name: depth_of_tenant
+-- Of one tenant; what others have waiting is passed over, and so is what lies behind the bound.
+select queue, count(*) as runs, min(due_at) as oldest_due_at
+  from (select queue, due_at, tenant from duly.ready limit 100000) as ready where tenant = $1 group by 1 order by 1

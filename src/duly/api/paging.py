@@ -1,0 +1,40 @@
+"""Pages: a token says where the next one begins, and to which list it belongs. What is in it is nobody's business."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import sha256
+from typing import Any, TypeVar
+
+import msgspec
+
+from duly.api.refusals import Refusal
+
+T = TypeVar("T")
+_MARK_BYTES = 6
+
+
+def token(position: Any, of: str) -> str:
+    """Write a position in a list; `of` names the list and its filter."""
+    text = _mark(of) + msgspec.msgpack.encode(position)
+    return urlsafe_b64encode(text).rstrip(b"=").decode()
+
+
+def position(text: str | None, of: str, kind: type[T]) -> T | None:
+    """Read a position in a list. Raises Refusal when it is none, or one of another list."""
+    if text is None:
+        return None
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        if raw[:_MARK_BYTES] == _mark(of):
+            return msgspec.msgpack.decode(raw[_MARK_BYTES:], type=kind)
+    except (ValueError, msgspec.MsgspecError):
+        pass
+    raise Refusal(
+        "invalid_query",
+        "The page_token is not one of this list with this filter; take it from the page before, and ask the same otherwise.",
+    )
+
+
+def _mark(of: str) -> bytes:
+    return sha256(of.encode()).digest()[:_MARK_BYTES]

@@ -1,0 +1,148 @@
+"""Dead letters: runs that gave up. Look at them, mend their payload, replay or discard them, one by one or by a filter."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from duly.api import paging
+from duly.api.operations import Answer, Call, Routes
+from duly.api.routes.runs import find_run
+from duly.domain.errors import NotFound
+from duly.domain.filter import dead_filter
+from duly.moves import dead as moves
+from duly.moves.dead import Bulk
+from duly.moves.replay import discard, replay
+from duly.store import lists
+from duly.store.lists import DeadAt
+from duly.wire.pages import FilteredQuery
+from duly.wire.runs import BulkAnswer, BulkEdit, BulkRequest, DeadEdit, DeadLetter, DeadList, RunMoved
+from duly.wire.shapes import Nothing
+
+routes = Routes("dead letters")
+
+
+@routes.add(
+    "GET", "/v1/dead", scope="jobs:read", query=FilteredQuery, answers={200: DeadList}, refuses=("invalid_filter",)
+)
+async def list_dead(call: Call[FilteredQuery, None]) -> Answer:
+    """List dead letters, the last buried first."""
+    asked, of = call.query, f"dead {call.query.filter or ''}"
+    after = paging.position(asked.page_token, of, DeadAt)
+    page = await lists.dead(call.database, call.tenant, dead_filter(asked.filter), asked.page_size, after)
+    items = [DeadLetter(**{name: row[name] for name in DeadLetter.__struct_fields__}) for row in page.rows]
+    return Answer(200, DeadList(items=items, next_page_token=page.after and paging.token(page.after, of)))
+
+
+@routes.add(
+    "PATCH", "/v1/dead/{run_id}", scope="jobs:write", body=DeadEdit, answers={204: None}, refuses=("invalid_payload",)
+)
+async def edit_dead(call: Call[Nothing, DeadEdit]) -> Answer:
+    """Give a dead run another payload, for its replay."""
+    run_id = await _dead_id(call)
+    if not await moves.edit(call.database, call.tenant, [run_id], call.body.payload):
+        raise _not_dead(run_id)
+    return Answer(204)
+
+
+@routes.add("POST", "/v1/dead/{run_id}/replay", scope="jobs:write", answers={202: RunMoved})
+async def replay_dead(call: Call[Nothing, None]) -> Answer:
+    """Give a dead run another set of attempts. It keeps its id, and attempt numbers go on."""
+    run_id = await _dead_id(call)
+    if not await replay(call.database, [run_id]):
+        raise _not_dead(run_id)
+    return Answer(202, RunMoved(run_id=run_id, status="replayed"), {"Location": f"/v1/runs/{run_id}"})
+
+
+@routes.add("DELETE", "/v1/dead/{run_id}", scope="jobs:write", answers={200: RunMoved})
+async def discard_dead(call: Call[Nothing, None]) -> Answer:
+    """Give a dead run up for good. Its record stays."""
+    run_id = await _dead_id(call)
+    if not await discard(call.database, [run_id]):
+        raise _not_dead(run_id)
+    return Answer(200, RunMoved(run_id=run_id, status="discarded"))
+
+
+_BULK_REFUSED = ("invalid_filter", "invalid_query")
+
+
+@routes.add(
+    "POST", "/v1/dead:replay", scope="jobs:write", body=BulkRequest, answers={200: BulkAnswer}, refuses=_BULK_REFUSED
+)
+async def replay_matching(call: Call[Nothing, BulkRequest]) -> Answer:
+    """Replay the dead letters that fit a filter; with `dry_run` they are only counted."""
+    asked = call.body
+    after, of = _after(asked), _of(asked)
+    done = await moves.replay_matching(
+        call.database, call.tenant, dead_filter(asked.filter), limit=asked.limit, dry_run=asked.dry_run, after=after
+    )
+    return _told(asked, done, of)
+
+
+@routes.add(
+    "POST", "/v1/dead:discard", scope="jobs:write", body=BulkRequest, answers={200: BulkAnswer}, refuses=_BULK_REFUSED
+)
+async def discard_matching(call: Call[Nothing, BulkRequest]) -> Answer:
+    """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted."""
+    asked = call.body
+    after, of = _after(asked), _of(asked)
+    done = await moves.discard_matching(
+        call.database, call.tenant, dead_filter(asked.filter), limit=asked.limit, dry_run=asked.dry_run, after=after
+    )
+    return _told(asked, done, of)
+
+
+@routes.add(
+    "POST",
+    "/v1/dead:edit",
+    scope="jobs:write",
+    body=BulkEdit,
+    answers={200: BulkAnswer},
+    refuses=(*_BULK_REFUSED, "invalid_payload"),
+)
+async def edit_matching(call: Call[Nothing, BulkEdit]) -> Answer:
+    """Give the dead letters that fit a filter another payload, the same for all, for their replay."""
+    asked = call.body
+    after, of = _after(asked), _of(asked)
+    done = await moves.edit_matching(
+        call.database,
+        call.tenant,
+        dead_filter(asked.filter),
+        asked.payload,
+        limit=asked.limit,
+        dry_run=asked.dry_run,
+        after=after,
+    )
+    return _told(asked, done, of)
+
+
+async def _dead_id(call: Call[Any, Any]) -> UUID:
+    """Read the id of a run that is dead. Raises NotFound."""
+    run_id = call.id("run_id")
+    found = await find_run(call.database, call.tenant, run_id)
+    if found["state"] != "dead":
+        raise _not_dead(run_id)
+    return run_id
+
+
+def _not_dead(run_id: UUID) -> NotFound:
+    return NotFound(f"no dead run {run_id}; GET /v1/dead lists them")
+
+
+def _of(asked: BulkRequest) -> str:
+    return f"dead {asked.filter}"
+
+
+def _after(asked: BulkRequest) -> DeadAt | None:
+    return paging.position(asked.page_token, _of(asked), DeadAt)
+
+
+def _told(asked: BulkRequest, done: Bulk, of: str) -> Answer:
+    told = BulkAnswer(
+        matched=done.matched,
+        moved=done.moved,
+        dry_run=asked.dry_run,
+        sample=done.sample,
+        next_page_token=done.after and paging.token(done.after, of),
+    )
+    return Answer(200, told)

@@ -1,0 +1,85 @@
+"""Keys: make one, list them, end one for good. An admin looks after the keys of a tenant, the operator after all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from duly.api import paging
+from duly.api.operations import Answer, Call, Routes
+from duly.api.refusals import Refusal
+from duly.domain.api_key import ApiKey, read_scopes
+from duly.moves.api_keys import create_key, revoke_key
+from duly.store import api_keys
+from duly.wire.keys import Key, KeyList, KeyQuery, KeyRequest, MadeKey
+from duly.wire.shapes import Nothing
+
+routes = Routes("keys")
+
+
+@routes.add("GET", "/v1/keys", scope="admin", query=KeyQuery, answers={200: KeyList}, in_session=False)
+async def list_keys(call: Call[KeyQuery, None]) -> Answer:
+    """List keys, without their secrets."""
+    asked = call.query
+    tenant = _tenant(call, asked.tenant)
+    of = f"keys {tenant}"
+    after = paging.position(asked.page_token, of, str)
+    found = await api_keys.page(call.database, tenant, after, asked.page_size)
+    more = paging.token(found[-1].key_id, of) if len(found) == asked.page_size else None
+    return Answer(200, KeyList(items=[_shown(key) for key in found], next_page_token=more))
+
+
+@routes.add(
+    "POST",
+    "/v1/keys",
+    scope="admin",
+    body=KeyRequest,
+    answers={201: MadeKey},
+    refuses=("invalid_option", "not_found"),
+    in_session=False,
+    is_keyed=False,
+)
+async def make_key(call: Call[Nothing, KeyRequest]) -> Answer:
+    """Make a key. Its text is in the answer and nowhere else: there is no second look.
+
+    This takes no idempotency key, because an answer that is kept would keep the secret.
+    """
+    asked = call.body
+    tenant, scopes = _tenant(call, asked.tenant), read_scopes(asked.scopes)
+    made = await create_key(
+        call.database,
+        call.rng,
+        tenant=tenant,
+        name=asked.name,
+        scopes=scopes,
+        expires_at=asked.expires_at,
+        rate=asked.rate,
+    )
+    told = MadeKey(
+        key_id=made.key_id,
+        tenant=tenant,
+        name=asked.name,
+        scopes=sorted(set(asked.scopes)),
+        expires_at=asked.expires_at,
+        key=made.text.reveal(),
+    )
+    return Answer(201, told, {"Location": f"/v1/keys/{made.key_id}"})
+
+
+@routes.add("DELETE", "/v1/keys/{key_id}", scope="admin", answers={204: None}, in_session=False)
+async def end_key(call: Call[Nothing, None]) -> Answer:
+    """End a key for good. Within five seconds it opens nothing any more."""
+    await revoke_key(call.database, call.path["key_id"], tenant=None if call.identity.is_operator else call.tenant)
+    return Answer(204)
+
+
+def _tenant(call: Call[Any, Any], asked: int | None) -> int:
+    if asked is not None and asked != call.tenant and not call.identity.is_operator:
+        raise Refusal("forbidden", "Keys of another tenant are for the operator: an admin of the first tenant.")
+    return call.tenant if asked is None else asked
+
+
+def _shown(key: ApiKey) -> Key:
+    fields = msgspec.structs.asdict(key)
+    return Key(**{**{name: fields[name] for name in Key.__struct_fields__}, "scopes": sorted(key.scopes)})

@@ -1,0 +1,183 @@
+"""Queues: what waits, who serves it, and the emergency stop. Within a second of a pause nothing new starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from duly.api.operations import Answer, Call, Routes
+from duly.api.refusals import Refusal
+from duly.domain.errors import InvalidOption
+from duly.domain.hold import Hold as Held
+from duly.domain.hold import Scope
+from duly.moves.hold import Change, hold, lift
+from duly.store import holds, ready
+from duly.store import workers as store
+from duly.store.workers import WorkerRow
+from duly.wire.queues import (
+    Hold,
+    HoldChange,
+    HoldList,
+    HoldRequest,
+    LiftRequest,
+    Queue,
+    QueueList,
+    QueuePause,
+    QueueResume,
+    Worker,
+    WorkerList,
+)
+from duly.wire.shapes import Nothing
+
+routes = Routes("queues")
+
+
+@routes.add("GET", "/v1/queues", scope="jobs:read", answers={200: QueueList}, in_session=False)
+async def list_queues(call: Call[Nothing, None]) -> Answer:
+    """Show what waits of the caller's own in each queue, who serves it, and whether it is held."""
+    now = await call.database.read_clock()
+    depths = {row["queue"]: row for row in await ready.depth_of_tenant(call.database, call.tenant)}
+    living = [row for row in await store.live(call.database) if row.until > row.read_at]
+    held = [one.scope for one in await holds.standing(call.database) if one.scope.tenant in (None, call.tenant)]
+    named = (scope.queue for scope in held if scope.queue is not None)
+    names = sorted({*depths, *(queue for row in living for queue in row.queues), *named})
+    return Answer(200, QueueList(items=[_queue(name, depths.get(name), living, held, now) for name in names]))
+
+
+@routes.add(
+    "POST",
+    "/v1/queues/{name}/pause",
+    scope="jobs:write",
+    body=QueuePause,
+    answers={200: HoldChange},
+    refuses=("invalid_option",),
+    in_session=False,
+    is_keyed=False,
+)
+async def pause_queue(call: Call[Nothing, QueuePause]) -> Answer:
+    """Let nothing new of a queue start. What waits is kept, what runs ends as ever."""
+    scope = _scope_of_queue(call, call.body.everyone)
+    return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=_who(call)))
+
+
+@routes.add(
+    "POST",
+    "/v1/queues/{name}/resume",
+    scope="jobs:write",
+    body=QueueResume,
+    answers={200: HoldChange},
+    refuses=("invalid_option",),
+    in_session=False,
+    is_keyed=False,
+)
+async def resume_queue(call: Call[Nothing, QueueResume]) -> Answer:
+    """Let a queue go on."""
+    return _told(call, await lift(call.database, _scope_of_queue(call, call.body.everyone)))
+
+
+@routes.add("GET", "/v1/holds", scope="jobs:read", answers={200: HoldList}, in_session=False)
+async def list_holds(call: Call[Nothing, None]) -> Answer:
+    """Show all that is held and touches the caller's runs; to the operator, all."""
+    standing = await holds.standing(call.database)
+    return Answer(200, HoldList(items=_shown(call, standing)))
+
+
+@routes.add(
+    "POST",
+    "/v1/pause",
+    scope="admin",
+    body=HoldRequest,
+    answers={200: HoldChange},
+    refuses=("invalid_option",),
+    in_session=False,
+    is_keyed=False,
+)
+async def pause(call: Call[Nothing, HoldRequest]) -> Answer:
+    """The emergency stop: within a second nothing new of what is named starts. What waits is kept, what runs ends as ever."""
+    scope = _scope(call, call.body)
+    return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=_who(call)))
+
+
+@routes.add(
+    "POST",
+    "/v1/resume",
+    scope="admin",
+    body=LiftRequest,
+    answers={200: HoldChange},
+    refuses=("invalid_option",),
+    in_session=False,
+    is_keyed=False,
+)
+async def resume(call: Call[Nothing, LiftRequest]) -> Answer:
+    """Let go on what was paused; what other pauses cover stays held."""
+    return _told(call, await lift(call.database, _scope(call, call.body)))
+
+
+@routes.add("GET", "/v1/workers", scope="admin", answers={200: WorkerList}, in_session=False, is_operators=True)
+async def list_workers(call: Call[Nothing, None]) -> Answer:
+    """Show every worker that lives, what it serves and how long its lease still holds."""
+    living = [row for row in await store.live(call.database) if row.until > row.read_at]
+    return Answer(200, WorkerList(items=[_worker(row) for row in living]))
+
+
+def _queue(
+    name: str, depth: dict[str, Any] | None, living: Sequence[WorkerRow], held: Sequence[Scope], now: datetime
+) -> Queue:
+    serving = [row for row in living if name in row.queues]
+    age = (now - depth["oldest_due_at"]).total_seconds() if depth else 0.0
+    return Queue(
+        name=name,
+        ready=depth["runs"] if depth else 0,
+        oldest_age_seconds=max(0.0, age),
+        workers=len(serving),
+        slots=sum(row.slots for row in serving),
+        is_held=any(scope.touches(Scope(queue=name)) for scope in held),
+    )
+
+
+def _worker(row: WorkerRow) -> Worker:
+    copied = ("worker_id", "name", "version", "queues", "handlers", "slots", "started_at")
+    left = (row.until - row.read_at).total_seconds()
+    return Worker(**{name: getattr(row, name) for name in copied}, lease_seconds_left=left)
+
+
+def _scope_of_queue(call: Call[Any, Any], everyone: bool) -> Scope:
+    if everyone and not call.identity.is_operator:
+        raise Refusal("forbidden", "A queue of everyone is for the operator: an admin of the first tenant.")
+    return Scope(None if everyone else call.tenant, call.name)
+
+
+def _scope(call: Call[Any, Any], asked: HoldRequest | LiftRequest) -> Scope:
+    """Say what is meant; an admin of a tenant means that tenant's."""
+    if asked.all and (asked.queue is not None or asked.tenant is not None):
+        raise InvalidOption("all is everything; give it alone, or name a queue, a tenant or both")
+    if not asked.all and asked.queue is None and asked.tenant is None:
+        raise InvalidOption("nothing is named; give all, a queue, a tenant, or a queue and a tenant")
+    if call.identity.is_operator:
+        return Scope(asked.tenant, asked.queue)
+    if asked.all or asked.tenant not in (None, call.tenant):
+        raise Refusal("forbidden", "More than one's own tenant is for the operator: an admin of the first tenant.")
+    return Scope(call.tenant, asked.queue)
+
+
+def _who(call: Call[Any, Any]) -> str:
+    return f"key {call.identity.key.name}"[:200]
+
+
+def _told(call: Call[Any, Any], change: Change) -> Answer:
+    return Answer(200, HoldChange(status=change.answer.value, standing=_shown(call, change.standing)))
+
+
+def _shown(call: Call[Any, Any], standing: Sequence[Held]) -> list[Hold]:
+    seen = [one for one in standing if call.identity.is_operator or one.scope.tenant in (None, call.tenant)]
+    return [
+        Hold(
+            tenant=one.scope.tenant,
+            queue=one.scope.queue,
+            reason=one.reason,
+            held_by=one.held_by,
+            held_at=one.held_at,
+        )
+        for one in seen
+    ]

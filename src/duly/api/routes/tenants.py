@@ -1,0 +1,99 @@
+"""Tenants, for the operator: make one, say what it may have, let it add nothing for a while."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from duly.api import paging
+from duly.api.operations import Answer, Call, Routes
+from duly.domain.errors import NotFound
+from duly.moves import tenants as moves
+from duly.store import tenants
+from duly.store.tenants import Limits
+from duly.wire.keys import Tenant, TenantChange, TenantLimits, TenantList, TenantRequest
+from duly.wire.pages import PageQuery
+from duly.wire.shapes import Nothing
+
+routes = Routes("tenants")
+
+
+@routes.add(
+    "GET", "/v1/tenants", scope="admin", query=PageQuery, answers={200: TenantList}, in_session=False, is_operators=True
+)
+async def list_tenants(call: Call[PageQuery, None]) -> Answer:
+    """List tenants."""
+    after = paging.position(call.query.page_token, "tenants", int)
+    found = await tenants.page(call.database, after, call.query.page_size)
+    more = paging.token(found[-1].tenant, "tenants") if len(found) == call.query.page_size else None
+    return Answer(200, TenantList(items=[_shown(tenant) for tenant in found], next_page_token=more))
+
+
+@routes.add(
+    "POST",
+    "/v1/tenants",
+    scope="admin",
+    body=TenantRequest,
+    answers={201: Tenant},
+    refuses=("invalid_option", "name_taken"),
+    in_session=False,
+    is_keyed=False,
+    is_operators=True,
+)
+async def make_tenant(call: Call[Nothing, TenantRequest]) -> Answer:
+    """Make a tenant. Its name is unique and never given again, so asking twice makes one."""
+    made = await moves.create_tenant(call.database, call.body.name, _limits(call.body.limits))
+    return Answer(201, _shown(made), {"Location": f"/v1/tenants/{made.tenant}"})
+
+
+@routes.add("GET", "/v1/tenants/{tenant}", scope="admin", answers={200: Tenant}, in_session=False, is_operators=True)
+async def read_tenant(call: Call[Nothing, None]) -> Answer:
+    """Read a tenant."""
+    return Answer(200, _shown(await _found(call)))
+
+
+@routes.add(
+    "PATCH",
+    "/v1/tenants/{tenant}",
+    scope="admin",
+    body=TenantChange,
+    answers={200: Tenant},
+    refuses=("invalid_option",),
+    in_session=False,
+    is_operators=True,
+)
+async def change_tenant(call: Call[Nothing, TenantChange]) -> Answer:
+    """Change what a tenant may have, or suspend it: then it adds nothing and its keys open nothing; its schedules go on."""
+    tenant, asked = (await _found(call)).tenant, call.body
+    if asked.limits is not UNSET:
+        await moves.limit_tenant(call.database, tenant, _limits(asked.limits))
+    if asked.state is not UNSET:
+        change = moves.suspend_tenant if asked.state == "suspended" else moves.resume_tenant
+        await change(call.database, tenant)
+    return Answer(200, _shown(await _found(call)))
+
+
+async def _found(call: Call[Any, Any]) -> tenants.Tenant:
+    number = call.path["tenant"]
+    found = None
+    if number.isascii() and number.isdigit() and len(number) < 10:
+        found = await tenants.find(call.database, int(number))
+    if found is None:
+        raise NotFound(f"no tenant {number!r}; GET /v1/tenants lists them")
+    return found
+
+
+def _limits(asked: TenantLimits) -> Limits:
+    return Limits(**msgspec.structs.asdict(asked))
+
+
+def _shown(tenant: tenants.Tenant) -> Tenant:
+    return Tenant(
+        tenant=tenant.tenant,
+        name=tenant.name,
+        state="active" if tenant.state == "active" else "suspended",
+        limits=TenantLimits(**msgspec.structs.asdict(tenant.limits)),
+        created_at=tenant.created_at,
+    )

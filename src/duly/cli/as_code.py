@@ -1,0 +1,130 @@
+"""`duly plan` and `duly apply`: bring the schedules to what a file says, and show first what that would change."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from duly.cli.connect import opened
+from duly.cli.failures import REFUSED
+from duly.cli.options import with_settings
+from duly.cli.output import json_option, print_json
+from duly.cli.plan_text import applied_lines, obstacle_lines, plan_lines
+from duly.clock import Rng
+from duly.domain.manifest import Manifest, read_manifest
+from duly.domain.manifest_plan import Plan, StepKind
+from duly.domain.manifest_text import FILE_BYTES_MAX, read_text
+from duly.domain.run import TENANT_DEFAULT
+from duly.moves import apply as moves
+from duly.settings import Settings
+from duly.store import workers
+from duly.store.database import Database
+
+FILE_DEFAULT = "duly.yaml"
+
+
+def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    adopt = click.option("--adopt", is_flag=True, help="Take over jobs of these names that are not this file's.")
+    prune = click.option("--prune", is_flag=True, help="Cancel the jobs of this file that it names no more.")
+    file = click.option(
+        "-f",
+        "--file",
+        default=FILE_DEFAULT,
+        show_default=True,
+        metavar="FILE",
+        help="YAML or JSON; - reads standard input.",
+    )
+    return file(prune(adopt(json_option(function))))
+
+
+@click.command("plan")
+@_file_options
+@click.option("--check", is_flag=True, help="Exit with 1 when something would change.")
+@with_settings()
+def plan(settings: Settings, file: str, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
+    """Show what `duly apply` would do: what is new, what differs, what somebody else has changed. Nothing is changed."""
+    return asyncio.run(_plan(settings, read_file(file), prune=prune, adopt=adopt, check=check, as_json=as_json))
+
+
+@click.command("apply")
+@_file_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--expect", metavar="DIGEST", help="Apply only the plan of this digest, as `duly plan` gave it.")
+@with_settings()
+def apply(
+    settings: Settings, file: str, prune: bool, adopt: bool, yes: bool, expect: str | None, as_json: bool
+) -> None:
+    """Bring the schedules to what the file says, in one transaction: all of it, or nothing."""
+    asked = {"prune": prune, "adopt": adopt}
+    if as_json and not (yes or expect):
+        raise click.UsageError("--json asks nothing; add --yes, or --expect with the digest of a plan")
+    asyncio.run(_apply(settings, read_file(file), asked, yes=yes, expect=expect, as_json=as_json))
+
+
+def read_file(file: str) -> Manifest:
+    """Read a file of schedules. Raises UsageError, InvalidManifest."""
+    name = "standard input" if file == "-" else file
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+        else:
+            with Path(file).open("rb") as opened_file:
+                data = opened_file.read(FILE_BYTES_MAX + 1)
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{name} is not UTF-8 text: byte {error.start}") from None
+    except OSError as error:
+        raise click.UsageError(f"{name} cannot be read: {error.strerror}; name the file with -f FILE") from None
+    document = read_text(text, name)
+    return read_manifest(document.value, document.places, name)
+
+
+async def _plan(settings: Settings, manifest: Manifest, *, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
+    async with opened(settings) as database:
+        found = await moves.plan(database, TENANT_DEFAULT, manifest)
+        if as_json:
+            print_json(found)
+        else:
+            await _show(database, manifest, found, prune=prune, adopt=adopt)
+            click.echo(f"digest {found.digest}")
+    found.check(adopt=adopt)
+    return REFUSED if check and _does_something(found, prune=prune) else 0
+
+
+async def _apply(
+    settings: Settings, manifest: Manifest, asked: dict[str, bool], *, yes: bool, expect: str | None, as_json: bool
+) -> None:
+    async with opened(settings) as database:
+        if not as_json:
+            found = await moves.plan(database, TENANT_DEFAULT, manifest)
+            await _show(database, manifest, found, **asked)
+            found.check(adopt=asked["adopt"])
+            if not yes and expect is None and _does_something(found, prune=asked["prune"]):
+                _ask()
+                expect = found.digest  # What was agreed to is done, and nothing else.
+        done = await moves.apply(database, TENANT_DEFAULT, manifest, Rng(), **asked, expected=expect)
+    if as_json:
+        print_json(done)
+    else:
+        click.echo("\n".join(applied_lines(done)))
+
+
+async def _show(database: Database, manifest: Manifest, found: Plan, *, prune: bool, adopt: bool) -> None:
+    live = [row for row in await workers.live(database) if row.until > row.read_at]
+    lines = plan_lines(found, manifest, prune=prune, adopt=adopt)
+    click.echo("\n".join([*lines, *obstacle_lines(found, manifest, live)]))
+
+
+def _ask() -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError("nobody can be asked here; add --yes, or --expect with the digest of a plan")
+    click.confirm("apply this?", abort=True)
+
+
+def _does_something(found: Plan, *, prune: bool) -> bool:
+    return bool(found.calendars) or any(prune or step.kind is not StepKind.REMOVE for step in found.steps)

@@ -1,0 +1,155 @@
+"""`duly tenants`: who shares this Duly, and what each may have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from duly.cli.connect import opened
+from duly.cli.lazy import ListingGroup
+from duly.cli.options import with_settings
+from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list
+from duly.moves.tenants import create_tenant, limit_tenant, resume_tenant, suspend_tenant, tenant_named
+from duly.settings import Settings
+from duly.store import tenants as store
+from duly.store.database import Database
+from duly.store.tenants import Limits, Tenant
+
+_SHOWN_MAX = 10_000
+_NONE = "none"
+COLUMNS = {
+    "tenant": lambda row: row["tenant"],
+    "name": lambda row: row["name"],
+    "state": lambda row: row["state"],
+    "schedules": lambda row: _words(row["schedules_max"]),
+    "ready": lambda row: _words(row["ready_max"]),
+    "submits/s": lambda row: _words(row["submit_rate"]),
+}
+
+
+class _Limit(click.ParamType[Any]):
+    """A number, or `none` for no limit."""
+
+    name = "number"
+
+    def __init__(self, kind: click.ParamType[Any]) -> None:
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read it."""
+        return value if value == _NONE else self._kind.convert(value, param, ctx)
+
+
+def limit_options(function: Callable[..., object]) -> Callable[..., object]:
+    """Add a flag for each limit."""
+    for name, kind, text in reversed(
+        (
+            ("--schedules-max", click.INT, "How many schedules it may have."),
+            ("--ready-max", click.INT, "How many of its runs may wait, by a count that is a second old or so."),
+            ("--submit-rate", click.FLOAT, "How many submits a second, and ten seconds' worth at once."),
+        )
+    ):
+        function = click.option(name, type=_Limit(kind), metavar="NUMBER", help=f"{text} none: no limit.")(function)
+    return function
+
+
+@click.group(cls=ListingGroup)
+def tenants() -> None:
+    """List, create, suspend, resume and limit tenants. Without a command: list."""
+
+
+@tenants.command("list")
+@listing_options
+@with_settings()
+def list_tenants(settings: Settings, listing: Listing) -> None:
+    """List tenants and what each may have."""
+
+    async def read(database: Database) -> Sequence[Row]:
+        return [_row(tenant) for tenant in await store.page(database, None, _SHOWN_MAX)]
+
+    show_list(settings, listing, read, COLUMNS, "no tenants")
+
+
+@tenants.command("create")
+@click.argument("name")
+@limit_options
+@json_option
+@with_settings()
+def create(settings: Settings, name: str, as_json: bool, **limits: object) -> None:
+    """Make a tenant. Its name is never given again."""
+    asyncio.run(_create(settings, name, _limits(Limits(), limits), as_json))
+
+
+@tenants.command("suspend")
+@click.argument("name")
+@with_settings()
+def suspend(settings: Settings, name: str) -> None:
+    """Let a tenant add nothing, and its keys open nothing, for now. What it has goes on."""
+    asyncio.run(_change(settings, name, suspend_tenant, "is suspended: its keys open nothing; its schedules go on"))
+
+
+@tenants.command("resume")
+@click.argument("name")
+@with_settings()
+def resume(settings: Settings, name: str) -> None:
+    """Let a suspended tenant go on."""
+    asyncio.run(_change(settings, name, resume_tenant, "is active"))
+
+
+@tenants.command("limits")
+@click.argument("name")
+@limit_options
+@json_option
+@with_settings()
+def limits(settings: Settings, name: str, as_json: bool, **limits: object) -> None:
+    """Show what a tenant may have, or change what is named."""
+    asyncio.run(_limit(settings, name, limits, as_json))
+
+
+async def _create(settings: Settings, name: str, limits: Limits, as_json: bool) -> None:
+    async with opened(settings) as database:
+        made = await create_tenant(database, name, limits)
+    _show(made, as_json, f"tenant {made.name} is made, number {made.tenant}")
+
+
+async def _change(settings: Settings, name: str, change: Callable[[Database, int], Awaitable[None]], told: str) -> None:
+    async with opened(settings) as database:
+        found = await tenant_named(database, name)
+        await change(database, found.tenant)
+    click.echo(f"tenant {found.name} {told}")
+
+
+async def _limit(settings: Settings, name: str, changes: dict[str, object], as_json: bool) -> None:
+    async with opened(settings) as database:
+        found = await tenant_named(database, name)
+        changed = msgspec.structs.replace(found, limits=_limits(found.limits, changes))
+        if changed.limits != found.limits:
+            await limit_tenant(database, found.tenant, changed.limits)
+    shown = ", ".join(f"{name} {_words(value)}" for name, value in msgspec.structs.asdict(changed.limits).items())
+    _show(changed, as_json, f"tenant {changed.name}: {shown}")
+
+
+def _limits(before: Limits, given: dict[str, object]) -> Limits:
+    """Change what is named, and nothing else."""
+    changes = {name: None if value == _NONE else value for name, value in given.items() if value is not None}
+    return msgspec.structs.replace(before, **changes)
+
+
+def _show(tenant: Tenant, as_json: bool, sentence: str) -> None:
+    if as_json:
+        print_json(_row(tenant))
+    else:
+        click.echo(sentence)
+
+
+def _row(tenant: Tenant) -> dict[str, object]:
+    row = msgspec.structs.asdict(tenant)
+    return {**row, **msgspec.structs.asdict(row.pop("limits"))}
+
+
+def _words(value: object) -> str:
+    return _NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)

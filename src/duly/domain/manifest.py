@@ -1,0 +1,156 @@
+"""A file of schedules, read: what it asks for, job by job, or all that is wrong with it.
+
+Names own jobs: a job is known by its name, and its file by its `source`. What only the database knows, such as whether a calendar
+exists, is seen when a plan is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from duly.domain import payload as payloads
+from duly.domain.errors import Refused
+from duly.domain.gathering import gather
+from duly.domain.job import Recurring, check_gate, check_name, check_timeout
+from duly.domain.manifest_schedule import read_schedule
+from duly.domain.manifest_shapes import CALENDARS_MAX, JOBS_MAX, DefaultsShape, JobShape, ManifestShape, TargetShape
+from duly.domain.problems import InvalidManifest, Path, Places, Problem, path_of
+from duly.domain.retry import retry_policy
+from duly.domain.run import Options, encode_options
+from duly.domain.triggers.calendars import read_calendar
+from duly.domain.triggers.errors import TriggerError, shown
+
+OWNER = "file"
+T = TypeVar("T")
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A job as a file asks for it. Unless the file says whether it is paused, that is not the file's business."""
+
+    job: Recurring
+    is_paused: bool | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a file asks for, by name. `places` tell where, and `name` what the file is called."""
+
+    source: str
+    jobs: Mapping[str, Wanted]
+    calendars: Mapping[str, Mapping[str, Any]] = {}
+    places: Places = {}
+    name: str = "manifest"
+
+    def refused(self, problems: list[Problem]) -> InvalidManifest:
+        """Make an error of problems, each with its place."""
+        return InvalidManifest([problem.placed(self.places) for problem in problems], self.name)
+
+
+def read_manifest(value: object, places: Places | None = None, name: str = "manifest") -> Manifest:
+    """Read a file of schedules from plain values. Raises InvalidManifest, which carries all that is wrong."""
+    problems: list[Problem] = []
+    shape = gather(ManifestShape, _filled(value), (), problems, raw=("jobs", "calendars"))
+    if shape is None:
+        given = value if isinstance(value, Mapping) else {}
+        shape = ManifestShape(source="", jobs=given.get("jobs") or {}, calendars=given.get("calendars") or {})
+    else:
+        _attempt(("source",), problems, check_name, shape.source, "source")
+    calendars = _calendars(shape.calendars, problems)
+    jobs = _jobs(shape, problems)
+    manifest = Manifest(shape.source, jobs, calendars, places or {}, name)
+    if problems:
+        raise manifest.refused(problems)
+    return manifest
+
+
+def _filled(value: object) -> object:
+    """Take a part that was left empty, as `jobs:` is when its last job is taken out, for one that holds nothing."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: {} if part is None and key in ("jobs", "calendars", "defaults") else part for key, part in value.items()
+    }
+
+
+def _calendars(given: object, problems: list[Problem]) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, definition in _entries(given, "calendars", CALENDARS_MAX, problems):
+        path: Path = ("calendars", name)
+        if not isinstance(definition, Mapping):
+            problems.append(Problem(path, f"{shown(definition)} is not a mapping with keys such as dates"))
+        elif "name" in definition:
+            problems.append(Problem((*path, "name"), "a calendar's name is the key above it; take this line out"))
+        else:
+            found[name] = {"name": name} | {key: part for key, part in definition.items() if part is not None}
+            _attempt(path, problems, check_name, name, "calendar")
+            _attempt(path, problems, read_calendar, found[name])
+    return found
+
+
+def _jobs(shape: ManifestShape, problems: list[Problem]) -> dict[str, Wanted]:
+    found: dict[str, Wanted] = {}
+    for name, given in _entries(shape.jobs, "jobs", JOBS_MAX, problems):
+        path: Path = ("jobs", name)
+        job = gather(JobShape, given, path, problems, raw=("schedule",))
+        if job is None:
+            if isinstance(given, Mapping) and given.get("schedule") is not None:  # So that all is said at once.
+                read_schedule(given["schedule"], shape.defaults.tz, (*path, "schedule"), problems)
+        elif (wanted := _wanted(name, job, shape, problems)) is not None:
+            found[name] = wanted
+    return found
+
+
+def _entries(given: object, key: str, most: int, problems: list[Problem]) -> list[tuple[str, Any]]:
+    if not isinstance(given, Mapping):
+        problems.append(Problem((key,), f"{shown(given)} is not a mapping of names"))
+    elif len(given) > most:
+        problems.append(
+            Problem((key,), f"there are {len(given)}; the limit is {most} a file. Split it, each with its source")
+        )
+    else:
+        return list(given.items())
+    return []
+
+
+def _wanted(name: str, job: JobShape, shape: ManifestShape, problems: list[Problem]) -> Wanted | None:
+    path: Path = ("jobs", name)
+    defaults, before = shape.defaults, len(problems)
+    handler = job.target.handler if isinstance(job.target, TargetShape) else job.target
+    queue = defaults.queue if job.queue is None else job.queue
+    schedule = read_schedule(job.schedule, defaults.tz, (*path, "schedule"), problems)
+    payload = _attempt((*path, "payload"), problems, payloads.encode, job.payload or {}, "payload")
+    options = _options(job, defaults, path, problems)
+    for text, what, key in ((name, "name", ()), (handler, "handler", ("target",)), (queue, "queue", ("queue",))):
+        _attempt((*path, *key), problems, check_name, text, what)
+    if len(problems) > before or schedule is None or payload is None:
+        return None
+    priority = defaults.priority if job.priority is None else job.priority
+    recurring = Recurring(handler, payload, queue, priority, schedule, name, options, OWNER, shape.source)
+    return Wanted(recurring, job.paused)
+
+
+def _options(job: JobShape, defaults: DefaultsShape, path: Path, problems: list[Problem]) -> str | None:
+    """Write what its runs carry; nothing when nothing is said, which leaves it to the handler."""
+    retry, changes = job.retry or defaults.retry, dict[str, Any]()
+    timeout = defaults.timeout if job.timeout is msgspec.UNSET else job.timeout
+    if retry is not None:
+        said = (retry.max_attempts, retry.base, retry.cap)
+        changes["retry"] = _attempt((*path, "retry"), problems, retry_policy, *said)
+    if timeout is not msgspec.UNSET:
+        changes["timeout_seconds"] = _attempt((*path, "timeout"), problems, check_timeout, timeout)
+    if (gate := job.concurrency) is not None:
+        changes["gate"] = _attempt((*path, "concurrency"), problems, check_gate, gate.key, gate.limit)
+    # None among them was refused; then nothing comes of it.
+    return (encode_options(Options(**changes)) or "{}") if changes else None
+
+
+def _attempt(path: Path, problems: list[Problem], read: Callable[..., T], *arguments: Any) -> T | None:
+    try:
+        return read(*arguments)
+    except TriggerError as error:
+        problems.extend(Problem((*path, *path_of(one.field)), one.message) for one in error.errors)
+    except Refused as error:
+        problems.append(Problem(path, str(error)))
+    return None

@@ -1,0 +1,171 @@
+"""What would have to change for a job to be as its file says, field by field.
+
+Two ways to write the same thing are the same: `PT5M` and `PT300S`, a default that is said and one that is not. What a schedule
+was asked with is compared, not what it became, so that `tomorrow at 9am` is no other schedule the day after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.duration import to_iso
+from duly.domain.job import Recurring
+from duly.domain.run import read_options
+from duly.domain.triggers import asking
+from duly.domain.triggers.compiled import Compiled
+from duly.domain.triggers.elapsed import FixedDelay, FixedRate
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.interval import parse_every
+from duly.domain.triggers.moments import second_of, utc_text
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The job of a name as it stands in the store. `applied` is the version it had when its file was last applied."""
+
+    job_id: UUID
+    name: str
+    owner: str
+    source: str | None
+    state: str
+    pause_reason: str | None
+    version: int
+    applied: int | None
+    handler: str
+    payload: str | None
+    queue: str
+    priority: int
+    options: str | None
+    schedule: str | None
+    every_seconds: int | None
+    anchor_at: datetime | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it fires no more."""
+        return self.state not in ("active", "paused")
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is paused."""
+        return self.state == "paused"
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The schedule as it was asked for."""
+        return asking.asked_shape(self.schedule, self.every_seconds)
+
+    @property
+    def anchor(self) -> str | None:
+        """The moment from which a period that is kept counts, whether it was asked for or not."""
+        if self.anchor_at is not None:
+            return _utc(self.anchor_at)
+        stored = {} if self.schedule is None else msgspec.json.decode(self.schedule)
+        anchor: str | None = stored.get("trigger", {}).get("anchor")
+        return anchor
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A field that stands in one way and is asked for in another; None: it is not said."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
+    """Say in what a job is not as its file says."""
+    before = _plain(kept.handler, kept.queue, kept.priority, kept.payload, kept.options)
+    after = _plain(wanted.handler, wanted.queue, wanted.priority, wanted.payload, wanted.options)
+    shape = kept.shape
+    if shape != wanted.schedule:
+        was, will = _schedule(shape), _schedule(wanted.schedule)
+        _settle_anchors(was, will, kept)
+        before |= {f"schedule.{key}": value for key, value in was.items()}
+        after |= {f"schedule.{key}": value for key, value in will.items()}
+    fields = {**before, **after}
+    return tuple(
+        Difference(field, before.get(field), after.get(field))
+        for field in fields
+        if before.get(field) != after.get(field)
+    )
+
+
+def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Say in what a calendar is not as its file says."""
+    was, will = ({"tz": "UTC"} | _said(calendar) for calendar in (before, after))
+    return tuple(
+        Difference(field, was.get(field), will.get(field))
+        for field in {**was, **will}
+        if was.get(field) != will.get(field)
+    )
+
+
+def _plain(handler: str, queue: str, priority: int, payload: str | None, options: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"target": handler, "queue": queue, "priority": priority}
+    found["payload"] = msgspec.json.decode(payload or "{}")
+    if options is not None:
+        known = read_options(options, None)
+        found["retry"] = msgspec.to_builtins(msgspec.structs.asdict(known.retry))
+        found["timeout"] = None if known.timeout_seconds is None else f"{known.timeout_seconds:g} s"
+        found["concurrency"] = None if known.gate is None else list(known.gate)
+        found["options"] = "its own"
+    return found
+
+
+def _schedule(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a schedule part by part, each in one way."""
+    try:
+        known = asking.check(shape)
+    except TriggerError:  # It stands there all the same, say from before a zone was renamed.
+        return dict(shape)
+    return {
+        "trigger": _trigger(shape["trigger"], known.trigger),
+        "start": None if known.start is None else _utc(known.start),
+        "end": None if known.end is None else _utc(known.end),
+        "max_runs": known.max_runs,
+        "jitter": msgspec.to_builtins(known.jitter),
+        "misfire": msgspec.to_builtins(known.misfire),
+        "overlap": msgspec.to_builtins(known.overlap),
+        "calendars": [[use.calendar.name, use.mode, use.on_hit] for use in known.uses],
+        "pause_on_failure": known.pause_on_failure,
+    }
+
+
+def _trigger(shape: Mapping[str, Any], known: Compiled | None = None) -> dict[str, Any]:
+    found = _said(shape)
+    if found.get("tz") == "UTC":
+        del found["tz"]
+    if found["type"] == "any":
+        found["of"] = [_trigger(member) for member in found["of"]]
+    if found["type"] == "interval":
+        found["every"] = to_iso(parse_every(found["every"]))
+        if found.get("mode") == "fixed_rate":
+            del found["mode"]
+        if "anchor" in found and isinstance(known, FixedRate | FixedDelay):
+            found["anchor"] = utc_text(known.anchor)
+    return found
+
+
+def _settle_anchors(was: Mapping[str, Any], will: Mapping[str, Any], kept: Kept) -> None:
+    """Compare the anchors of two periods only where the file names one: without, a period goes on as it did."""
+    before, after = was["trigger"], will["trigger"]
+    if before.get("type") != "interval" or after.get("type") != "interval":
+        return
+    asked = before.pop("anchor", None)
+    if "anchor" in after:
+        before["anchor"] = (
+            asked if "mode" in before else kept.anchor
+        )  # The first of a delay may be put off by its start.
+
+
+def _utc(moment: datetime) -> str:
+    return utc_text(second_of(moment))
+
+
+def _said(shape: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in shape.items() if value is not None and value != []}

@@ -1,0 +1,64 @@
+"""What is wrong with a document of many parts: each thing with its path, and its place in the text where there is one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from duly.domain.errors import Refused
+
+Path = tuple[str | int, ...]
+Places = Mapping[Path, tuple[int, int]]
+
+_SHOWN_MAX = 50
+_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that is wrong. Lines and columns count from 1."""
+
+    path: Path
+    message: str
+    line: int | None = None
+    column: int | None = None
+
+    @property
+    def pointer(self) -> str:
+        """The path as a JSON pointer."""
+        return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in self.path)
+
+    def placed(self, places: Places) -> Problem:
+        """Give it its place in the text, or that of the nearest part around it."""
+        for length in range(len(self.path), -1, -1):
+            if place := places.get(self.path[:length]):
+                return msgspec.structs.replace(self, line=place[0], column=place[1])
+        return self
+
+    def told(self, name: str) -> str:
+        """Write it on a line, as a compiler does, for a document of this name."""
+        place = name if self.line is None else f"{name}:{self.line}:{self.column}"
+        return f"{place}: {told_path(self.path)}{self.message}"
+
+
+class InvalidManifest(Refused):
+    """A file of schedules that cannot be read; it carries all that is wrong with it."""
+
+    def __init__(self, problems: Sequence[Problem], name: str = "manifest") -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
+        lines = [problem.told(name) for problem in self.problems[:_SHOWN_MAX]]
+        if len(self.problems) > _SHOWN_MAX:
+            lines.append(f"and {len(self.problems) - _SHOWN_MAX} more")
+        super().__init__("\n".join(lines))
+
+
+def told_path(path: Path) -> str:
+    """Write a path before a message, unless the whole document is meant."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+    return f"{text}: " if text else ""
+
+
+def path_of(field: str) -> Path:
+    """Read the path of a field: `calendars[0].name` is three steps."""
+    return tuple(int(step[1]) if step[1] else step[2] for step in _STEP.finditer(field))

@@ -1,0 +1,51 @@
+"""API keys: make one, whose text is shown this once; and end one for good."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.api_key import Scope, Secret, new_key, written
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.job import check_name
+from duly.domain.rate_limit import check_rate
+from duly.store import api_keys
+from duly.store.database import Database
+
+
+class NewKey(msgspec.Struct, frozen=True):
+    """A key that was just made. Nobody can be told its text again."""
+
+    key_id: str
+    text: Secret
+
+
+async def create_key(
+    database: Database,
+    rng: Rng,
+    *,
+    tenant: int,
+    name: str,
+    scopes: Collection[Scope],
+    expires_at: datetime | None = None,
+    rate: float | None = None,
+) -> NewKey:
+    """Make a key for a tenant. Raises NotFound, InvalidOption."""
+    check_name(name, "key")
+    check_rate(rate)
+    if expires_at is not None and expires_at <= await database.read_clock():
+        raise InvalidOption(f"expiry {expires_at.isoformat()} is past; give a moment to come, or leave it out for none")
+    key_id, secret = new_key(rng.secret)
+    await api_keys.create(
+        database, key_id, secret, tenant=tenant, name=name, scopes=scopes, expires_at=expires_at, rate=rate
+    )
+    return NewKey(key_id, written(key_id, secret))
+
+
+async def revoke_key(database: Database, key_id: str, *, tenant: int | None = None) -> None:
+    """End a key for good, of a tenant or of any. Raises NotFound."""
+    if not await api_keys.revoke(database, key_id, tenant=tenant):
+        raise NotFound(f"no key {key_id}; `duly keys` lists them")

@@ -1,0 +1,71 @@
+"""Hold and lift: nothing new of what is held starts; what waits is kept, what runs ends as ever, and a lift lets it go on.
+
+The claim refuses what is held, and workers hand back what they had claimed ahead, so that within a second of the answer
+nothing new starts.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from enum import StrEnum
+
+import msgspec
+
+from duly.domain.errors import DulyError, InvalidOption, Refused
+from duly.domain.hold import HOLDS_MAX, Hold, Scope
+from duly.domain.job import check_name, check_reason
+from duly.store import hints, holds
+from duly.store.database import Database
+
+
+class HoldAnswer(StrEnum):
+    """What became of the wish."""
+
+    PAUSED = "paused"
+    ALREADY = "already"  # It was paused before, and keeps its first reason.
+    RESUMED = "resumed"
+    NOT_PAUSED = "not_paused"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """An answer, and the holds that stand now on the scope or on a part of it."""
+
+    answer: HoldAnswer
+    standing: list[Hold]
+
+
+async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -> Change:
+    """Let nothing new of `scope` start until it is lifted. Raises InvalidOption, or Refused when there are too many holds."""
+    _check(scope)
+    answer = await holds.hold(database, scope, check_reason(reason), check_name(held_by, "who holds it"))
+    if answer == "full":
+        raise Refused(
+            f"{scope} cannot be paused beside {HOLDS_MAX} other pauses; resume some of them, or pause more at once:"
+            " a whole queue, a whole tenant or everything"
+        )
+    await _hint(database)
+    return await _change(database, scope, HoldAnswer.PAUSED if answer == "held" else HoldAnswer.ALREADY)
+
+
+async def lift(database: Database, scope: Scope) -> Change:
+    """Take the hold of this very scope away; what other holds cover stays held. Raises InvalidOption."""
+    _check(scope)
+    lifted = await holds.lift(database, scope)
+    await _hint(database)
+    return await _change(database, scope, HoldAnswer.RESUMED if lifted else HoldAnswer.NOT_PAUSED)
+
+
+def _check(scope: Scope) -> None:
+    if scope.queue is not None:
+        check_name(scope.queue, "queue")
+    if scope.tenant is not None and not 1 <= scope.tenant < 2**31:
+        raise InvalidOption(f"tenant {scope.tenant} is not the number of a tenant; they begin at 1")
+
+
+async def _change(database: Database, scope: Scope, answer: HoldAnswer) -> Change:
+    return Change(answer, [hold for hold in await holds.standing(database) if hold.scope.touches(scope)])
+
+
+async def _hint(database: Database) -> None:
+    with suppress(DulyError):  # A hint that is lost costs a moment: workers look by themselves.
+        await hints.send_holds_changed(database)

@@ -1,0 +1,54 @@
+"""Tenants: make one, say what it may have, and let it add nothing for a while."""
+
+from __future__ import annotations
+
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.job import check_name
+from duly.domain.rate_limit import check_rate
+from duly.store import tenants
+from duly.store.database import Database
+from duly.store.tenants import Limits, Tenant
+
+_COUNT_MAX = 2_000_000_000
+
+
+async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant:
+    """Make a tenant. Raises NameTaken, InvalidOption."""
+    check_name(name, "tenant")
+    check_limits(limits)
+    return await tenants.create(database, name, limits)
+
+
+async def limit_tenant(database: Database, tenant: int, limits: Limits) -> None:
+    """Say what a tenant may have from now on. What it has beyond that stays. Raises NotFound, InvalidOption."""
+    check_limits(limits)
+    await tenants.set_limits(database, tenant, limits)
+
+
+async def suspend_tenant(database: Database, tenant: int) -> None:
+    """Let a tenant add nothing, and its keys open nothing, for now. Its schedules go on. Raises NotFound."""
+    await tenants.suspend(database, tenant)
+
+
+async def resume_tenant(database: Database, tenant: int) -> None:
+    """Let a tenant go on. Raises NotFound."""
+    await tenants.resume(database, tenant)
+
+
+async def tenant_named(database: Database, name: str) -> Tenant:
+    """Find a tenant by its name, or by its number. Raises NotFound."""
+    found = await tenants.by_name(database, name)
+    if found is None and name.isascii() and name.isdigit() and int(name) <= _COUNT_MAX:
+        found = await tenants.find(database, int(name))
+    if found is None:
+        raise NotFound(f"no tenant {name!r}; `duly tenants` lists them")
+    return found
+
+
+def check_limits(limits: Limits) -> None:
+    """Take limits that can be kept. Raises InvalidOption."""
+    for name in ("schedules_max", "ready_max"):
+        value = getattr(limits, name)
+        if value is not None and not 0 <= value <= _COUNT_MAX:
+            raise InvalidOption(f"{name} {value} is outside 0 to {_COUNT_MAX:,}; leave it out for no limit")
+    check_rate(limits.submit_rate)

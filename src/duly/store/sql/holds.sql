@@ -1,0 +1,15 @@
+-- name: hold
+-- A scope that is held keeps its first reason. The limit is about the work of reading them, so that two who come at once may pass it.
+with made as (
+    insert into duly.holds (tenant, queue, reason, held_by, held_at)
+    select $1, $2, $3, $4, duly.clock_now() where (select count(*) from duly.holds) < $5
+    on conflict do nothing returning held_at)
+select case when exists (select from made) then 'held'
+            when (select count(*) from duly.holds where tenant is distinct from $1 or queue is distinct from $2) < $5 then 'already'
+            else 'full' end
+
+-- name: lift
+delete from duly.holds where tenant is not distinct from $1 and queue is not distinct from $2 returning held_at
+
+-- name: standing
+select tenant, queue, reason, held_by, held_at from duly.holds order by held_at, tenant nulls first, queue nulls first

@@ -1,0 +1,102 @@
+"""Tenants and their keys as they cross HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from duly.wire.pages import NextPageToken, PageQuery
+from duly.wire.shapes import Asked, Moment, Name, Told
+
+Scope = Literal["jobs:read", "jobs:write", "jobs:trigger", "worker", "admin"]
+Rate = Annotated[float, Meta(ge=0.001, le=1_000_000, description="Submits a second.")]
+Count = Annotated[int, Meta(ge=0, le=2_000_000_000)]
+TenantNumber = Annotated[int, Meta(ge=1, le=2_147_483_647)]
+
+
+class KeyRequest(Asked, frozen=True):
+    """A key to be made. Only the operator may name another tenant."""
+
+    name: Name
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=5)]
+    tenant: TenantNumber | None = None
+    expires_at: Moment | None = None
+    rate: Rate | None = None
+
+
+class Key(Told, frozen=True):
+    """A key, without its secret."""
+
+    key_id: str
+    tenant: int
+    name: str
+    scopes: list[Scope]
+    rate: float | None
+    created_at: Moment
+    expires_at: Moment | None
+    revoked_at: Moment | None
+    last_used_at: Moment | None
+
+
+class MadeKey(Told, frozen=True):
+    """A key that was just made. `key` is its whole text, shown this once."""
+
+    key_id: str
+    tenant: int
+    name: str
+    scopes: list[Scope]
+    expires_at: Moment | None
+    key: str
+
+
+class KeyQuery(PageQuery, frozen=True):
+    """Whose keys: the caller's tenant's, or, for the operator, another's."""
+
+    tenant: TenantNumber | None = None
+
+
+class KeyList(Told, frozen=True):
+    """A page of keys, in order of their ids."""
+
+    items: list[Key]
+    next_page_token: NextPageToken
+
+
+class TenantLimits(Asked, frozen=True):
+    """What a tenant may have; null: as much as it likes."""
+
+    schedules_max: Count | None = None
+    ready_max: Count | None = None
+    submit_rate: Rate | None = None
+
+
+class TenantRequest(Asked, frozen=True):
+    """A tenant to be made."""
+
+    name: Name
+    limits: TenantLimits = TenantLimits()
+
+
+class TenantChange(Asked, frozen=True):
+    """What is to change about a tenant; limits are replaced as a whole."""
+
+    state: Literal["active", "suspended"] | UnsetType = UNSET
+    limits: TenantLimits | UnsetType = UNSET
+
+
+class Tenant(Told, frozen=True):
+    """A tenant."""
+
+    tenant: int
+    name: str
+    state: Literal["active", "suspended"]
+    limits: TenantLimits
+    created_at: Moment
+
+
+class TenantList(Told, frozen=True):
+    """A page of tenants, in order of their numbers."""
+
+    items: list[Tenant]
+    next_page_token: NextPageToken

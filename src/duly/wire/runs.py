@@ -1,0 +1,184 @@
+"""Runs and their attempts as they cross HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from msgspec import Meta
+
+from duly.wire.pages import FilterText, NextPageToken, PageToken
+from duly.wire.shapes import Asked, Moment, Told
+
+State = Literal[
+    "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"
+]
+Outcome = Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "snoozed", "fenced", "skipped"]
+
+
+class Attempt(Told, frozen=True):
+    """One try of a run, or the record that it was skipped. `detail` is an error with its traceback, or what was skipped."""
+
+    attempt: int
+    outcome: Outcome
+    started_at: Moment | None
+    finished_at: Moment
+    fence: int | None
+    worker_id: UUID | None
+    reason: str | None
+    result: Any
+    detail: Any
+
+
+class RunSummary(Told, frozen=True):
+    """A run in a list."""
+
+    run_id: UUID
+    job_id: UUID
+    state: State
+    queue: str
+    handler: str
+    attempt: int
+    scheduled_at: Moment
+    due_at: Moment
+    finished_at: Moment | None
+    reason: str | None
+
+
+class Run(Told, frozen=True):
+    """A run as it stands, with its attempts so far, the latest last."""
+
+    run_id: UUID
+    job_id: UUID
+    state: State
+    queue: str
+    handler: str
+    priority: int | None
+    attempt: int
+    scheduled_at: Moment
+    due_at: Moment
+    started_at: Moment | None
+    finished_at: Moment | None
+    fire_skew_ms: float | None
+    reason: str | None
+    worker_id: UUID | None
+    fence: int | None
+    payload: Any
+    result: Any
+    tags: list[str]
+    request_id: str | None
+    traceparent: str | None
+    progress: Progress | None
+    attempts: list[Attempt]
+
+
+class Progress(Told, frozen=True):
+    """How far a run says it has come."""
+
+    fraction: float | None
+    message: str | None
+    updated_at: Moment
+
+
+class RunList(Told, frozen=True):
+    """A page of runs, the last scheduled first."""
+
+    items: list[RunSummary]
+    next_page_token: NextPageToken
+
+
+class AttemptList(Told, frozen=True):
+    """All attempts of a run."""
+
+    items: list[Attempt]
+
+
+class LogLine(Told, frozen=True):
+    """One line that a run logged."""
+
+    attempt: int
+    number: int
+    logged_at: Moment
+    level: str
+    message: str
+    fields: dict[str, Any] | None
+
+
+class LogQuery(Asked, frozen=True):
+    """Where to go on reading."""
+
+    page_token: PageToken | None = None
+
+
+class LogPage(Told, frozen=True):
+    """Lines of a run's log, in order. With the token, what was logged since can be asked for, also after the last page."""
+
+    items: list[LogLine]
+    next_page_token: str
+    is_final: Annotated[bool, Meta(description="The run has ended, and these are its last lines.")]
+
+
+class RunCancelled(Told, frozen=True):
+    """What became of a request to cancel: done, asked of its worker, or too late."""
+
+    run_id: UUID
+    status: Literal["cancelled", "cancelling", "too_late"]
+
+
+class RunMoved(Told, frozen=True):
+    """A dead run that was replayed or discarded."""
+
+    run_id: UUID
+    status: Literal["replayed", "discarded"]
+
+
+class DeadLetter(Told, frozen=True):
+    """A run that gave up, and waits for a person."""
+
+    run_id: UUID
+    job_id: UUID
+    queue: str
+    handler: str
+    attempt: int
+    scheduled_at: Moment
+    buried_at: Moment
+    reason: str
+    replays: int
+
+
+class DeadList(Told, frozen=True):
+    """A page of dead letters, the last buried first."""
+
+    items: list[DeadLetter]
+    next_page_token: NextPageToken
+
+
+class DeadEdit(Asked, frozen=True):
+    """The payload with which a dead run is to be replayed."""
+
+    payload: dict[str, Any]
+
+
+class BulkRequest(Asked, frozen=True):
+    """Which dead letters: those that fit a filter, up to a limit, from where an earlier request ended."""
+
+    filter: FilterText
+    dry_run: bool = False
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+    page_token: PageToken | None = None
+
+
+class BulkEdit(BulkRequest, frozen=True, kw_only=True):
+    """The same payload for all that fit."""
+
+    payload: dict[str, Any]
+
+
+class BulkAnswer(Told, frozen=True):
+    """How many fit, up to the limit, and how many were moved: none by a dry run, and not what others took first."""
+
+    matched: int
+    moved: int
+    dry_run: bool
+    sample: list[UUID]
+    next_page_token: NextPageToken

@@ -1,0 +1,66 @@
+"""The watch: what this life knows of the holds, and how old its news is. News that is too old is not acted on."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from duly.domain.hold import Holds
+from duly.store import runs
+from duly.store.database import Database, Unavailable
+from duly.store.runs import News
+
+FRESH_SECONDS = 0.75  # Nothing is started on older news: so nothing new starts a second after a hold was answered.
+HEAR_SECONDS = 0.3  # So long a start waits for news; then the database is taken for silent, and what is due is started.
+
+
+class Watch:
+    """Looks, and remembers."""
+
+    def __init__(self, database: Database, worker_id: UUID) -> None:
+        self.holds = Holds()
+        self._database = database
+        self._clock = database.clock
+        self._worker_id = worker_id
+        self._looked_at = float("-inf")
+        self._is_silent = False
+        self._wake = asyncio.Event()
+        self._heard = asyncio.Event()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Say whether runs may be started on what we know; when the database is silent, that must do."""
+        return self._is_silent or self._clock.monotonic() - self._looked_at <= FRESH_SECONDS
+
+    async def look(self) -> News:
+        """Read what is new. Of two looks the one that was sent later counts."""
+        sent_at = self._clock.monotonic()
+        try:
+            news = await runs.look(self._database, self._worker_id)
+        except Unavailable:
+            self._is_silent = True
+            raise
+        if sent_at >= self._looked_at:
+            self._looked_at, self.holds = sent_at, news.holds
+        self._is_silent = False
+        self._heard.set()
+        return news
+
+    async def rest(self, seconds: float) -> None:
+        """Wait until the next look."""
+        await self._clock.wait(self._wake, seconds)
+
+    def wake(self) -> None:
+        """Look now."""
+        self._wake.set()
+
+    async def catch_up(self) -> None:
+        """Wait for fresh news, but not for long: something is due."""
+        deadline = self._clock.monotonic() + HEAR_SECONDS
+        while not self.is_fresh:
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                self._is_silent = True
+                return
+            self.wake()
+            await self._clock.wait(self._heard, left)

@@ -1,0 +1,228 @@
+"""Schedules as code from the command line: plan, apply, export and schema."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+
+import psycopg
+import pytest
+
+from tests.cli.processes import DULY, duly, environment, inside, running, wait_for
+
+FILE = """\
+source: billing
+defaults: {queue: mail, tz: Europe/Paris}
+calendars:
+  holidays: {dates: [2026-12-25]}
+jobs:
+  nightly:
+    target: {type: function, handler: report}
+    schedule: {cron: "30 2 * * 1-5", calendars: [holidays]}
+    payload: {customer: 7}
+  hourly:
+    target: sweep
+    schedule: {every: PT1H}
+"""
+
+
+@pytest.fixture
+def run(database_url, tmp_path):
+    """Run one command on a database that holds nothing, on Monday, 2026-11-02 at 09:00 UTC."""
+    return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write duly.yaml."""
+    return lambda text: (tmp_path / "duly.yaml").write_text(text)
+
+
+def jobs_in(database_url):
+    with psycopg.connect(database_url) as connection:
+        return [
+            row[0]
+            for row in connection.execute("select name from duly.jobs where state in ('active', 'paused') order by 1")
+        ]
+
+
+def test_a_plan_is_shown_applied_and_then_empty(run, write, database_url):
+    write(FILE)
+
+    plan = run("plan")
+    assert plan.returncode == 0, plan.stderr
+    assert plan.stdout.splitlines()[:6] == [
+        "+ calendar holidays",
+        "+ hourly   Every hour: sweep on queue mail",
+        "+ nightly   At 02:30, Monday to Friday, Europe/Paris time: report on queue mail",
+        "billing: 1 calendars to keep, 2 to create, 0 as they are",
+        "note  no live worker runs sweep on queue mail",
+        "note  no live worker runs report on queue mail",
+    ]
+    assert jobs_in(database_url) == [], "a plan changes nothing"
+    assert run("plan", "--check").returncode == 1
+
+    done = run("apply", "--yes")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "billing: 1 calendars kept, 2 created")
+    assert jobs_in(database_url) == ["hourly", "nightly"]
+    assert run("plan", "--check").returncode == 0
+    assert run("plan").stdout.splitlines()[0] == "billing: 2 as they are"
+    assert run("apply").stdout.splitlines()[-1] == "billing: nothing was to be changed", "and nobody is asked"
+
+
+def test_changes_drift_and_orphans_are_told_apart(run, write):
+    write(FILE)
+    run("apply", "--yes")
+    run("jobs", "edit", "nightly", "--queue", "slow")
+    write(FILE.replace("  hourly:\n    target: sweep\n    schedule: {every: PT1H}\n", ""))
+
+    said = run("plan").stdout.splitlines()
+
+    assert said[:4] == [
+        "- hourly   the file names it no more: it is kept; --prune cancels it",
+        "~ nightly   changed since it was applied: version 2, applied 1   (drift)",
+        '    queue: "slow" → "mail"',
+        "billing: 1 to change, 1 orphaned, 0 as they are",
+    ]
+    assert run("apply", "--yes").stdout.splitlines()[-1] == "billing: 1 changed"
+    assert "it is cancelled" in run("plan", "--prune").stdout
+    assert run("apply", "--yes", "--prune").stdout.splitlines()[-1] == "billing: 1 cancelled"
+    assert [job["name"] for job in json.loads(run("jobs", "--state", "active", "--json").stdout)] == ["nightly"]
+
+
+def test_what_is_not_the_files_is_refused_until_it_is_adopted(run, write):
+    run("submit", "sweep", "--every", "PT1H", "--name", "hourly", "--queue", "mail")
+    write(FILE)
+
+    for verb in (("plan",), ("apply", "--yes")):
+        refused = run(*verb)
+        assert refused.returncode == 1
+        assert "duly: job 'hourly' was made by hand; adopt it with --adopt" in refused.stderr
+    assert "< hourly   was made by hand; it is adopted" in run("plan", "--adopt").stdout
+    assert run("apply", "--yes", "--adopt").returncode == 0
+    assert run("plan", "--check").returncode == 0
+
+
+def test_all_errors_are_said_with_their_line(run, write, database_url):
+    write(
+        "source: billing\njobs:\n  a: {target: x, schedule: {cron: 61 * * * *}}\n  b: {targt: x, schedule: {every: 5m}}\n"
+    )
+
+    refused = run("apply", "--yes")
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.splitlines() == [
+        "duly: duly.yaml:3:29: jobs.a.schedule.cron: minute 61 is outside 0–59",
+        "duly.yaml:4:3: jobs.b: target is missing; give it",
+        "duly.yaml:4:7: jobs.b.targt: 'targt' is no key here; did you mean target?",
+        "duly.yaml:4:28: jobs.b.schedule.every: every '5m' is not a duration; write PT5M",
+    ]
+    assert jobs_in(database_url) == []
+
+
+def test_what_is_exported_makes_an_empty_plan(run, write, tmp_path):
+    write(FILE)
+    run("apply", "--yes")
+
+    exported = run("export")
+    assert exported.returncode == 0, exported.stderr
+    (tmp_path / "again.yaml").write_text(exported.stdout)
+    (tmp_path / "again.json").write_text(run("export", "--json").stdout)
+
+    for file in ("again.yaml", "again.json"):
+        assert run("plan", "-f", file, "--check").stdout.startswith("billing: 2 as they are"), file
+    assert "cron: 30 2 * * 1-5" in exported.stdout
+
+
+def test_exporting_says_what_it_needs(run, write):
+    assert (run("export").returncode, run("export", "--source", "x").returncode) == (4, 4)
+    run("submit", "sweep", "--every", "PT1H", "--name", "hourly")
+    run("submit", "sweep", "--every", "PT1H")
+    by_hand = run("export", "--by-hand")
+    assert by_hand.stdout.startswith("source: duly\njobs:\n  hourly:\n    target: sweep\n")
+    assert "1 schedules without a name are left out" in by_hand.stderr
+
+    for source in ("one", "two"):
+        write(f"source: {source}\njobs: {{{source}: {{target: x, schedule: daily}}}}")
+        assert run("apply", "--yes").returncode == 0
+    several = run("export")
+    assert (several.returncode, "name one with --source: one, two" in several.stderr) == (1, True)
+    assert "two:" in run("export", "--source", "two").stdout
+
+
+def test_a_plan_that_was_looked_at_is_applied_or_none(run, write):
+    write(FILE)
+    plan = json.loads(run("plan", "--json").stdout)
+    assert [step["kind"] for step in plan["steps"]] == ["create", "create"]
+
+    write(FILE.replace("PT1H", "PT2H"))
+    refused = run("apply", "--expect", plan["digest"])
+    assert (refused.returncode, "look at a new plan" in refused.stderr) == (1, True)
+
+    write(FILE)
+    done = json.loads(run("apply", "--json", "--expect", plan["digest"]).stdout)
+    assert [(one["name"], one["kind"]) for one in done["done"]] == [("hourly", "create"), ("nightly", "create")]
+
+
+def test_wrong_usage_is_told(run, write, tmp_path):
+    missing = run("plan")
+    assert (missing.returncode, "duly.yaml cannot be read" in missing.stderr) == (2, True)
+    (tmp_path / "duly.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "is not UTF-8" in run("plan").stderr
+    write(FILE)
+    assert "add --yes" in run("apply", "--json").stderr
+
+
+def answer(database_url, folder, said):
+    """Apply in a terminal where somebody answers."""
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, f"{said}\n".encode())
+        return subprocess.run(
+            [*DULY, "apply", "--database-url", database_url],
+            cwd=folder, env=environment(), stdin=theirs, capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_somebody_is_asked_first(write, tmp_path, database_url):
+    write(FILE)
+
+    nobody = duly("apply", "--database-url", database_url, cwd=tmp_path)
+    assert (nobody.returncode, "nobody can be asked here; add --yes" in nobody.stderr) == (2, True)
+    no = answer(database_url, tmp_path, "n")
+    assert (no.returncode, "nothing was changed" in no.stderr, jobs_in(database_url)) == (1, True, [])
+    yes = answer(database_url, tmp_path, "y")
+    assert (yes.returncode, jobs_in(database_url)) == (0, ["hourly", "nightly"]), yes.stderr
+
+
+def test_an_apply_that_is_killed_has_done_nothing(write, tmp_path, database_url):
+    every = "".join(f"  job-{n}: {{target: sweep, schedule: {{cron: '*/5 * * * *'}}}}\n" for n in range(3000))
+    write(f"source: big\njobs:\n{every}")
+
+    with running("apply", "--yes", "--database-url", database_url, cwd=tmp_path) as process:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            wait_for(
+                lambda: connection.execute(
+                    "select 1 from pg_stat_activity where backend_xid is not null and datname = current_database()"
+                ).fetchone(),
+                30,
+            )
+        process.process.send_signal(signal.SIGKILL)
+        process.process.wait(10)
+
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        gone = "select 1 from pg_stat_activity where backend_xid is not null and datname = current_database()"
+        wait_for(lambda: connection.execute(gone).fetchone() is None, 30)
+        counts = [
+            connection.execute(f"select count(*) from duly.{table}").fetchone() for table in ("jobs", "timers", "keys")
+        ]
+    assert counts == [(0,), (0,), (0,)]
+
+
+def test_the_schema_is_printed_without_a_database(tmp_path):
+    said = duly("schema", cwd=tmp_path)
+    assert json.loads(said.stdout)["title"] == "Duly schedules"

@@ -1,0 +1,111 @@
+"""`duly pause` and `duly resume`: what they stop, say and refuse."""
+
+import json
+import urllib.request
+
+import pytest
+
+from tests.cli.processes import wait_for
+from tests.cli.test_commands import id_in
+
+
+@pytest.fixture
+def going_on(up):
+    """Take every pause back, whatever a test left."""
+    yield up
+    for flags in (["--all"], ["--queue", "mail"], ["--tenant", "7"], ["--queue", "mail", "--tenant", "7"]):
+        up.duly("resume", *flags)
+
+
+def state_of(up, run_id):
+    return json.loads(up.duly("runs", "show", run_id, "--json").stdout)["state"]
+
+
+@pytest.mark.parametrize("flags", [["--all"], ["--queue", "mail"]], ids=" ".join)
+def test_what_is_paused_waits_until_it_is_resumed(going_on, flags):
+    up = going_on
+    said = up.duly("pause", *flags, "--reason", "the provider is down")
+    assert said.returncode == 0, said
+    assert "paused; nothing new starts within a second, and what waits is kept" in said.stdout
+    assert f"duly resume {' '.join(flags)}" in said.stdout
+    run_id = id_in(up.duly("submit", "send", "to=ada").stdout)
+
+    shown = json.loads(up.duly("queues", "--json").stdout)
+    [mail] = [row for row in shown if row["queue"] == "mail"]
+    assert (mail["state"], mail["ready"]) == ("paused", 1)
+    assert mail["paused"][0]["reason"] == "the provider is down"
+    assert f"duly resume {' '.join(flags)}" in mail["attention"]
+    assert state_of(up, run_id) == "ready"
+
+    assert "resumed" in up.duly("resume", *flags).stdout
+    assert wait_for(lambda: state_of(up, run_id) == "succeeded")
+
+
+def test_a_queue_is_paused_and_resumed_by_its_name(going_on):
+    up = going_on
+    assert up.duly("queues", "pause", "mail").stdout.startswith("queue mail: paused; ")
+    assert "paused already" in up.duly("pause", "--queue", "mail").stdout
+    run_id = id_in(up.duly("run", "greet", "name=Ada", "--wait").stderr)
+    assert state_of(up, run_id) == "succeeded", "the others go on"
+    assert "paused on request" in up.duly("queues").stdout
+
+    assert up.duly("queues", "resume", "mail").stdout == "queue mail: resumed\n"
+    assert up.duly("queues", "resume", "mail").stdout == "queue mail: was not paused; nothing has changed\n"
+
+
+def test_other_pauses_are_named_with_what_ends_them(going_on):
+    up = going_on
+    up.duly("pause", "--queue", "mail", "--tenant", "7", "--reason", "it floods")
+    up.duly("pause", "--queue", "mail")
+
+    lines = up.duly("resume", "--queue", "mail").stdout.splitlines()
+
+    assert lines[0] == "queue mail: resumed"
+    assert lines[1].startswith("  also paused: queue mail of tenant 7, since ")
+    assert lines[1].endswith("(it floods): duly resume --queue mail --tenant 7")
+    [mail] = [row for row in json.loads(up.duly("queues", "--json").stdout) if row["queue"] == "mail"]
+    assert mail["state"] == "paused for some"
+
+
+def test_a_program_gets_the_answer_as_json(going_on):
+    said = json.loads(going_on.duly("pause", "--tenant", "7", "--json").stdout)
+
+    assert (said["scope"], said["answer"]) == ({"tenant": 7, "queue": None}, "paused")
+    assert [hold["reason"] for hold in said["paused"]] == ["paused on request"]
+    assert json.loads(going_on.duly("resume", "--tenant", "7", "--json").stdout)["answer"] == "resumed"
+
+
+def test_readiness_says_what_is_paused_and_stays(going_on):
+    going_on.duly("pause", "--queue", "mail")
+
+    with urllib.request.urlopen(f"{going_on.address}/readyz?verbose") as answer:
+        checks = {check["name"]: check for check in json.load(answer)["checks"]}
+
+    assert checks["holds"]["says"] == "paused, and kept until it is resumed: queue mail"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "say what: --all, or --queue NAME, --tenant NUMBER"),
+        (["--all", "--queue", "mail"], "say what: --all"),
+        (["--all", "--tenant", "1"], "say what: --all"),
+        (["--tenant", "0"], "0 is not in the range"),
+        (["--queue", ""], "queue '' is not a name"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_what_cannot_be_meant_is_refused(up, verb, flags, words):
+    said = up.duly(verb, *flags)
+
+    assert said.returncode != 0
+    assert words in said.stderr
+    assert "paused" not in said.stdout
+
+
+def test_a_reason_is_one_line(up):
+    said = up.duly("pause", "--all", "--reason", "a\nb")
+
+    assert said.returncode != 0
+    assert "reason" in said.stderr
+    assert "was not paused" in up.duly("resume", "--all").stdout

@@ -1,0 +1,111 @@
+"""Tenants and their keys from the command line."""
+
+import asyncio
+import json
+
+import pytest
+
+from duly.domain.api_key import parse
+from duly.store import api_keys
+from duly.store.database import Database
+from tests.cli.processes import inside
+
+
+@pytest.fixture
+def duly(database_url, tmp_path):
+    """Run one command on a database that holds nothing, on Monday, 2026-11-02 at 09:00 UTC."""
+    return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
+
+
+class TestTenants:
+    def test_a_tenant_is_made_listed_limited_suspended_and_resumed(self, duly):
+        made = duly("tenants", "create", "other", "--schedules-max", "10")
+        assert made.stdout.startswith("tenant other is made, number ")
+
+        assert [line.split() for line in duly("tenants").stdout.splitlines()][1:] == [
+            ["1", "default", "active", "none", "none", "none"],
+            [made.stdout.split()[-1], "other", "active", "10", "none", "none"],
+        ]
+        assert duly("tenants", "limits", "other", "--ready-max", "5", "--submit-rate", "2.5").stdout == (
+            "tenant other: schedules_max 10, ready_max 5, submit_rate 2.5\n"
+        )
+        assert duly("tenants", "limits", "other", "--schedules-max", "none").stdout == (
+            "tenant other: schedules_max none, ready_max 5, submit_rate 2.5\n"
+        )
+        assert "tenant other is suspended" in duly("tenants", "suspend", "other").stdout
+        assert [row["state"] for row in json.loads(duly("tenants", "--json").stdout)] == ["active", "suspended"]
+        assert duly("tenants", "resume", "other").stdout == "tenant other is active\n"
+
+    def test_a_program_gets_json(self, duly):
+        made = json.loads(duly("tenants", "create", "other", "--submit-rate", "3", "--json").stdout)
+        limits = json.loads(duly("tenants", "limits", "other", "--json").stdout)
+
+        assert made == limits
+        assert (made["name"], made["state"], made["submit_rate"], made["ready_max"]) == ("other", "active", 3.0, None)
+
+    def test_what_cannot_be_is_refused_with_the_remedy(self, duly):
+        assert "a tenant named 'default' exists; choose another" in duly("tenants", "create", "default").stderr
+        assert "no tenant 'nobody'; `duly tenants` lists them" in duly("tenants", "suspend", "nobody").stderr
+        assert duly("tenants", "suspend", "nobody").returncode == 4
+        refused = duly("tenants", "limits", "default", "--submit-rate", "0")
+        assert "rate 0 is outside 0.001 to 1,000,000 a second" in refused.stderr
+        assert "schedules_max -1 is outside 0" in duly("tenants", "limits", "default", "--schedules-max", "-1").stderr
+        assert duly("tenants", "limits", "default", "--schedules-max", "many").returncode == 2
+
+
+class TestKeys:
+    def test_a_key_is_shown_once_listed_without_its_secret_and_revoked(self, duly, database_url):
+        made = duly("keys", "create", "--scope", "jobs:read", "--scope", "worker", "--name", "ci", "--expires", "P1D")
+        [text] = made.stdout.splitlines()
+        parts = parse(text)
+        assert parts is not None
+        key_id, secret = parts
+        assert made.stderr == (
+            f"key {key_id} of tenant default, for jobs:read, worker, until 2026-11-03 09:00:00Z;"
+            " its text is shown this once and kept nowhere\n"
+        )
+
+        async def opens() -> bool:
+            async with Database(database_url) as database:
+                found = await api_keys.find(database, key_id)
+                return found is not None and found.is_opened_by(secret)
+
+        assert asyncio.run(opens())
+        listed = duly("keys").stdout
+        assert "jobs:read, worker" in listed
+        assert secret.reveal() not in listed
+        [row] = json.loads(duly("keys", "--json").stdout)
+        assert (row["key_id"], row["name"], row["state"], row["scopes"]) == (
+            key_id,
+            "ci",
+            "active",
+            ["jobs:read", "worker"],
+        )
+        assert "secret_hash" not in row
+
+        assert f"key {key_id} is revoked" in duly("keys", "revoke", text).stdout
+        assert [row["state"] for row in json.loads(duly("keys", "--json").stdout)] == ["revoked"]
+
+    def test_a_key_belongs_to_a_tenant(self, duly):
+        duly("tenants", "create", "other")
+        made = json.loads(
+            duly("keys", "create", "--tenant", "other", "--scope", "admin", "--rate", "5", "--json").stdout
+        )
+
+        assert (made["tenant_name"], made["rate"], made["scopes"]) == ("other", 5.0, ["admin"])
+        assert parse(made["key"]) is not None
+        assert [row["key_id"] for row in json.loads(duly("keys", "--tenant", "other", "--json").stdout)] == [
+            made["key_id"]
+        ]
+        assert json.loads(duly("keys", "--tenant", "default", "--json").stdout) == []
+        duly("tenants", "suspend", "other")
+        assert [row["state"] for row in json.loads(duly("keys", "--json").stdout)] == ["suspended"]
+
+    def test_what_cannot_be_is_refused_with_the_remedy(self, duly):
+        assert "a key needs a scope: one or more of jobs:read" in duly("keys", "create").stderr
+        assert "scope 'root' is none of jobs:read" in duly("keys", "create", "--scope", "root").stderr
+        assert "no tenant 'x'" in duly("keys", "create", "--scope", "admin", "--tenant", "x").stderr
+        assert "no key nobody; `duly keys` lists them" in duly("keys", "revoke", "nobody").stderr
+        assert "expires" in duly("keys", "create", "--scope", "admin", "--expires", "soon").stderr
+        assert "is past" in duly("keys", "create", "--scope", "admin", "--expires", "PT0S").stderr
+        assert "no keys; make one: duly keys create" in duly("keys").stdout

@@ -1,0 +1,204 @@
+"""What a file of schedules asks for, and all that can be wrong with it."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from duly.domain.manifest import read_manifest
+from duly.domain.manifest_schedule import KEYS
+from duly.domain.manifest_schema import json_schema
+from duly.domain.manifest_shapes import CALENDARS_MAX, JOBS_MAX, ScheduleShape
+from duly.domain.manifest_text import read_text
+from duly.domain.problems import InvalidManifest, Problem
+from duly.domain.retry import Retry
+from duly.domain.run import Options, read_options
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "duly.schema.json"
+
+
+def read(text):
+    document = read_text(text, "duly.yaml")
+    return read_manifest(document.value, document.places, "duly.yaml")
+
+
+def one(job, head=""):
+    """Read a file with one job, given as YAML in one line."""
+    return read(f"source: s\n{head}\njobs:\n  j: {{target: greet, schedule: daily, {job}}}").jobs["j"]
+
+
+def schedule(written, head=""):
+    return read(f"source: s\n{head}\njobs:\n  j: {{target: greet, schedule: {written}}}").jobs["j"].job.schedule
+
+
+def problems(text):
+    with pytest.raises(InvalidManifest) as error:
+        read(text)
+    return [problem.told("f") for problem in error.value.problems]
+
+
+def test_a_job_is_owned_by_its_file_and_known_by_its_name():
+    wanted = one("payload: {a: 1}, priority: 0, queue: mail, paused: true")
+
+    assert (wanted.job.name, wanted.job.owner, wanted.job.source) == ("j", "file", "s")
+    assert (wanted.job.handler, wanted.job.queue, wanted.job.priority) == ("greet", "mail", 0)
+    assert (wanted.job.payload, wanted.job.options, wanted.is_paused) == ('{"a":1}', None, True)
+    assert one("paused: null").is_paused is None
+
+
+def test_what_holds_for_all_is_said_once():
+    head = "defaults: {queue: mail, priority: 2, retry: {max_attempts: 3}, timeout: PT5S, tz: Europe/Paris}"
+
+    job = one("priority: 9", head).job
+    assert (job.queue, job.priority) == ("mail", 9)
+    assert read_options(job.options, None) == Options(Retry(3), timeout_seconds=5)
+    assert job.schedule["trigger"] == {"type": "text", "text": "daily", "tz": "Europe/Paris"}
+    own = read_options(one("retry: {base: 2, cap: PT1M}, timeout: null", head).job.options, None)
+    assert own == Options(Retry(5, 2, 60))
+    assert schedule("{cron: 0 1 * * *, tz: UTC}", head)["trigger"]["tz"] == "UTC"
+    assert schedule("{every: PT5M}", head)["trigger"] == {"type": "interval", "every": "PT5M"}
+    assert "tz" not in schedule("{cron: CRON_TZ=Asia/Tokyo 0 1 * * *}", head)["trigger"]
+    members = schedule(
+        "{trigger: {type: any, of: [{type: cron, expr: 0 1 * * *}, {type: interval, every: PT7H}]}}", head
+    )
+    assert [member.get("tz") for member in members["trigger"]["of"]] == ["Europe/Paris", None]
+
+
+@pytest.mark.parametrize(
+    ("written", "trigger"),
+    [
+        ("every day at 9am", {"type": "text", "text": "every day at 9am"}),
+        ("{when: daily, tz: Asia/Tokyo}", {"type": "text", "text": "daily", "tz": "Asia/Tokyo"}),
+        ("{cron: 0 1 * * *}", {"type": "cron", "expr": "0 1 * * *"}),
+        ("{every: PT5M, mode: fixed_delay}", {"type": "interval", "every": "PT5M", "mode": "fixed_delay"}),
+        (
+            "{every: PT5M, anchor: 2026-01-01T00:00:00Z}",
+            {"type": "interval", "every": "PT5M", "anchor": "2026-01-01T00:00:00Z"},
+        ),
+        ("{at: 2026-12-01T09:00:00Z}", {"type": "at", "at": "2026-12-01T09:00:00Z"}),
+        ("{trigger: {type: cron, expr: 0 1 * * *}}", {"type": "cron", "expr": "0 1 * * *"}),
+    ],
+)
+def test_a_schedule_may_be_said_in_short(written, trigger):
+    assert schedule(written) == {"trigger": trigger}
+
+
+def test_the_parts_of_a_schedule_may_be_said_in_short():
+    written = "{cron: 0 1 * * *, jitter: PT5M, misfire: skip, overlap: allow, calendars: [a, {name: b}], end: null}"
+    assert schedule(written) == {
+        "trigger": {"type": "cron", "expr": "0 1 * * *"},
+        "jitter": {"max": "PT5M"},
+        "misfire": {"policy": "skip"},
+        "overlap": {"policy": "allow"},
+        "calendars": [{"name": "a"}, {"name": "b"}],
+    }
+
+
+def test_all_that_is_wrong_is_said_at_once_and_in_order():
+    assert problems(
+        """\
+sources: s
+defaults: {prio: 3}
+calendars:
+  hols: {dates: [2026-02-30], name: x}
+  days: {dates: [2026-02-30]}
+  bad: 7
+jobs:
+  a:
+    target: {handlr: x}
+    schedule: {cron: 61 * * * *, tz: UTC}
+    retry: {max_attempts: "3"}
+  b: {target: x, schedule: {every: PT5M, cron: 0 1 * * *}}
+  c: {target: x, schedule: {every: PT5M, tz: UTC}, priority: 11}
+  d: {target: x, schedule: {}, timeout: -1, payload: {a: "\\0"}}
+  e: 7
+  f: {target: x, schedule: {trigger: {type: cron, expr: "* *"}, tz: UTC}}
+  g: {target: x, schedule: 7, concurrency: {key: k, limit: 0}}
+  h: {target: x, schedule: {trigger: {type: any, of: [{type: at, at: 7}, {type: crn}]}, misfire: twice}}
+  i: {target: x, schedule: daily, retry: {base: PT9S, cap: PT1S}, <<: {a: b}}
+"""
+    ) == [
+        "f:1:1: sources: 'sources' is no key here; did you mean source?",
+        "f:1:1: source is missing; give it",
+        "f:2:12: defaults.prio: 'prio' is no key here; did you mean priority?",
+        "f:4:31: calendars.hols.name: a calendar's name is the key above it; take this line out",
+        "f:5:18: calendars.days.dates[0]: dates[0] '2026-02-30': there is no such day; check month and day",
+        "f:6:3: calendars.bad: 7 is not a mapping with keys such as dates",
+        "f:9:5: jobs.a.target: handler is missing; give it",
+        "f:9:14: jobs.a.target.handlr: 'handlr' is no key here; did you mean handler?",
+        "f:10:16: jobs.a.schedule.cron: minute 61 is outside 0–59",
+        "f:11:13: jobs.a.retry.max_attempts: '3' does not do: expected `int`, got `str`",
+        "f:12:42: jobs.b.schedule.cron: every and cron both say when it fires; keep one",
+        "f:13:42: jobs.c.schedule.tz: tz is for cron, when, at, not for every; take it out",
+        "f:13:52: jobs.c.priority: 11 does not do: expected `int` <= 9",
+        "f:14:18: jobs.d.schedule: nothing says when it fires; give every, cron, when, at or trigger",
+        "f:14:32: jobs.d.timeout: timeout -1.0 must be more than 0; leave it out for none",
+        "f:14:45: jobs.d.payload: payload contains a NUL character, which PostgreSQL cannot store; remove it",
+        "f:15:3: jobs.e: 7 is not a mapping with keys such as target",
+        "f:16:65: jobs.f.schedule.tz: tz goes into the trigger",
+        "f:17:18: jobs.g.schedule: 7 is no schedule; write {cron: …}, {every: …} or words",
+        "f:17:53: jobs.g.concurrency.limit: 0 does not do: expected `int` >= 1",
+        "f:18:66: jobs.h.schedule.trigger.of[0].at: at 7 is not text; write 2026-11-01T09:00:00Z",
+        "f:18:75: jobs.h.schedule.trigger.of[1].type: type 'crn' is no kind of trigger; did you mean cron?",
+        "f:18:89: jobs.h.schedule.misfire.policy: misfire.policy 'twice' is unknown; use fire_once, fire_all, skip",
+        "f:19:67: jobs.i.<<: merge keys are not read; what several jobs share goes under defaults",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "f:1:1: None is not a mapping with keys such as source"),
+        ("[a]", "f:1:1: ['a'] is not a mapping with keys such as source"),
+        ("source: s\njobs: [a]", "f:2:1: jobs: ['a'] is not a mapping of names"),
+        ("source: ''", "f:1:1: source: '' does not do: expected `str` of length >= 1"),
+        ('source: "a\\nb"', "f:1:1: source: source 'a\\nb' is not a name: 1 to 200 printable characters"),
+    ],
+)
+def test_what_is_no_such_file_is_refused(text, message):
+    if not text:
+        with pytest.raises(InvalidManifest, match="None is not a mapping"):
+            read(text)
+    else:
+        assert problems(text) == [message]
+
+
+def test_an_empty_file_asks_for_nothing():
+    assert read("source: s\njobs:\n").jobs == {}
+    assert read("source: s").jobs == {}
+
+
+@pytest.mark.parametrize(("key", "most"), [("jobs", JOBS_MAX), ("calendars", CALENDARS_MAX)])
+def test_a_file_holds_so_many_and_no_more(key, most):
+    entry = {"target": "x", "schedule": {"every": "PT5M"}} if key == "jobs" else {"dates": []}
+
+    def a_file(count):
+        return {"source": "s", key: {f"n{number}": entry for number in range(count)}}
+
+    assert len(getattr(read_manifest(a_file(most)), key)) == most
+    with pytest.raises(InvalidManifest, match=f"there are {most + 1}; the limit is {most} a file"):
+        read_manifest(a_file(most + 1))
+
+
+def test_without_a_text_there_are_paths_and_pointers():
+    with pytest.raises(InvalidManifest) as error:
+        read_manifest({"source": "s", "jobs": {"a/b~c": {"target": "x", "schedule": {"cron": "61 * * * *"}}}})
+    [problem] = error.value.problems
+    assert problem == Problem(("jobs", "a/b~c", "schedule", "cron"), "minute 61 is outside 0–59")
+    assert problem.pointer == "/jobs/a~1b~0c/schedule/cron"
+
+
+def test_many_problems_are_cut_to_what_can_be_read():
+    error = InvalidManifest([Problem(("jobs", str(number)), "wrong") for number in range(60)])
+    assert (len(error.problems), str(error).splitlines()[-1]) == (60, "and 10 more")
+
+
+def test_the_schema_in_the_docs_is_the_one_of_the_code():
+    """Write it anew with `duly schema > docs/duly.schema.json`."""
+    assert json.loads(SCHEMA.read_text()) == json_schema()
+
+
+def test_the_schema_knows_the_keys_that_the_reader_knows():
+    assert {field.name for field in msgspec.structs.fields(ScheduleShape)} == set(KEYS)
+    assert json_schema()["$defs"]["JobShape"]["additionalProperties"] is False

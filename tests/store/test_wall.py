@@ -1,0 +1,238 @@
+"""The second wall: what the API's role may see and call, as the server's catalogue tells it; and what its reads cost."""
+
+import re
+
+import asyncpg
+import pytest
+
+from duly.store import declared, jobs, overview, runs, schedules
+from duly.store import session as module
+from duly.store.database import Database
+from duly.store.session import Sessions
+from tests.builders import a_ready_run, an_active_schedule
+
+READABLE = {
+    "attempts",
+    "backfills",
+    "blocked",
+    "calendars",
+    "checkpoints",
+    "dead",
+    "gates",
+    "jobs",
+    "keys",
+    "leased",
+    "live_runs",
+    "payloads",
+    "progress",
+    "ready",
+    "test_clock",
+    "timers",
+}
+# With the rights of whoever calls them: they read what the role may read, or nothing.
+PLAIN = {
+    "batch_name",
+    "calendars_of",
+    "clock_now",
+    "current_tenant",
+    "made_at",
+    "occurrence_id",
+    "run_id",
+    "standing_v1",
+}
+RELATIONS = """
+select relname from pg_class
+ where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p', 'v') and has_table_privilege('duly_api', oid, $1)
+"""
+FUNCTIONS = """
+select proname, prosecdef, coalesce(array_to_string(proconfig, ' '), '') as settings from pg_proc
+ where pronamespace = 'duly'::regnamespace and has_function_privilege($1, oid, 'execute')
+"""
+
+
+@pytest.fixture
+async def sessions(database):
+    async with Sessions(database, size_max=2) as opened:
+        yield opened
+
+
+async def test_the_role_owns_nothing_and_has_no_special_right(database):
+    row = await database.fetchrow(
+        "select rolsuper, rolbypassrls, rolcreaterole, rolcreatedb, rolcanlogin from pg_roles where rolname = 'duly_api'"
+    )
+    owned = "select count(*) from pg_class where relowner = 'duly_api'::regrole"
+
+    assert not any(row)
+    assert await database.fetchval(owned) == 0
+
+
+async def test_it_may_read_what_has_a_policy_and_write_nothing(database):
+    held = {
+        privilege: {row[0] for row in await database.fetch(RELATIONS, privilege)}
+        for privilege in ("select", "insert", "update", "delete", "truncate")
+    }
+
+    assert held.pop("select") == READABLE
+    assert set().union(*held.values()) == set()
+
+
+async def test_each_table_it_reads_is_guarded(database):
+    rows = await database.fetch(
+        "select relname from pg_class where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p') and relrowsecurity"
+        "   and exists (select from pg_policy where polrelid = pg_class.oid)"
+    )
+    options = await database.fetchval("select reloptions from pg_class where relname = 'live_runs'")
+
+    assert {row[0] for row in rows} == READABLE - {"live_runs", "test_clock"}
+    assert options == ["security_invoker=true"]
+
+
+async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_none_at_all(database):
+    rows = await database.fetch(FUNCTIONS, "duly_api")
+
+    plain = {row["proname"] for row in rows if not row["prosecdef"]}
+    guarded = [row for row in rows if row["prosecdef"]]
+    assert plain == PLAIN
+    assert {row["proname"] for row in guarded} == {"owns", *named(module.SQL.values())}
+    assert all("search_path=pg_catalog, pg_temp" in row["settings"] for row in guarded)
+
+
+async def test_nothing_is_everybodys(database):
+    assert await database.fetch(FUNCTIONS, "public") == []
+
+
+def named(statements) -> set[str]:
+    """Name the functions that statements call."""
+    return {name for statement in statements for name in re.findall(r"duly\.(\w+)\(", statement)}
+
+
+MOVED = {
+    name: (source.SQL[name], module.SQL[name])
+    for source in (jobs, runs, schedules, declared)
+    for name in source.SQL
+    if name in module.SQL
+}
+
+
+def test_every_guarded_statement_stands_for_one_of_the_engines():
+    assert MOVED.keys() == module.SQL.keys()
+
+
+@pytest.mark.parametrize("name", MOVED)
+async def test_a_guarded_twin_calls_the_move_that_the_engine_calls(database, name):
+    plain, guarded = MOVED[name]
+    [twin] = named([guarded])
+    body = await database.fetchval("select prosrc from pg_proc where proname = $1", twin)
+
+    assert {move for move in named([plain]) if move != "clock_now"} <= named([body])
+
+
+class TestWithoutATenant:
+    async def test_nothing_is_seen(self, database):
+        await a_ready_run(database)
+        await an_active_schedule(database)
+
+        async with database.transaction() as connection:
+            await connection.execute("set local role duly_api")
+            for name in READABLE - {"test_clock"}:
+                assert await connection.fetchval(f"select count(*) from duly.{name}") == 0, name
+
+    async def test_nothing_is_moved(self, database):
+        run_id = await a_ready_run(database)
+
+        async with database.transaction() as connection:
+            await connection.execute("set local role duly_api")
+            assert await connection.fetch(module.SQL["cancel"], [run_id], "x") == []
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "select * from duly.api_keys",
+            "select * from duly.tenants",
+            "select * from duly.logs",
+            "select * from duly.signals",
+            "select * from duly.workers",
+            "select * from duly.attempts_succeeded",
+            "delete from duly.ready",
+            "insert into duly.ready select * from duly.ready",
+            "update duly.jobs set tenant = 1",
+            "select * from duly.cancel_v1('{}', 'x')",
+            "select * from duly.claim_v1(gen_random_uuid(), '{}', '{}', 1)",
+            "create table duly.mine ()",
+        ],
+    )
+    async def test_what_is_not_its_business_is_refused(self, sessions, statement):
+        async def asked() -> None:
+            async with sessions.open(1) as session:
+                await session.fetch(statement)
+
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await asked()
+
+
+ROWS = 20_000
+FILL = f"""
+insert into duly.tenants (tenant, name, created_at) values (2, 'other', duly.clock_now());
+insert into duly.jobs (job_id, tenant, name, queue, handler, every_seconds, anchor_at, created_at, updated_at, payload_stored)
+select gen_random_uuid(), 1 + n % 2, 'job ' || n, 'default', 'greet', 60, at, at, at, n % 10 = 1
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
+insert into duly.payloads select job_id, 1, '{{}}', duly.clock_now() from duly.jobs where payload_stored;
+insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard, every_seconds)
+select job_id, anchor_at, anchor_at, 1, tenant, queue, handler, 0, 60 from duly.jobs;
+insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard)
+select id, id, at, at, 1, 1 + n % 2, 'default', 'greet', 0
+  from (select n, gen_random_uuid() as id, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
+insert into duly.ready
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1 + n % 2, 0, 5, 0, false, false, 'default', 'greet', '{{}}', null,
+       random()
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
+insert into duly.dead
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1 + n % 2, 5, 5, 0, false, false, 'default', 'greet', '{{}}', null,
+       at + n * interval '1 second', 'broken'
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
+insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became, queue,
+                           handler)
+select gen_random_uuid(), gen_random_uuid(), at, at, at, n, 1 + n % 2, 1, outcome, 'succeeded', 'default', 'greet'
+  from (select n, duly.clock_now() as at, (array['succeeded', 'failed'])[1 + n % 2]::duly.outcome as outcome
+          from generate_series(1, {ROWS}) as n) as made;
+analyze;
+"""
+COUNTERS = """
+select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0) from pg_stat_xact_all_tables
+ where schemaname = 'duly'
+"""
+
+
+@pytest.fixture
+async def large(own_database: Database):
+    await own_database.execute(FILL)
+    async with Sessions(own_database, size_max=2) as opened:
+        yield own_database, opened
+
+
+async def rows_read(session: Database, read) -> int:
+    """Count the rows that a read touches."""
+    before = await session.fetchval(COUNTERS)
+    await read
+    return int(await session.fetchval(COUNTERS)) - int(before)
+
+
+async def test_a_read_under_the_wall_touches_no_more_than_it_gives(large):
+    database, sessions = large
+    job = await database.fetchrow("select job_id, name from duly.jobs where tenant = 2 and payload_stored limit 1")
+    ready = await database.fetchval("select run_id from duly.ready where tenant = 2 limit 1")
+    ended = await database.fetchval("select run_id from duly.attempts where tenant = 2 limit 1")
+    last = await database.fetchval("select max(job_id::text)::uuid from duly.jobs")
+
+    async with sessions.open(2) as session:
+        for _ in range(7):  # The server may choose another plan from the sixth time on.
+            assert await rows_read(session, jobs.find(session, job["job_id"])) <= 10
+            assert await rows_read(session, overview.job_by_name(session, job["name"], 2)) <= 4
+            assert await rows_read(session, runs.find(session, ready)) <= 4
+            assert await rows_read(session, runs.find(session, ended)) <= 4
+            assert await rows_read(session, overview.arguments(session, ready)) <= 6
+            assert await rows_read(session, runs.read_logs(session, ended, (0, 0))) <= 4
+            assert await rows_read(session, jobs.page(session, 2, last, None, 50)) <= 500
+            assert await rows_read(session, runs.page_dead(session, 2, None, 50)) <= 200
