@@ -5,10 +5,12 @@ SEEDS ?= 300
 PYTEST_ARGS ?=
 
 bin := .venv/bin
+# The others wait for PostgreSQL and for real processes a third of their time, so three of them keep two cores busy.
+at_once := 3
 # Of these each file starts a whole installation, which waits most of the time for somebody to die: two at once.
 waiting := tests/end_to_end
-# These fill the machine by themselves, so they run after the others.
-alone := tests/simulation tests/bench
+# This one fills the machine by itself, so it runs after the others.
+alone := tests/simulation
 times := .venv/test-times
 pip := $(bin)/python -m pip --disable-pip-version-check
 # Each stamp is younger than what it installed, so a second `make` installs nothing.
@@ -36,7 +38,7 @@ test: install-dev   ## Lint, then run the tests.
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
 	@rm -f $(times)
-	$(bin)/pytest -n 2 $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	$(bin)/pytest -n $(at_once) $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
 	$(bin)/pytest -n 2 --dist loadfile $(waiting) $(PYTEST_ARGS)
 	$(bin)/pytest $(alone) $(PYTEST_ARGS)
 	@$(bin)/python -m tests.plugins.budget $(times)

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from duly.clock import Rng
+from duly.domain import filter as filters
 from duly.domain.job import Recurring, Submission
 from duly.domain.outcome import Failed, Outcome, Succeeded
 from duly.domain.retry import Retry
@@ -17,7 +18,7 @@ from duly.moves.settle import Settled, settle
 from duly.moves.stage import stage
 from duly.moves.submit import submit, submit_recurring
 from duly.scheduler.service import LEASE as SHARD_LEASE
-from duly.store import shards, workers
+from duly.store import lists, shards, workers
 from duly.store.database import Database
 from duly.store.jobs import Submitted
 from duly.store.timers import Staged
@@ -53,9 +54,10 @@ def a_submission(
     delay: float | None = None,
     retry: Retry | None = None,
     gate: tuple[str, int] | None = None,
+    tags: Sequence[str] = (),
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
-    options = encode_options(Options(retry=retry or Retry(), gate=gate))
+    options = encode_options(Options(retry=retry or Retry(), gate=gate, tags=tuple(tags)))
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 
@@ -219,3 +221,18 @@ async def a_row(database: Database, box: str, run_id: UUID) -> dict[str, Any]:
     """Read the row of a run in a box."""
     [row] = await database.fetch(f"select * from duly.{box} where run_id = $1", run_id)
     return dict(row)
+
+
+async def jobs_listed(database: Database, text: str = "", size: int = 100, *, tenant: int = 1) -> list[dict[str, Any]]:
+    """Read the first page of jobs that fit."""
+    return (await lists.jobs(database, tenant, filters.parse(text, filters.JOBS), size)).rows
+
+
+async def runs_listed(database: Database, text: str = "", size: int = 100, *, tenant: int = 1) -> list[dict[str, Any]]:
+    """Read the first page of runs that fit."""
+    return (await lists.runs(database, tenant, filters.parse(text, filters.RUNS), size)).rows
+
+
+async def dead_listed(database: Database, text: str = "", size: int = 100, *, tenant: int = 1) -> list[dict[str, Any]]:
+    """Read the first page of dead letters that fit."""
+    return (await lists.dead(database, tenant, filters.parse(text, filters.DEAD), size)).rows

@@ -13,6 +13,7 @@ from duly.store import test_clock
 from duly.store.database import Database
 from duly.store.migrate import migrate
 from tests.clock import START, ManualClock
+from tests.kept import KEPT, Kept
 
 if TYPE_CHECKING:
     from tests.postgres import Postgres  # A plugin: pytest imports it itself, to rewrite its assertions.
@@ -33,9 +34,9 @@ select format('duly.%I', relname) from pg_class
  where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p') and not relispartition
    and relname not in ('migrations', 'made_for_tests', 'shards')
 """
-OTHERS = """
+OTHERS = f"""
 select pg_terminate_backend(pid) from pg_stat_activity
- where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
+ where datname = current_database() and backend_type = 'client backend' and application_name <> '{KEPT}'
 """
 
 
@@ -51,24 +52,32 @@ class Shared:
     def empty(self) -> None:
         """Bring it to where every test begins; after a test that changed the schema, from scratch."""
         try:
-            with psycopg.connect(self.url) as connection:
-                if self._read_schema(connection) == self._schema:
-                    connection.execute(self.emptying)
-                    return
+            if self._read_schema() == self._schema:
+                self.delete_all()
+                return
         except psycopg.Error:
             pass
+        self.close()
         self._postgres.drop_database(SHARED)
         self._create()
 
+    def delete_all(self) -> None:
+        """Bring it there when the schema is as it was."""
+        self._connection.execute(self.emptying)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
     def _create(self) -> None:
         copy(self._postgres, SHARED, self._template)
-        with psycopg.connect(self.url) as connection:
-            self._schema = self._read_schema(connection)
-            self._tables = [row[0] for row in connection.execute(TABLES)]
+        self._connection = psycopg.connect(self.url, autocommit=True, application_name=KEPT)
+        self._schema = self._read_schema()
+        self._tables = [row[0] for row in self._connection.execute(TABLES)]
 
-    def _read_schema(self, connection: psycopg.Connection) -> str:
-        connection.execute(OTHERS)
-        [(fingerprint,)] = connection.execute(SCHEMA)
+    def _read_schema(self) -> str:
+        self._connection.execute(OTHERS)
+        [(fingerprint,)] = self._connection.execute(SCHEMA)
         return str(fingerprint)
 
     @property
@@ -107,9 +116,11 @@ def template(postgres: Postgres) -> str:
 
 
 @pytest.fixture(scope="session")
-def shared(postgres: Postgres, template: str) -> Shared:
+def shared(postgres: Postgres, template: str):
     """The database that tests share."""
-    return Shared(postgres, template)
+    shared = Shared(postgres, template)
+    yield shared
+    shared.close()
 
 
 @pytest.fixture
@@ -134,10 +145,18 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+@pytest.fixture(scope="session")
+async def kept(shared: Shared):
+    """The connections to it that tests share."""
+    kept = Kept(shared.url)
+    yield kept
+    await kept.close()
+
+
 @pytest.fixture
-async def database(database_url: str, clock: ManualClock):
+async def database(database_url: str, kept: Kept, clock: ManualClock):
     """An open database that holds nothing."""
-    async with Database(database_url, size_max=8, clock=clock) as opened:
+    async with kept.lent(clock) as opened:
         clock.moves(opened)
         yield opened
 

@@ -30,6 +30,7 @@ SMALL = {
     "tick": ["--few", "200", "--many", "2000", "--due", "20", "--calls", "5"],
     "idle": ["--seconds", "1", "--few", "100", "--many", "400", "--firing", "100", "--firing-seconds", "1"],
     "moves": ["--jobs", "2000", "--runs", "1000", "--batch", "100"],
+    "lists": ["--jobs", "2000", "--attempts", "2000", "--waiting", "500", "--pages", "3"],
     "wheel": ["--few", "100", "--many", "1000"],
 }
 # What every result of these tells besides; a fault in it would go unseen until someone reads a figure.
@@ -43,6 +44,7 @@ MORE = {
     "tick": {"few_ms", "many_ms"},
     "idle": {"cpu_percent", "memory_mib"},
     "moves": {"cpu_us_per_row", "baseline_cpu_us_per_row"},
+    "lists": {"slowest_p99_ms", "lists"},
     "wheel": {"sparse"},
 }
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 
@@ -36,18 +37,38 @@ def get(address):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("up")
-
-
-def test_the_first_minutes(folder):
+def ran_before(tmp_path_factory):
+    """A folder in which it has run, with its demo, and was stopped."""
+    folder = tmp_path_factory.mktemp("up")
     with running("up", "--port", "0", cwd=folder) as process:
-        up = Up(process, folder)
+        Up(process, folder)
+        assert process.interrupt() < STOP_SECONDS
+    return folder
+
+
+@pytest.fixture
+def folder(ran_before, tmp_path):
+    """A copy of that folder, for one test to do with as it likes."""
+    subprocess.run(["cp", "-a", ran_before / ".duly", tmp_path], check=True)
+    return tmp_path
+
+
+def test_the_first_minutes(tmp_path):
+    with running("up", "--port", "0", cwd=tmp_path) as process:
+        up = Up(process, tmp_path)
         assert process.lines[0].startswith("duly 0.")
-        assert [line.split()[0] for line in process.lines[1:6]] == ["postgres", "schema", "scheduler", "demo", "health"]
+        assert [line.split()[0] for line in process.lines[1:8]] == [
+            "postgres",
+            "schema",
+            "scheduler",
+            "demo",
+            "health",
+            "key",
+            "try",
+        ]
         assert "data in ./.duly/postgres" in process.lines[1]
         assert "64 of 64 shards       worker   1 process, queue default" in process.lines[3]
-        assert process.lines[6].endswith("the data stays (--ephemeral throws it away).")
+        assert process.lines[8].endswith("the data stays (--ephemeral throws it away).")
 
         assert " after due)" in process.wait_for_line("hello #1", 12)
         assert (
@@ -57,11 +78,11 @@ def test_the_first_minutes(folder):
         assert (status, json.loads(body)["failing"]) == (200, [])
         assert 'duly_runs_total{outcome="succeeded",queue="default"} 1.0' in get(f"{up.address}/metrics")[1]
 
-        refused = duly("up", "--port", "0", cwd=folder)
+        refused = duly("up", "--port", "0", cwd=tmp_path)
         assert refused.returncode == 3
         assert f"is in use by process {process.process.pid}" in refused.stderr
         port = up.address.rpartition(":")[2]
-        assert "is in use by process" in duly("up", "--port", port, cwd=folder).stderr, (
+        assert "is in use by process" in duly("up", "--port", port, cwd=tmp_path).stderr, (
             "the folder, not the port, is why"
         )
 
@@ -73,8 +94,16 @@ def test_the_first_minutes(folder):
 
 
 def test_the_data_stays_and_the_demo_is_not_doubled(folder):
+    kept = (folder / ".duly/api-key").read_text().strip()
     with running("up", "--port", "0", cwd=folder) as process:
         up = Up(process, folder)
+        assert f"  key         {kept}   (this data folder only)" in process.lines
+        assert f'  try         curl -H "Authorization: Bearer {kept}" {up.address}/v1/jobs' in process.lines
+        assert (folder / ".duly/api-key").stat().st_mode & 0o777 == 0o600
+        [row] = json.loads(up.duly("keys", "--json").stdout)
+        assert kept.startswith(f"duly_{row['key_id']}_")
+        assert (row["tenant"], row["scopes"], row["name"]) == (1, ["admin"], "duly up")
+        assert "is revoked" in up.duly("keys", "revoke", row["key_id"]).stdout
         assert "up to date" in process.wait_for_line("schema")
         assert [job["name"] for job in json.loads(up.duly("jobs", "--json").stdout)] == ["hello"]
 
@@ -84,6 +113,9 @@ def test_the_data_stays_and_the_demo_is_not_doubled(folder):
 def test_without_the_demo_its_schedule_is_ended_and_with_it_there_is_a_new_one(folder):
     with running("up", "--port", "0", "--no-demo", "--workers", "0", cwd=folder) as process:
         up = Up(process, folder)
+        states = {row["key_id"]: row["state"] for row in json.loads(up.duly("keys", "--json").stdout)}
+        assert sorted(states.values()) == ["active", "revoked"], "one that opens nothing any more is made anew"
+        assert states[(folder / ".duly/api-key").read_text().split("_")[1]] == "active"
         assert [job["state"] for job in json.loads(up.duly("jobs", "--json").stdout)] == ["cancelled"]
         assert "demo" not in process.text
         assert "worker   none" in process.text

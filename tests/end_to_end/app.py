@@ -11,6 +11,7 @@ from tests.end_to_end.sink import Arrival, Sink
 
 PATH = "tests.end_to_end.app:app"
 SINK = "DULY_TEST_SINK"
+LONG_SECONDS = 4.0
 
 
 class App:
@@ -68,3 +69,16 @@ def plain(run: RunContext) -> None:
 def guarded(run: RunContext) -> None:
     """With a timeout, so in a child process."""
     note(run)
+
+
+@app.handler
+async def heavy(run: RunContext, text: str) -> None:
+    """With much to carry, so that a disk is soon full."""
+    note(run)
+
+
+@app.handler
+async def long(run: RunContext) -> None:
+    """Longer than it takes to lose a lease."""
+    note(run)
+    await asyncio.sleep(LONG_SECONDS)

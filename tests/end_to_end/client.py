@@ -63,7 +63,7 @@ async def _submit_schedules(database: Database, name: str, file: BinaryIO) -> No
         schedule = Recurring("quick", "{}", "default", 5, every_shape(1), f"{name}-{number}", PLAIN)
         key = f"{name}-schedule-{number}"
         answer, asked = await _until_answered(partial(submit_recurring, database, schedule, key=key))
-        _write(file, [answer], asked, is_schedule=True)
+        write(file, [answer], asked, is_schedule=True)
 
 
 async def _submit_runs(database: Database, name: str, file: BinaryIO, runs: int, seconds: float) -> None:
@@ -73,7 +73,7 @@ async def _submit_runs(database: Database, name: str, file: BinaryIO, runs: int,
         number = min(left, chance.choice((1, 1, BATCH)))
         jobs = [_a_job(chance) for _ in range(number)]
         answers, asked = await _until_answered(partial(_submit, database, jobs, f"{name}-{left}"))
-        _write(file, answers, asked, is_schedule=False)
+        write(file, answers, asked, is_schedule=False)
         left -= number
         await asyncio.sleep(max(0.0, began + seconds * (1 - left / runs) - time.monotonic()))
 
@@ -101,7 +101,8 @@ async def _until_answered(ask: Callable[[], Awaitable[_Answer]]) -> tuple[_Answe
             await asyncio.sleep(0.1)
 
 
-def _write(file: BinaryIO, answers: list[Submitted], asked: int, *, is_schedule: bool) -> None:
+def write(file: BinaryIO, answers: list[Submitted], asked: int = 1, *, is_schedule: bool = False) -> None:
+    """Write down what was acknowledged."""
     lines = [
         msgspec.json.encode(Acknowledged(answer.job_id, answer.scheduled_at.timestamp(), is_schedule, asked))
         for answer in answers

@@ -47,9 +47,9 @@ class House:
         self.strikes: list[Strike] = []
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, role: str, name: str, *more: object) -> subprocess.Popen[bytes]:
+    def start(self, role: str, name: str, *more: object, url: str | None = None) -> subprocess.Popen[bytes]:
         """Start one part in a process of its own."""
-        command = [sys.executable, "-m", "tests.end_to_end.role", role, self.url, name, *map(str, more)]
+        command = [sys.executable, "-m", "tests.end_to_end.role", role, url or self.url, name, *map(str, more)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), SINK: str(self.sink)}
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
@@ -59,9 +59,9 @@ class House:
         """Start a scheduler, with maintenance."""
         self.start("scheduler", name)
 
-    def start_worker(self, name: str) -> None:
-        """Start a worker."""
-        self.start("worker", name, LEASE_SECONDS)
+    def start_worker(self, name: str, url: str | None = None) -> None:
+        """Start a worker, which may have a way of its own to the database."""
+        self.start("worker", name, LEASE_SECONDS, url=url)
 
     def kill(self, name: str) -> Strike:
         """Kill a scheduler or a worker, as a failing machine would, and start another in its place."""

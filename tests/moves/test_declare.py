@@ -14,9 +14,9 @@ from duly.moves.declare import declare
 from duly.moves.edit import edit
 from duly.moves.pause import pause, resume
 from duly.moves.trigger import trigger
-from duly.store import jobs, schedules, workers
+from duly.store import schedules, workers
 from duly.store.database import Database, Unavailable
-from tests.builders import LEASE, RNG, a_key, a_schedule, a_worker, an_active_schedule, staged
+from tests.builders import LEASE, RNG, a_key, a_schedule, a_worker, an_active_schedule, jobs_listed, staged
 from tests.clock import START
 
 NAME = "app:nightly"
@@ -62,7 +62,7 @@ def at(database: Database, cron: str, **more) -> Program:
 
 
 async def the_job(database: Database, name: str = NAME) -> dict:
-    [job] = [job for job in await jobs.page(database, 1, None, None, 10) if job["name"] == name]
+    [job] = [job for job in await jobs_listed(database) if job["name"] == name]
     return job
 
 

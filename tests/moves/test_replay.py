@@ -17,6 +17,7 @@ from tests.builders import (
     boxes_of,
     claimed,
     counts,
+    dead_listed,
     history_of,
     settled,
 )
@@ -132,11 +133,11 @@ async def test_the_dead_are_listed_newest_first(database, clock):
     await clock.advance(1)
     second = await a_dead_run(database, worker_id)
 
-    listed = await runs.page_dead(database, 1, None, 10)
+    listed = await dead_listed(database)
 
     assert [row["run_id"] for row in listed] == [second, first]
-    assert await runs.page_dead(database, 1, "mail", 10) == []
-    assert await runs.page_dead(database, 2, None, 10) == []
+    assert await dead_listed(database, "queue:mail") == []
+    assert await dead_listed(database, tenant=2) == []
 
 
 async def test_a_cancel_that_came_too_late_does_not_follow_the_run_into_its_next_life(database):

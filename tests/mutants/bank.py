@@ -1,4 +1,5 @@
-"""The bank of mutants: each a line that somebody, somewhere, once wrote. `killed_by` names the test that must notice."""
+"""The bank of mutants: each a line that somebody, somewhere, once wrote. `killed_by` names what must notice:
+the simulation, or a test, a class or a file of tests."""
 
 from __future__ import annotations
 
@@ -14,6 +15,9 @@ DECLARED = "tests/moves/test_declare.py"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
 HANDS = "src/duly/store/migrations/0005_hands.sql"
 SUBMIT = "src/duly/store/migrations/0004_submit.sql"
+HOLDS = "src/duly/store/migrations/0009_holds.sql"
+HELD = "tests/moves/test_hold.py"
+HELD_BY_WORKERS = "tests/worker/test_holds.py"
 SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
@@ -62,6 +66,7 @@ BANK = [
         SCHEDULES,
         "where leased.run_id = held.run_id and leased.fence = held.fence and",
         "where leased.run_id = held.run_id and",
+        "tests/moves/test_settle.py::TestUnknownCommit",
         function="settle_v1",
     ),
     Mutant(
@@ -87,7 +92,7 @@ BANK = [
     ),
     Mutant(
         "a claim does not hold its worker's row",
-        MOVES,
+        HOLDS,
         "workers.until > v_now for key share;",
         "workers.until > v_now;",
         "tests/maintenance/test_reaper.py",
@@ -154,13 +159,91 @@ BANK = [
         HANDS,
         "where worker_id = p_worker_id for update;",
         "where worker_id = p_worker_id;",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "leases of which the worker does not know stay with it",
         "src/duly/worker/claiming.py",
         "unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]",
         "unknown: list[Run] = []",
+    ),
+    # Holds.
+    Mutant(
+        "a claim takes from a queue that is held",
+        HOLDS,
+        "where not exists (select from duly.holds where holds.tenant is null and",
+        "where not exists (select from duly.holds where false and",
+        HELD,
+    ),
+    Mutant(
+        "a hold of one queue stops every queue",
+        HOLDS,
+        "holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue)",
+        "holds.tenant is null)",
+        HELD,
+    ),
+    Mutant(
+        "a claim takes from a tenant that is held",
+        HOLDS,
+        " and ready.tenant <> all (wanted.held)",
+        "",
+        HELD,
+    ),
+    Mutant(
+        "a hold of a tenant's share of a queue stops the tenant",
+        HOLDS,
+        "where holds.tenant is not null and coalesce(holds.queue, asked.queue) = asked.queue)",
+        "where holds.tenant is not null)",
+        HELD,
+    ),
+    Mutant(
+        "a lift takes other holds along",
+        "src/duly/store/sql/holds.sql",
+        "delete from duly.holds where tenant is not distinct from $1 and queue is not distinct from $2",
+        "delete from duly.holds where coalesce(tenant = $1, true) and coalesce(queue = $2, true)",
+        HELD,
+    ),
+    Mutant(
+        "what is held counts as waiting in vain",
+        "src/duly/store/sql/overview.sql",
+        "and not exists (select from duly.holds where",
+        "and not exists (select from duly.holds where false and",
+        HELD,
+    ),
+    Mutant(
+        "a worker keeps in its wheel what is held",
+        "src/duly/worker/engine.py",
+        "            self._keep_back(self._watch.holds)\n",
+        "            pass\n",
+        HELD_BY_WORKERS,
+    ),
+    Mutant(
+        "a worker starts what it holds although that is held",
+        "src/duly/worker/engine.py",
+        "        self._executor.holds = self._watch.holds\n",
+        "",
+        HELD_BY_WORKERS,
+    ),
+    Mutant(
+        "a worker acts on old news",
+        "src/duly/worker/watch.py",
+        "self._clock.monotonic() - self._looked_at <= FRESH_SECONDS",
+        "self._looked_at > float('-inf')",
+        HELD_BY_WORKERS,
+    ),
+    Mutant(
+        "an answer that came late overrules one that was asked for later",
+        "src/duly/worker/watch.py",
+        "if sent_at >= self._looked_at:",
+        "if sent_at > float('-inf'):",
+        "tests/worker/test_watch.py",
+    ),
+    Mutant(
+        "a worker believes its older news and not the claim",
+        "src/duly/worker/claiming.py",
+        "if any(map(self._watch.holds.cover, claimed)):",
+        "if not claimed:",
+        HELD_BY_WORKERS,
     ),
     # Outcomes.
     Mutant(
@@ -190,7 +273,7 @@ BANK = [
     ),
     Mutant(
         "a claim does not raise the attempt",
-        MOVES,
+        HOLDS,
         "generation, tenant, attempt + 1, priority, losses,",
         "generation, tenant, greatest(attempt, 1), priority, losses,",
     ),
@@ -490,9 +573,9 @@ BANK = [
     Mutant(
         "a worker forgets a cancel it has only read",
         "src/duly/worker/engine.py",
-        "            for signal in await runs.look(self._database, self.worker_id):\n                self._heed(signal)\n",
-        "            for signal in await runs.look(self._database, self.worker_id):\n                self._heed(signal)\n"
-        "                await runs.drop_signals(self._database, self.worker_id, [signal])\n",
+        "        for signal in (await self._watch.look()).signals:\n            self._heed(signal)\n",
+        "        for signal in (await self._watch.look()).signals:\n            self._heed(signal)\n"
+        "            await runs.drop_signals(self._database, self.worker_id, [signal])\n",
         FOUND,
     ),
     Mutant(
@@ -502,21 +585,21 @@ BANK = [
         "    stale = await database.fetch('select run_id from duly.signals')\n"
         "    await runs.cancel(database, [row[0] for row in stale], 'cancelled')\n"
         "    return len(await runs.carry_out(database))\n",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a cancel is carried out on what stands still alone",
         HANDS,
         "        exit when not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
         "        exit when true or not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a cancel follows a run into its next life",
         MOVES,
         "delete from duly.signals using risen where signals.run_id = risen.run_id),",
         "delete from duly.signals using risen where signals.run_id = risen.run_id and false),",
-        "tests/interleavings",
+        "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a gate lets everyone in",
@@ -542,7 +625,7 @@ BANK = [
         "src/duly/store/database.py",
         "_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
         "_AGAIN = (asyncpg.SerializationError,)",
-        "tests/store",
+        "tests/store/test_database.py",
     ),
     # Schedules declared in code.
     Mutant(

@@ -48,13 +48,14 @@ def test_elsewhere_a_skip_stays_a_skip(suite, monkeypatch):
 
 
 def test_a_folder_counts_towards_its_area():
-    lines = budget.summary_lines({"store": 300.0, "moves": 90.0, "triggers": 10.0})
+    lines = budget.summary_lines({"store": 300.0, "moves": 90.0, "triggers": 10.0, "schedules": 5.0})
 
     assert [line.split() for line in lines] == [
         ["engine", "390.0", "s", "of", "360", "s", "OVER", "BUDGET"],
         ["store", "300.0", "s"],
         ["moves", "90.0", "s"],
-        ["triggers", "10.0", "s", "of", "120", "s"],
+        ["triggers", "15.0", "s", "of", "120", "s"],
+        ["schedules", "5.0", "s"],
     ]
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from duly import App, InvalidArguments, InvalidOption, InvalidSchedule, NotFound, Retry, TriggerError
 from duly.domain.outcome import Succeeded
-from duly.store import jobs, runs
-from tests.builders import a_worker, claimed, counts, settled, staged
+from duly.store import jobs
+from tests.builders import a_worker, claimed, counts, runs_listed, settled, staged
 from tests.clock import START
 
 NOON, NEXT_NOON = START + timedelta(hours=3), START + timedelta(hours=27)
@@ -55,7 +55,7 @@ async def test_a_paused_job_fires_no_more_until_it_is_resumed(app, noon, databas
     assert await app.job("noon").resume() == "active"
     assert await noon.resume() == "already"
     assert (await noon.details()).next_fires[0] == NEXT_NOON
-    [skipped] = await runs.page(database, 1, "skipped", noon.job_id, 10)
+    [skipped] = await runs_listed(database, f"state:skipped AND job_id:{noon.job_id}")
     assert skipped["reason"] == "skipped_paused"
 
 

@@ -327,7 +327,9 @@ class Ledger:
 
     def _check_backoff(self, run_id: UUID, fence: int, delay: timedelta) -> None:
         """A retry waits no longer than its policy says, and not always the same part of it."""
-        execution = self.by_fence[run_id, fence]
+        execution = self.by_fence.get((run_id, fence))
+        if execution is None:
+            return  # It was never started, and that has been noted.
         number = self._number_in_this_life(run_id, execution.attempt)
         ceiling = timedelta(seconds=min(CAP_SECONDS, execution.script.base * 2 ** (number - 1)))
         if not timedelta() <= delay <= ceiling:

@@ -18,7 +18,7 @@ from duly.domain.hold import Scope
 from duly.domain.job import Recurring, Submission
 from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.retry import Retry
-from duly.domain.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_options
+from duly.domain.run import DEFAULTS, Options, Run, encode_options
 from duly.domain.triggers.timing import every_shape
 from duly.maintenance.service import Maintenance
 from duly.moves.cancel import cancel_job, cancel_run
@@ -28,7 +28,7 @@ from duly.moves.replay import discard, replay
 from duly.moves.skip_next import skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.scheduler.service import Scheduler
-from duly.store import holds, jobs
+from duly.store import holds
 from duly.store.database import Unavailable
 from duly.worker import claiming, service
 from duly.worker.context import NonRetryable, RunContext, Snooze
@@ -36,6 +36,7 @@ from duly.worker.handlers import Handler, Registry
 from duly.worker.lifeline import Lifeline
 from duly.worker.pulse import BEATS_PER_LEASE, SAFE_SHARE
 from duly.worker.service import Worker, WorkerOptions
+from tests.builders import jobs_listed
 from tests.simulation.ledger import CAP_SECONDS, Script
 from tests.simulation.world import Role
 
@@ -501,7 +502,7 @@ async def closer_main(process: Process) -> None:
     while True:
         all_submitted = all(role.process is None for role in others)
         for state in ("active", "paused"):
-            for job in await jobs.page(database, TENANT_DEFAULT, None, state, 100):
+            for job in await jobs_listed(database, f"state:{state}"):
                 await cancel_job(database, job["job_id"])
         if all_submitted:
             return

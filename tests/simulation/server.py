@@ -24,6 +24,9 @@ _CLOCK = """
 create or replace function duly.clock_now() returns timestamptz language sql volatile parallel safe
     as $$ select current_setting('duly.simulated_at')::timestamptz $$
 """
+# Made by the first seed, they would be there for the second, which then would not be the same story.
+_PARTITIONS = "select duly.make_partitions_v1($1, $2)"
+_PARTITION_DAYS = 10
 _SET_CLOCK = "select set_config('duly.simulated_at', $1, false)"
 _TABLES = """
 select oid::regclass::text from pg_class
@@ -76,6 +79,7 @@ async def _prepare(url: str) -> None:
         await migrate(database)
         await test_clock.mark_as_made_for_tests(database)
         await database.execute(_CLOCK)
+        await database.fetchval(_PARTITIONS, START.date(), _PARTITION_DAYS)
 
 
 @contextmanager

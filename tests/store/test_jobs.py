@@ -1,6 +1,5 @@
 """Recurring jobs as people read them."""
 
-from duly.moves.cancel import cancel_job
 from duly.store import jobs
 from tests.builders import RNG, an_active_schedule, seconds, staged
 from tests.clock import START
@@ -30,26 +29,3 @@ async def test_the_next_fire_moves_on_with_each_stage(database):
 
 async def test_a_stranger_is_not_found(database):
     assert await jobs.find(database, RNG.uuid()) is None
-
-
-async def test_pages_follow_one_another_by_key_newest_first_without_gap_or_overlap(database, clock):
-    made = []
-    for _ in range(7):
-        made.append((await an_active_schedule(database)).job_id)
-        await clock.advance(1)
-    first = await jobs.page(database, 1, None, None, 3)
-    await an_active_schedule(database)  # What comes in between shifts nothing.
-    second = await jobs.page(database, 1, first[-1]["job_id"], None, 3)
-    third = await jobs.page(database, 1, second[-1]["job_id"], None, 3)
-
-    assert [job["job_id"] for page in (first, second, third) for job in page] == made[::-1]
-
-
-async def test_a_page_is_filtered_by_state_and_a_tenants_own(database):
-    active = await an_active_schedule(database)
-    gone = await an_active_schedule(database)
-    await cancel_job(database, gone.job_id)
-
-    assert [job["job_id"] for job in await jobs.page(database, 1, None, "active", 10)] == [active.job_id]
-    assert [job["job_id"] for job in await jobs.page(database, 1, None, "cancelled", 10)] == [gone.job_id]
-    assert await jobs.page(database, 2, None, None, 10) == []

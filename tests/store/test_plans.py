@@ -288,3 +288,27 @@ async def test_on_tables_that_were_empty_when_the_statement_was_planned(own_data
         assert {name: tables for name, tables in found.items() if tables} == {}
     finally:
         await connection.close()
+
+
+HELD = "insert into duly.holds (tenant, queue, reason, held_by, held_at) values ($1, $2, 'stop', 'a test', duly.clock_now())"
+
+
+@pytest.mark.parametrize(
+    ("tenant", "queue", "rows"),
+    [(None, None, 0), (None, "mail", 4 * BATCH), (2, None, 4 * BATCH), (1, "mail", ROWS // 2 + 4 * BATCH)],
+    ids=["everything", "a queue", "another tenant", "a tenant's share of a queue"],
+)
+async def test_a_claim_under_a_hold_walks_over_the_rows_of_a_held_tenant_alone(large, tenant, queue, rows):
+    connection = await connect(large)
+    try:
+        values = await sample(connection)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(HELD, tenant, queue)
+        for _ in range(7):
+            answered, touched = await call(connection, "claim from three queues", values)
+            assert (answered > 0) == (rows > 0)
+            assert touched.get("ready", 0) <= rows
+        await transaction.rollback()
+    finally:
+        await connection.close()

@@ -17,11 +17,10 @@ from tests.builders import (
     a_retrying_run,
     a_waiting_run,
     a_worker,
-    an_active_schedule,
     claimed,
+    runs_listed,
     seconds,
     settled,
-    staged,
 )
 from tests.clock import START
 
@@ -88,36 +87,6 @@ class TestState:
             for attempt in found["attempts"]
         ]
         assert told == [(1, "broken", '{"type": "E"}', None), (2, None, None, "7")]
-
-
-class TestLists:
-    async def test_runs_are_listed_with_those_alive_first(self, database, clock):
-        worker_id, run = await a_leased_run(database)
-        await settled(database, worker_id, run)
-        await clock.advance(1)
-        alive = await a_ready_run(database)
-
-        listed = await runs.page(database, 1, None, None, 10)
-
-        assert [(row["run_id"], row["state"]) for row in listed] == [(alive, "ready"), (run.run_id, "succeeded")]
-
-    async def test_a_list_is_limited_filtered_and_a_tenants_own(self, database):
-        for _ in range(3):
-            await a_ready_run(database)
-        waiting = await a_waiting_run(database)
-
-        assert len(await runs.page(database, 1, None, None, 2)) == 2
-        assert [row["run_id"] for row in await runs.page(database, 1, "scheduled", None, 10)] == [waiting]
-        assert [row["run_id"] for row in await runs.page(database, 1, None, waiting, 10)] == [waiting]
-        assert await runs.page(database, 2, None, None, 10) == []
-
-    async def test_the_runs_of_a_schedule_are_found_by_its_job(self, database):
-        submitted = await an_active_schedule(database, every=60, anchor=START)
-        await staged(database)
-
-        [row] = await runs.page(database, 1, None, submitted.job_id, 10)
-
-        assert (row["job_id"], row["scheduled_at"]) == (submitted.job_id, START)
 
 
 class TestCheckpoint:
@@ -200,9 +169,9 @@ class TestLogs:
 async def test_a_run_that_a_worker_claimed_ahead_of_its_moment_is_not_running_yet(database, clock):
     await a_ready_run(database, delay=3)
     await claimed(database, await a_worker(database))
-    [early] = await runs.page(database, 1, None, None, 10)
+    [early] = await runs_listed(database)
 
     await clock.advance(3)
-    [due] = await runs.page(database, 1, None, None, 10)
+    [due] = await runs_listed(database)
 
     assert (early["state"], due["state"]) == ("ready", "running")

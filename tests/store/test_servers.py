@@ -11,6 +11,7 @@ from duly.store.database import Database
 from tests.builders import a_ready_run, a_worker, claimed, settled, staged
 from tests.clock import ManualClock
 from tests.conftest import SHARED, TEMPLATE, Shared, make_template
+from tests.kept import Kept
 from tests.moves import test_cancel, test_claim, test_gates, test_replay, test_settle, test_stage, test_submit
 from tests.postgres import Postgres, scratch_server
 from tests.schedules import test_edit, test_firing, test_fixed_delay, test_trigger
@@ -33,9 +34,11 @@ def shared_on(server: Postgres) -> Shared:
 
 
 @pytest.fixture(scope="session")
-def oldest(postgres_15: Postgres) -> Shared:
+def oldest(postgres_15: Postgres):
     """The database that tests share on PostgreSQL 15."""
-    return shared_on(postgres_15)
+    shared = shared_on(postgres_15)
+    yield shared
+    shared.close()
 
 
 @pytest.fixture(scope="session")
@@ -46,26 +49,40 @@ def pooled(tmp_path_factory):
     with scratch_server(tmp_path_factory.mktemp("pooled")) as server, pgbouncer.pgbouncer(server) as folder:
         shared = shared_on(server)
         yield shared, f"postgresql:///{SHARED}?host={folder}&port={pgbouncer.PORT}&user=duly"
+        shared.close()
+
+
+@pytest.fixture(scope="session")
+async def kept_on_oldest(oldest: Shared):
+    """The connections to the first that tests share."""
+    kept = Kept(oldest.url)
+    yield kept
+    await kept.close()
+
+
+@pytest.fixture(scope="session")
+async def kept_by_pooler(pooled):
+    """The connections to the second."""
+    kept = Kept(pooled[1], pooler=True)
+    yield kept
+    await kept.close()
 
 
 @pytest.fixture(params=["PostgreSQL 15", "pgbouncer"])
-def place(request) -> tuple[str, bool]:
-    """An address of an empty database, and whether a pooler stands before it."""
+def place(request):
+    """The connections to an empty database on one of the two."""
     if request.param == "PostgreSQL 15":
-        oldest: Shared = request.getfixturevalue("oldest")
-        oldest.empty()
-        return oldest.url, False
-    shared, url = request.getfixturevalue("pooled")
-    with psycopg.connect(shared.url) as connection:
-        connection.execute(shared.emptying)
-    return url, True
+        request.getfixturevalue("oldest").empty()
+        return request.getfixturevalue("kept_on_oldest")
+    shared, _ = request.getfixturevalue("pooled")
+    shared.delete_all()
+    return request.getfixturevalue("kept_by_pooler")
 
 
 @pytest.fixture
-async def database(place: tuple[str, bool], clock: ManualClock):
+async def database(place: Kept, clock: ManualClock):
     """An open, empty database on one of the two."""
-    url, has_pooler = place
-    async with Database(url, pooler=has_pooler, size_max=8, clock=clock) as opened:
+    async with place.lent(clock) as opened:
         clock.moves(opened)
         yield opened
 

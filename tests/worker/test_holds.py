@@ -34,11 +34,12 @@ async def test_what_was_claimed_ahead_goes_back_unused_and_starts_after_the_lift
         started.append(time.time())
 
     async with working(url, registry_of(work)) as worker:
-        run_id = await submitted(store, "work", delay=2)
+        run_id = await submitted(store, "work", delay=4)
         await until(lambda: worker.health.held == 1)
         await held(store)
-        await until(lambda: worker.health.held == 0)
         assert await until(lambda: in_box(store, "ready")) == 1
+        assert worker.health.held == 0
+        assert await store.fetchval("select due_at > now() from duly.ready"), "it does not wait here until it is due"
         await until(lambda: store.fetchval("select due_at < now() - interval '0.3 seconds' from duly.ready"))
         assert started == []
         await lift(store, EVERYTHING)

@@ -12,7 +12,7 @@ from duly.log import Log
 from duly.store import declared, jobs
 from duly.store.database import Database
 from duly.worker.registrar import LOOK_AGAIN_SECONDS, LOOK_SECONDS, Registrar
-from tests.builders import an_active_schedule
+from tests.builders import an_active_schedule, jobs_listed
 from tests.clock import ManualClock
 from tests.worker.stories import registry_of, until, working
 
@@ -101,7 +101,7 @@ async def test_a_worker_registers_what_its_program_declares_and_shows_it(url, st
     declarations = an_app(cron="0 2 * * *").declarations("app:app")
 
     async with working(url, registry_of(nightly), declarations=declarations):
-        found = await until(lambda: jobs.page(store, 1, None, None, 10))
+        found = await until(lambda: jobs_listed(store))
         assert await declared.live(store, 1) == {NAME: {declarations.jobs[0].digest()}}
 
     [job] = found
@@ -111,7 +111,7 @@ async def test_a_worker_registers_what_its_program_declares_and_shows_it(url, st
 async def test_a_worker_of_a_program_that_declares_it_no_longer_pauses_it(url, store):
     for app, state in ((an_app(cron="0 2 * * *"), "active"), (an_app(), "paused")):
         async with working(url, registry_of(nightly), declarations=app.declarations("app:app")):
-            await until(lambda state=state: jobs.page(store, 1, None, state, 10))
+            await until(lambda state=state: jobs_listed(store, f"state:{state}"))
 
-    [job] = await jobs.page(store, 1, None, None, 10)
+    [job] = await jobs_listed(store)
     assert (job["state"], job["pause_reason"]) == ("paused", REMOVED)

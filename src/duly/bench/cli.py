@@ -22,6 +22,7 @@ from duly.bench.scenarios import burst as burst_scenario
 from duly.bench.scenarios import drain as drain_scenario
 from duly.bench.scenarios import idle as idle_scenario
 from duly.bench.scenarios import latency as latency_scenario
+from duly.bench.scenarios import lists as lists_scenario
 from duly.bench.scenarios import moves as moves_scenario
 from duly.bench.scenarios import outage as outage_scenario
 from duly.bench.scenarios import recurring as recurring_scenario
@@ -189,6 +190,18 @@ def moves(**options: Any) -> Measure:
 
 
 @_flags(
+    lists_scenario.Options(),
+    jobs="Stored schedules.",
+    attempts="Stored attempts.",
+    waiting="Stored in each box.",
+    pages="How many pages of each list are read.",
+)
+def lists(**options: Any) -> Measure:
+    """Read pages of every list, at any depth, with each filter."""
+    return lambda bench: lists_scenario.measure(bench, lists_scenario.Options(**options))
+
+
+@_flags(
     idle_scenario.Options(),
     seconds="How long the idle system is watched.",
     few="Stored jobs.",
@@ -213,7 +226,7 @@ def triggers(**options: Any) -> Measure:
     return lambda bench: triggers_scenario.measure(bench, triggers_scenario.Options(**options))
 
 
-for _function in (submit, drain, latency, burst, recurring, outage, tick, moves, idle):
+for _function in (submit, drain, latency, burst, recurring, outage, tick, moves, lists, idle):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))
 bench.add_command(scenario_in_memory(triggers))

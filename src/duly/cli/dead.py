@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import Any
 from uuid import UUID
 
 import click
+import msgspec
 
+from duly.cli.arguments import read_payload
 from duly.cli.connect import opened
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, show_list
-from duly.cli.replaying import discard_all, discard_runs, replay_all, replay_runs
+from duly.cli.paging import chosen, filter_option, gather, limit_option
+from duly.cli.replaying import BulkMove, Move, move_matching, move_these
 from duly.cli.runs import print_run
+from duly.domain.filter import DEAD
 from duly.domain.run import TENANT_DEFAULT
+from duly.moves import dead as moves
+from duly.moves import replay as single
 from duly.settings import Settings
-from duly.store import runs
+from duly.store import lists
 from duly.store.database import Database
 
 COLUMNS = {
@@ -27,24 +35,79 @@ COLUMNS = {
     "replays": lambda row: row["replays"],
     "buried": lambda row: row["buried_at"],
     "reason": lambda row: row["reason"],
+    "tags": lambda row: row["tags"],
 }
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Which dead runs are meant: these, or those that fit; and whether they are only to be counted."""
+
+    run_ids: tuple[UUID, ...]
+    everything: bool
+    queue: str | None
+    filter_text: str
+    limit: int | None
+    dry_run: bool
+
+
+def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what says which dead runs are meant to a command that takes `choice`."""
+
+    @wraps(function)
+    def call(
+        *,
+        run_ids: tuple[UUID, ...],
+        everything: bool,
+        queue: str | None,
+        filter_text: str,
+        limit: int | None,
+        dry_run: bool,
+        **given: Any,
+    ) -> Any:
+        by_filter = bool(filter_text) or everything
+        if bool(run_ids) == by_filter or (run_ids and (queue or limit or dry_run)) or (filter_text and everything):
+            raise click.UsageError(
+                "name the runs, or choose them with --filter, or give --all; --queue narrows --all down"
+            )
+        cap = limit if limit is not None or everything else moves.LIMIT_DEFAULT
+        return function(choice=Choice(run_ids, everything, queue, filter_text, cap, dry_run), **given)
+
+    command: Callable[..., Any] = call
+    for decorate in reversed(
+        (
+            click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1),
+            filter_option,
+            click.option("--all", "everything", is_flag=True, help="Every dead run, or with --queue every one of it."),
+            click.option("--queue", help="Only those of this queue; with --all or --filter."),
+            click.option(
+                "--limit",
+                type=click.IntRange(1, moves.LIMIT_MAX),
+                help=f"So many at most; with --filter {moves.LIMIT_DEFAULT} unless told otherwise.",
+            ),
+            click.option("--dry-run", is_flag=True, help="Count them and show a few; change nothing."),
+        )
+    ):
+        command = decorate(command)
+    return command
 
 
 @click.group(cls=ListingGroup)
 def dead() -> None:
-    """List, show, replay and discard runs that gave up. Without a command: list."""
+    """List, show, edit, replay and discard runs that gave up. Without a command: list."""
 
 
 @dead.command("list")
 @click.option("--queue", help="Only those of this queue.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@filter_option
+@limit_option
 @listing_options
 @with_settings()
-def list_dead(settings: Settings, listing: Listing, queue: str | None, limit: int) -> None:
-    """List the dead, the newest first."""
+def list_dead(settings: Settings, listing: Listing, queue: str | None, filter_text: str, limit: int) -> None:
+    """List the dead, the last buried first."""
+    wanted = chosen(filter_text, DEAD, queue=queue)
 
     async def read(database: Database) -> Sequence[Row]:
-        return await runs.page_dead(database, TENANT_DEFAULT, queue, limit)
+        return await gather(partial(lists.dead, database, TENANT_DEFAULT, wanted), limit)
 
     show_list(settings, listing, read, COLUMNS, "no dead runs")
 
@@ -59,39 +122,45 @@ def show(settings: Settings, run_id: UUID, as_json: bool) -> None:
 
 
 @dead.command("replay")
-@click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every dead run, or with --queue every one of it.")
-@click.option("--queue", help="Only those of this queue; with --all.")
+@choice_options
 @with_settings()
-def replay(settings: Settings, run_ids: tuple[UUID, ...], everything: bool, queue: str | None) -> int:
-    """Give dead runs another set of attempts. They keep their ids."""
-    _choose_one(run_ids, everything, queue)
-    if not everything:
-        return replay_runs(settings, run_ids)
-    replay_all(settings, queue)
-    return 0
+def replay(settings: Settings, choice: Choice) -> int:
+    """Give dead runs another set of attempts. They keep their ids, and attempt numbers go on."""
+    return _move(settings, choice, single.replay, moves.replay_matching, "replayed")
+
+
+@dead.command("edit")
+@choice_options
+@click.option("--payload", required=True, metavar="PAYLOAD", help="The new arguments as one JSON object.")
+@with_settings()
+def edit(settings: Settings, choice: Choice, payload: str) -> int:
+    """Give dead runs other arguments, which their replay is called with."""
+    arguments = read_payload((), payload, "--payload")
+
+    async def these(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
+        return await moves.edit(database, TENANT_DEFAULT, run_ids, arguments)
+
+    return _move(settings, choice, these, partial(moves.edit_matching, payload=arguments), "edited")
 
 
 @dead.command("discard")
-@click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every dead run, or with --queue every one of it.")
-@click.option("--queue", help="Only those of this queue; with --all.")
+@choice_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_settings()
-def discard(settings: Settings, run_ids: tuple[UUID, ...], everything: bool, queue: str | None, yes: bool) -> int:
+def discard(settings: Settings, choice: Choice, yes: bool) -> int:
     """Give dead runs up for good; a record stays in history."""
-    _choose_one(run_ids, everything, queue)
-    if not everything:
-        return discard_runs(settings, run_ids)
-    if not yes:
-        click.confirm(f"Discard every dead run{f' of queue {queue}' if queue else ''} for good?", abort=True, err=True)
-    discard_all(settings, queue)
+    if choice.everything and not yes and not choice.dry_run:
+        of_queue = f" of queue {choice.queue}" if choice.queue else ""
+        click.confirm(f"Discard every dead run{of_queue} for good?", abort=True, err=True)
+    return _move(settings, choice, single.discard, moves.discard_matching, "discarded")
+
+
+def _move(settings: Settings, choice: Choice, these: Move, matching: BulkMove, done: str) -> int:
+    if choice.run_ids:
+        return move_these(settings, choice.run_ids, these, done)
+    wanted = chosen(choice.filter_text, DEAD, queue=choice.queue)
+    move_matching(settings, wanted, matching, done, limit=choice.limit, dry_run=choice.dry_run)
     return 0
-
-
-def _choose_one(run_ids: Sequence[UUID], everything: bool, queue: str | None) -> None:
-    if bool(run_ids) == everything or (queue and not everything):
-        raise click.UsageError("name the runs, or give --all, with --queue for those of one queue")
 
 
 async def _show(settings: Settings, run_id: UUID, as_json: bool) -> None:

@@ -20,8 +20,9 @@ Exit codes:
 
 def explain(error: Exception) -> tuple[str, int]:
     """Give the sentence for a person and the exit code."""
-    from duly.cli.carets import explained_error
+    from duly.cli.carets import PREFIX, explained, explained_error
     from duly.domain.errors import DatabaseUnusable, DulyError, NotFound
+    from duly.domain.filter import InvalidFilter
     from duly.domain.triggers.errors import TriggerError
     from duly.settings import SettingsError
     from duly.store.database import Unavailable
@@ -37,6 +38,8 @@ def explain(error: Exception) -> tuple[str, int]:
             return str(error), DATABASE
         case TriggerError():
             return explained_error(error), REFUSED
+        case InvalidFilter():
+            return explained([(error.as_json(), error.expression)]).removeprefix(PREFIX), REFUSED
         case DulyError():
             return str(error), REFUSED
     return _fault(error), FAULT

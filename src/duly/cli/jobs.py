@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -15,17 +16,19 @@ from duly.cli.fires import fire_lines
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
+from duly.cli.paging import chosen, filter_option, gather, limit_option
 from duly.cli.policies import policy_line
 from duly.cli.runs import RUN_COLUMNS, print_run
 from duly.domain.declaration import REMOVED
-from duly.domain.run import TENANT_DEFAULT
+from duly.domain.filter import JOB_STATES, JOBS, Filter
+from duly.domain.run import TENANT_DEFAULT, read_options
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.summary import sentence
 from duly.domain.triggers.timing import schedule_of
 from duly.moves.schedule import find_job_id
 from duly.settings import Settings
 from duly.store import jobs as store
-from duly.store import runs
+from duly.store import lists
 from duly.store.database import Database
 
 _RUNS_SHOWN = 10
@@ -51,6 +54,7 @@ COLUMNS = {
     "queue": lambda row: row["queue"],
     "schedule": _sentence,
     "next": lambda row: row["next_run_at"],
+    "tags": lambda row: row["tags"],
     "note": lambda row: row["pause_reason"],
 }
 
@@ -61,15 +65,27 @@ def jobs() -> None:
 
 
 @jobs.command("list")
-@click.option("--state", type=click.Choice(["active", "paused", "completed", "cancelled"]))
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--state", type=click.Choice(JOB_STATES))
+@click.option("--queue", help="Only those of this queue.")
+@click.option("--tag", help="Only those with this tag.")
+@filter_option
+@limit_option
 @listing_options
 @with_settings()
-def list_jobs(settings: Settings, listing: Listing, state: str | None, limit: int) -> None:
+def list_jobs(
+    settings: Settings,
+    listing: Listing,
+    state: str | None,
+    queue: str | None,
+    tag: str | None,
+    filter_text: str,
+    limit: int,
+) -> None:
     """List schedules, the newest first."""
+    wanted = chosen(filter_text, JOBS, state=state, queue=queue, tag=tag)
 
     async def read(database: Database) -> Sequence[Row]:
-        return await store.page(database, TENANT_DEFAULT, None, state, limit)
+        return await gather(partial(lists.jobs, database, TENANT_DEFAULT, wanted), limit)
 
     empty = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'
     show_list(settings, listing, read, COLUMNS, empty)
@@ -105,7 +121,8 @@ async def _show(settings: Settings, job: str, as_json: bool) -> None:
         if found is None:
             await print_run(database, job_id, as_json=as_json)
             return
-        last = await runs.page(database, TENANT_DEFAULT, None, job_id, _RUNS_SHOWN)
+        of_job = Filter().only("job_id", str(job_id))
+        last = (await lists.runs(database, found["tenant"], of_job, _RUNS_SHOWN)).rows
         schedule = await store.schedule_of_job(database, found)
     if as_json:
         print_json({**plain(found), "description": sentence(schedule), "runs": [plain(run) for run in last]})
@@ -119,6 +136,8 @@ def _print_job(found: dict[str, Any], schedule: Schedule, last: Sequence[Row]) -
     click.echo(f"{sentence(schedule)}: {found['handler']} on queue {found['queue']}, priority {found['priority']}")
     if policies := policy_line(schedule, found):
         click.echo(policies)
+    if tags := read_options(found["options"], None).tags:
+        click.echo(f"tags  {', '.join(tags)}")
     if found["source"]:
         click.echo(f"declared in {found['source']}: change it there")
     if found["removed_at"]:

@@ -1,44 +1,54 @@
-"""Moving dead runs on, some or all of them, and saying what became of each."""
+"""Moving dead runs on: these, or those that a filter chooses, and saying what became of them."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 from uuid import UUID
 
 import click
 
 from duly.cli.connect import opened
 from duly.cli.failures import NOT_FOUND
+from duly.cli.screen import some
+from duly.domain.filter import Filter
 from duly.domain.run import TENANT_DEFAULT
-from duly.moves import replay as moves
+from duly.moves import dead, replay
+from duly.moves.dead import Bulk
 from duly.settings import Settings
-from duly.store import runs
 from duly.store.database import Database
+from duly.store.lists import DeadAt
 
-_BATCH_MAX = 500
 Move = Callable[[Database, Sequence[UUID]], Awaitable[list[UUID]]]
+
+
+class BulkMove(Protocol):
+    """A move of all that a filter chooses."""
+
+    def __call__(
+        self, database: Database, tenant: int, chosen: Filter, *, limit: int, dry_run: bool, after: DeadAt | None
+    ) -> Awaitable[Bulk]:
+        """Move those that fit, up to a limit."""
+        ...
 
 
 def replay_runs(settings: Settings, run_ids: Sequence[UUID]) -> int:
     """Replay these runs and give the exit code."""
-    return asyncio.run(_these(settings, run_ids, moves.replay, "replayed"))
+    return move_these(settings, run_ids, replay.replay, "replayed")
 
 
-def discard_runs(settings: Settings, run_ids: Sequence[UUID]) -> int:
-    """Discard these runs and give the exit code."""
-    return asyncio.run(_these(settings, run_ids, moves.discard, "discarded"))
+def move_these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: str) -> int:
+    """Move these runs and give the exit code."""
+    return asyncio.run(_these(settings, run_ids, move, done))
 
 
-def replay_all(settings: Settings, queue: str | None) -> None:
-    """Replay every dead run, or every one of a queue."""
-    asyncio.run(_all(settings, queue, moves.replay, "replayed"))
-
-
-def discard_all(settings: Settings, queue: str | None) -> None:
-    """Discard every dead run, or every one of a queue."""
-    asyncio.run(_all(settings, queue, moves.discard, "discarded"))
+def move_matching(
+    settings: Settings, chosen: Filter, move: BulkMove, done: str, *, limit: int | None, dry_run: bool
+) -> None:
+    """Move what fits, up to the limit or without one, and say how many; a dry run says which."""
+    asyncio.run(_matching(settings, chosen, move, done, limit, dry_run))
 
 
 async def _these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: str) -> int:
@@ -49,16 +59,29 @@ async def _these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: 
     return 0 if moved.issuperset(run_ids) else NOT_FOUND
 
 
-async def _all(settings: Settings, queue: str | None, move: Move, done: str) -> None:
-    """Move in batches the runs that are dead now; one that dies again meanwhile is left where it is."""
-    moved: set[UUID] = set()
+async def _matching(
+    settings: Settings, chosen: Filter, move: BulkMove, done: str, limit: int | None, dry_run: bool
+) -> None:
+    matched = moved = 0
+    sample: list[UUID] = []
+    after: DeadAt | None = None
     async with opened(settings) as database:
         while True:
-            page = await runs.page_dead(database, TENANT_DEFAULT, queue, _BATCH_MAX)
-            fresh = [row["run_id"] for row in page if row["run_id"] not in moved]
-            if not fresh:
-                break
-            moved.update(await move(database, fresh))
+            size = dead.LIMIT_MAX if limit is None else min(limit - matched, dead.LIMIT_MAX)
+            found = await move(database, TENANT_DEFAULT, chosen, limit=size, dry_run=dry_run, after=after)
+            matched, moved, after = matched + found.matched, moved + found.moved, found.after
+            sample = sample or found.sample
             if sys.stderr.isatty():
-                click.echo(f"\r{len(moved)} {done}", err=True, nl=False)
-    click.echo(f"{len(moved)} runs {done}")
+                click.echo(f"\r{matched} found", err=True, nl=False)
+            if after is None or (limit is not None and matched >= limit):
+                break
+    for line in _told(matched, moved, sample, done, dry_run, more=after is not None):
+        click.echo(line)
+
+
+def _told(matched: int, moved: int, sample: Sequence[UUID], done: str, dry_run: bool, *, more: bool) -> list[str]:
+    rest = "; more fit than the limit, so ask again for the rest" if more else ""
+    if not dry_run:
+        return [f"{some(moved, 'run')} {done}{rest}"]
+    shown: list[Any] = [f"  {run_id}" for run_id in sample]
+    return [f"{some(matched, 'run')} would be {done}; nothing was changed{rest}", *shown]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -15,18 +16,18 @@ from duly.cli.connect import opened
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
+from duly.cli.paging import chosen, filter_option, gather, limit_option
 from duly.cli.replaying import replay_runs
 from duly.cli.screen import some
 from duly.domain.errors import NotFound
+from duly.domain.filter import RUN_STATES, RUNS
 from duly.domain.run import TENANT_DEFAULT
 from duly.moves.cancel import cancel_run
 from duly.moves.schedule import find_job_id
 from duly.settings import Settings
-from duly.store import overview
+from duly.store import lists, overview
 from duly.store import runs as store
 from duly.store.database import Database
-
-STATES = ("scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "skipped")
 
 RUN_COLUMNS = {
     "id": lambda row: row["run_id"],
@@ -56,20 +57,32 @@ def runs() -> None:
 
 
 @runs.command("list")
-@click.option("--state", type=click.Choice(STATES))
+@click.option("--state", type=click.Choice(RUN_STATES))
 @click.option("--job", metavar="JOB", help="Only the runs of this job, given by its id or its name.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--queue", help="Only those of this queue.")
+@filter_option
+@limit_option
 @listing_options
 @with_settings()
-def list_runs(settings: Settings, listing: Listing, state: str | None, job: str | None, limit: int) -> None:
-    """List runs: those that wait or run first, then those that ended in the last two days.
+def list_runs(
+    settings: Settings,
+    listing: Listing,
+    state: str | None,
+    job: str | None,
+    queue: str | None,
+    filter_text: str,
+    limit: int,
+) -> None:
+    """List runs, wherever they stand: by the moment they are for, what is to come first.
 
     A stretch of occurrences that did not run is one line, with its reason, how many they are, the first and the last.
     """
 
+    wanted = chosen(filter_text, RUNS, state=state, queue=queue)
+
     async def read(database: Database) -> Sequence[Row]:
-        job_id = None if job is None else await find_job_id(database, job)
-        return await store.page(database, TENANT_DEFAULT, state, job_id, limit)
+        of_job = wanted if job is None else wanted.only("job_id", str(await find_job_id(database, job)))
+        return await gather(partial(lists.runs, database, TENANT_DEFAULT, of_job), limit)
 
     show_list(settings, listing, read, RUN_COLUMNS, "no runs; make one: duly submit HANDLER")
 
@@ -130,6 +143,8 @@ def _print_found(found: Mapping[str, Any]) -> None:
     click.echo(f"{found['handler']} on queue {found['queue']}, due {moment(found['due_at'])}")
     if missed := missed_by(found):
         click.echo(f"it stands for {some(missed, 'occurrence')} that came too late, itself included")
+    if marks := _marks_line(found):
+        click.echo(marks)
     if found.get("payload"):
         click.echo(f"payload {found['payload']}")
     if found["progress"]:
@@ -137,6 +152,12 @@ def _print_found(found: Mapping[str, Any]) -> None:
     print_rows(found["attempts"], ATTEMPT_COLUMNS, "no attempts yet")
     if found["attempts"]:
         _print_last(found["attempts"][-1])
+
+
+def _marks_line(found: Mapping[str, Any]) -> str:
+    """Say what a run is marked with."""
+    said = {"tags": ", ".join(found["tags"]), "request": found["request_id"], "trace": found["traceparent"]}
+    return "   ".join(f"{name} {value}" for name, value in said.items() if value)
 
 
 def reason(words: str | None, detail: str | None) -> str | None:

@@ -23,13 +23,14 @@ from duly.domain.job import (
     check_moment,
     check_name,
     check_priority,
+    check_tags,
     check_timeout,
 )
 from duly.domain.retry import retry_policy
-from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options
+from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options, said
 from duly.moves import submit as moves
 from duly.store import hints, jobs, workers
-from duly.store.database import Database, Unavailable
+from duly.store.database import Database, DiskFull, Unavailable
 from duly.store.jobs import Submitted
 from duly.store.workers import WorkerRow
 
@@ -62,6 +63,7 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     max_attempts: int | None = None
     timeout: str | None = None
+    tags: tuple[str, ...] = ()
 
 
 class Defaults(msgspec.Struct, frozen=True):
@@ -101,6 +103,8 @@ async def send(database: Database, job: Submission | Recurring, key: str | None,
         if isinstance(job, Recurring):
             return await moves.submit_recurring(database, job, key=chosen)
         submitted = await moves.submit(database, job, key=chosen)
+    except DiskFull:
+        raise  # It says itself that nothing was stored.
     except Unavailable as error:
         raise Unavailable(
             f"{error}. The job may or may not be stored: submit it again with --key {chosen}, which stores it once"
@@ -176,7 +180,7 @@ def _options_text(typed: Typed, defaults: Options) -> str | None:
     """Write the options; none at all leaves them to the worker's handler, so what was typed is always written."""
     text = encode_options(_options(typed, defaults))
     is_typed = typed.max_attempts is not None or typed.timeout is not None
-    return "{}" if text is None and is_typed else text
+    return said(text) if is_typed else text
 
 
 def _options(typed: Typed, options: Options) -> Options:
@@ -185,4 +189,6 @@ def _options(typed: Typed, options: Options) -> Options:
         options = msgspec.structs.replace(options, retry=retry)
     if typed.timeout is not None:
         options = msgspec.structs.replace(options, timeout_seconds=check_timeout(read_duration(typed.timeout)))
+    if typed.tags:
+        options = msgspec.structs.replace(options, tags=check_tags(typed.tags))
     return options

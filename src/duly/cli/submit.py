@@ -29,6 +29,7 @@ def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--key", help="Submit only once under this key, however often it is asked."),
             click.option("--max-attempts", type=int, help="How often it is tried at most."),
             click.option("--timeout", metavar="DURATION", help="When an attempt is stopped."),
+            click.option("--tag", "tags", multiple=True, help="A word to find it by; may be given again."),
         )
     ):
         function = decorate(function)

@@ -7,6 +7,7 @@ DulyError
 │   ├── InvalidSchedule        a moment, delay or interval that cannot be kept
 │   ├── TriggerError           a trigger or schedule that is not one: see domain/triggers/errors.py
 │   ├── InvalidOption          an option outside its range
+│   ├── InvalidFilter          a filter that cannot be read: see domain/filter.py
 │   ├── UnknownHandler         no handler of that name is registered here
 │   ├── UnknownQueue           a strict app does not declare that queue
 │   ├── KeyConflict            the idempotency key was used for another job

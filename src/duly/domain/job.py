@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -18,6 +19,8 @@ from duly.domain.triggers.errors import shown
 REASON_CHARACTERS_MAX = 500
 DELAY_MAX = timedelta(days=36_500)
 GATE_PLACES_MAX = 999_999
+TAGS_MAX = 32
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[0-9a-f-]{1,100})?")
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -128,6 +131,32 @@ def check_gate(name: str, places: int) -> tuple[str, int]:
     if isinstance(places, bool) or not 1 <= places <= GATE_PLACES_MAX:
         raise InvalidOption(f"concurrency {places!r} is outside 1 to {GATE_PLACES_MAX} runs at once")
     return check_name(name, "concurrency key"), places
+
+
+def check_tags(values: object) -> tuple[str, ...]:
+    """Take a list of tags, each once. Raises InvalidOption."""
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise InvalidOption(f"tags {shown(values)} are not a list; give one: [{shown(values)}]")
+    tags = tuple(dict.fromkeys(check_name(value, "tag") for value in values))
+    if len(tags) > TAGS_MAX:
+        raise InvalidOption(f"{len(tags)} tags are too many; the limit is {TAGS_MAX}. Say the rest in the payload")
+    return tags
+
+
+def check_request_id(value: str) -> str:
+    """Take the id of the request that asked for a job. Raises InvalidOption."""
+    if not _is_printable(value, NAME_CHARACTERS_MAX):
+        raise InvalidOption(f"request id {shown(value)} is not one: 1 to {NAME_CHARACTERS_MAX} printable characters")
+    return value
+
+
+def check_traceparent(value: str) -> str:
+    """Take the place in a trace that asked for a job, as W3C Trace Context writes it. Raises InvalidOption."""
+    if not _TRACEPARENT.fullmatch(value):
+        raise InvalidOption(
+            f"traceparent {shown(value)} is none; it reads 00-, 32 hexadecimal digits, -, 16 of them, -, and two flags"
+        )
+    return value
 
 
 def check_timeout(value: Duration | None) -> float | None:

@@ -29,9 +29,15 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     missed: int = 0  # how many occurrences that were noticed too late this run stands for, itself included
     rearm: bool = False  # the schedule's next fire counts from the end of this run
     watch: int | None = None  # after so many runs in a row that failed for good, the schedule pauses
+    # Marks: they say what a run is for and who asked for it, not how it is run.
+    tags: tuple[str, ...] = ()
+    request_id: str | None = None
+    traceparent: str | None = None
 
 
 DEFAULTS = Options()
+MARKS = frozenset({"tags", "request_id", "traceparent"})
+_MARKS_QUOTED = tuple(f'"{mark}"' for mark in MARKS)
 _decoder = msgspec.json.Decoder(Options)
 _encoder = msgspec.json.Encoder()
 
@@ -41,16 +47,37 @@ def encode_options(options: Options) -> str | None:
     return None if options == DEFAULTS else _encoder.encode(options).decode()
 
 
+def is_marks_only(text: str) -> bool:
+    """Say whether options hold marks and nothing else: then how to run it is left to the handler."""
+    if not any(mark in text for mark in _MARKS_QUOTED):
+        return False
+    return set(msgspec.json.decode(text)) <= MARKS
+
+
+def said(text: str | None) -> str:
+    """Write options so that they are a job's own even where they are the defaults: nothing is left to the handler."""
+    if text is None:
+        return "{}"
+    return msgspec.json.encode({"retry": {}, **msgspec.json.decode(text)}).decode() if is_marks_only(text) else text
+
+
 def amend_options(text: str | None, changes: Mapping[str, Any], defaults: Options | None) -> str | None:
     """Change some of the options a job has, or, where it has none of its own, of the defaults; without changes they stay."""
     if not changes:
         return text
-    return encode_options(msgspec.structs.replace(read_options(text, defaults), **changes)) or "{}"
+    return said(encode_options(msgspec.structs.replace(read_options(text, defaults), **changes)))
 
 
 def read_options(text: str | None, defaults: Options | None) -> Options:
     """Read the options a job has of its own; where it has none, the defaults."""
-    return _decoder.decode(text) if text is not None else defaults or DEFAULTS
+    if text is None:
+        return defaults or DEFAULTS
+    own = _decoder.decode(text)
+    if not is_marks_only(text):
+        return own
+    return msgspec.structs.replace(
+        defaults or DEFAULTS, tags=own.tags, request_id=own.request_id, traceparent=own.traceparent
+    )
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
@@ -74,6 +101,15 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     handler: str
     payload: str | None
     options: str | None
+    marks: str | None = None  # options that are marks only; then `options` are the handler's own
+
+    @property
+    def marked(self) -> Options:
+        """What it is marked with: tags, and who asked for it."""
+        try:
+            return DEFAULTS if self.marks is None else _decoder.decode(self.marks)
+        except (msgspec.MsgspecError, ValueError):
+            return DEFAULTS
 
     @property
     def missed(self) -> int:

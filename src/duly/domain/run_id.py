@@ -33,5 +33,10 @@ def scheduled_at_of(identifier: UUID) -> datetime:
     return _EPOCH + timedelta(milliseconds=identifier.int >> 80)
 
 
+def least_id_at(moment: datetime) -> UUID:
+    """Give the least id that a run scheduled at a moment, or later, can have."""
+    return UUID(int=min(max(_microseconds(moment) // 1000, 0) << 80, (1 << 128) - 1))
+
+
 def _microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND

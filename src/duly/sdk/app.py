@@ -79,6 +79,7 @@ class App:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         aliases: Sequence[str] = (),
+        tags: Sequence[str] = (),
         payload: Mapping[str, Any] | None = None,
         **when: Unpack[When],
     ) -> Decorator: ...
@@ -93,17 +94,19 @@ class App:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         aliases: Sequence[str] = (),
+        tags: Sequence[str] = (),
         payload: Mapping[str, Any] | None = None,
         **when: Unpack[When],
     ) -> Any:
-        """Register a function under its own name, or under `name`; `aliases` are names it had before.
+        """Register a function under its own name, or under `name`; `aliases` are names it had before, `tags` words to find its
+        runs by.
 
         Its parameters are filled from JSON by their annotations; one annotated `duly.Run` and standing first is the run.
         With `cron`, `every`, `when` or `schedule` it has a schedule of its own, which workers register when they start, and
         which calls it with the arguments in `payload`. Raises InvalidOption when it cannot be a handler, UnknownQueue when
         the app is strict; for its schedule TriggerError, InvalidSchedule and InvalidArguments.
         """
-        options, shape = handler_options(retry, timeout), shape_of(when)
+        options, shape = handler_options(retry, timeout, tags), shape_of(when)
         if payload is not None and shape is None:
             raise InvalidOption("payload= belongs to a schedule; give cron=, every=, when= or schedule= as well")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -21,9 +21,12 @@ from duly.domain.job import (
     check_moment,
     check_name,
     check_priority,
+    check_request_id,
+    check_tags,
     check_timeout,
+    check_traceparent,
 )
-from duly.domain.run import DEFAULTS, Options, encode_options
+from duly.domain.run import DEFAULTS, Options, encode_options, said
 from duly.domain.triggers import asking
 from duly.sdk.retry import Retry
 from duly.worker.handlers import Handler
@@ -60,6 +63,9 @@ class Choices:
     retry: Retry | None = None
     timeout: Duration | UnsetType | None = field(default=UNSET)
     concurrency: tuple[str, int] | None = None  # a key, and how many runs of it may be ready or running at once
+    tags: Sequence[str] | None = None
+    request_id: str | None = None
+    traceparent: str | None = None
     connection: Any = None
     tenant: int | None = None
 
@@ -75,8 +81,19 @@ class Choices:
             check_timeout(self.timeout)
         if self.concurrency is not None:
             check_gate(*self.concurrency)
+        self.marks()
         if self.tenant is not None and (isinstance(self.tenant, bool) or self.tenant < 1):
             raise InvalidOption(f"tenant {self.tenant!r} is not a tenant's number: 1 or more")
+
+    def marks(self) -> dict[str, Any]:
+        """Give what the runs are marked with, checked: tags, and who asked for them."""
+        given = {"tags": self.tags, "request_id": self.request_id, "traceparent": self.traceparent}
+        checks: dict[str, Callable[[Any], Any]] = {
+            "tags": check_tags,
+            "request_id": check_request_id,
+            "traceparent": check_traceparent,
+        }
+        return {name: checks[name](value) for name, value in given.items() if value is not None}
 
     def shape(self) -> dict[str, Any] | None:
         """Give the shape of the schedule that is asked for; None for a one-shot."""
@@ -97,7 +114,7 @@ def submission(handler: Handler, choices: Choices, payload: str) -> Submission:
         handler.priority if choices.priority is None else choices.priority,
         choices.at,
         None if choices.delay is None else check_delay(choices.delay),
-        run_options(handler, choices.retry, choices.timeout, choices.concurrency),
+        run_options(handler, choices.retry, choices.timeout, choices.concurrency, choices.marks()),
     )
 
 
@@ -110,14 +127,14 @@ def recurring(handler: Handler, choices: Choices, shape: Mapping[str, Any], payl
         handler.priority if choices.priority is None else choices.priority,
         shape,
         choices.name,
-        run_options(handler, choices.retry, choices.timeout, choices.concurrency),
+        run_options(handler, choices.retry, choices.timeout, choices.concurrency, choices.marks()),
     )
 
 
-def handler_options(retry: Retry | None, timeout: Duration | None) -> Options:
+def handler_options(retry: Retry | None, timeout: Duration | None, tags: Sequence[str] = ()) -> Options:
     """Build what a handler's runs carry."""
     given: dict[str, Any] = {} if retry is None else {"retry": retry.policy()}
-    return Options(timeout_seconds=check_timeout(timeout), **given)
+    return Options(timeout_seconds=check_timeout(timeout), tags=check_tags(tags), **given)
 
 
 def run_options(
@@ -125,9 +142,10 @@ def run_options(
     retry: Retry | None,
     timeout: Duration | UnsetType | None,
     concurrency: tuple[str, int] | None,
+    marks: Mapping[str, Any] | None = None,
 ) -> str | None:
     """Write what the runs of a job carry: the handler's own options, with what was chosen laid over them."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = dict(marks or {})
     if retry is not None:
         changes["retry"] = retry.policy()
     if concurrency is not None:
@@ -135,7 +153,7 @@ def run_options(
     if timeout is not UNSET:
         changes["timeout_seconds"] = check_timeout(timeout)
     options = encode_options(msgspec.structs.replace(handler.options, **changes))
-    return "{}" if options is None and handler.options != DEFAULTS else options  # Said, and so not left to the handler.
+    return said(options) if handler.options != DEFAULTS else options
 
 
 def _check_moments(choices: Choices, *, is_schedule: bool) -> None:

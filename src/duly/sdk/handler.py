@@ -82,6 +82,9 @@ class Handler(Generic[P, Q, R, T]):
         retry: Retry | None = None,
         timeout: Duration | UnsetType | None = UNSET,
         concurrency: tuple[str, int] | None = None,
+        tags: Sequence[str] | None = None,
+        request_id: str | None = None,
+        traceparent: str | None = None,
         connection: Any = None,
         tenant: int | None = None,
     ) -> Submitter[Q, T]:
@@ -93,8 +96,10 @@ class Handler(Generic[P, Q, R, T]):
         `overlap`, a policy or its shape; and `every` the `mode` "fixed_delay", to count from the end of each run.
 
         `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number, such as
-        `("customer-7", 3)`: at most so many runs of that key at once. `connection`: the caller's own, inside
-        whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
+        `("customer-7", 3)`: at most so many runs of that key at once. `tags`: words to find it by, instead of the handler's
+        own. `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run are told. `connection`:
+        the caller's own, inside whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError,
+        UnknownQueue.
         """
         choices = Choices(
             at=at,
@@ -120,6 +125,9 @@ class Handler(Generic[P, Q, R, T]):
             retry=retry,
             timeout=timeout,
             concurrency=concurrency,
+            tags=tags,
+            request_id=request_id,
+            traceparent=traceparent,
             connection=connection,
             tenant=tenant,
         )

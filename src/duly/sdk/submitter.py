@@ -16,7 +16,7 @@ from duly.moves import submit as moves
 from duly.sdk.choices import Choices, recurring, submission
 from duly.sdk.handle import Handle
 from duly.store import callers
-from duly.store.database import Connection, Unavailable
+from duly.store.database import Connection, DiskFull, Unavailable
 from duly.store.jobs import Submitted
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class Submitter(Generic[Q, T]):
         for pause in (*_AGAIN_SECONDS, None):
             try:
                 return await send(database, key)
+            except DiskFull:
+                raise  # It is known that nothing was stored, and room does not come back in a moment.
             except Unavailable as error:
                 if pause is None:
                     raise Unavailable(

@@ -19,12 +19,13 @@ from asyncpg.pool import PoolConnectionProxy
 
 from duly.domain.errors import InvalidOption
 from duly.store import jobs
-from duly.store.database import Connection, Unavailable, translated
+from duly.store.database import Connection, DiskFull, Unavailable, translated
 from duly.store.refusals import refusal
 from duly.store.statements import load
 
 SQL = load("callers")
 _STATEMENTS = {jobs.SQL[name]: text for name, text in SQL.items()}
+_DISK_FULL = "53100"
 _Answer = TypeVar("_Answer")
 Rows = list[tuple[Any, ...]]
 
@@ -165,6 +166,8 @@ def _translated(error: Exception) -> Exception:
             return translated(cause)
         diagnosis = getattr(cause, "diag", None)
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+        if diagnosis is not None and state == _DISK_FULL:
+            return DiskFull(diagnosis.message_primary or str(cause))
         if diagnosis is not None and state:
             found = refusal(state, diagnosis.message_primary or str(cause), diagnosis.message_detail)
             return found or error

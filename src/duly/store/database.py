@@ -1,8 +1,8 @@
 """The connection to PostgreSQL: a pool that reconnects, and errors turned into three kinds.
 
-A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened: ask again),
-or is refused with one of the domain's errors. Serialization failures and deadlocks rolled back by the server are tried
-again here, where they cannot be seen.
+A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened, or there is
+no room on the server's disk: ask again), or is refused with one of the domain's errors. Serialization failures and deadlocks
+rolled back by the server are tried again here, where they cannot be seen.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from errno import ENOSPC
+from os import strerror
 from typing import Any, Protocol
 
 import asyncpg
@@ -37,7 +39,14 @@ _GONE = (
 
 
 class Unavailable(DulyError):
-    """The database did not answer. What was asked may or may not have been done."""
+    """The database did not answer, so what was asked may or may not have been done; or it cannot do it now."""
+
+
+class DiskFull(Unavailable):
+    """The database has no room. Nothing was written, and what was asked can be done once there is room again."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"the database has no room left: {words}. Nothing was written: free some space and ask again")
 
 
 class Connection(Protocol):
@@ -53,6 +62,13 @@ def is_gone(error: BaseException) -> bool:
     if isinstance(error, asyncpg.InterfaceError):
         return not isinstance(error, ValueError)  # What the driver could not encode never left us.
     return isinstance(error, _GONE)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Say whether the server has no room. One that cannot even greet a new connection says so in words alone."""
+    return isinstance(error, asyncpg.DiskFullError) or (
+        isinstance(error, asyncpg.PostgresError) and strerror(ENOSPC) in str(error)
+    )
 
 
 class Database:
@@ -92,6 +108,8 @@ class Database:
                 )
         except asyncpg.PostgresError as error:
             await self.close()
+            if is_disk_full(error):
+                raise DatabaseUnusable(str(DiskFull(str(error)))) from None
             raise DatabaseUnusable(f"the database refused us: {error}. Check DULY_DATABASE_URL") from None
         except (OSError, TimeoutError, asyncpg.InterfaceError, ValueError) as error:
             await self.close()
@@ -193,6 +211,8 @@ def translated(error: Exception) -> Exception:
         refused := refusal(error.sqlstate or "", str(error.args[0]), error.as_dict().get("detail"))
     ):
         return refused
+    if is_disk_full(error):
+        return DiskFull(str(error.args[0]))
     if is_gone(error):
         return Unavailable(f"the database did not answer: {type(error).__name__}: {error}")
     return error

@@ -163,10 +163,3 @@ async def schedule_of_job(database: Database, job: Mapping[str, Any]) -> Schedul
     names = calendars_in({} if job["schedule"] is None else msgspec.json.decode(job["schedule"]))
     calendars = await schedules.calendars(database, job["tenant"], names) if names else {}
     return schedule_of(job["schedule"], job["every_seconds"], job["anchor_at"], read_calendars(calendars))
-
-
-async def page(
-    database: Database, tenant: int, before: UUID | None, state: str | None, limit: int
-) -> list[dict[str, Any]]:
-    """Read recurring jobs, newest first."""
-    return [dict(row) for row in await database.fetch(SQL["page"], tenant, before, state, limit)]

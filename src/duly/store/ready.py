@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import msgspec
 
-from duly.domain.run import Run
+from duly.domain.run import Run, is_marks_only
 from duly.store.database import Database
 from duly.store.statements import load
 
@@ -20,10 +21,18 @@ async def claim(
 ) -> list[Run]:
     """Move up to `limit` runs into the worker's hands. Raises WorkerExpired when its lease has ended."""
     try:
-        return [Run(*row) for row in await database.fetch(SQL["claim"], worker_id, queues, handlers, limit)]
+        rows = await database.fetch(SQL["claim"], worker_id, queues, handlers, limit)
+        return [Run(*row) if row["options"] is None else _marked(Run(*row)) for row in rows]
     except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
         await database.execute(SQL["drop_duplicates"])
         return []
+
+
+def _marked(run: Run) -> Run:
+    """Set apart what a run is marked with: options that say nothing else leave how it is run to its handler."""
+    assert run.options is not None
+    own = None if is_marks_only(run.options) else run.options
+    return msgspec.structs.replace(run, options=own, marks=run.options)
 
 
 async def unknown_handlers(database: Database) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.hold import Holds, Scope
+from duly.domain.run import read_options
 from duly.store.database import Database
 from duly.store.statements import load
 
@@ -65,6 +66,11 @@ async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
     return [row[0] for row in await database.fetch(SQL["discard"], run_ids)]
 
 
+async def edit_dead(database: Database, tenant: int, run_ids: Sequence[UUID], payload: str) -> list[UUID]:
+    """Give a tenant's dead runs another payload. Returns those that were dead."""
+    return [row[0] for row in await database.fetch(SQL["edit_dead"], tenant, run_ids, payload)]
+
+
 async def look(database: Database, worker_id: UUID) -> News:
     """Read the database's clock, for ours to learn from, and what a worker must be told."""
     rows = await database.fetch(SQL["look"], worker_id)
@@ -94,7 +100,14 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
     # The record of a run's end may bear an earlier moment than the one before it: the clock was set back in between.
     last = ([attempt for attempt in accepted if attempt["became"] in _ENDED] or accepted)[-1] if not live else {}
     run = dict(live) if live else {**{name: last[name] for name in _SHARED}, "state": last["became"], "priority": None}
-    return {**run, "attempts": attempts}
+    marks = read_options(run.pop("marks"), None)
+    return {
+        **run,
+        "tags": list(marks.tags),
+        "request_id": marks.request_id,
+        "traceparent": marks.traceparent,
+        "attempts": [{name: value for name, value in attempt.items() if name != "marks"} for attempt in attempts],
+    }
 
 
 _SHARED = (
@@ -109,22 +122,8 @@ _SHARED = (
     "worker_id",
     "fence",
     "reason",
+    "marks",
 )
-
-
-async def page(
-    database: Database, tenant: int, state: str | None, job_id: UUID | None, limit: int
-) -> list[dict[str, Any]]:
-    """Read runs, those in a box first, newest first within each."""
-    live = await database.fetch(SQL["page_live"], tenant, state, job_id, limit)
-    rest = limit - len(live)
-    finished = await database.fetch(SQL["page_finished"], tenant, state, job_id, rest) if rest else []
-    return [dict(row) for row in (*live, *finished)]
-
-
-async def page_dead(database: Database, tenant: int, queue: str | None, limit: int) -> list[dict[str, Any]]:
-    """Read the dead letters, newest first."""
-    return [dict(row) for row in await database.fetch(SQL["page_dead"], tenant, queue, limit)]
 
 
 async def payloads(database: Database, keys: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], str]:

@@ -144,6 +144,21 @@ class RunContext:
         return self._run.missed
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags it was submitted with."""
+        return self._run.marked.tags
+
+    @property
+    def request_id(self) -> str | None:
+        """The id of the request that asked for it, where there was one."""
+        return self._run.marked.request_id
+
+    @property
+    def traceparent(self) -> str | None:
+        """The place in a trace that asked for it, as W3C Trace Context writes it."""
+        return self._run.marked.traceparent
+
+    @property
     def due_at(self) -> datetime:
         """When this attempt was to start."""
         return self._run.due_at

@@ -143,7 +143,7 @@ class Worker:
                     await self._live_once(database, handlers_loop)
                 except (Unavailable, DatabaseUnusable) as error:
                     self._log.warning("worker_waits", error=str(error))
-                except Exception as error:  # noqa: BLE001 - a full disk, say, must not end the process: it says so and waits
+                except Exception as error:  # noqa: BLE001 - a fault of a life must not end the process: it says so and waits
                     self._log.error("life_failed", error=repr(error))
                 if not self._stopping.is_set():
                     await database.clock.sleep(_REBIRTH_SECONDS)

@@ -30,9 +30,9 @@ update duly.jobs set state = 'cancelled', updated_at = duly.clock_now()
 returning jobs.job_id
 
 -- name: staged_runs
-select run_id from duly.ready where job_id = $1
+select run_id from duly.ready where job_id = $1 and run_id <> job_id
 union all select run_id from duly.leased where job_id = $1
-union all select run_id from duly.blocked where job_id = $1
+union all select run_id from duly.blocked where job_id = $1 and run_id <> job_id
 union all select run_id from duly.timers where job_id = $1 and run_id is not null and run_id <> job_id
 
 -- name: held_ahead
@@ -48,13 +48,3 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
   left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation
  where jobs.job_id = $1
-
--- name: page
--- Keyset order, newest first.
-select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at,
-       jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.removed_at, jobs.failures,
-       null::text as payload, jobs.options::text as options, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
-       timers.scheduled_at as pending_at, timers.runs_left, duly.clock_now() as read_at
-  from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
- where jobs.tenant = $1 and ($2::uuid is null or jobs.job_id < $2) and ($3::text is null or jobs.state = $3)
- order by jobs.job_id desc limit $4

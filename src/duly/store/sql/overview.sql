@@ -14,9 +14,13 @@ select coalesce(place.payload, payloads.body)::text as payload, place.options::t
  limit 1
 
 -- name: finished_of_job
--- By the index on (job_id, finished_at); the overlap is for rows that were committed after later ones.
+-- Of a schedule. Its successes by its last runs, all else by when it ended; the overlap is for rows that were committed after later ones.
 select run_id, attempt, fence, scheduled_at, due_at, started_at, finished_at, outcome::text, became::text, reason
-  from duly.attempts where job_id = $1 and finished_at > $2::timestamptz - interval '5 seconds' order by finished_at limit 100
+  from ((select * from duly.attempts_succeeded where job_id = $1 and run_id <> job_id order by job_id desc, run_id desc limit 100)
+        union all
+        (select * from duly.attempts_failed where job_id = $1 and run_id <> job_id and finished_at > $2::timestamptz - interval '5 seconds'
+          order by finished_at limit 100)) as ended
+ where finished_at > $2::timestamptz - interval '5 seconds' order by finished_at limit 100
 
 -- name: backlog
 -- What a live worker could take and has not: what nobody knows and what is held wait for a person, and are told apart.

@@ -22,31 +22,23 @@ delete from duly.signals using unnest($2::uuid[], $3::bigint[]) as heeded(run_id
 select run_id, answer from duly.carry_out_v1()
 
 -- name: find_live
-select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, reason
+select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, reason,
+       (select duly.marks_of(options)::text
+          from (select options from duly.timers where run_id = $1 union all select options from duly.blocked where run_id = $1
+                union all select options from duly.ready where run_id = $1 union all select options from duly.leased where run_id = $1
+                union all select options from duly.dead where run_id = $1) as place limit 1) as marks
   from duly.live_runs where run_id = $1
 
 -- name: find_attempts
 select run_id, job_id, tenant, attempt, outcome::text, became::text, queue, handler, scheduled_at, due_at, started_at, finished_at, fence, worker_id,
-       reason, result::text, detail::text
+       reason, result::text, detail::text, marks::text
   from duly.attempts where run_id = $1 order by attempt, finished_at limit 1000
-
--- name: page_live
-select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, reason, null::text as detail
-  from duly.live_runs where tenant = $1 and ($2::text is null or state::text = $2) and ($3::uuid is null or job_id = $3)
- order by due_at desc limit $4
-
--- name: page_finished
-select run_id, job_id, tenant, became::text as state, queue, handler, null::smallint as priority, attempt, scheduled_at, due_at, worker_id, fence, reason, detail::text
-  from duly.attempts where tenant = $1 and became in ('succeeded', 'cancelled', 'expired', 'skipped') and ($2::text is null or became::text = $2)
-   and ($3::uuid is null or job_id = $3) and finished_at > (select duly.clock_now()) - interval '2 days'
- order by finished_at desc limit $4
-
--- name: page_dead
-select run_id, job_id, queue, handler, attempt, scheduled_at, buried_at, reason, replays from duly.dead
- where tenant = $1 and ($2::text is null or queue = $2) order by buried_at desc limit $3
 
 -- name: discard
 select * from duly.discard_v1($1)
+
+-- name: edit_dead
+select * from duly.edit_dead_v1($1, $2, $3::text::jsonb)
 
 -- name: payloads
 select job_id, generation, body::text from duly.payloads join unnest($1::uuid[], $2::int[]) as asked(job_id, generation) using (job_id, generation)

@@ -1,0 +1,296 @@
+"""`lists`: how long a page of a list takes, at any depth and with any filter, with much of everything stored.
+
+A large tenant has the jobs, a history, a backlog in every box and dead letters; a small one has a hundred of each, in between.
+Pages of 50 are read at the beginning, in the middle and at the end, with each filter, and for the small tenant. Latency: of all
+pages together; `slowest_p99_ms` is of the worst list. The baseline is reading as many rows of one table by its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime
+from random import Random
+from time import perf_counter
+from uuid import UUID
+
+import msgspec
+
+from duly.bench.bench import Bench
+from duly.bench.report import Percentiles, Result, percentiles, rate, share
+from duly.domain import filter as filters
+from duly.domain.filter import Field, Filter
+from duly.store import lists
+from duly.store.database import Database
+from duly.store.lists import DeadAt
+
+PAGE = 50
+_LARGE, _SMALL = 1, 2
+_CHUNK = 50_000
+_DAYS = 30
+# Every so many rows belong to the small tenant.
+_JOBS = """
+insert into duly.jobs (job_id, tenant, name, state, queue, handler, every_seconds, anchor_at, payload, options,
+                       created_at, updated_at)
+select duly.run_id(at, 'lists/' || number), case when number % $3 = 0 then 2 else 1 end, 'report-' || number,
+       case when number % 1000 = 7 then 'paused' else 'active' end, 'queue-' || number % 20, 'handler-' || number % 200,
+       3600, at, '{}',
+       jsonb_build_object('tags', case when number % 500 = 3 then '["rare", "all"]' when number % 2 = 0 then '["even", "all"]'
+                                       else '["all"]' end::jsonb), at, at
+  from (select number, clock_timestamp() - interval '1 second' * ($4 - number) as at
+          from generate_series($1::bigint, $2::bigint) as number) as made
+"""
+_FIRES = """
+insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard, every_seconds)
+select job_id, at, case when state = 'paused' then 'infinity' else at end, 1, tenant, queue, handler,
+       duly.shard_of(job_id), 3600
+  from (select *, clock_timestamp() + interval '1 hour' + interval '1 second' * (random() * 3600) as at
+          from duly.jobs) as made
+"""
+_ATTEMPTS = """
+insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt,
+                           outcome, became, queue, handler)
+select run_id, case when number % 3 = 0 then $5::uuid else run_id end, at, at, at, at, number,
+       case when number % $3 = 0 then 2 else 1 end, 1,
+       case when number % 10 = 1 then 'failed' when number % 100 = 2 then 'cancelled' else 'succeeded' end::duly.outcome,
+       case when number % 10 = 1 then 'retrying' when number % 100 = 2 then 'cancelled' else 'succeeded' end::duly.state,
+       'queue-' || number % 20, 'handler-' || number % 200
+  from (select number, at, duly.run_id(at, 'lists/' || number) as run_id
+          from (select number, clock_timestamp() - interval '25 days' * (1 - number::double precision / $4) as at
+                  from generate_series($1::bigint, $2::bigint) as number) as moments) as made
+"""
+_WAITING = """
+insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard)
+select run_id, run_id, at, at, 1, case when number % $2 = 0 then 2 else 1 end, 'queue-' || number % 20,
+       'handler-' || number % 200, number % 64
+  from (select number, at, duly.run_id(at, 'later/' || number) as run_id
+          from (select number, clock_timestamp() + interval '1 day' + interval '1 second' * number as at
+                  from generate_series(1, $1::integer) as number) as moments) as made
+"""
+_READY = """
+insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                        payload_stored, queue, handler, rank)
+select run_id, run_id, at, at, 1, case when number % $2 = 0 then 2 else 1 end, 0, 5, 0, false, false,
+       'queue-' || number % 20, 'handler-' || number % 200, number
+  from (select number, at, duly.run_id(at, 'ready/' || number) as run_id
+          from (select number, clock_timestamp() - interval '1 millisecond' * number as at
+                  from generate_series(1, $1::integer) as number) as moments) as made
+"""
+_DEAD = """
+insert into duly.dead (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                       payload_stored, queue, handler, buried_at, reason)
+select run_id, run_id, at, at, 1, case when number % $2 = 0 then 2 else 1 end, 5, 5, 0, false, false,
+       'queue-' || number % 20, 'handler-' || number % 200, at, 'broken ' || number % 1000
+  from (select number, at, duly.run_id(at, 'dead/' || number) as run_id
+          from (select number, clock_timestamp() - interval '1 second' * number as at
+                  from generate_series(1, $1::integer) as number) as moments) as made
+"""
+_PARTITIONS = (
+    "select duly.make_partitions_v1((clock_timestamp() at time zone 'UTC')::date - $1::integer, $1::integer + 2)"
+)
+_BASELINE = "select * from duly.jobs where job_id < $1 order by job_id desc limit 50"
+
+JOB_FILTERS = (
+    "",
+    "state:active",
+    "state:paused",
+    "queue:queue-7",
+    "queue:(queue-7,queue-8)",
+    "handler:handler-133",
+    "name:report-77777",
+    "name:report-7777*",
+    "name:report-*",
+    "tag:rare",
+    "tag:even AND tag:rare",
+    "queue:queue-3 AND handler:handler-4",
+    'created_at<"2020-01-01"',
+    'next_run_at<"2020-01-01"',
+)
+RUN_FILTERS = (
+    "",
+    "state:succeeded",
+    "state:cancelled",
+    "state:scheduled",
+    "state:ready",
+    "state:running",
+    "state:dead",
+    "queue:queue-7",
+    "handler:handler-133",
+    "job_id:{job}",
+    "job_id:{job} AND state:cancelled",
+    'scheduled_at<"2020-01-01"',
+    "tag:none",
+)
+DEAD_FILTERS = ("", "queue:queue-7", "reason:broken*", 'reason:"broken 77"', "handler:none", 'buried_at<"2020-01-01"')
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How much is stored, and how many pages of each list are read."""
+
+    jobs: int = 1_000_000
+    attempts: int = 3_000_000
+    waiting: int = 200_000
+    pages: int = 30
+
+
+Read = Callable[[int, Filter, float], Awaitable[int]]
+
+
+class _Measured(msgspec.Struct, frozen=True):
+    """One list: its name, the tenant, and how to read it at a depth between 0 and 1."""
+
+    name: str
+    tenant: int
+    chosen: Filter
+    read: Read
+
+
+async def measure(bench: Bench, options: Options) -> Result:
+    """Fill, then read pages of every list at every depth."""
+    await bench.place.renew()
+    async with Database(bench.place.url, size_max=1, command_timeout=3600.0) as database:
+        job = await _fill(database, bench, options)
+        measured = list(_lists(database, job))
+        spans: dict[str, list[float]] = {}
+        with bench.steps.step(f"{len(measured)} lists", len(measured)) as advance:
+            for number, one in enumerate(measured, start=1):
+                spans[one.name] = await _pages(one, options.pages)
+                advance(number)
+        baseline = await _baseline(database, options.pages * 10)
+    together = [span for each in spans.values() for span in each]
+    each = {name: percentiles(taken) for name, taken in spans.items()}
+    return Result(
+        scenario="lists",
+        config=bench.config(options, workers=0, slots=0),
+        runs_per_second=rate(len(together), sum(together)),
+        baseline_per_second=rate(len(baseline), sum(baseline)),
+        ratio=share(sum(together) / len(together), sum(baseline) / len(baseline)),
+        latency_ms=percentiles(together),
+        more={
+            "slowest_p99_ms": max(found.p99 or 0.0 for found in each.values()),
+            "lists": {name: _brief(found) for name, found in each.items()},
+        },
+    )
+
+
+def _brief(found: Percentiles) -> dict[str, float | None]:
+    return {"p50": found.p50, "p99": found.p99, "max": found.max}
+
+
+async def _fill(database: Database, bench: Bench, options: Options) -> UUID:
+    """Fill every table. Gives a job that has a third of the history."""
+    every = max(2, options.jobs // 100)
+    await database.execute(_PARTITIONS, _DAYS)
+    await _filled(database, bench, f"{options.jobs:,} jobs", _JOBS, options.jobs, every)
+    job: UUID = await database.fetchval("select job_id from duly.jobs where tenant = 1 order by job_id limit 1")
+    with bench.steps.step("their next fires"):
+        await database.execute(_FIRES)
+    await _filled(
+        database,
+        bench,
+        f"{options.attempts:,} attempts",
+        _ATTEMPTS,
+        options.attempts,
+        max(2, options.attempts // 100),
+        job,
+    )
+    for box, statement in (("timers", _WAITING), ("ready", _READY), ("dead", _DEAD)):
+        with bench.steps.step(f"{options.waiting:,} in {box}"):
+            await database.execute(statement, options.waiting, max(2, options.waiting // 100))
+    with bench.steps.step("vacuum"):
+        await database.execute("vacuum (analyze)")
+    return job
+
+
+async def _filled(
+    database: Database, bench: Bench, what: str, statement: str, number: int, every: int, *more: UUID
+) -> None:
+    with bench.steps.step(what, number) as advance:
+        for first in range(1, number + 1, _CHUNK):
+            last = min(first + _CHUNK - 1, number)
+            await database.execute(statement, first, last, every, number, *more)
+            advance(last)
+
+
+def _lists(database: Database, job: UUID) -> Iterator[_Measured]:
+    async def jobs(tenant: int, chosen: Filter, depth: float) -> int:
+        at = await _key_at(database, "jobs", "job_id", tenant, depth)
+        began = perf_counter()
+        await lists.jobs(database, tenant, chosen, PAGE, at)
+        return _nanoseconds(began)
+
+    async def runs(tenant: int, chosen: Filter, depth: float) -> int:
+        at = await _key_at(database, "attempts_succeeded", "run_id", tenant, depth)
+        began = perf_counter()
+        await lists.runs(database, tenant, chosen, PAGE, at)
+        return _nanoseconds(began)
+
+    async def dead(tenant: int, chosen: Filter, depth: float) -> int:
+        at = await _key_at(database, "dead", "run_id", tenant, depth)
+        place = None if at is None else DeadAt(await _buried_at(database, at), at)
+        began = perf_counter()
+        await lists.dead(database, tenant, chosen, PAGE, place)
+        return _nanoseconds(began)
+
+    kinds: tuple[tuple[str, tuple[str, ...], dict[str, Field], Read], ...] = (
+        ("jobs", JOB_FILTERS, dict(filters.JOBS), jobs),
+        ("runs", RUN_FILTERS, dict(filters.RUNS), runs),
+        ("dead", DEAD_FILTERS, dict(filters.DEAD), dead),
+    )
+    for kind, texts, fields, read in kinds:
+        for text in texts:
+            yield _Measured(f"{kind} {text}".strip(), _LARGE, filters.parse(text.format(job=job), fields), read)
+        yield _Measured(f"{kind} of the small tenant", _SMALL, Filter(), read)
+
+
+def _nanoseconds(began: float) -> int:
+    return int((perf_counter() - began) * 1e9)
+
+
+async def _pages(one: _Measured, pages: int) -> list[float]:
+    """Read pages at the beginning, at the end and anywhere between; the first calls make the connection's plans."""
+    random = Random(7)
+    for depth in (0.0, 1.0, 0.5):
+        await one.read(one.tenant, one.chosen, depth)
+    depths = [0.0, 1.0] * (pages // 3) + [random.random() for _ in range(pages - 2 * (pages // 3))]
+    return [await one.read(one.tenant, one.chosen, depth) / 1e9 for depth in depths]
+
+
+async def _key_at(database: Database, table: str, key: str, tenant: int, depth: float) -> UUID | None:
+    """Find the position at a share of a list, between its first and its last id; none at its beginning."""
+    if depth == 0.0:
+        return None
+    ends = await database.fetchrow(
+        f"select (select {key} from duly.{table} where tenant = $1 order by {key} limit 1) as first,"  # noqa: S608 - names of our own
+        f" (select {key} from duly.{table} where tenant = $1 order by {key} desc limit 1) as last",
+        tenant,
+    )
+    assert ends is not None
+    first, last = ends["first"], ends["last"]
+    if depth == 1.0:
+        return UUID(int=first.int + 1)
+    near = UUID(int=last.int - int((last.int - first.int) * depth))
+    found: UUID | None = await database.fetchval(
+        f"select {key} from duly.{table} where tenant = $1 and {key} >= $2 order by {key} limit 1",  # noqa: S608 - as above
+        tenant,
+        near,
+    )
+    return found
+
+
+async def _buried_at(database: Database, run_id: UUID) -> datetime:
+    """Read when a run was buried; one that was not, just before the first, is taken for the oldest."""
+    moment: datetime = await database.fetchval(
+        "select coalesce((select buried_at from duly.dead where run_id = $1), (select min(buried_at) from duly.dead))",
+        run_id,
+    )
+    return moment
+
+
+async def _baseline(database: Database, times: int) -> list[float]:
+    random, spans = Random(7), []
+    for _ in range(times):
+        at = await _key_at(database, "jobs", "job_id", _LARGE, random.uniform(0.01, 0.99))
+        began = perf_counter()
+        await database.fetch(_BASELINE, at)
+        spans.append(perf_counter() - began)
+    return spans

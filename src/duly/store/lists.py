@@ -1,0 +1,229 @@
+"""Pages of jobs, runs and dead letters: a tenant's own, chosen by a filter, in the order of a key, from a position on.
+
+A page costs the same at any depth, because it is read from its position and stops: when it is full, or when it has looked at
+so many rows. Where few rows fit it may therefore be short, or even empty, while more may follow: `after` tells. Nothing is
+counted. Jobs come by falling id, runs by falling id, which begins with the moment they are for, dead letters by the moment
+they were buried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.filter import Filter, Span
+from duly.domain.run_id import least_id_at
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("lists")
+PAGE_SIZE_MAX = 200
+LOOKS = 2_000  # Rows looked at for one page, at most.
+_LOOKS_BESIDE = 500  # Where each look takes another one, at the next fire.
+
+_FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
+# Not infinity, which drivers give as a moment without a zone.
+_EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+# A job's id is made when its submit begins, and its row when that ends.
+_SUBMIT_MAX = timedelta(hours=1)
+
+# The boxes in which a run can be in a state.
+_BOXES = {
+    "scheduled": ("timers",),
+    "retrying": ("timers", "ready"),
+    "blocked": ("blocked",),
+    "ready": ("ready", "leased"),
+    "running": ("leased",),
+    "dead": ("dead",),
+    "succeeded": ("succeeded",),
+    "cancelled": ("ended",),
+    "expired": ("ended",),
+    "skipped": ("ended",),
+}
+_BOXES_ALL = sorted({box for boxes in _BOXES.values() for box in boxes})
+# What leads to a job, the most telling first.
+_LEADS = ("name", "tag", "handler", "queue", "state")
+
+Row = dict[str, Any]
+
+
+class DeadAt(msgspec.Struct, frozen=True):
+    """A position among the dead letters."""
+
+    buried_at: datetime
+    run_id: UUID
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    """Jobs, and the id behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: UUID | None
+
+
+class RunPage(msgspec.Struct, frozen=True):
+    """Runs, and the id behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: UUID | None
+
+
+class DeadPage(msgspec.Struct, frozen=True):
+    """Dead letters, and the position behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: DeadAt | None
+
+
+async def jobs(
+    database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
+) -> JobPage:
+    """Read recurring jobs, the newest first."""
+    created, fires = chosen.moments.get("created_at", Span()), chosen.moments.get("next_run_at", Span())
+    if fires != Span():
+        looks = min(looks, _LOOKS_BESIDE)
+    found = await database.fetch(
+        SQL["jobs"],
+        tenant,
+        _before(after, created.before),
+        _from(created.since and created.since - _SUBMIT_MAX),
+        *_lead(chosen),
+        *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
+        chosen.beginnings.get("name"),
+        *_tags(chosen),
+        *_ends(created),
+        *_ends(fires),
+        size,
+        looks,
+    )
+    rows, last = _fitting(found, size, looks)
+    return JobPage(rows, last["job_id"] if last else None)
+
+
+async def runs(
+    database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
+) -> RunPage:
+    """Read runs, wherever they stand, the last scheduled first; each once."""
+    scheduled = chosen.moments.get("scheduled_at", Span())
+    job_ids = _ids(chosen)
+    job = _job(job_ids)
+    found = await database.fetch(
+        SQL["runs_of_job" if job else "runs"],
+        tenant,
+        _before(after, scheduled.before),
+        _from(scheduled.since),
+        *job,
+        _boxes(chosen),
+        *(_any_of(chosen, field) for field in ("state", "queue", "handler")),
+        job_ids,
+        *_tags(chosen),
+        *_ends(scheduled),
+        *_ends(chosen.moments.get("due_at", Span())),
+        *_ends(chosen.moments.get("finished_at", Span())),
+        size,
+        looks,
+    )
+    rows, last = _fitting(found, size, looks)
+    return RunPage(_each_once(rows), last["run_id"] if last else None)
+
+
+async def dead(
+    database: Database, tenant: int, chosen: Filter, size: int, after: DeadAt | None = None, looks: int = LOOKS
+) -> DeadPage:
+    """Read dead letters, the last buried first."""
+    buried = chosen.moments.get("buried_at", Span())
+    bounds = [at for at in (after, DeadAt(buried.before, _FIRST) if buried.before else None) if at is not None]
+    before = min(bounds, key=lambda at: (at.buried_at, at.run_id), default=DeadAt(_LATEST, _LAST))
+    found = await database.fetch(
+        SQL["dead"],
+        tenant,
+        before.buried_at,
+        before.run_id,
+        buried.since or _EARLIEST,
+        *(_any_of(chosen, field) for field in ("queue", "handler", "reason")),
+        chosen.beginnings.get("reason"),
+        _ids(chosen),
+        *_tags(chosen),
+        size,
+        looks,
+    )
+    rows, last = _fitting(found, size, looks)
+    return DeadPage(rows, DeadAt(last["buried_at"], last["run_id"]) if last else None)
+
+
+def _fitting(found: Sequence[Any], size: int, looks: int) -> tuple[list[Row], Row | None]:
+    """Give the rows that fit, and the last one looked at if more may follow it."""
+    assert 1 <= size <= looks
+    rows = [dict(row) for row in found]
+    more = bool(rows) and (len(rows) == size or rows[-1]["number"] == looks)
+    last = rows[-1] if more else None
+    return [_plain(row) for row in rows if row["fits"]], last
+
+
+def _plain(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in ("fits", "number")}
+
+
+def _each_once(rows: Sequence[Row]) -> list[Row]:
+    """Keep of a run that stands in history twice, skipped and later made up for, what it is by now."""
+    kept: dict[UUID, Row] = {}
+    for row in rows:
+        known = kept.get(row["run_id"])
+        if known is None or (known["state"] == "skipped" and row["state"] != "skipped"):
+            kept[row["run_id"]] = row
+    return list(kept.values())
+
+
+def _lead(chosen: Filter) -> tuple[str, str | None]:
+    """Choose what leads to the jobs that fit: the field that has one value and tells most."""
+    for field in _LEADS:
+        values = chosen.tags if field == "tag" else chosen.words.get(field, ())
+        if values and (field == "tag" or len(values) == 1):
+            return field, values[0]
+    return "tenant", None
+
+
+def _boxes(chosen: Filter) -> list[str]:
+    states = chosen.words.get("state")
+    if states is None:
+        return _BOXES_ALL
+    return sorted({box for state in states for box in _BOXES.get(state, ())})
+
+
+def _before(after: UUID | None, moment: datetime | None) -> UUID:
+    """Give the id that all that are asked for lie before: of a position, and of a moment."""
+    bounds = [after or _LAST, _LAST if moment is None else least_id_at(moment + timedelta(milliseconds=1))]
+    return min(bounds)
+
+
+def _from(moment: datetime | None) -> UUID:
+    return _FIRST if moment is None else least_id_at(moment)
+
+
+def _any_of(chosen: Filter, field: str) -> list[str] | None:
+    values = chosen.words.get(field)
+    return None if values is None else list(values)
+
+
+def _ids(chosen: Filter) -> list[UUID] | None:
+    values = chosen.words.get("job_id")
+    return None if values is None else [UUID(value) for value in values]
+
+
+def _job(job_ids: Sequence[UUID] | None) -> tuple[UUID, ...]:
+    """Give the one job whose runs are asked for, and the id behind it."""
+    if job_ids is None or len(job_ids) != 1:
+        return ()
+    return job_ids[0], UUID(int=min(job_ids[0].int + 1, _LAST.int))
+
+
+def _tags(chosen: Filter) -> tuple[list[str] | None, list[str] | None]:
+    return list(chosen.tags) or None, list(chosen.any_tags) or None
+
+
+def _ends(span: Span) -> tuple[datetime | None, datetime | None]:
+    return span.since, span.before

@@ -1,0 +1,42 @@
+"""A small disk under one folder of a PostgreSQL that stands still, and what fills it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+MEBIBYTE = 1024 * 1024
+
+
+@contextmanager
+def a_small_disk(folder: Path, mebibytes: int) -> Iterator[Path]:
+    """Put a disk of its own under `folder`, with all that is in it. The test is skipped where we may not."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("needs root and the Debian package mount, for a disk that is soon full")
+    owner, aside = folder.stat(), folder.with_name(f"{folder.name}.aside")
+    folder.rename(aside)
+    folder.mkdir(mode=0o700)
+    options = f"size={mebibytes}m,mode=0700,uid={owner.st_uid},gid={owner.st_gid}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    try:
+        subprocess.run(["cp", "-a", f"{aside}/.", folder], check=True)
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@contextmanager
+def filled(disk: Path, *, leaving: int) -> Iterator[None]:
+    """Fill a disk but for so many bytes, until the end of the `with`."""
+    space = os.statvfs(disk)
+    filler = disk / "filler"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(1, space.f_bavail * space.f_frsize - leaving))
+    try:
+        yield
+    finally:
+        filler.unlink()

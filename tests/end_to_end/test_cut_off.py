@@ -1,0 +1,93 @@
+"""Cut off: a worker that cannot reach the database any more, and does not know why, while others can."""
+
+import asyncio
+import time
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from duly.domain.job import Submission
+from duly.moves.submit import submit_many
+from duly.store.database import Database
+from duly.store.jobs import Submitted
+from tests.end_to_end import checker, client
+from tests.end_to_end.aftermath import calm_down, gathered, verified
+from tests.end_to_end.checker import Evidence
+from tests.end_to_end.house import LEASE_SECONDS, House, a_house, wait_until
+from tests.end_to_end.sink import Arrival, Sink
+from tests.end_to_end.wire import a_wire
+
+LONG_RUNS = 6
+HELD_RUNS = 15
+# Within the horizon, so that they are claimed at once; due when it may no longer be sure of its lease, and when that has ended.
+HELD_SECONDS = (LEASE_SECONDS - 0.5, LEASE_SECONDS + 1)
+RUNS = LONG_RUNS + HELD_RUNS * len(HELD_SECONDS)
+
+
+@pytest.mark.timeout(100)
+def test_a_worker_cut_off_stops_itself_and_what_it_says_later_changes_nothing(tmp_path):
+    with a_house(tmp_path) as house, a_wire(house.url, tmp_path / "wire") as (address, wire):
+        house.start_scheduler("scheduler0")
+        house.start_worker("worker0", address)
+        long = submitted(house, "long", LONG_RUNS)
+        wait_until(lambda: calls(house) == dict.fromkeys(long, 1), 20, what="the long runs, under way")
+        for seconds in HELD_SECONDS:
+            submitted(house, "quick", HELD_RUNS, seconds)
+        wait_until(lambda: in_hands(house) == RUNS, 10, what="all runs in its hands")
+        wire.cut()
+        house.start_worker("worker1")
+        wait_until(lambda: all(calls(house)[run_id] > 1 for run_id in long), 20, what="its runs, begun by another")
+        mended_at = time.time()
+        wire.mend()
+        wait_until(lambda: refused(house) >= set(long), 20, what="its late outcomes, refused")
+        wait_until(lambda: lives(house, "worker0"), 20, what="a new life")
+        calm_down(house)
+        evidence, broken = gathered(house), verified(house)
+        first_life = [
+            call for call in evidence.arrivals if house.processes["worker0"].pid in call.pids and call.at < mended_at
+        ]
+    assert checker.findings(evidence) == []
+    assert broken == []
+    judge(evidence, first_life)
+
+
+def judge(evidence: Evidence, first_life: list[Arrival]) -> None:
+    """It began nothing once its lease was in doubt; what it had begun came to nothing, and the rest used no attempt."""
+    [departure] = evidence.departures
+    assert max(call.at for call in first_life) < departure.lapsed_at.timestamp() - LEASE_SECONDS / 3
+    begun = {call.run_id for call in first_life}
+    attempts = {run_id: [call.attempt for call in calls] for run_id, calls in checker.by_run(evidence.arrivals).items()}
+    assert attempts == {run_id: [1, 2] if run_id in begun else [1] for run_id in attempts}
+    accepted = Counter(record.outcome for record in evidence.records if record.outcome != "fenced")
+    assert accepted == {"lost": len(begun), "succeeded": RUNS}
+
+
+def submitted(house: House, handler: str, runs: int, seconds: float = 0.0) -> list[str]:
+    """Submit runs of one kind, and keep account of them."""
+
+    async def submit() -> list[Submitted]:
+        job = Submission(handler, "{}", "default", 5, None, timedelta(seconds=seconds), client.PLAIN)
+        async with Database(house.url) as database:
+            return await submit_many(database, [job] * runs, key=f"{handler} in {seconds}")
+
+    answers = asyncio.run(submit())
+    with house.ledger.open("ab") as file:
+        client.write(file, answers)
+    return [str(answer.job_id) for answer in answers]
+
+
+def calls(house: House) -> Counter[str]:
+    return Counter(call.run_id for call in Sink(house.sink).read())
+
+
+def in_hands(house: House) -> int:
+    return int(house.ask("select count(*) from duly.leased")[0][0])
+
+
+def refused(house: House) -> set[str]:
+    return {run_id for (run_id,) in house.ask("select run_id::text from duly.attempts where outcome = 'fenced'")}
+
+
+def lives(house: House, name: str) -> list[tuple]:
+    return house.ask("select from duly.workers where name = %s and until > clock_timestamp()", name)
