@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
@@ -39,7 +39,7 @@ class Ask(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One request.
 
     `settle` says what a refusal means when an earlier try may have been done already: it may ask more, and gives the answer
-    or raises.
+    or raises. What is not `is_repeatable` would be done twice: it is not tried again once it may have arrived.
     """
 
     method: str
@@ -52,6 +52,7 @@ class Ask(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     key: str | None = None
     seconds_more: float = 0.0
     settle: Callable[[ApiError], Settling[T]] | None = None
+    is_repeatable: bool = True
 
 
 Settling = Generator[Ask[Any], Any, T]
@@ -74,6 +75,11 @@ def posting(
     """Ask for something to be done, once under its key."""
     written = None if body is None else msgspec.json.encode(body)
     return Ask(method="POST", path=where, read=reader(shape), body=written, key=key, seconds_more=seconds_more)
+
+
+def patching(where: str, read: Callable[[Reply], T], body: object) -> Ask[T]:
+    """Ask for parts of something to be as told."""
+    return Ask(method="PATCH", path=where, read=read, body=msgspec.json.encode(body))
 
 
 def putting(where: str, shape: type[T], body: object) -> Ask[T]:
@@ -133,6 +139,14 @@ def _written(value: object) -> str:
         return "true" if value else "false"
     written = msgspec.to_builtins(value)
     return written if isinstance(written, str) else str(written)
+
+
+def uncertain(error: ApiError) -> NoReturn:
+    """Say that a refusal may come from our own first try, whose answer was lost."""
+    raise type(error)(
+        f"{error.detail.rstrip('.')}. The answer to a first try was lost, so this may be what that try did.",
+        *error.args[1:],
+    )
 
 
 def _gone(error: ApiError) -> Settling[None]:

@@ -7,11 +7,11 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Settling, getting, path, reader
+from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Settling, getting, path, posting, reader
 from duly.client.errors import ApiError, VersionChanged
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
-from duly.wire.jobs import Concurrency, FunctionTarget, Job, JobDefinition, RetryPolicy
+from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
 
 Target = FunctionTarget | str
 """What a job runs; a plain name is that of a handler."""
@@ -55,6 +55,12 @@ def _fields(job: JobDefinition) -> list[tuple[str, Any]]:
         if value != (made if field.default is msgspec.NODEFAULT else field.default):
             found.append((field.name, value))
     return found
+
+
+def creating(body: Mapping[str, Any], key: str | None, wait: int | None) -> Ask[CreatedJob]:
+    """Ask for a job to be made, and perhaps for its end to be waited for."""
+    ask = posting(path("jobs"), CreatedJob, body, key=key, seconds_more=wait or 0)
+    return ask if wait is None else msgspec.structs.replace(ask, headers={"Prefer": f"wait={wait}"})
 
 
 def replacing(job_id: Id, version: int | None, body: Mapping[str, Any]) -> Ask[Job]:

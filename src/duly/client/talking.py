@@ -85,6 +85,8 @@ def converse(ask: Ask[T], manners: Manners) -> Conversation[T]:
                 return (yield from _settle(ask, error, manners))
             raise error
         may_be_done = may_be_done or _may_be_done(event)
+        if may_be_done and not ask.is_repeatable:
+            raise _gave_up(ask, error, headers, tries, may_be_done=True)
         pause = manners.patience.pause(tries, manners.rng.uniform(), error.retry_after)
         if manners.monotonic() + pause >= ends_at:
             raise _gave_up(ask, error, headers, tries, may_be_done=may_be_done)
@@ -108,7 +110,7 @@ def _headers(ask: Ask[T], rng: Rng) -> dict[str, str]:
     headers = {"Accept": "*/*", "User-Agent": f"duly-python/{__version__}", "X-Request-ID": _fresh(rng), **ask.headers}
     if ask.body is not None:
         headers["Content-Type"] = ask.media_type
-    if ask.method == "POST":
+    if ask.method == "POST" and ask.is_repeatable:
         headers["Idempotency-Key"] = _fresh(rng) if ask.key is None else ask.key
     return headers
 
@@ -152,12 +154,17 @@ def _may_be_done(event: Reply | NoReply) -> bool:
     return event.may_have_arrived if isinstance(event, NoReply) else event.status >= 500
 
 
+def _how_to_go_on(ask: Ask[T], key: str | None) -> str:
+    if not ask.is_repeatable:
+        return "look before you ask again, for it would be done twice"
+    return f"ask again with the key {key!r}, which does it once" if key else "ask again: to repeat it does no harm"
+
+
 def _gave_up(ask: Ask[T], error: ApiError, headers: dict[str, str], tries: int, *, may_be_done: bool) -> ApiError:
     """Say that we stopped trying, and how to ask again."""
     key = headers.get("Idempotency-Key")
     detail = f"{error.detail.rstrip('.')}; given up after {tries} {'try' if tries == 1 else 'tries'}."
     remedy = error.remedy
     if may_be_done and ask.method != "GET":
-        again = f"with the key {key!r}, which does it once" if key else "as it is: to repeat it does no harm"
-        remedy = f"It may or may not have been done; ask again {again}."
+        remedy = f"It may or may not have been done; {_how_to_go_on(ask, key)}."
     return type(error)(detail, error.status, error.code, remedy, error.request_id, error.errors, error.retry_after, key)

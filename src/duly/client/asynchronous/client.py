@@ -11,8 +11,12 @@ from duly.client.address import Address
 from duly.client.asking import given, path, posting
 from duly.client.asynchronous.backfills import AsyncBackfills
 from duly.client.asynchronous.calendars import AsyncCalendars
+from duly.client.asynchronous.dead import AsyncDead
 from duly.client.asynchronous.jobs import AsyncJobs
+from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
 from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
+from duly.client.asynchronous.runs import AsyncRuns
 from duly.client.talking import Patience
 from duly.wire.previews import Preview
 
@@ -38,8 +42,15 @@ class AsyncClient:
     ) -> None:
         self._line = AsyncLine(Address(url, key), Patience(timeout=timeout, deadline=deadline), transport)
         self.jobs = AsyncJobs(self._line)
+        self.runs = AsyncRuns(self._line)
+        self.dead = AsyncDead(self._line)
         self.backfills = AsyncBackfills(self._line)
         self.calendars = AsyncCalendars(self._line)
+        self.queues = AsyncQueues(self._line)
+        self.holds = AsyncHolds(self._line)
+        self.workers = AsyncWorkers(self._line)
+        self.keys = AsyncKeys(self._line)
+        self.tenants = AsyncTenants(self._line)
 
     def __repr__(self) -> str:
         return f"<AsyncClient {self.url}>"

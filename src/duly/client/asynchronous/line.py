@@ -54,6 +54,10 @@ class AsyncLine:
                 return
             ask = after(ask, page.next_page_token)
 
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+        await async_pause(seconds)
+
     async def _take(self, step: Step) -> Event:
         if isinstance(step, Pause):
             await async_pause(step.seconds)

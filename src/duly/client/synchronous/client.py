@@ -12,8 +12,12 @@ from duly.client.address import Address
 from duly.client.asking import given, path, posting
 from duly.client.synchronous.backfills import Backfills
 from duly.client.synchronous.calendars import Calendars
+from duly.client.synchronous.dead import Dead
 from duly.client.synchronous.jobs import Jobs
+from duly.client.synchronous.keys import Keys, Tenants
 from duly.client.synchronous.line import Line
+from duly.client.synchronous.queues import Holds, Queues, Workers
+from duly.client.synchronous.runs import Runs
 from duly.client.talking import Patience
 from duly.wire.previews import Preview
 
@@ -39,8 +43,15 @@ class Client:
     ) -> None:
         self._line = Line(Address(url, key), Patience(timeout=timeout, deadline=deadline), transport)
         self.jobs = Jobs(self._line)
+        self.runs = Runs(self._line)
+        self.dead = Dead(self._line)
         self.backfills = Backfills(self._line)
         self.calendars = Calendars(self._line)
+        self.queues = Queues(self._line)
+        self.holds = Holds(self._line)
+        self.workers = Workers(self._line)
+        self.keys = Keys(self._line)
+        self.tenants = Tenants(self._line)
 
     def __repr__(self) -> str:
         return f"<Client {self.url}>"

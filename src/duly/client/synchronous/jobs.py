@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack
 
 from duly.client.asking import Id, deleting, getting, given, path, posting, putting
 from duly.client.batches import CHUNK_LINES, batches
-from duly.client.definitions import JobFields, Target, changing, definition, replacing
+from duly.client.definitions import JobFields, Target, changing, creating, definition, replacing
 from duly.client.synchronous.line import Line
 from duly.wire.batches import LineAnswer
 from duly.wire.jobs import CreatedJob, Job, JobDefinition
@@ -22,9 +22,14 @@ class Jobs:
     def __init__(self, line: Line) -> None:
         self._line = line
 
-    def create(self, target: Target, *, key: str | None = None, **fields: Unpack[JobFields]) -> CreatedJob:
-        """Create a job: durable when this returns. Without a schedule it runs now, once. Raises ApiError."""
-        return self._line.ask(posting(path("jobs"), CreatedJob, definition(target, fields), key=key))
+    def create(
+        self, target: Target, *, key: str | None = None, wait: int | None = None, **fields: Unpack[JobFields]
+    ) -> CreatedJob:
+        """Create a job: durable when this returns. Without a schedule it runs now, once. Raises ApiError.
+
+        With `wait`, the end of a one-shot is waited for, up to so many seconds; `run` is there when it came.
+        """
+        return self._line.ask(creating(definition(target, fields), key, wait))
 
     def create_many(
         self, jobs: Iterable[JobDefinition], *, key: str | None = None, chunk: int = CHUNK_LINES

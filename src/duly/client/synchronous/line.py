@@ -54,6 +54,10 @@ class Line:
                 return
             ask = after(ask, page.next_page_token)
 
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+        pause(seconds)
+
     def _take(self, step: Step) -> Event:
         if isinstance(step, Pause):
             pause(step.seconds)
