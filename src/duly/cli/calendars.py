@@ -51,7 +51,7 @@ def list_calendars(settings: Settings, listing: Listing) -> None:
     async def read(database: Database) -> Sequence[Row]:
         return list((await schedules.calendars(database, TENANT_DEFAULT, None)).values())
 
-    show_list(settings, listing, read, COLUMNS, "no calendars; make one: duly calendars put FILE")
+    show_list(settings, listing, read, COLUMNS, "no calendars; make one: duly calendars put FILE", opened)
 
 
 @calendars.command("show")
