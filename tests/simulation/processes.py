@@ -18,7 +18,7 @@ from duly.domain.hold import Scope
 from duly.domain.job import Recurring, Submission
 from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.retry import Retry
-from duly.domain.run import DEFAULTS, Options, Run, encode_options
+from duly.domain.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_options
 from duly.domain.triggers.timing import every_shape
 from duly.maintenance.service import Maintenance
 from duly.moves.cancel import cancel_job, cancel_run

@@ -14,7 +14,7 @@ import asyncpg
 import psycopg
 import pytest
 
-from duly.store import declared, history, jobs, leased, ready, runs, schedules, timers, workers
+from duly.store import applied, declared, history, jobs, leased, ready, runs, schedules, timers, workers
 from duly.store.timers import DueFire
 from tests.builders import a_key
 from tests.clock import START
@@ -164,6 +164,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "forget keys": (history.SQL["forget_keys"], lambda s: (BATCH,)),
     "retire": (workers.SQL["retire"], lambda s: (WORKER, s["runs"], s["fences"])),
+    "what a file asks for": (applied.SQL["standing"], lambda s: (1, "billing", [f"app:{n}" for n in range(BATCH)])),
     "what is declared": (declared.SQL["standing"], lambda s: (1, "app:app", [f"app:{n}" for n in range(BATCH)])),
     "beat": (workers.SQL["beat"], lambda s: (WORKER,)),
     "checkpoint": (
@@ -191,7 +192,7 @@ def answers(fires: list[DueFire]) -> tuple[list[Any], ...]:
     )
 
 
-ANSWER_NOTHING = {"idle claim", "was it me", "what is declared"}
+ANSWER_NOTHING = {"what a file asks for", "idle claim", "was it me", "what is declared"}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
 WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4}
 

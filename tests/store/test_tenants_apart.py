@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from duly.domain.errors import NotFound
+from duly.domain.filter import EVERYTHING
 from duly.domain.outcome import Failed
 from duly.moves import calendars
 from duly.moves.backfill import backfill, cancel_backfill
@@ -15,7 +16,7 @@ from duly.moves.pause import pause, resume
 from duly.moves.skip_next import skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.moves.trigger import trigger
-from duly.store import declared, jobs, overview, runs, schedules
+from duly.store import declared, jobs, lists, overview, runs, schedules
 from duly.store.session import Sessions
 from tests.builders import (
     RNG,
@@ -124,13 +125,18 @@ def canceller_of(place: str):
     return lambda session, estate: cancel_run(session, getattr(estate, place))
 
 
+async def rows_of(reading):
+    """Give what is on a page."""
+    return (await reading).rows
+
+
 READS = {
     "job": lambda s, e: jobs.find(s, e.schedule),
-    "jobs": lambda s, e: jobs.page(s, A, None, None, 100),
+    "jobs": lambda s, e: rows_of(lists.jobs(s, A, EVERYTHING, 100)),
     "staged runs": lambda s, e: jobs.staged_runs(s, e.waiting),
     "held ahead": lambda s, e: jobs.held_ahead(s, e.leased),
-    "runs": lambda s, e: runs.page(s, A, None, None, 100),
-    "dead": lambda s, e: runs.page_dead(s, A, None, 100),
+    "runs": lambda s, e: rows_of(lists.runs(s, A, EVERYTHING, 100)),
+    "dead": lambda s, e: rows_of(lists.dead(s, A, EVERYTHING, 100)),
     "progress": lambda s, e: runs.read_progress(s, e.leased),
     "checkpoints": lambda s, e: runs.checkpoints(s, e.run_ids),
     "payloads": lambda s, e: runs.payloads(s, [(id_, 1) for id_ in (*e.run_ids, e.schedule)]),
@@ -145,7 +151,7 @@ READS = {
     "standing": lambda s, e: declared.standing(s, A, "app", ["report"]),
     **{f"run {place}": reader_of(place) for place in PLACES},
 }
-SILENT = {"left out", "staged runs", "held ahead"}  # A has none of these to be found.
+SILENT = {"finished of job", "left out", "staged runs", "held ahead"}  # A has none of these to be found.
 
 
 MOVES = {

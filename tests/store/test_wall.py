@@ -5,24 +5,38 @@ import re
 import asyncpg
 import pytest
 
-from duly.store import declared, jobs, overview, runs, schedules
+from duly.domain.filter import EVERYTHING
+from duly.store import answers, applied, declared, jobs, lists, overview, runs, schedules
 from duly.store import session as module
 from duly.store.database import Database
 from duly.store.session import Sessions
 from tests.builders import a_ready_run, an_active_schedule
 
-READABLE = {
+VIEWS = {
+    "listed_blocked",
+    "listed_dead",
+    "listed_ended",
+    "listed_leased",
+    "listed_ready",
+    "listed_succeeded",
+    "listed_timers",
+    "live_runs",
+}
+READABLE = VIEWS | {
+    "answers",
     "attempts",
+    "attempts_failed",
+    "attempts_succeeded",
     "backfills",
     "blocked",
     "calendars",
     "checkpoints",
     "dead",
     "gates",
+    "job_tags",
     "jobs",
     "keys",
     "leased",
-    "live_runs",
     "payloads",
     "progress",
     "ready",
@@ -36,7 +50,12 @@ PLAIN = {
     "clock_now",
     "current_tenant",
     "made_at",
+    "marks_of",
     "occurrence_id",
+    "page_dead_v1",
+    "page_jobs_v1",
+    "page_runs_of_job_v1",
+    "page_runs_v1",
     "run_id",
     "standing_v1",
 }
@@ -81,10 +100,10 @@ async def test_each_table_it_reads_is_guarded(database):
         "select relname from pg_class where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p') and relrowsecurity"
         "   and exists (select from pg_policy where polrelid = pg_class.oid)"
     )
-    options = await database.fetchval("select reloptions from pg_class where relname = 'live_runs'")
+    views = await database.fetch("select reloptions from pg_class where relname = any ($1)", list(VIEWS))
 
-    assert {row[0] for row in rows} == READABLE - {"live_runs", "test_clock"}
-    assert options == ["security_invoker=true"]
+    assert {row[0] for row in rows} == READABLE - VIEWS - {"test_clock"}
+    assert [row[0] for row in views] == [["security_invoker=true"]] * len(VIEWS)
 
 
 async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_none_at_all(database):
@@ -93,7 +112,7 @@ async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_
     plain = {row["proname"] for row in rows if not row["prosecdef"]}
     guarded = [row for row in rows if row["prosecdef"]]
     assert plain == PLAIN
-    assert {row["proname"] for row in guarded} == {"owns", *named(module.SQL.values())}
+    assert {row["proname"] for row in guarded} == {"owns", *named(module.SQL.values()), *named([answers.SQL["keep"]])}
     assert all("search_path=pg_catalog, pg_temp" in row["settings"] for row in guarded)
 
 
@@ -108,7 +127,7 @@ def named(statements) -> set[str]:
 
 MOVED = {
     name: (source.SQL[name], module.SQL[name])
-    for source in (jobs, runs, schedules, declared)
+    for source in (jobs, runs, schedules, declared, applied)
     for name in source.SQL
     if name in module.SQL
 }
@@ -154,7 +173,7 @@ class TestRefusals:
             "select * from duly.logs",
             "select * from duly.signals",
             "select * from duly.workers",
-            "select * from duly.attempts_succeeded",
+            "select * from duly.attempts_succeeded_default",
             "delete from duly.ready",
             "insert into duly.ready select * from duly.ready",
             "update duly.jobs set tenant = 1",
@@ -234,5 +253,5 @@ async def test_a_read_under_the_wall_touches_no_more_than_it_gives(large):
             assert await rows_read(session, runs.find(session, ended)) <= 4
             assert await rows_read(session, overview.arguments(session, ready)) <= 6
             assert await rows_read(session, runs.read_logs(session, ended, (0, 0))) <= 4
-            assert await rows_read(session, jobs.page(session, 2, last, None, 50)) <= 500
-            assert await rows_read(session, runs.page_dead(session, 2, None, 50)) <= 200
+            assert await rows_read(session, lists.jobs(session, 2, EVERYTHING, 50, last)) <= 500
+            assert await rows_read(session, lists.dead(session, 2, EVERYTHING, 50)) <= 200

@@ -9,7 +9,7 @@ from typing import Any
 from duly.domain import payload as payloads
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption
-from duly.domain.job import Recurring, Submission, check_gate, check_name, check_timeout
+from duly.domain.job import Recurring, Submission, check_gate, check_name, check_tags, check_timeout
 from duly.domain.retry import Retry, retry_policy
 from duly.domain.run import DEFAULTS, Options, encode_options, read_options
 from duly.domain.triggers import asking
@@ -72,6 +72,8 @@ def options_text(job: JobDefinition, extra: Mapping[str, Any]) -> str | None:
         said["retry"] = retry_policy(job.retry.max_attempts, job.retry.base, job.retry.cap)
     if job.timeout is not None:
         said["timeout_seconds"] = check_timeout(job.timeout)
+    if job.tags:
+        said["tags"] = check_tags(job.tags)
     if job.concurrency is not None:
         said["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
     return (encode_options(Options(**said)) or "{}") if said else None
@@ -100,6 +102,11 @@ def concurrency_shape(options: str | None) -> Concurrency | None:
     """Show the gate that a job's runs go through."""
     gate = None if options is None else read_options(options, None).gate
     return None if gate is None else Concurrency(key=gate[0], limit=gate[1])
+
+
+def tags_shape(options: str | None) -> list[str]:
+    """Show the words a job is found by."""
+    return [] if options is None else list(read_options(options, None).tags)
 
 
 def _iso(seconds: float) -> str:

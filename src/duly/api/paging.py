@@ -14,6 +14,11 @@ T = TypeVar("T")
 _MARK_BYTES = 6
 
 
+def next_token(position: Any, of: str) -> str | None:
+    """Write where the next page begins; None when there is none."""
+    return None if position is None else token(position, of)
+
+
 def token(position: Any, of: str) -> str:
     """Write a position in a list; `of` names the list and its filter."""
     text = _mark(of) + msgspec.msgpack.encode(position)

@@ -9,6 +9,7 @@ import msgspec
 
 from duly.domain import errors
 from duly.domain.errors import DulyError
+from duly.domain.filter import InvalidFilter
 from duly.domain.triggers.errors import TriggerError
 from duly.store.database import Unavailable
 from duly.wire.problems import Fault
@@ -20,6 +21,7 @@ CODES: Mapping[type[Exception], str] = {
     Malformed: "malformed_json",
     Misshapen: "invalid_body",
     TriggerError: "invalid_schedule",
+    InvalidFilter: "invalid_filter",
     errors.InvalidSchedule: "invalid_schedule",
     errors.InvalidPayload: "invalid_payload",
     errors.InvalidArguments: "invalid_payload",
@@ -79,6 +81,8 @@ def _faults_in(error: Exception, base: str) -> list[Fault]:
     match error:
         case Misshapen():
             return [Fault(pointer=wrong.pointer, message=wrong.message) for wrong in error.errors]
+        case InvalidFilter():
+            return [Fault(pointer="filter", message=error.message, code=error.code, hint=error.hint)]
         case TriggerError():
             return [
                 Fault(pointer=_pointer(base, one.field), message=one.message, code=one.code, hint=one.hint)

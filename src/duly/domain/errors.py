@@ -14,6 +14,9 @@ DulyError
 │   ├── KeyBusy                another transaction is submitting under that key at this moment
 │   ├── NameTaken              a schedule of that name exists
 │   ├── DeclaredInCode         a program declares that schedule: it is changed there
+│   ├── InvalidManifest        a file of schedules with all that is wrong in it: see domain/problems.py
+│   ├── NotTheFiles            a name in the file belongs to a job that it may not take: see domain/manifest_plan.py
+│   ├── PlanChanged            what would be done is no longer what was looked at: see domain/manifest_plan.py
 │   ├── VersionChanged         the job is of another version by now
 │   ├── TenantSuspended        the tenant may add nothing for now
 │   ├── QuotaReached           the tenant has as much as it may have

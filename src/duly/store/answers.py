@@ -49,4 +49,4 @@ async def keep(session: Database, tenant: int, route: str, key: str, answer: Kep
         msgspec.json.encode(dict(answer.headers)).decode(),
         answer.body,
     )
-    return bool(await session.fetch(SQL["keep"], tenant, route, key, *values))
+    return bool(await session.fetchval(SQL["keep"], tenant, route, key, *values))

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from duly.wire.pages import NextPageToken
 from duly.wire.runs import Run
 from duly.wire.schedule_schema import ScheduleShape
 from duly.wire.shapes import TAGS_MAX, Asked, Duration, Moment, Name, Priority, Told
@@ -105,6 +106,32 @@ class Job(Told, frozen=True):
     pause_reason: str | None
     last_run: LastRun | None
     created_at: Moment | None
+
+
+class JobSummary(Told, frozen=True):
+    """A job in a list."""
+
+    job_id: UUID
+    name: str | None
+    status: Literal["active", "paused", "completed", "cancelled"]
+    target: FunctionTarget
+    queue: str
+    priority: int
+    schedule: ScheduleShape
+    next_run_at: Moment | None
+    tags: list[str]
+    version: int
+    owner: str
+    source: str | None
+    pause_reason: str | None
+    created_at: Moment
+
+
+class JobList(Told, frozen=True):
+    """A page of jobs, the newest first."""
+
+    items: list[JobSummary]
+    next_page_token: NextPageToken
 
 
 class CreatedJob(Told, frozen=True):

@@ -9,7 +9,7 @@ from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.api.routes.runs import find_run
 from duly.domain.errors import NotFound
-from duly.domain.filter import dead_filter
+from duly.domain.filter import DEAD, parse
 from duly.moves import dead as moves
 from duly.moves.dead import Bulk
 from duly.moves.replay import discard, replay
@@ -29,9 +29,9 @@ async def list_dead(call: Call[FilteredQuery, None]) -> Answer:
     """List dead letters, the last buried first."""
     asked, of = call.query, f"dead {call.query.filter or ''}"
     after = paging.position(asked.page_token, of, DeadAt)
-    page = await lists.dead(call.database, call.tenant, dead_filter(asked.filter), asked.page_size, after)
+    page = await lists.dead(call.database, call.tenant, parse(asked.filter or "", DEAD), asked.page_size, after)
     items = [DeadLetter(**{name: row[name] for name in DeadLetter.__struct_fields__}) for row in page.rows]
-    return Answer(200, DeadList(items=items, next_page_token=page.after and paging.token(page.after, of)))
+    return Answer(200, DeadList(items=items, next_page_token=paging.next_token(page.after, of)))
 
 
 @routes.add(
@@ -74,7 +74,12 @@ async def replay_matching(call: Call[Nothing, BulkRequest]) -> Answer:
     asked = call.body
     after, of = _after(asked), _of(asked)
     done = await moves.replay_matching(
-        call.database, call.tenant, dead_filter(asked.filter), limit=asked.limit, dry_run=asked.dry_run, after=after
+        call.database,
+        call.tenant,
+        parse(asked.filter or "", DEAD),
+        limit=asked.limit,
+        dry_run=asked.dry_run,
+        after=after,
     )
     return _told(asked, done, of)
 
@@ -87,7 +92,12 @@ async def discard_matching(call: Call[Nothing, BulkRequest]) -> Answer:
     asked = call.body
     after, of = _after(asked), _of(asked)
     done = await moves.discard_matching(
-        call.database, call.tenant, dead_filter(asked.filter), limit=asked.limit, dry_run=asked.dry_run, after=after
+        call.database,
+        call.tenant,
+        parse(asked.filter or "", DEAD),
+        limit=asked.limit,
+        dry_run=asked.dry_run,
+        after=after,
     )
     return _told(asked, done, of)
 
@@ -107,7 +117,7 @@ async def edit_matching(call: Call[Nothing, BulkEdit]) -> Answer:
     done = await moves.edit_matching(
         call.database,
         call.tenant,
-        dead_filter(asked.filter),
+        parse(asked.filter or "", DEAD),
         asked.payload,
         limit=asked.limit,
         dry_run=asked.dry_run,
@@ -143,6 +153,6 @@ def _told(asked: BulkRequest, done: Bulk, of: str) -> Answer:
         moved=done.moved,
         dry_run=asked.dry_run,
         sample=done.sample,
-        next_page_token=done.after and paging.token(done.after, of),
+        next_page_token=paging.next_token(done.after, of),
     )
     return Answer(200, told)

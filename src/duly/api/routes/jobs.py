@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -10,13 +11,15 @@ from uuid import UUID
 
 import msgspec
 
-from duly.api import definitions, waiting
+from duly.api import definitions, paging, waiting
 from duly.api.operations import MERGE_PATCH, Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.api.routes.runs import shown_run
 from duly.clock import moment_of
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
+from duly.domain.filter import JOBS, parse
+from duly.domain.job import check_traceparent
 from duly.domain.run import HORIZON
 from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.summary import sentence
@@ -24,9 +27,10 @@ from duly.moves import submit as moves
 from duly.moves.cancel import cancel_job
 from duly.moves.edit import edit_version
 from duly.moves.submit import Accepted
-from duly.store import jobs, overview, runs
+from duly.store import jobs, lists, overview, runs
 from duly.store.database import Database
-from duly.wire.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, LastRun, NewJob
+from duly.wire.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, JobList, JobSummary, LastRun, NewJob
+from duly.wire.pages import FilteredQuery
 from duly.wire.reading import merge_patch, read_value
 from duly.wire.shapes import Nothing
 from duly.wire.verbs import Deleted, Deletion
@@ -60,6 +64,18 @@ async def create_job(call: Call[Nothing, NewJob]) -> Answer:
     if wait is None or made.run_id is None:
         return answer
     return msgspec.structs.replace(answer, then=partial(waiting.for_the_end, call, made, wait, answer))
+
+
+@routes.add(
+    "GET", "/v1/jobs", scope="jobs:read", query=FilteredQuery, answers={200: JobList}, refuses=("invalid_filter",)
+)
+async def list_jobs(call: Call[FilteredQuery, None]) -> Answer:
+    """List jobs with a schedule or a name, the newest first. Plain one-shots are found among the runs."""
+    asked, of = call.query, f"jobs {call.query.filter or ''}"
+    after = paging.position(asked.page_token, of, UUID)
+    page = await lists.jobs(call.database, call.tenant, parse(asked.filter or "", JOBS), asked.page_size, after)
+    items = [_summary(row) for row in page.rows]
+    return Answer(200, JobList(items=items, next_page_token=paging.next_token(page.after, of)))
 
 
 @routes.add("GET", "/v1/jobs/{job_id}", scope="jobs:read", answers={200: Job})
@@ -201,8 +217,14 @@ def _matched(call: Call[Any, Any], version: int) -> int:
 
 
 def extra_of(call: Call[Any, Any]) -> dict[str, Any]:
-    """Give what a run carries of the request that made it."""
-    return {}
+    """Give what a run carries of the request that made it: the caller's own id for it, and its place in a trace."""
+    marks: dict[str, Any] = {}
+    if (given := call.headers.get("x-request-id")) is not None and given == call.request_id:
+        marks["request_id"] = given
+    if call.traceparent is not None:
+        with suppress(InvalidOption):  # A trace that cannot be read is not passed on.
+            marks["traceparent"] = check_traceparent(call.traceparent)
+    return marks
 
 
 def _key(call: Call[Any, Any]) -> str:
@@ -300,9 +322,31 @@ async def _shown(database: Database, found: Mapping[str, Any]) -> Job:
         retry=definitions.retry_shape(options),
         timeout=definitions.timeout_shape(options),
         concurrency=definitions.concurrency_shape(options),
-        tags=[],
+        tags=definitions.tags_shape(options),
         version=found["generation"],
         last_run=None,
+    )
+
+
+def _summary(row: Mapping[str, Any]) -> JobSummary:
+    copied = (
+        "job_id",
+        "name",
+        "queue",
+        "priority",
+        "tags",
+        "owner",
+        "source",
+        "pause_reason",
+        "next_run_at",
+        "created_at",
+    )
+    return JobSummary(
+        **{name: row[name] for name in copied},
+        status=row["state"],
+        target=FunctionTarget(handler=row["handler"]),
+        schedule=asked_shape(row["schedule"], row["every_seconds"]),
+        version=row["generation"],
     )
 
 

@@ -13,8 +13,7 @@ from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.domain.errors import NotFound
-from duly.domain.filter import runs_filter
-from duly.domain.run import read_options
+from duly.domain.filter import RUNS, parse
 from duly.moves.cancel import cancel_run as cancel
 from duly.moves.replay import replay
 from duly.store import lists, overview, runs
@@ -47,9 +46,9 @@ async def list_runs(call: Call[FilteredQuery, None]) -> Answer:
     """List runs, wherever they stand, the last scheduled first."""
     asked, of = call.query, f"runs {call.query.filter or ''}"
     after = paging.position(asked.page_token, of, UUID)
-    page = await lists.runs(call.database, call.tenant, runs_filter(asked.filter), asked.page_size, after)
+    page = await lists.runs(call.database, call.tenant, parse(asked.filter or "", RUNS), asked.page_size, after)
     items = [RunSummary(**{name: row[name] for name in RunSummary.__struct_fields__}) for row in page.rows]
-    return Answer(200, RunList(items=items, next_page_token=page.after and paging.token(page.after, of)))
+    return Answer(200, RunList(items=items, next_page_token=paging.next_token(page.after, of)))
 
 
 @routes.add("GET", "/v1/runs/{run_id}", scope="jobs:read", answers={200: Run})
@@ -114,7 +113,6 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
     """Read a run of a tenant, as it is told. Raises NotFound."""
     found = await find_run(database, tenant, run_id)
     carried = await overview.arguments(database, run_id)
-    marks = read_options(carried.get("options"), None)
     progress = await runs.read_progress(database, run_id)
     attempts = [_attempt(row) for row in found["attempts"]]
     started = _last([row["started_at"] for row in found["attempts"]])
@@ -126,9 +124,6 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         fire_skew_ms=_skew(found["attempts"]),
         payload=_decoded(carried.get("payload")),
         result=_last([attempt.result for attempt in attempts if attempt.outcome == "succeeded"]),
-        tags=list(marks.tags),
-        request_id=marks.request_id,
-        traceparent=marks.traceparent,
         progress=None if progress is None else Progress(**progress),
         attempts=attempts,
     )
@@ -147,6 +142,9 @@ _COPIED = (
     "reason",
     "worker_id",
     "fence",
+    "tags",
+    "request_id",
+    "traceparent",
 )
 
 

@@ -7,9 +7,4 @@ select pg_try_advisory_xact_lock(hashtextextended($1::int::text || ' ' || $2::te
   left join duly.answers on answers.tenant = $1 and answers.route = $2 and answers.key = $3 and answers.expires_at > duly.clock_now()
 
 -- name: keep
-insert into duly.answers (tenant, route, key, body_hash, status, headers, body, expires_at)
-values ($1, $2, $3, $4, $5, $6::text::jsonb, $7, duly.clock_now() + interval '24 hours')
-on conflict (tenant, route, key) do update
-   set body_hash = excluded.body_hash, status = excluded.status, headers = excluded.headers, body = excluded.body, expires_at = excluded.expires_at
- where answers.expires_at <= duly.clock_now()
-returning tenant
+select duly.api_keep_answer_v1($1, $2, $3, $4, $5, $6::text::jsonb, $7)

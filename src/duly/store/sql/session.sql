@@ -66,3 +66,12 @@ select attempt, number, logged_at, level, message, fields from duly.api_read_log
 
 -- name: live
 select * from duly.api_declared_v1()
+
+-- name: edit_dead
+select * from duly.api_edit_dead_v1($1, $2, $3::text::jsonb)
+
+-- name: mark_applied
+select duly.api_mark_applied_v1($1, $2, $3, $4)
+
+-- name: mark_taken_out
+select duly.api_mark_taken_out_v1($1, $2)
