@@ -12,6 +12,7 @@ from tests.builders import a_dead_run
 
 SPOKEN = {
     "create_job": "jobs.create",
+    "list_jobs": "jobs.list",
     "read_job": "jobs.get",
     "replace_job": "jobs.replace",
     "change_job": "jobs.change",
@@ -160,7 +161,7 @@ class TestOperator:
         await client.jobs.create("app:mail", queue="mail")
 
         held = await client.queues.pause("mail", reason="tea")
-        [queue] = await everything(client.queues.list())
+        [queue] = [one for one in await everything(client.queues.list()) if one.name == "mail"]
         resumed = await client.queues.resume("mail")
         stopped = await client.holds.pause(everything=True)
         [hold] = await everything(client.holds.list())

@@ -10,9 +10,10 @@ from typing import Any, Literal, Unpack
 from duly.client.asking import Id, deleting, getting, given, path, posting, putting
 from duly.client.batches import CHUNK_LINES, batches
 from duly.client.definitions import JobFields, Target, changing, creating, definition, replacing
+from duly.client.paging import listing
 from duly.client.synchronous.line import Line
 from duly.wire.batches import LineAnswer
-from duly.wire.jobs import CreatedJob, Job, JobDefinition
+from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobSummary
 from duly.wire.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
 
 
@@ -41,6 +42,10 @@ class Jobs:
         """
         for batch in batches(jobs, key, chunk):
             yield from self._line.ask(batch)
+
+    def list(self, filter: str | None = None, *, page_size: int | None = None) -> Iterator[JobSummary]:
+        """Give the jobs that fit a filter, the newest first; pages are read as they are needed."""
+        return self._line.pages(listing(path("jobs"), JobSummary, filter=filter, page_size=page_size))
 
     def get(self, job_id: Id) -> Job:
         """Read a job as it stands. Raises NotFound."""
