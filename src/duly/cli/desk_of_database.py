@@ -46,6 +46,8 @@ _START = (0, -1)
 class DatabaseDesk:
     """Asks the database."""
 
+    keeps_delays = True
+
     def __init__(self, database: Database) -> None:
         self._database = database
 

@@ -31,6 +31,8 @@ T = TypeVar("T")
 class HttpDesk:
     """Asks a Duly over HTTP."""
 
+    keeps_delays = False
+
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
@@ -60,9 +62,9 @@ class HttpDesk:
         try:
             return UUID(job)
         except ValueError:
-            found = await _first(self._client.jobs.list(f"name:{quoted(job)}"), 1)
+            found = await _first(self._client.jobs.list(f"name:{quoted(job)} AND state:(active,paused)"), 1)
         if not found:
-            raise NotFound(f"no job is named {job!r}; `duly jobs` lists them")
+            raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them, and those that are over by their id")
         return found[0].job_id
 
     async def job(self, job_id: UUID) -> JobSeen | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -79,9 +79,15 @@ def fields_of(job: Submission | Recurring, now: datetime) -> JobFields:
         fields["schedule"] = dict(job.schedule)
         if job.name is not None:
             fields["name"] = job.name
-    elif (at := job.at or (now + job.delay if job.delay else None)) is not None:
+    elif (at := job.at or (_after(job.delay, now) if job.delay else None)) is not None:
         fields["schedule"] = {"trigger": {"type": "at", "at": at.isoformat()}}
     return {**fields, **_options_of(job.options)}
+
+
+def _after(delay: timedelta, now: datetime) -> datetime:
+    """Give the moment a delay ends, to the millisecond, and never early."""
+    exact = now + delay
+    return exact + timedelta(microseconds=-exact.microsecond % 1000)
 
 
 def _options_of(options: str | None) -> JobFields:

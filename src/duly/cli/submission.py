@@ -13,6 +13,7 @@ from duly.cli.arguments import read_duration, read_moment, read_payload
 from duly.cli.desk import Desk, Living, Sent
 from duly.clock import Rng
 from duly.domain import payload as payloads
+from duly.domain.errors import InvalidOption
 from duly.domain.job import (
     Recurring,
     Submission,
@@ -91,6 +92,11 @@ def read(typed: Typed, app: Any | None) -> Submission | Recurring:
 
 async def send(desk: Desk, job: Submission | Recurring, key: str | None, rng: Rng) -> Sent:
     """Make the job durable."""
+    if key is not None and not desk.keeps_delays and isinstance(job, Submission) and job.delay:
+        raise InvalidOption(
+            "over HTTP a --delay counts from the clock of this host, so --key would not find the same job again;"
+            " give --at with the moment"
+        )
     return await desk.submit(job, key if key is not None else str(rng.uuid()))
 
 
