@@ -34,10 +34,10 @@ async def run_scheduler(url: str, name: str) -> None:
         await asyncio.gather(scheduler.run(), maintenance.run())
 
 
-async def run_worker(url: str, name: str, lease_seconds: str) -> None:
+async def run_worker(url: str, name: str, lease_seconds: str, slots: str) -> None:
     """Work until told to stop."""
     lease = timedelta(seconds=float(lease_seconds))
-    options = WorkerOptions(name, slots=20, threads=4, lease=lease, grace_seconds=5.0, app_path=PATH)
+    options = WorkerOptions(name, slots=int(slots), threads=4, lease=lease, grace_seconds=5.0, app_path=PATH)
     worker = Worker(url, app.registry, options, rng=Rng(), log=Log("worker"))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     await worker.run()

@@ -19,11 +19,15 @@ HOLDS = "src/duly/store/migrations/0009_holds.sql"
 HELD = "tests/moves/test_hold.py"
 HELD_BY_WORKERS = "tests/worker/test_holds.py"
 SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
+LISTS = "src/duly/store/migrations/0011_lists.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
 DELAY = "tests/schedules/test_fixed_delay.py"
 EDIT = "tests/schedules/test_edit.py"
 OVERTAKEN = "tests/schedules/test_overtaken.py"
+ZONES = "src/duly/store/migrations/0008_zones.sql"
+ZONE_CHANGE = "src/duly/domain/triggers/zone_change.py"
+ZONED = "tests/schedules/test_zones.py"
 PAIRS_OF_SCHEDULES = "tests/interleavings/test_schedules.py"
 
 
@@ -57,13 +61,13 @@ BANK = [
     # Leases and fences.
     Mutant(
         "finish does not ask for the fence",
-        MOVES,
+        LISTS,
         "where leased.ctid = held.place and leased.fence = held.fence and",
         "where leased.ctid = held.place and",
     ),
     Mutant(
         "settle does not ask for the fence",
-        SCHEDULES,
+        LISTS,
         "where leased.run_id = held.run_id and leased.fence = held.fence and",
         "where leased.run_id = held.run_id and",
         "tests/moves/test_settle.py::TestUnknownCommit",
@@ -71,7 +75,7 @@ BANK = [
     ),
     Mutant(
         "anybody may finish anybody's run",
-        MOVES,
+        LISTS,
         "leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true",
         "leased.ctid = held.place and leased.fence = held.fence",
         "tests/moves/test_settle.py",
@@ -267,7 +271,7 @@ BANK = [
     ),
     Mutant(
         "a hand-back uses up the attempt",
-        SCHEDULES,
+        LISTS,
         "generation, tenant, attempt - 1, priority, losses,",
         "generation, tenant, attempt, priority, losses,",
     ),
@@ -398,7 +402,7 @@ BANK = [
     ),
     Mutant(
         "a run gives its place away between two attempts",
-        SCHEDULES,
+        LISTS,
         "case when options ? 'overlap' then options || '{\"held\": true}' else options end as carried",
         "options as carried",
         OVERLAP,
@@ -412,7 +416,7 @@ BANK = [
     ),
     Mutant(
         "a replay moves the schedule",
-        SCHEDULES,
+        LISTS,
         "options - array['held', 'rearm']",
         "options - 'held'",
         DELAY,
@@ -475,7 +479,7 @@ BANK = [
     ),
     Mutant(
         "two schedulers make the same stretch",
-        SCHEDULES,
+        ZONES,
         "and backfills.cursor_at = new.seen and",
         "and",
         PAIRS_OF_SCHEDULES,
@@ -537,7 +541,7 @@ BANK = [
     # Submit, cancel, gates.
     Mutant(
         "a key protects nothing",
-        SUBMIT,
+        LISTS,
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_one_v2",
@@ -551,7 +555,7 @@ BANK = [
     ),
     Mutant(
         "any body goes under a used key",
-        SUBMIT,
+        LISTS,
         "if v_key.body_hash <> v_hash then",
         "if false then",
         function="submit_one_v2",
@@ -623,8 +627,8 @@ BANK = [
     Mutant(
         "a deadlock is the caller's to deal with",
         "src/duly/store/database.py",
-        "_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
-        "_AGAIN = (asyncpg.SerializationError,)",
+        "AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
+        "AGAIN = (asyncpg.SerializationError,)",
         "tests/store/test_database.py",
     ),
     # Schedules declared in code.
@@ -645,7 +649,7 @@ BANK = [
     Mutant(
         "declared: a change does not ask for the version it saw",
         "src/duly/moves/edit.py",
-        'if seen.job["generation"] != version:',
+        "if seen.generation != version:",
         "if False:",
         DECLARED,
     ),
@@ -662,5 +666,57 @@ BANK = [
         "where workers.until > duly.clock_now()",
         "",
         DECLARED,
+    ),
+    # Time zone data.
+    Mutant(
+        "zones: whoever is there has a share, whatever its version",
+        ZONES,
+        "v_tzdb is null or tzdb = v_tzdb",
+        "true",
+        ZONED,
+    ),
+    Mutant(
+        "zones: the newer comes into force while the older lives",
+        ZONES,
+        "if exists (select from duly.schedulers where until > v_now and tzdb is distinct from p_version) then",
+        "if false then",
+        ZONED,
+    ),
+    Mutant(
+        "zones: what is yet to be timed anew is staged",
+        "src/duly/moves/stage.py",
+        "if schedule is None or self._waits(fire.cohort, schedule):",
+        "if schedule is None:",
+        ZONED,
+    ),
+    Mutant(
+        "zones: what is of the new version already is timed anew once more",
+        "src/duly/moves/zones.py",
+        "if one.tzdb is None and one.cohort == cohort:",
+        "if False:",
+        ZONED,
+    ),
+    Mutant(
+        "zones: a local time that has fired fires again",
+        ZONE_CHANGE,
+        "return max(last.scheduled_at, moment_of(new.trigger.zone.first_instant(local)))",
+        "return last.scheduled_at",
+        ZONED,
+    ),
+    Mutant("zones: there is one pass", ZONES, "elsif v_data.is_last_pass then", "elsif true then", ZONED),
+    Mutant("zones: what another version has timed is not marked", ZONES, "zone_data.version <> p_tzdb", "false", ZONED),
+    Mutant(
+        "overlap: one that was just asked to stop loses its place",
+        ZONES,
+        "signals.sent_at <= v_now - p_stop",
+        "true",
+        OVERLAP,
+    ),
+    Mutant(
+        "overlap: one that nobody replaces loses its place",
+        ZONES,
+        "exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.gate = leased.options->'gate'->>0)",
+        "true",
+        OVERLAP,
     ),
 ]

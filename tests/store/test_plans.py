@@ -14,7 +14,23 @@ import asyncpg
 import psycopg
 import pytest
 
-from duly.store import applied, declared, history, jobs, leased, ready, runs, schedules, timers, workers
+from duly.domain import filter as filters
+from duly.store import (
+    applied,
+    declared,
+    explain,
+    history,
+    jobs,
+    leased,
+    lists,
+    ready,
+    runs,
+    schedules,
+    shards,
+    timers,
+    workers,
+    zones,
+)
 from duly.store.timers import DueFire
 from tests.builders import a_key
 from tests.clock import START
@@ -100,7 +116,13 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"])),
     ),
     "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], 1, "", s["pending"], [START] * 9)),
-    "skip next": (schedules.SQL["skip_next"], lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9)),
+    "skip next": (
+        schedules.SQL["skip_next"],
+        lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9, "2026a"),
+    ),
+    "schedules of a zone": (zones.SQL["page"], lambda s: (None, None, BATCH)),
+    "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
+    "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
     "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
@@ -138,6 +160,8 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "discard": (runs.SQL["discard"], lambda s: (s["dead"],)),
     "find a run": (runs.SQL["find_live"], lambda s: (s["runs"][0] if s["runs"] else WORKER,)),
     "find its attempts": (runs.SQL["find_attempts"], lambda s: (s["settled"],)),
+    "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER, BATCH)),
+    "runs of a job in boxes": (jobs.SQL["staged_runs"], lambda s: (s["job"],)),
     "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
     "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"],)),
     "submit": (
@@ -192,9 +216,16 @@ def answers(fires: list[DueFire]) -> tuple[list[Any], ...]:
     )
 
 
-ANSWER_NOTHING = {"what a file asks for", "idle claim", "was it me", "what is declared"}
+ANSWER_NOTHING = {
+    "what a file asks for",
+    "idle claim",
+    "was it me",
+    "what is declared",
+    "timed by other data",
+    "runs of a job in boxes",
+}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
-WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4}
+WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4, "runs of a job in boxes": ROWS}
 
 
 async def connect(url: str) -> asyncpg.Connection:
@@ -311,5 +342,85 @@ async def test_a_claim_under_a_hold_walks_over_the_rows_of_a_held_tenant_alone(l
             assert (answered > 0) == (rows > 0)
             assert touched.get("ready", 0) <= rows
         await transaction.rollback()
+    finally:
+        await connection.close()
+
+
+# Each list, at its beginning; what it may look at is the batch, and what it then reads of each row found.
+LISTS = {
+    **{
+        f"jobs {text}": ("jobs", text, filters.JOBS)
+        for text in (
+            "",
+            "state:active",
+            "queue:default",
+            "handler:greet",
+            "name:x",
+            "name:x*",
+            "tag:x",
+            "tag:(x,y)",
+            "owner:code",
+            "next_run_at<1999-01-01",
+            "created_at<1999-01-01",
+        )
+    },
+    **{
+        f"runs {text}": ("runs", text, filters.RUNS)
+        for text in (
+            "",
+            "state:dead",
+            "state:succeeded",
+            "state:scheduled",
+            "state:cancelled",
+            "queue:none",
+            "tag:x",
+            "scheduled_at<1999-01-01",
+            "job_id:{job}",
+            "job_id:{run}",
+        )
+    },
+    **{
+        f"dead {text}": ("dead", text, filters.DEAD) for text in ("", "queue:none", "reason:x*", "buried_at<1999-01-01")
+    },
+}
+# In a worker's hands there is never much, and no index leads to a tenant's part of it: all of it is looked at.
+WHOLE_LEASED = {"leased": ROWS}
+
+
+async def list_touches(connection: asyncpg.Connection, name: str, tenant: int) -> dict[str, int]:
+    """Read one page, looking at a batch of rows. Gives the rows fetched of each table that grows, beyond what it may."""
+    kind, text, fields = LISTS[name]
+    job = await connection.fetchval("select job_id from duly.jobs limit 1") or WORKER
+    run = await connection.fetchval("select run_id from duly.ready limit 1") or WORKER
+    chosen = filters.parse(text.format(job=job, run=run), fields)
+    async with connection.transaction():
+        before = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+        await getattr(lists, kind)(connection, tenant, chosen, BATCH // 2, None, BATCH)
+        after = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+    touched = {table: rows - before[table] - WHOLE_LEASED.get(table, 0) for table, rows in after.items()}
+    return too_much("", touched)
+
+
+@pytest.mark.parametrize("tenant", [1, 2])
+@pytest.mark.parametrize("name", LISTS)
+async def test_a_page_of_a_large_list_looks_at_no_more_than_it_may(large, name, tenant):
+    connection = await connect(large)
+    try:
+        for _ in range(7):
+            assert await list_touches(connection, name, tenant) == {}
+    finally:
+        await connection.close()
+
+
+async def test_lists_of_tables_that_were_empty_when_they_were_planned(own_database_url):
+    connection = await connect(own_database_url)
+    try:
+        for _ in range(7):
+            for name in LISTS:
+                await list_touches(connection, name, 1)
+        await connection.execute(FILL)
+
+        found = {name: await list_touches(connection, name, tenant) for name in LISTS for tenant in (1, 2)}
+        assert {name: tables for name, tables in found.items() if tables} == {}
     finally:
         await connection.close()

@@ -30,7 +30,6 @@ class JobSeen(msgspec.Struct, frozen=True):
     policies: str
     fires: list[str]
     notes: list[str] = []
-    tags: Sequence[str] = ()
 
     @property
     def lines(self) -> list[str]:

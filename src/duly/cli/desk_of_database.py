@@ -20,7 +20,7 @@ from duly.domain.errors import DulyError, NotFound
 from duly.domain.filter import DEAD, JOBS, RUNS, parse
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
-from duly.domain.run import TENANT_DEFAULT, read_options
+from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.summary import sentence
 from duly.moves import dead as bulk
 from duly.moves import hold as holding
@@ -100,7 +100,6 @@ class DatabaseDesk:
             policy_line(schedule, found),
             fire_lines(schedule, found),
             schedule_notes(schedule, found),
-            read_options(found["options"], None).tags,
         )
 
     async def pause_job(self, job_id: UUID, reason: str) -> str:

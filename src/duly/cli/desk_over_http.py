@@ -202,7 +202,6 @@ def _seen(job: Job) -> JobSeen:
         job.description,
         policy_line(check(job.schedule), row),
         _fire_lines(job.next_fires, job.schedule),
-        tags=job.tags,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from duly.cli import backfills, job_edit, job_verbs
+from duly.cli import backfills, job_edit, job_verbs, moved
 from duly.cli.desk import JobSeen, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
@@ -97,6 +97,7 @@ for _verb in (
     backfills.backfill_job,
     backfills.list_backfills,
     backfills.cancel,
+    moved.list_moved,
 ):
     jobs.add_command(_verb)
 
@@ -122,8 +123,8 @@ def _print_job(seen: JobSeen, last: Sequence[Row]) -> None:
     click.echo(f"{seen.description}: {found['handler']} on queue {found['queue']}, priority {found['priority']}")
     if seen.policies:
         click.echo(seen.policies)
-    if seen.tags:
-        click.echo(f"tags  {', '.join(seen.tags)}")
+    if found["tags"]:
+        click.echo(f"tags  {', '.join(found['tags'])}")
     if found["source"]:
         click.echo(f"declared in {found['source']}: change it there")
     if found["removed_at"]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import StrEnum
 from uuid import UUID
 
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, Unsettled
-from duly.store import declared, jobs, runs
+from duly.store import declared, jobs, leased, runs
 from duly.store.database import Database
 
 _LOOKS_MAX = 100
 _LOOK_PAUSE_SECONDS = 0.02
+# How long a run that its successor replaces may take to stop. A process of its own is killed after 5 s, and what it came to is
+# on record by then; so this is for plain functions, which nobody can stop.
+STOP_TIMEOUT = timedelta(seconds=10)
 
 
 class CancelAnswer(StrEnum):
@@ -63,3 +67,8 @@ async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled"
 async def carry_out(database: Database) -> int:
     """Carry out cancels whose run left its holder's hands before the holder heard of them. Returns how many there were."""
     return len(await runs.carry_out(database))
+
+
+async def void_overstayed(database: Database) -> list[UUID]:
+    """Let the next run of a job take the place of one that was asked to stop and did not in time; its outcome is fenced."""
+    return await leased.void_overstayed(database, STOP_TIMEOUT)

@@ -131,3 +131,8 @@ async def orphans(database: Database) -> list[UUID]:
 async def vacuum(database: Database) -> None:
     """Clear the dead rows; autovacuum comes by too seldom."""
     await database.execute(SQL["vacuum"])
+
+
+async def void_overstayed(database: Database, stop: timedelta) -> list[UUID]:
+    """Void the fences of runs that were asked to stop so long ago, where the next run of their job waits for their place."""
+    return [row[0] for row in await database.fetch(SQL["void_overstayed"], stop)]
