@@ -30,7 +30,7 @@ def as_superuser(data: Path, statements: str) -> None:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """A data folder without the role."""
-    data: Path = tmp_path_factory.mktemp("older") / "data"
+    data = Path(tmp_path_factory.mktemp("older")) / "data"
     with scratch_server(data):
         pass
     as_superuser(data, f"drop role {API_ROLE};\n")
@@ -41,7 +41,7 @@ def made(tmp_path_factory) -> Path:
 def older(made, tmp_path: Path) -> Path:
     """A data folder as an older version has made it: without the role."""
     subprocess.run(["cp", "-a", str(made), str(tmp_path / "data")], check=True)
-    return tmp_path / "data"
+    return Path(tmp_path) / "data"
 
 
 @contextmanager

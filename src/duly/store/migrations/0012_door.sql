@@ -31,6 +31,26 @@ begin
     return found;
 end $$;
 
+------------------------------------------------------------------------------------------------------------ the lists
+
+-- What the lists brought, for the role of the door: it reads its own tenant's rows, and edits dead letters by a guarded move.
+alter table duly.job_tags enable row level security;
+create policy of_its_tenant on duly.job_tags for select to duly_api using (tenant = duly.current_tenant());
+-- The lists read successes and the rest apart, so each is behind the wall by itself.
+alter table duly.attempts_succeeded enable row level security;
+alter table duly.attempts_failed enable row level security;
+create policy of_its_tenant on duly.attempts_succeeded for select to duly_api using (tenant = duly.current_tenant());
+create policy of_its_tenant on duly.attempts_failed for select to duly_api using (tenant = duly.current_tenant());
+grant select on duly.attempts_succeeded, duly.attempts_failed, duly.job_tags, duly.listed_timers, duly.listed_blocked, duly.listed_ready, duly.listed_leased, duly.listed_dead,
+                duly.listed_succeeded, duly.listed_ended to duly_api;
+
+create function duly.api_edit_dead_v1(p_tenant integer, p_run_ids uuid[], p_payload jsonb) returns setof uuid
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    return query select * from duly.edit_dead_v1(p_tenant, duly.our_runs(p_run_ids), p_payload);
+end $$;
+
 -- The moves that time zone data brought, as the door calls them.
 create function duly.api_timed_by_v1(p_job_id uuid, p_tzdb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -52,4 +72,7 @@ end $$;
 -- A function is everybody's until that is taken back.
 revoke execute on all functions in schema duly from public;
 revoke execute on function duly.api_submit_backfill_v1 from duly_api;
-grant execute on function duly.api_keep_answer_v1, duly.api_timed_by_v1, duly.api_submit_backfill_v2 to duly_api;
+grant execute on function
+    duly.marks_of, duly.page_jobs_v1, duly.page_runs_v1, duly.page_runs_of_job_v1, duly.page_dead_v1, duly.api_edit_dead_v1,
+    duly.api_keep_answer_v1, duly.api_timed_by_v1, duly.api_submit_backfill_v2
+    to duly_api;
