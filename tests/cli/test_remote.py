@@ -146,6 +146,17 @@ class TestLook:
         assert "default" in remote.says("queues")
         assert worker["name"] in remote.says("workers")
 
+    def test_calendars(self, remote):
+        name = a_name()
+        file = remote.folder / "calendar.json"
+        file.write_text(json.dumps({"name": name, "dates": ["2040-12-25"]}))
+
+        assert f"calendar {name} is kept" in remote.says("calendars", "put", str(file))
+        assert name in [row["name"] for row in remote.reads("calendars", "list")]
+        assert "dates   2040-12-25" in remote.says("calendars", "show", name)
+        assert "is deleted" in remote.says("calendars", "delete", name)
+        assert remote.duly("calendars", "show", name).returncode == 4
+
     def test_the_emergency_stop(self, remote):
         queue = a_name()
 

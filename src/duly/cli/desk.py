@@ -56,6 +56,13 @@ class Moved(msgspec.Struct, frozen=True):
     after: Any
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """A calendar that was put, and how many schedules were armed anew by it."""
+
+    name: str
+    schedules: int
+
+
 class Living(msgspec.Struct, frozen=True):
     """What a worker that lives serves and knows."""
 
@@ -157,6 +164,26 @@ class Desk(Protocol):
         self, filter_text: str, limit: int, after: Any, *, dry_run: bool, payload: dict[str, Any]
     ) -> Moved:
         """Give the dead runs that fit other arguments."""
+        ...
+
+    async def calendars(self) -> Sequence[Row]:
+        """List calendars, as they were defined."""
+        ...
+
+    async def calendar(self, name: str) -> Row:
+        """Read a calendar, as it was defined."""
+        ...
+
+    async def put_calendar(self, definition: Any) -> Kept:
+        """Keep a calendar, new or changed."""
+        ...
+
+    async def delete_calendar(self, name: str) -> None:
+        """Forget a calendar."""
+        ...
+
+    async def users_of_calendar(self, name: str) -> Sequence[Row] | None:
+        """List the jobs that use a calendar, with their next moments; None: this desk does not tell."""
         ...
 
     async def workers(self) -> Sequence[Row]:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.cli.desk import JobSeen, Living, Moved, Row, Sent
+from duly.cli.desk import JobSeen, Kept, Living, Moved, Row, Sent
 from duly.cli.fires import both_clocks, fire_lines, schedule_notes
 from duly.cli.output import moment
 from duly.cli.paging import gather
@@ -27,12 +27,13 @@ from duly.moves import hold as holding
 from duly.moves import pause as pauses
 from duly.moves import replay as single
 from duly.moves import submit as submitting
+from duly.moves.calendars import drop_calendar, put_calendar
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.dead import Bulk
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import trigger
-from duly.store import hints, jobs, lists, overview, runs, workers
+from duly.store import hints, jobs, lists, overview, runs, schedules, workers
 from duly.store.database import Database, DiskFull, Unavailable
 from duly.store.jobs import Submitted
 
@@ -41,6 +42,7 @@ _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.02, 0.5
 # Workers write log lines in batches, so the last ones come a moment after the outcome.
 _LINGER_SECONDS = 0.7
 _START = (0, -1)
+_USERS_SHOWN = 50
 
 
 class DatabaseDesk:
@@ -209,6 +211,31 @@ class DatabaseDesk:
                 self._database, TENANT_DEFAULT, chosen, payload, limit=limit, dry_run=dry_run, after=after
             )
         )
+
+    async def calendars(self) -> Sequence[Row]:
+        """List calendars, as they were defined."""
+        return list((await schedules.calendars(self._database, TENANT_DEFAULT, None)).values())
+
+    async def calendar(self, name: str) -> Row:
+        """Read a calendar, as it was defined."""
+        found = (await schedules.calendars(self._database, TENANT_DEFAULT, [name])).get(name)
+        if found is None:
+            raise NotFound(f"no calendar is named {name!r}; `duly calendars` lists them")
+        return dict(found)
+
+    async def put_calendar(self, definition: Any) -> Kept:
+        """Keep a calendar, new or changed."""
+        kept = await put_calendar(self._database, definition)
+        return Kept(kept.name, kept.schedules)
+
+    async def delete_calendar(self, name: str) -> None:
+        """Forget a calendar."""
+        await drop_calendar(self._database, name)
+
+    async def users_of_calendar(self, name: str) -> Sequence[Row] | None:
+        """List the jobs that use a calendar, with their next moments."""
+        users = await schedules.using_calendar(self._database, TENANT_DEFAULT, name, None, _USERS_SHOWN)
+        return [{"job_id": user.job_id, "name": user.name, "scheduled_at": user.scheduled_at} for user in users]
 
     async def workers(self) -> Sequence[Row]:
         """List the workers that live."""

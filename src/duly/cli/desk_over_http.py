@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.cli import rows
-from duly.cli.desk import JobSeen, Living, Moved, Row, Sent
+from duly.cli.desk import JobSeen, Kept, Living, Moved, Row, Sent
 from duly.cli.fires import both_clocks, lines_of
 from duly.cli.output import moment
 from duly.cli.paging import quoted
@@ -21,6 +21,7 @@ from duly.clock import host_now
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
 from duly.domain.triggers.asking import check
+from duly.domain.triggers.calendars import read_calendar
 from duly.wire.jobs import Fire, Job
 from duly.wire.queues import HoldChange
 from duly.wire.runs import BulkAnswer
@@ -152,6 +153,28 @@ class HttpDesk:
         """Give the dead runs that fit other arguments."""
         edit = self._client.dead.edit_matching
         return _moved(await edit(filter_text, payload, limit=limit, page_token=after, dry_run=dry_run))
+
+    async def calendars(self) -> Sequence[Row]:
+        """List calendars, as they were defined."""
+        return [calendar.definition async for calendar in self._client.calendars.list()]
+
+    async def calendar(self, name: str) -> Row:
+        """Read a calendar, as it was defined."""
+        return (await self._client.calendars.get(name)).definition
+
+    async def put_calendar(self, definition: Any) -> Kept:
+        """Keep a calendar, new or changed. Raises TriggerError."""
+        read_calendar(definition)
+        kept = await self._client.calendars.put(definition["name"], definition)
+        return Kept(kept.name, kept.schedules)
+
+    async def delete_calendar(self, name: str) -> None:
+        """Forget a calendar."""
+        await self._client.calendars.delete(name)
+
+    async def users_of_calendar(self, name: str) -> Sequence[Row] | None:
+        """Tell nothing: the API does not say who uses a calendar."""
+        return None
 
     async def workers(self) -> Sequence[Row]:
         """List the workers that live."""

@@ -12,7 +12,7 @@ Exit codes:
   0    done
   1    refused, or what was asked for failed
   2    wrong usage or settings
-  3    the database, or the Duly over HTTP, cannot be used
+  3    the database cannot be used, or the Duly over HTTP does not answer
   4    no such job or run
   70   a fault in Duly itself
   130  interrupted"""

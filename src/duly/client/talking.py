@@ -79,7 +79,7 @@ def converse(ask: Ask[T], manners: Manners) -> Conversation[T]:
         if isinstance(event, Reply) and 200 <= event.status < 300:
             return ask.read(event)
         assert event is not None
-        error = _error(event, headers)
+        error = _error(event)
         if not _is_worth_repeating(event, error):
             if may_be_done and ask.settle is not None:
                 return (yield from _settle(ask, error, manners))
@@ -107,7 +107,7 @@ def _settle(ask: Ask[T], error: ApiError, manners: Manners) -> Conversation[T]:
 
 def _headers(ask: Ask[T], rng: Rng) -> dict[str, str]:
     """Write the headers once for all tries: the key says that they are one request."""
-    headers = {"Accept": "*/*", "User-Agent": f"duly-python/{__version__}", "X-Request-ID": _fresh(rng), **ask.headers}
+    headers = {"Accept": "*/*", "User-Agent": f"duly-python/{__version__}", **ask.headers}
     if ask.body is not None:
         headers["Content-Type"] = ask.media_type
     if ask.method == "POST" and ask.is_repeatable:
@@ -126,9 +126,9 @@ def _send(ask: Ask[T], headers: dict[str, str], manners: Manners, ends_at: float
     return Send(ask.method, ask.path, dict(ask.query), headers, ask.body, timeout)
 
 
-def _error(event: Reply | NoReply, headers: dict[str, str]) -> ApiError:
+def _error(event: Reply | NoReply) -> ApiError:
     if isinstance(event, NoReply):
-        return Unavailable(event.why, code="no_answer", request_id=headers["X-Request-ID"])
+        return Unavailable(event.why, code="no_answer")
     return error_of(event.status, event.body, _seconds(event.headers.get("retry-after")))
 
 
