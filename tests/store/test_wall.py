@@ -23,6 +23,7 @@ READABLE = {
     "checkpoints",
     "dead",
     "gates",
+    "job_tags",
     "jobs",
     "keys",
     "leased",
@@ -32,7 +33,16 @@ READABLE = {
     "test_clock",
     "timers",
 }
-VIEWS = {"live_runs"}
+VIEWS = {
+    "listed_blocked",
+    "listed_dead",
+    "listed_ended",
+    "listed_leased",
+    "listed_ready",
+    "listed_succeeded",
+    "listed_timers",
+    "live_runs",
+}
 # With the rights of whoever calls them: they read what the role may read, or nothing.
 PLAIN = {
     "batch_name",

@@ -303,20 +303,11 @@ begin
 end $$;
 
 create function duly.api_submit_backfill_v1(
-    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz,
-    p_places integer)
+    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz)
 returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return duly.is_our_job(p_job_id) and duly.submit_backfill_v2(p_backfill_id, p_job_id, p_from, p_to, p_rate, p_total, p_previous, p_places);
-end $$;
-
-create function duly.api_timed_by_v1(p_job_id uuid, p_tzdb text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    if duly.is_our_job(p_job_id) then
-        perform duly.timed_by_v1(p_job_id, p_tzdb);
-    end if;
+    return duly.is_our_job(p_job_id) and duly.submit_backfill_v1(p_backfill_id, p_job_id, p_from, p_to, p_rate, p_total, p_previous);
 end $$;
 
 create function duly.api_cancel_backfill_v1(p_backfill_id uuid) returns integer
@@ -453,7 +444,7 @@ grant execute on function
     duly.clock_now, duly.run_id, duly.occurrence_id, duly.batch_name, duly.calendars_of, duly.made_at, duly.standing_v1,
     duly.current_tenant, duly.owns,
     duly.api_submit_one_v1, duly.api_submit_v1, duly.api_submit_schedule_v1, duly.api_edit_v1, duly.api_pause_v1, duly.api_give_reason_v1,
-    duly.api_resume_v1, duly.api_skip_next_v1, duly.api_trigger_v1, duly.api_submit_backfill_v1, duly.api_timed_by_v1, duly.api_cancel_backfill_v1,
+    duly.api_resume_v1, duly.api_skip_next_v1, duly.api_trigger_v1, duly.api_submit_backfill_v1, duly.api_cancel_backfill_v1,
     duly.api_cancel_v1, duly.api_signal_v1, duly.api_replay_v1, duly.api_discard_v1, duly.api_cancel_schedule_v1, duly.api_retime_v1,
     duly.api_put_calendar_v1, duly.api_drop_calendar_v1, duly.api_declared_v1, duly.api_read_logs_v1
     to duly_api;

@@ -372,7 +372,8 @@ create view duly.listed_ended with (security_invoker = true) as
 -- A page is read in the order of its key from a position on. It ends with as many rows as were asked for, or when p_looks rows
 -- were looked at, whatever the filter leaves of them: so no page takes long, however rare what is looked for. The last row
 -- looked at comes along, fitting or not: the next page goes on behind it. Keys are compared as rows and the order names them
--- whole, so that no other index can serve and nothing outside the tenant is read.
+-- whole, so that no other index can serve and nothing outside the tenant is read. They have the rights of their owner, and ask whose
+-- it is first: a policy would make the tenant a constant for the planner, which would take it out of the order, and then read on.
 
 -- Recurring jobs by falling id. p_by is what leads to them: a tag, or a column that must have p_value. A beginning of names leads
 -- there itself when few begin so. Texts are chosen by what was asked for, never made of it.
@@ -598,24 +599,3 @@ begin
       from taken
     returning dead.run_id;
 end $$;
-
--------------------------------------------------------------------------------------------------------------- the wall
--- Pages are read with the rights of their owner, after the question whose they are: a policy would take the tenant for a constant,
--- and the order by it away, and with that the plan that stops. Where history is read by its two halves, they are guarded as it is.
-
-alter table duly.attempts_succeeded enable row level security;
-alter table duly.attempts_failed enable row level security;
-create policy of_its_tenant on duly.attempts_succeeded for select to duly_api using (tenant = duly.current_tenant());
-create policy of_its_tenant on duly.attempts_failed for select to duly_api using (tenant = duly.current_tenant());
-grant select on duly.attempts_succeeded, duly.attempts_failed to duly_api;
-
-create function duly.api_edit_dead_v1(p_tenant integer, p_run_ids uuid[], p_payload jsonb) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    return query select * from duly.edit_dead_v1(p_tenant, p_run_ids, p_payload);
-end $$;
-
-revoke execute on all functions in schema duly from public;
-grant execute on function duly.marks_of, duly.page_jobs_v1, duly.page_runs_v1, duly.page_runs_of_job_v1, duly.page_dead_v1, duly.api_edit_dead_v1
-    to duly_api;
