@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from duly.domain.filter import EVERYTHING
-from duly.store import answers, declared, jobs, lists, overview, runs, schedules
+from duly.store import answers, declared, events, jobs, lists, overview, runs, schedules
 from duly.store import session as module
 from duly.store.database import Database
 from duly.store.session import Sessions
@@ -127,7 +127,7 @@ def named(statements) -> set[str]:
 
 MOVED = {
     name: (source.SQL[name], module.SQL[name])
-    for source in (jobs, runs, schedules, declared)
+    for source in (jobs, runs, schedules, declared, events)
     for name in source.SQL
     if name in module.SQL
 }

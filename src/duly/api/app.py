@@ -30,6 +30,8 @@ def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None)
     """Build the application over the vitals of this process; without a door it only tells how it is."""
     operations = OPERATIONS if door is not None else []
     problems = Problems(Rng(), log)
+    if door is not None:
+        metrics.add(door.traffic)
     return Litestar(
         [
             *_watching(vitals, metrics),

@@ -17,6 +17,7 @@ from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, Unsettled, VersionChanged
 from duly.domain.job import Recurring
 from duly.domain.triggers.elapsed import FixedDelay
+from duly.domain.triggers.on_event import is_on_event
 from duly.domain.triggers.planning import arm, stretch
 from duly.domain.triggers.timing import AFTER_END, Timing, calendars_in, read_calendars, schedule_of, timing_of
 from duly.moves.schedule import Seen, see
@@ -110,6 +111,8 @@ def _as_before(shape: Mapping[str, Any], seen: Seen) -> Mapping[str, Any]:
 
 def _is_unchanged(timing: Timing, shape: Mapping[str, Any], seen: Seen) -> bool:
     """Say whether the new timing names the moments that the old one does."""
+    if is_on_event(shape):
+        return bool(timing.cohort == seen.job["cohort"])
     was_delay = isinstance(seen.schedule.trigger, FixedDelay)
     same_anchor = shape["trigger"].get("anchor") is None or timing.anchor_at == seen.job["anchor_at"]
     if timing.overlap == AFTER_END:  # Its period may differ; the store moves what is pending by as much.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from duly.store import declared, jobs, runs, schedules
+from duly.store import declared, events, jobs, runs, schedules
 from duly.store.database import AGAIN, Database, Unavailable, translated
 from duly.store.pool import Pool
 from duly.store.statements import load
@@ -31,7 +31,7 @@ ROLE = "duly_api"
 # What the engine says, and what the API's role says instead: it may read, but it moves nothing except through these.
 _GUARDED = {
     statements[name]: twin
-    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL)
+    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, events.SQL)
     for name, twin in SQL.items()
     if name in statements
 }

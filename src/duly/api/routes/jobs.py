@@ -22,6 +22,7 @@ from duly.domain.filter import JOBS, parse
 from duly.domain.job import check_traceparent
 from duly.domain.run import HORIZON
 from duly.domain.triggers.asking import asked_shape
+from duly.domain.triggers.on_event import NEVER
 from duly.domain.triggers.summary import sentence
 from duly.moves import submit as moves
 from duly.moves.cancel import cancel_job
@@ -246,19 +247,21 @@ def _headers(job_id: UUID, version: int) -> dict[str, str]:
 
 def _scheduled(accepted: Accepted, name: str | None) -> CreatedJob:
     job_id, first = accepted.job_id, accepted.scheduled_at
+    if first == NEVER:
+        return _created(job_id, None, name, None, [], sentence(accepted.schedule))
     fires = definitions.coming_fires(accepted.schedule, first - _FINEST, definitions.NEXT_FIRES, str(job_id))
     return _created(job_id, None, name, first, fires, sentence(accepted.schedule))
 
 
 def _created(
-    job_id: UUID, run_id: UUID | None, name: str | None, first: datetime, fires: list[Any], words: str
+    job_id: UUID, run_id: UUID | None, name: str | None, first: datetime | None, fires: list[Any], words: str
 ) -> CreatedJob:
     return CreatedJob(
         job_id=job_id,
         run_id=run_id,
         name=name,
         status="active",
-        next_run_at=first.astimezone(UTC),
+        next_run_at=None if first is None else first.astimezone(UTC),
         next_fires=fires,
         description=words,
         version=1,
@@ -289,6 +292,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
         target=FunctionTarget(handler=run.handler),
         priority=5 if run.priority is None else run.priority,
         schedule={"trigger": {"type": "at", "at": run.scheduled_at.isoformat()}},
+        on_event=None,
         description=f"Once, at {run.scheduled_at.astimezone(UTC).isoformat()}",
         next_run_at=run.due_at if is_live and run.state != "running" else None,
         next_fires=[],
@@ -313,7 +317,7 @@ async def _shown(database: Database, found: Mapping[str, Any]) -> Job:
         status=found["state"],
         target=FunctionTarget(handler=found["handler"]),
         payload=msgspec.json.decode(found["payload"] or "{}"),
-        schedule=asked_shape(found["schedule"], found["every_seconds"]),
+        **definitions.waits_shape(asked_shape(found["schedule"], found["every_seconds"])),
         description=sentence(schedule),
         next_run_at=pending,
         next_fires=[]
@@ -345,7 +349,7 @@ def _summary(row: Mapping[str, Any]) -> JobSummary:
         **{name: row[name] for name in copied},
         status=row["state"],
         target=FunctionTarget(handler=row["handler"]),
-        schedule=asked_shape(row["schedule"], row["every_seconds"]),
+        **definitions.waits_shape(asked_shape(row["schedule"], row["every_seconds"])),
         version=row["generation"],
     )
 

@@ -69,3 +69,6 @@ select * from duly.api_declared_v1()
 
 -- name: edit_dead
 select * from duly.api_edit_dead_v1($1, $2, $3::text::jsonb)
+
+-- name: take_event
+select is_duplicate, runs, queues from duly.api_take_event_v1($1, $2, $3, $4, $5::text::jsonb, $6::text::jsonb)
