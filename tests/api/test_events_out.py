@@ -28,7 +28,7 @@ class Stream:
 
     async def events(self, number):
         """Read so many events."""
-        found = []
+        found: list[dict] = []
         while len(found) < number:
             found += [read(block) for block in (await anext(self._lines)).split(b"\n\n") if block.startswith(b"id:")]
         return found

@@ -2,8 +2,9 @@
 
 There is one in a process. What it finds goes into a ring, the newest last; a listener has a place in the ring and nothing
 else, so a slow one costs no memory: when the ring has gone past its place, it is told that there is a gap. A listener who
-comes back names the last event it got. If the ring still holds what came after, it goes on there; if not, what ended since is read from
-history, as far as a bounded look goes, and otherwise there is a gap. Runs that ended may then come twice, with the same id.
+comes back names the last event it got. If the ring still holds what came after, it goes on there; if not, what ended since is
+read from history, as far as a bounded look goes, and otherwise there is a gap. Runs that ended may then come twice, with the
+same id.
 """
 
 from __future__ import annotations
