@@ -29,7 +29,17 @@ from duly.moves.edit import edit_version
 from duly.moves.submit import Accepted
 from duly.store import jobs, lists, overview, runs
 from duly.store.database import Database
-from duly.wire.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, JobList, JobSummary, LastRun, NewJob
+from duly.wire.jobs import (
+    CreatedJob,
+    FunctionTarget,
+    Job,
+    JobDefinition,
+    JobList,
+    JobPatch,
+    JobSummary,
+    LastRun,
+    NewJob,
+)
 from duly.wire.pages import FilteredQuery
 from duly.wire.reading import merge_patch, read_value
 from duly.wire.shapes import Nothing
@@ -104,7 +114,7 @@ async def replace_job(call: Call[Nothing, JobDefinition]) -> Answer:
     "PATCH",
     "/v1/jobs/{job_id}",
     scope="jobs:write",
-    body=dict[str, Any],
+    body=JobPatch,
     media_type=MERGE_PATCH,
     answers={200: Job},
     refuses=(*_REFUSED, "declared_in_code"),
