@@ -38,6 +38,8 @@ CODES: Mapping[type[Exception], str] = {
     errors.NotFound: "not_found",
     errors.Unsettled: "conflict",
     errors.WorkerExpired: "worker_expired",
+    errors.ClaimOver: "conflict",
+    errors.LeaseOver: "lease_lost",
     errors.DatabaseUnusable: "unavailable",
     Unavailable: "unavailable",
     TimeoutError: "unavailable",
