@@ -74,7 +74,7 @@ async def test_a_stream_that_is_cut_is_gone_on_with_and_nothing_comes_twice_or_i
                 break
 
     assert [event.id for event in found] == [f"run/{number}" for number in range(1, EVENTS + 1)]
-    assert (found[-1].place, found[0].data, found[0].time.year) == ("5", {"queue": "mail"}, 2026)
+    assert (found[-1].place, found[0].data) == ("5", {"queue": "mail"})
     assert stream.asked == [None, "2", "4"]
 
 

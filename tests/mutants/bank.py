@@ -725,7 +725,8 @@ BANK = [
     Mutant(
         "a claim over HTTP takes what is not due yet",
         REMOTE,
-        "and ready.rank <= v_last and ready.due_at <= v_now\n                 order by rank limit v_each for update skip locked) as ours",
+        "and ready.rank <= v_last and ready.due_at <= v_now\n"
+        "                 order by rank limit v_each for update skip locked) as ours",
         "order by rank limit v_each for update skip locked) as ours",
         f"{OVER_HTTP}::TestClaim::test_a_later_run_of_a_high_priority_does_not_hide_what_is_due",
         "api_claim_v1",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from duly.api.operations import Operation
 from duly.api.routes import (
+    as_code,
     backfills,
     batch,
     calendars,
     dead,
+    job_edits,
     job_verbs,
     jobs,
     keys,
@@ -18,6 +20,21 @@ from duly.api.routes import (
     worker,
 )
 
-_MODULES = (jobs, job_verbs, batch, runs, dead, queues, backfills, calendars, triggers, worker, keys, tenants)
+_MODULES = (
+    jobs,
+    job_edits,
+    job_verbs,
+    batch,
+    as_code,
+    runs,
+    dead,
+    queues,
+    backfills,
+    calendars,
+    triggers,
+    worker,
+    keys,
+    tenants,
+)
 
 OPERATIONS: list[Operation] = [operation for module in _MODULES for operation in module.routes.operations]
