@@ -53,6 +53,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
         target=FunctionTarget(handler=run.handler),
         priority=5 if run.priority is None else run.priority,
         schedule={"trigger": {"type": "at", "at": run.scheduled_at.isoformat()}},
+        on_event=None,
         description=f"Once, at {run.scheduled_at.astimezone(UTC).isoformat()}",
         next_run_at=run.due_at if is_live and run.state != "running" else None,
         next_fires=[],
@@ -78,7 +79,7 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
         status=found["state"],
         target=FunctionTarget(handler=found["handler"]),
         payload=msgspec.json.decode(found["payload"] or "{}"),
-        schedule=asked_shape(found["schedule"], found["every_seconds"]),
+        **definitions.waits_shape(asked_shape(found["schedule"], found["every_seconds"])),
         description=sentence(schedule),
         next_run_at=pending,
         next_fires=[]
@@ -117,7 +118,7 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
         **{name: row[name] for name in copied},
         status=row["state"],
         target=FunctionTarget(handler=row["handler"]),
-        schedule=asked_shape(row["schedule"], row["every_seconds"]),
+        **definitions.waits_shape(asked_shape(row["schedule"], row["every_seconds"])),
         version=row["generation"],
     )
 

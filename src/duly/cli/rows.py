@@ -50,7 +50,7 @@ def job(found: Job) -> dict[str, Any]:
 def job_in_list(found: JobSummary) -> dict[str, Any]:
     """Give a job of a list as a row, with its schedule in words."""
     row = msgspec.to_builtins(found, builtin_types=(datetime,))
-    words = sentence(check({**found.schedule, "calendars": None}))
+    words = "On an event" if found.schedule is None else sentence(check({**found.schedule, "calendars": None}))
     known = {"state": found.status, "handler": found.target.handler, "schedule": text(found.schedule)}
     return {**row, **known, "description": words, "removed_at": None}
 

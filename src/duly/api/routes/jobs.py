@@ -20,6 +20,7 @@ from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.filter import JOBS, parse
 from duly.domain.job import check_traceparent
 from duly.domain.run import HORIZON
+from duly.domain.triggers.on_event import NEVER
 from duly.domain.triggers.summary import sentence
 from duly.moves import submit as moves
 from duly.moves.cancel import end_job
@@ -190,19 +191,21 @@ def created_headers(job_id: UUID, version: int) -> dict[str, str]:
 
 def _scheduled(accepted: Accepted, name: str | None) -> CreatedJob:
     job_id, first = accepted.job_id, accepted.scheduled_at
+    if first == NEVER:
+        return _created(job_id, None, name, None, [], sentence(accepted.schedule))
     fires = definitions.coming_fires(accepted.schedule, first - FINEST, definitions.NEXT_FIRES, str(job_id))
     return _created(job_id, None, name, first, fires, sentence(accepted.schedule))
 
 
 def _created(
-    job_id: UUID, run_id: UUID | None, name: str | None, first: datetime, fires: list[Any], words: str
+    job_id: UUID, run_id: UUID | None, name: str | None, first: datetime | None, fires: list[Any], words: str
 ) -> CreatedJob:
     return CreatedJob(
         job_id=job_id,
         run_id=run_id,
         name=name,
         status="active",
-        next_run_at=first.astimezone(UTC),
+        next_run_at=None if first is None else first.astimezone(UTC),
         next_fires=fires,
         description=words,
         version=1,

@@ -95,3 +95,6 @@ select duly.api_mark_applied_v1($1, $2, $3, $4)
 
 -- name: mark_taken_out
 select duly.api_mark_taken_out_v1($1, $2)
+
+-- name: take_event
+select is_duplicate, runs, queues from duly.api_take_event_v1($1, $2, $3, $4, $5::text::jsonb, $6::text::jsonb)

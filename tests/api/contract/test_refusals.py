@@ -1,0 +1,255 @@
+"""Every operation is done once, and refuses in every way it is described with; each answer is as its description says."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import httpx
+import msgspec
+import pytest
+
+from duly.api.door import HEADER_BYTES_MAX
+from duly.api.operations import NDJSON, Operation
+from duly.domain.api_key import Scope, implied_by
+from duly.domain.declaration import OWNER
+from duly.moves.submit import submit_recurring
+from duly.store import tenants
+from duly.store.database import Database
+from duly.store.tenants import Limits
+from duly.wire.batches import LINES_MAX
+from tests.api.contract.described import BY_NAME, NAMES, codes, faults
+from tests.api.contract.yard import Asked, Yard, request_for, unknown
+from tests.api.front import Caller, Front
+from tests.builders import a_key, a_schedule
+
+A_LONG_WORD = "x" * 300_000
+CONTROL = "two\nlines"
+
+
+class Scene:
+    """What a refusal needs: the application, someone who may do all, and what requests are about."""
+
+    def __init__(self, front: Front, api: Caller) -> None:
+        self.front = front
+        self.api = api
+        self.yard = Yard(front.database, api)
+
+
+@pytest.fixture
+async def scene(front, api):
+    return Scene(front, api)
+
+
+Provoke = Callable[[Scene, Operation, Asked], Awaitable[httpx.Response]]
+PROVOKE: dict[str, Provoke] = {}
+
+
+def provokes(code: str) -> Callable[[Provoke], Provoke]:
+    """Name what a story provokes."""
+
+    def keep(story: Provoke) -> Provoke:
+        PROVOKE[code] = story
+        return story
+
+    return keep
+
+
+@provokes("invalid_query")
+async def _(scene, operation, asked):
+    return await asked.with_query("nonsense=1").by(scene.api)
+
+
+@provokes("unauthorized")
+async def _(scene, operation, asked):
+    return await asked.by(scene.front.nobody())
+
+
+@provokes("forbidden")
+async def _(scene, operation, asked):
+    [scope, *_] = [scope for scope in Scope if operation.scope not in implied_by([scope])]
+    return await asked.by(await scene.front.caller(scope))
+
+
+@provokes("headers_too_large")
+async def _(scene, operation, asked):
+    return await asked.with_headers(X_Padding="x" * HEADER_BYTES_MAX).by(scene.api)
+
+
+@provokes("invalid_header")
+async def _(scene, operation, asked):
+    return await asked.with_headers(Idempotency_Key="x" * 201).by(scene.api)
+
+
+@provokes("malformed_json")
+async def _(scene, operation, asked):
+    return await asked.with_body(b'{"unfinished": ').by(scene.api)
+
+
+@provokes("invalid_body")
+async def _(scene, operation, asked):
+    return await asked.with_fields(nonsense=1).by(scene.api)
+
+
+@provokes("body_too_large")
+async def _(scene, operation, asked):
+    if operation.media_type == NDJSON:  # Sooner reached than its bytes.
+        return await asked.with_body(b"{}\n" * (LINES_MAX + 1)).by(scene.api)
+    return await asked.with_body(b" " * (operation.body_bytes_max + 1)).by(scene.api)
+
+
+@provokes("unsupported_media_type")
+async def _(scene, operation, asked):
+    return await asked.with_headers(Content_Type="text/plain").by(scene.api)
+
+
+@provokes("not_found")
+async def _(scene, operation, asked):
+    if operation.name == "make_key":
+        return await asked.with_fields(tenant=999_999).by(scene.api)
+    return await request_for(operation, **unknown(operation)).by(scene.api)
+
+
+@provokes("key_in_progress")
+async def _(scene, operation, asked):
+    async with scene.front.database.transaction() as transaction:
+        lock = f"{scene.api.tenant} {operation.name} busy"
+        await transaction.fetch("select pg_advisory_xact_lock(hashtextextended($1, 0))", lock)
+        return await asked.with_headers(Idempotency_Key="busy").by(scene.api)
+
+
+@provokes("key_reused")
+async def _(scene, operation, asked):
+    keyed = asked.with_headers(Idempotency_Key="used")
+    first = await keyed.by(scene.api)
+    assert first.is_success, first.text
+    return await keyed.with_query("another=1").by(scene.api)
+
+
+@provokes("precondition_required")
+async def _(scene, operation, asked):
+    del asked.headers["If-Match"]
+    return await asked.by(scene.api)
+
+
+@provokes("version_changed")
+async def _(scene, operation, asked):
+    return await asked.with_headers(If_Match='"999"').by(scene.api)
+
+
+@provokes("invalid_schedule")
+async def _(scene, operation, asked):
+    if operation.name == "keep_calendar":
+        return await asked.with_fields(dates=["2026-02-30"]).by(scene.api)
+    wrong = {"trigger": {"type": "cron", "expr": "61 * * * *"}}
+    return await asked.with_fields(schedule=wrong).by(scene.api)
+
+
+@provokes("invalid_payload")
+async def _(scene, operation, asked):
+    return await asked.with_fields(payload={"word": A_LONG_WORD}).by(scene.api)
+
+
+@provokes("invalid_option")
+async def _(scene, operation, asked):
+    if (story := OPTIONS.get(operation.name)) is not None:
+        return await story(scene, asked)
+    return await asked.with_fields(queue=CONTROL).by(scene.api)
+
+
+@provokes("invalid_filter")
+async def _(scene, operation, asked):
+    if operation.body is not None:
+        return await asked.with_fields(filter="nonsense:1").by(scene.api)
+    return await asked.with_query("filter=nonsense:1").by(scene.api)
+
+
+@provokes("name_taken")
+async def _(scene, operation, asked):
+    if "tenants" in operation.path:
+        await asked.with_fields(name="taken").by(scene.api)
+        return await asked.with_fields(name="taken").by(scene.api)
+    await scene.api.a_job(name="taken")
+    return await asked.with_fields(name="taken").by(scene.api)
+
+
+@provokes("declared_in_code")
+async def _(scene, operation, asked):
+    job_id = await a_declared_job(scene.front.database)
+    named = {"job_id": str(job_id), "name": "declared"}
+    return await request_for(operation, **named).by(scene.api)
+
+
+@provokes("rate_limited")
+async def _(scene, operation, asked):
+    slow = await scene.front.caller(rate=0.001)
+    answers = [await asked.by(slow) for _ in range(3)]
+    return answers[-1]
+
+
+@provokes("quota_reached")
+async def _(scene, operation, asked):
+    made = await tenants.create(scene.front.database, "small", Limits(schedules_max=0, ready_max=0))
+    caller = await scene.front.caller(tenant=made.tenant)
+    return await asked.by(caller)
+
+
+@provokes("conflict")
+async def _(scene, operation, asked):
+    return await CONFLICTS[operation.name](scene, operation)
+
+
+async def a_declared_job(database: Database) -> UUID:
+    """Make a job as a program would that declares it."""
+    job = msgspec.structs.replace(a_schedule(name="declared"), owner=OWNER, source="app")
+    return (await submit_recurring(database, job, key=a_key())).job_id
+
+
+async def of_a_run_that_is_not_dead(scene: Scene, operation: Operation) -> httpx.Response:
+    run_id = await scene.yard.ended_run()
+    return await request_for(operation, run_id=str(run_id)).by(scene.api)
+
+
+CONFLICTS: dict[str, Any] = {"replay_run": of_a_run_that_is_not_dead}
+
+
+async def with_a_reason_of_two_lines(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(reason=CONTROL).by(scene.api)
+
+
+async def with_a_name_of_two_lines(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(name=CONTROL).by(scene.api)
+
+
+OPTIONS: dict[str, Any] = {
+    "pause_job": with_a_reason_of_two_lines,
+    "make_tenant": with_a_name_of_two_lines,
+    "make_key": with_a_name_of_two_lines,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_operation_does_what_it_is_asked_and_answers_as_described(scene, name):
+    operation = BY_NAME[name]
+    asked = await scene.yard.request(operation)
+
+    answer = await asked.by(scene.api)
+
+    assert answer.is_success, answer.text
+    assert faults(operation, answer) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_operation_refuses_in_every_way_it_is_described_with(scene, name):
+    operation = BY_NAME[name]
+    wrong = []
+    for code in codes(operation):
+        asked = await scene.yard.request(operation)
+        answer = await PROVOKE[code](scene, operation, asked)
+        found = answer.json().get("code") if answer.content and not answer.is_success else None
+        if found != code:
+            wrong.append(f"{code}: got {answer.status_code} {found} {answer.text[:200]}")
+        wrong += [f"{code}: {fault}" for fault in faults(operation, answer)]
+
+    assert wrong == []
