@@ -146,6 +146,14 @@ class TestLook:
         assert "default" in remote.says("queues")
         assert worker["name"] in remote.says("workers")
 
+    def test_why_something_is_where_it_is(self, remote, up):
+        name = a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
+        run_id = remote.says("submit", "greet", "name=x", "--queue", a_name(), "-q").strip()
+
+        assert remote.says("explain", name) == up.duly("explain", name).stdout
+        assert remote.says("explain", run_id).startswith("run")
+
     def test_calendars(self, remote):
         name = a_name()
         file = remote.folder / "calendar.json"

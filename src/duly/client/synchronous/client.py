@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from duly.client.address import Address
-from duly.client.asking import given, path, posting
+from duly.client.asking import given, path, posting, query_of
+from duly.client.streaming import Event
 from duly.client.synchronous.backfills import Backfills
 from duly.client.synchronous.calendars import Calendars
 from duly.client.synchronous.dead import Dead
@@ -77,3 +78,13 @@ class Client:
         """Say what a schedule means, in words and in its next fires; nothing is kept."""
         body = given(schedule=schedule, after=after, n=n)
         return self._line.ask(posting(path("triggers", "preview"), Preview, body))
+
+    def events(
+        self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None
+    ) -> Iterator[Event]:
+        """Hear of runs as they start and end, without end; a lost connection is made again, and nothing is left out.
+
+        `since` is the `place` of the last event that was got before. An event may come twice, with the same id. Where events
+        were lost for good, one of type `duly.stream.gap.v1` says so.
+        """
+        return self._line.listen(path("events"), query_of({"types": ",".join(types) or None, "queue": queue}), since)
