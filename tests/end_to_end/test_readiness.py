@@ -18,7 +18,8 @@ TOLD_SECONDS = 5.0
 SLACK_SECONDS = 1.5
 OVERDUE = """
 insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard)
-select id, id, at, at, 1, 1, 'default', 'nobody', 0 from (select gen_random_uuid() as id, now() - interval '6 seconds' as at) as made
+select id, id, at, at, 1, 1, 'default', 'nobody', 0
+  from (select gen_random_uuid() as id, now() - interval '6 seconds' as at) as made
 """
 
 
