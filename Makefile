@@ -5,9 +5,9 @@ SEEDS ?= 300
 PYTEST_ARGS ?=
 
 bin := .venv/bin
-# The others wait for PostgreSQL and for real processes a third of their time, so three of them keep two cores busy.
+# Tests wait for PostgreSQL and for real processes a third of their time and more, so three of them keep two cores busy.
 at_once := 3
-# Of these each file starts a whole installation, which waits most of the time for somebody to die: two at once.
+# Of these each file starts whole installations, which wait most of the time for somebody to die.
 waiting := tests/end_to_end
 # This one fills the machine by itself, so it runs after the others.
 alone := tests/simulation
@@ -39,7 +39,7 @@ test: install-dev   ## Lint, then run the tests.
 	@$(MAKE) --no-print-directory lint
 	@rm -f $(times)
 	$(bin)/pytest -n $(at_once) $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
-	$(bin)/pytest -n 2 --dist loadfile $(waiting) $(PYTEST_ARGS)
+	$(bin)/pytest -n $(at_once) --dist loadfile $(waiting) $(PYTEST_ARGS)
 	$(bin)/pytest $(alone) $(PYTEST_ARGS)
 	@$(bin)/python -m tests.plugins.budget $(times)
 

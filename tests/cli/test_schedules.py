@@ -4,6 +4,7 @@ import io
 import json
 import re
 
+import psycopg
 import pytest
 
 from tests.cli.processes import inside
@@ -371,3 +372,19 @@ def test_a_job_that_is_over_takes_no_more(duly, nightly):
     for verb in ("pause", "resume", "skip-next", "trigger"):
         assert duly("jobs", verb, nightly).returncode == 4
     assert "too late" in duly("jobs", "cancel", nightly).stdout
+
+
+def test_next_fires_that_new_time_zone_data_has_moved_are_listed(duly, nightly, database_url):
+    assert "no next fire was moved" in duly("jobs", "moved").stdout
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "insert into duly.zone_moves (job_id, tenant, tzdb, was_at, next_at, moved_at)"
+            " select job_id, tenant, '2026b', '2026-11-03T02:00Z', '2026-11-03T01:00Z', '2026-11-02T09:00Z' from duly.jobs"
+        )
+
+    [header, row] = duly("jobs", "moved", nightly).stdout.splitlines()
+
+    assert header.lower().split() == ["job", "name", "was", "next", "tzdb", "moved"]
+    assert "2026-11-03 02:00:00" in row
+    assert "2026-11-03 01:00:00" in row
+    assert "2026b" in row

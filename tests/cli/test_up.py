@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import urllib.error
 import urllib.request
@@ -182,6 +183,34 @@ def test_it_is_not_shown_to_others(tmp_path, host):
     assert said.returncode == 1
     assert "use 127.0.0.1" in said.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_is_shown_to_others_only_with_a_key(tmp_path, database_url):
+    arguments = ("up", "--host", "0.0.0.0", "--port", "0", "--plain-http", "--database-url", database_url)
+
+    said = duly(*arguments, cwd=tmp_path)
+
+    assert said.returncode == 1
+    assert "there is no API key that could keep them out: make one with `duly keys create --scope admin`" in said.stderr
+    assert "listening on 0.0.0.0 without TLS, for a proxy" in said.stdout
+
+
+def test_with_a_certificate_it_speaks_tls(tmp_path):
+    names = ["-keyout", "key.pem", "-out", "certificate.pem", "-days", "1", "-subj", "/CN=localhost"]
+    alternative = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *names, *alternative]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "duly.toml").write_text('tls_certificate = "certificate.pem"\ntls_key = "key.pem"\n')
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "certificate.pem"))
+
+    with running("up", "--port", "0", "--host", "0.0.0.0", "--no-demo", "--workers", "0", cwd=tmp_path) as process:
+        line = process.wait_for_line("/v1/jobs")
+        port = line.rpartition(":")[2].split("/")[0]
+        with urllib.request.urlopen(f"https://127.0.0.1:{port}/livez", timeout=5, context=trusted) as answer:
+            assert answer.status == 200
+        with pytest.raises(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=5)
+        assert process.lines[0].endswith("listening on 0.0.0.0 with TLS")
 
 
 def test_reset_asks_first(folder):

@@ -70,6 +70,7 @@ class TestReading:
     def test_a_flag_asks_for_one_word_more(self):
         assert Filter().only("queue", None).is_empty
         assert parse("queue:(a,b)", RUNS).only("queue", "b").words == {"queue": ("b",)}
+        assert parse("tag:a", RUNS).only("tag", "b").tags == ("a", "b")
 
 
 REFUSED = {

@@ -15,7 +15,8 @@ from duly.domain.problems import InvalidManifest, Problem
 from duly.domain.retry import Retry
 from duly.domain.run import Options, read_options
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "duly.schema.json"
+DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA = DOCS / "duly.schema.json"
 
 
 def read(text):
@@ -63,6 +64,16 @@ def test_what_holds_for_all_is_said_once():
         "{trigger: {type: any, of: [{type: cron, expr: 0 1 * * *}, {type: interval, every: PT7H}]}}", head
     )
     assert [member.get("tz") for member in members["trigger"]["of"]] == ["Europe/Paris", None]
+
+
+def test_tags_alone_leave_the_rest_to_the_handler():
+    own = Options(Retry(2), timeout_seconds=9)
+
+    tagged = one("tags: [a, b, a]").job.options
+    assert read_options(tagged, own) == Options(Retry(2), timeout_seconds=9, tags=("a", "b"))
+    assert read_options(one("tags: [a], retry: {}").job.options, own) == Options(tags=("a",))
+    assert read_options(one("", "defaults: {tags: [all]}").job.options, own).tags == ("all",)
+    assert one("tags: []", "defaults: {tags: [all]}").job.options is None
 
 
 @pytest.mark.parametrize(
@@ -202,3 +213,8 @@ def test_the_schema_in_the_docs_is_the_one_of_the_code():
 def test_the_schema_knows_the_keys_that_the_reader_knows():
     assert {field.name for field in msgspec.structs.fields(ScheduleShape)} == set(KEYS)
     assert json_schema()["$defs"]["JobShape"]["additionalProperties"] is False
+
+
+def test_the_file_in_the_docs_is_one():
+    text = (DOCS / "schedules-as-code.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+    assert sorted(read(text).jobs) == ["nightly-report", "sweep", "sync"]

@@ -11,7 +11,7 @@ from tests.end_to_end.sink import Arrival, Sink
 
 PATH = "tests.end_to_end.app:app"
 SINK = "DULY_TEST_SINK"
-LONG_SECONDS = 4.0
+LONG_SECONDS = 3.5
 
 
 class App:

@@ -21,6 +21,8 @@ from duly.store.migrate import migrate
 from tests.end_to_end.app import SINK
 
 ROOT = Path(__file__).parents[2]
+# The engine beside these tests: in a copy of the tree, what is installed is another one.
+PYTHONPATH = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
 LEASE_SECONDS = 3.0
 SCHEDULERS = 2
 WORKERS = 3
@@ -50,7 +52,7 @@ class House:
     def start(self, role: str, name: str, *more: object, url: str | None = None) -> subprocess.Popen[bytes]:
         """Start one part in a process of its own."""
         command = [sys.executable, "-m", "tests.end_to_end.role", role, url or self.url, name, *map(str, more)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), SINK: str(self.sink)}
+        environment = {**os.environ, "PYTHONPATH": PYTHONPATH, SINK: str(self.sink)}
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         return self.processes[name]
@@ -59,9 +61,9 @@ class House:
         """Start a scheduler, with maintenance."""
         self.start("scheduler", name)
 
-    def start_worker(self, name: str, url: str | None = None) -> None:
+    def start_worker(self, name: str, *, slots: int = 20, url: str | None = None) -> None:
         """Start a worker, which may have a way of its own to the database."""
-        self.start("worker", name, LEASE_SECONDS, url=url)
+        self.start("worker", name, LEASE_SECONDS, slots, url=url)
 
     def kill(self, name: str) -> Strike:
         """Kill a scheduler or a worker, as a failing machine would, and start another in its place."""

@@ -9,6 +9,7 @@ import pytest
 
 from duly.domain.job import Submission
 from duly.moves.submit import submit_many
+from duly.store import hints
 from duly.store.database import Database
 from duly.store.jobs import Submitted
 from tests.end_to_end import checker, client
@@ -18,25 +19,27 @@ from tests.end_to_end.house import LEASE_SECONDS, House, a_house, wait_until
 from tests.end_to_end.sink import Arrival, Sink
 from tests.end_to_end.wire import a_wire
 
-LONG_RUNS = 6
-HELD_RUNS = 15
-# Within the horizon, so that they are claimed at once; due when it may no longer be sure of its lease, and when that has ended.
-HELD_SECONDS = (LEASE_SECONDS - 0.5, LEASE_SECONDS + 1)
-RUNS = LONG_RUNS + HELD_RUNS * len(HELD_SECONDS)
+SLOTS = 4  # All of them are taken by long runs.
+HELD_RUNS = 3
+# In its wheel when it is cut off. The first come to wait for a slot, while the lease stands; the others are due too late.
+HELD_SECONDS = (LEASE_SECONDS / 3 + 0.2, LEASE_SECONDS - 0.5, LEASE_SECONDS + 1)
+RUNS = SLOTS + HELD_RUNS * len(HELD_SECONDS)
 
 
 @pytest.mark.timeout(100)
 def test_a_worker_cut_off_stops_itself_and_what_it_says_later_changes_nothing(tmp_path):
     with a_house(tmp_path) as house, a_wire(house.url, tmp_path / "wire") as (address, wire):
         house.start_scheduler("scheduler0")
-        house.start_worker("worker0", address)
-        long = submitted(house, "long", LONG_RUNS)
+        house.start_worker("worker0", slots=SLOTS, url=address)
+        long = submitted(house, "long", SLOTS)
         wait_until(lambda: calls(house) == dict.fromkeys(long, 1), 20, what="the long runs, under way")
         for seconds in HELD_SECONDS:
             submitted(house, "quick", HELD_RUNS, seconds)
         wait_until(lambda: in_hands(house) == RUNS, 10, what="all runs in its hands")
         wire.cut()
         house.start_worker("worker1")
+        wait_until(lambda: "self_fenced" in house.last_words("worker0"), 10, what="a worker that stops itself")
+        stopped_at = time.time()
         wait_until(lambda: all(calls(house)[run_id] > 1 for run_id in long), 20, what="its runs, begun by another")
         mended_at = time.time()
         wire.mend()
@@ -44,23 +47,28 @@ def test_a_worker_cut_off_stops_itself_and_what_it_says_later_changes_nothing(tm
         wait_until(lambda: lives(house, "worker0"), 20, what="a new life")
         calm_down(house)
         evidence, broken = gathered(house), verified(house)
-        first_life = [
-            call for call in evidence.arrivals if house.processes["worker0"].pid in call.pids and call.at < mended_at
-        ]
+        pid = house.processes["worker0"].pid
     assert checker.findings(evidence) == []
     assert broken == []
-    judge(evidence, first_life)
+    assert stopped_at < evidence.departures[0].lapsed_at.timestamp(), "before its lease had ended"
+    judge(evidence, [call for call in evidence.arrivals if pid in call.pids and call.at < mended_at])
 
 
 def judge(evidence: Evidence, first_life: list[Arrival]) -> None:
-    """It began nothing once its lease was in doubt; what it had begun came to nothing, and the rest used no attempt."""
+    """It began nothing once its lease was in doubt; what was due by then counts as an attempt that was lost, the rest as none."""
     [departure] = evidence.departures
     assert max(call.at for call in first_life) < departure.lapsed_at.timestamp() - LEASE_SECONDS / 3
     begun = {call.run_id for call in first_life}
+    lost = {record.run_id for record in evidence.records if record.outcome == "lost"}
     attempts = {run_id: [call.attempt for call in calls] for run_id, calls in checker.by_run(evidence.arrivals).items()}
-    assert attempts == {run_id: [1, 2] if run_id in begun else [1] for run_id in attempts}
+    assert begun <= lost
+    assert attempts == {
+        run_id: [1, 2] if run_id in begun else [2] if run_id in lost else [1] for run_id in sorted(attempts)
+    }
+    assert len(begun) >= SLOTS
+    assert len(lost) <= RUNS - HELD_RUNS
     accepted = Counter(record.outcome for record in evidence.records if record.outcome != "fenced")
-    assert accepted == {"lost": len(begun), "succeeded": RUNS}
+    assert accepted == {"lost": len(lost), "succeeded": RUNS}
 
 
 def submitted(house: House, handler: str, runs: int, seconds: float = 0.0) -> list[str]:
@@ -69,7 +77,9 @@ def submitted(house: House, handler: str, runs: int, seconds: float = 0.0) -> li
     async def submit() -> list[Submitted]:
         job = Submission(handler, "{}", "default", 5, None, timedelta(seconds=seconds), client.PLAIN)
         async with Database(house.url) as database:
-            return await submit_many(database, [job] * runs, key=f"{handler} in {seconds}")
+            answers = await submit_many(database, [job] * runs, key=f"{handler} in {seconds}")
+            await hints.send(database, [job.queue])
+            return answers
 
     answers = asyncio.run(submit())
     with house.ledger.open("ab") as file:

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from duly.domain.job import Submission
-from duly.moves.submit import submit_many
-from duly.store import embedded
+from duly.moves.submit import submit, submit_many
+from duly.store import callers, embedded
 from duly.store.database import Database, DiskFull, Unavailable
 from duly.store.jobs import Submitted
 from tests.cli.processes import duly
@@ -38,6 +38,10 @@ def test_no_room_for_data_refuses_what_cannot_be_kept_and_nothing_else(tmp_path)
             asked = asyncio.run(submit_until_refused(house))
             text = a_text(random.Random(1))
             said = duly("submit", "heavy", f"text={text}", cwd=tmp_path, DULY_DATABASE_URL=house.url)
+            with pytest.raises(DiskFull, match="no room left"):
+                callers.at_once(
+                    submit(callers.plain(connection), a_batch("own")[0], key="in a caller's own transaction")
+                )
             assert stored(connection) == {answer.job_id for answer in accepted(asked)}, "all of a batch, or nothing"
         judge_what_is_left(house, asked)
     refusals = [answer for answer in asked.values() if isinstance(answer, Unavailable)]

@@ -8,6 +8,7 @@ import pytest
 from duly.clock import Rng, SystemClock
 from duly.domain.outcome import Failed
 from duly.log import Log
+from duly.maintenance import service
 from duly.maintenance.service import Maintenance, Retention
 from duly.store import history
 from duly.store.database import Database, Unavailable
@@ -19,6 +20,13 @@ async def partitions(database, parent: str) -> list[str]:
     """Name the days for which a partition exists."""
     rows = await database.fetch(history.SQL["partitions"])
     return sorted(row["name"][-8:] for row in rows if row["parent"] == parent)
+
+
+async def kept(database) -> tuple[int, int, int]:
+    """Count what stands in no partition of a day: successes, failures, logs."""
+    tables = ("attempts_succeeded_default", "attempts_failed_default", "logs_default")
+    counts = [await database.fetchval(f"select count(*) from duly.{table}") for table in tables]
+    return counts[0], counts[1], counts[2]
 
 
 @pytest.fixture
@@ -92,6 +100,29 @@ class TestHistory:
         await maintenance.keep_history()
         assert await own_database.fetchval("select count(*) from duly.attempts") == 0
         assert await boxes_of(own_database, bad.run_id) == ["dead"], "the dead outlive their history"
+
+    async def test_what_never_had_a_partition_is_forgotten_after_the_same_time(
+        self, own_database, clock, maintenance, monkeypatch
+    ):
+        monkeypatch.setattr(service, "BATCH_MAX", 2)
+        worker_id = await a_worker(own_database)
+        for _ in range(5):
+            await settled(own_database, *await a_leased_run(own_database, worker_id))
+        _, bad = await a_leased_run(own_database, worker_id)
+        await settled(own_database, worker_id, bad, Failed("broken", retryable=False))
+        await own_database.execute(
+            "insert into duly.logs values ($1, 1, 1, duly.clock_now(), 'info', 'begun')", bad.run_id
+        )
+
+        await clock.advance(timedelta(days=7))
+        await maintenance.keep_history()
+        assert await kept(own_database) == (5, 1, 1), "seven whole days are kept"
+        await clock.advance(timedelta(days=1))
+        await maintenance.keep_history()
+        assert await kept(own_database) == (0, 1, 0)
+        await clock.advance(timedelta(days=83))
+        await maintenance.keep_history()
+        assert await kept(own_database) == (0, 0, 0)
 
     async def test_the_time_to_keep_can_be_chosen(self, own_database, clock):
         brief = Maintenance(own_database, rng=Rng(1), log=Log("test"), retention=Retention(succeeded=timedelta(days=1)))

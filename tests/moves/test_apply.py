@@ -18,7 +18,7 @@ from duly.domain.run import Options, read_options
 from duly.moves import apply as moves
 from duly.moves.calendars import put_calendar
 from duly.moves.cancel import cancel_job
-from duly.moves.declare import declare
+from duly.moves.declare import Became, declare
 from duly.moves.edit import amend
 from duly.moves.pause import pause, resume
 from duly.moves.schedule import find_job_id
@@ -75,6 +75,7 @@ async def test_what_is_not_there_is_created_as_the_file_says(database):
             "retry": {"max_attempts": 3, "base": "PT2S"},
             "timeout": "PT30S",
             "concurrency": {"key": "mail", "limit": 4},
+            "tags": ["slow"],
         },
         held={"paused": True},
     )
@@ -85,7 +86,9 @@ async def test_what_is_not_there_is_created_as_the_file_says(database):
     made = await job(database, "nightly")
     assert (made["owner"], made["source"], made["queue"], made["priority"]) == ("file", "billing", "mail", 2)
     assert msgspec.json.decode(made["payload"]) == {"customer": 7}
-    assert read_options(made["options"], None) == Options(Retry(3, 2), timeout_seconds=30, gate=("mail", 4))
+    assert read_options(made["options"], None) == Options(
+        Retry(3, 2), timeout_seconds=30, gate=("mail", 4), tags=("slow",)
+    )
     assert made["next_run_at"] == START.replace(day=3, hour=1, minute=30)
     held = await job(database, "held")
     assert (held["state"], held["pause_reason"]) == ("paused", "paused in the file 'billing'")
@@ -259,6 +262,16 @@ async def test_what_a_program_declares_is_refused_while_it_runs_and_adopted_afte
     await applied(database, a_file(noon={}), adopt=True)
     noon = await job(database, "noon")
     assert (noon["owner"], noon["state"], noon["removed_at"]) == ("file", "active", None)
+
+
+async def test_a_program_that_declares_a_files_name_leaves_it_alone(database):
+    await applied(database, a_file(noon={}))
+    declaration = msgspec.structs.replace(a_schedule(name="noon"), owner="code", source="app:app")
+
+    [answer] = await declare(database, Declarations(TENANT, "app:app", [declaration]), RNG)
+
+    assert answer.became is Became.NAME_TAKEN
+    assert (await moves.plan(database, TENANT, a_file(noon={}))).is_empty
 
 
 async def test_applies_at_once_do_not_fight(database):
@@ -452,6 +465,8 @@ async def test_a_plan_finds_no_difference_with_what_was_exported(database, clock
     options = {
         "retried": {"retry": {"max_attempts": 3, "base": 1.234567, "cap": "PT2H"}},
         "default-retry": {"retry": {}},
+        "tagged": {"tags": ["slow", "night"]},
+        "all-tagged": {"tags": ["slow"], "retry": {}},
         "timed": {"timeout": 0.25, "concurrency": {"key": "a: b", "limit": 2}},
         "paid": {
             "payload": {"yes": "no", "n": [1, 2.5, None, True], "long": "x" * 2000, "at": "2026-01-01", "e": "1e3"}

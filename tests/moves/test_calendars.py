@@ -63,6 +63,33 @@ async def test_the_scheduler_fires_by_the_new_calendar_afterwards(database, cloc
     assert await next_of(database, job_id) == noon(4)
 
 
+async def test_what_was_put_off_comes_at_once_when_nothing_blocks_it_any_more(database, clock):
+    await put_calendar(database, a_calendar("2026-11-02"))
+    job_id = await a_job(database, calendars=[{"name": "holidays", "on_hit": "defer"}])
+    skipping = await a_job(database)
+    assert await next_of(database, job_id) == datetime(2026, 11, 3, tzinfo=UTC)
+    await clock.advance(noon(2) + timedelta(hours=1) - START)
+
+    await put_calendar(database, a_calendar())
+
+    assert await next_of(database, job_id) == noon(2) + timedelta(hours=1, seconds=1)
+    assert await next_of(database, skipping) == noon(3), "what was skipped is on record, and not made again"
+    await clock.advance(1)
+    await staged(database)
+    assert await database.fetchval("select count(*) from duly.ready") == 1
+    assert await next_of(database, job_id) == noon(3)
+
+
+async def test_what_is_still_put_off_waits_for_the_first_instant_that_is_permitted(database, clock):
+    await put_calendar(database, a_calendar("2026-11-02", "2026-11-03"))
+    job_id = await a_job(database, calendars=[{"name": "holidays", "on_hit": "defer"}])
+    await clock.advance(noon(2) + timedelta(hours=1) - START)
+
+    await put_calendar(database, a_calendar("2026-11-02"))
+
+    assert await next_of(database, job_id) == datetime(2026, 11, 3, tzinfo=UTC)
+
+
 async def test_deferral_jitter_and_pauses_are_kept(database):
     await put_calendar(database, a_calendar())
     deferred = await a_job(database, calendars=[{"name": "holidays", "on_hit": "defer"}], jitter={"max": "PT1H"})
@@ -149,7 +176,7 @@ async def test_one_that_never_stands_still_is_given_up_with_a_sentence(database,
     async def overtaken(*_):
         return set()
 
-    monkeypatch.setattr("duly.moves.calendars._LOOKS_MAX", 2)
+    monkeypatch.setattr("duly.moves.overtaken.LOOKS_MAX", 2)
     monkeypatch.setattr(schedules, "retime", overtaken)
     with pytest.raises(Unsettled, match="a job of calendar 'holidays': it kept changing while we looked; try again"):
         await put_calendar(database, a_calendar("2026-11-02"))

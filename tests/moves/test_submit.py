@@ -480,6 +480,29 @@ class TestSchedule:
         assert (second.job_id, second.scheduled_at, second.replayed) == (first.job_id, first.scheduled_at, True)
         assert await counts(database) == {"timers": 1}
 
+    @pytest.mark.parametrize(
+        "trigger",
+        [
+            {"type": "at", "at": "2026-11-02T09:10:00Z"},
+            {"type": "text", "text": "in 10 minutes"},
+            {"type": "cron", "expr": "H * * * *"},
+        ],
+        ids=lambda trigger: trigger["type"],
+    )
+    async def test_what_was_accepted_is_answered_the_same_when_its_moment_has_passed(self, database, clock, trigger):
+        job = a_schedule(trigger=trigger)
+        first = await submit_recurring(database, job, key="k")
+        await clock.advance(7200)
+
+        second = await submit_recurring(database, job, key="k")
+
+        assert (second.job_id, second.scheduled_at, second.replayed) == (first.job_id, first.scheduled_at, True)
+        assert second.schedule.trigger.canonical == first.schedule.trigger.canonical
+        assert await counts(database) == {"timers": 1}
+        if trigger["type"] == "at":
+            with pytest.raises(TriggerError, match="is past"):
+                await submit_recurring(database, job, key="another")
+
     async def test_another_schedule_under_the_same_key_is_a_conflict(self, database):
         await submit_recurring(database, a_schedule(every=60), key="k")
 

@@ -19,12 +19,19 @@ HOLDS = "src/duly/store/migrations/0009_holds.sql"
 HELD = "tests/moves/test_hold.py"
 HELD_BY_WORKERS = "tests/worker/test_holds.py"
 SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
+LISTS = "src/duly/store/migrations/0011_lists.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
 DELAY = "tests/schedules/test_fixed_delay.py"
 EDIT = "tests/schedules/test_edit.py"
 OVERTAKEN = "tests/schedules/test_overtaken.py"
+ZONES = "src/duly/store/migrations/0008_zones.sql"
+ZONE_CHANGE = "src/duly/domain/triggers/zone_change.py"
+ZONED = "tests/schedules/test_zones.py"
 PAIRS_OF_SCHEDULES = "tests/interleavings/test_schedules.py"
+REMOTE = "src/duly/store/migrations/0014_remote_workers.sql"
+OVER_HTTP = "tests/api/test_worker.py"
+OVER_HTTP_APART = "tests/api/test_worker_tenants.py"
 
 
 class Mutant(msgspec.Struct, frozen=True):
@@ -57,13 +64,13 @@ BANK = [
     # Leases and fences.
     Mutant(
         "finish does not ask for the fence",
-        MOVES,
+        LISTS,
         "where leased.ctid = held.place and leased.fence = held.fence and",
         "where leased.ctid = held.place and",
     ),
     Mutant(
         "settle does not ask for the fence",
-        SCHEDULES,
+        LISTS,
         "where leased.run_id = held.run_id and leased.fence = held.fence and",
         "where leased.run_id = held.run_id and",
         "tests/moves/test_settle.py::TestUnknownCommit",
@@ -71,7 +78,7 @@ BANK = [
     ),
     Mutant(
         "anybody may finish anybody's run",
-        MOVES,
+        LISTS,
         "leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true",
         "leased.ctid = held.place and leased.fence = held.fence",
         "tests/moves/test_settle.py",
@@ -255,7 +262,7 @@ BANK = [
     Mutant(
         "a settle asked again does not look for its own record",
         "src/duly/moves/settle.py",
-        "ours = await leased.already_settled(database, worker_id, [item.run for item in missing])",
+        "ours = await leased.already_settled(database, worker_id, [(item.run.run_id, item.run.fence) for item in missing])",
         "ours: set[Handle] = set()",
     ),
     Mutant(
@@ -267,7 +274,7 @@ BANK = [
     ),
     Mutant(
         "a hand-back uses up the attempt",
-        SCHEDULES,
+        LISTS,
         "generation, tenant, attempt - 1, priority, losses,",
         "generation, tenant, attempt, priority, losses,",
     ),
@@ -398,7 +405,7 @@ BANK = [
     ),
     Mutant(
         "a run gives its place away between two attempts",
-        SCHEDULES,
+        LISTS,
         "case when options ? 'overlap' then options || '{\"held\": true}' else options end as carried",
         "options as carried",
         OVERLAP,
@@ -412,7 +419,7 @@ BANK = [
     ),
     Mutant(
         "a replay moves the schedule",
-        SCHEDULES,
+        LISTS,
         "options - array['held', 'rearm']",
         "options - 'held'",
         DELAY,
@@ -475,7 +482,7 @@ BANK = [
     ),
     Mutant(
         "two schedulers make the same stretch",
-        SCHEDULES,
+        ZONES,
         "and backfills.cursor_at = new.seen and",
         "and",
         PAIRS_OF_SCHEDULES,
@@ -537,7 +544,7 @@ BANK = [
     # Submit, cancel, gates.
     Mutant(
         "a key protects nothing",
-        SUBMIT,
+        LISTS,
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_one_v2",
@@ -551,7 +558,7 @@ BANK = [
     ),
     Mutant(
         "any body goes under a used key",
-        SUBMIT,
+        LISTS,
         "if v_key.body_hash <> v_hash then",
         "if false then",
         function="submit_one_v2",
@@ -623,8 +630,8 @@ BANK = [
     Mutant(
         "a deadlock is the caller's to deal with",
         "src/duly/store/database.py",
-        "_AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
-        "_AGAIN = (asyncpg.SerializationError,)",
+        "AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
+        "AGAIN = (asyncpg.SerializationError,)",
         "tests/store/test_database.py",
     ),
     # Schedules declared in code.
@@ -645,7 +652,7 @@ BANK = [
     Mutant(
         "declared: a change does not ask for the version it saw",
         "src/duly/moves/edit.py",
-        'if seen.job["generation"] != version:',
+        "if seen.generation != version:",
         "if False:",
         DECLARED,
     ),
@@ -662,5 +669,121 @@ BANK = [
         "where workers.until > duly.clock_now()",
         "",
         DECLARED,
+    ),
+    # Time zone data.
+    Mutant(
+        "zones: whoever is there has a share, whatever its version",
+        ZONES,
+        "v_tzdb is null or tzdb = v_tzdb",
+        "true",
+        ZONED,
+    ),
+    Mutant(
+        "zones: the newer comes into force while the older lives",
+        ZONES,
+        "if exists (select from duly.schedulers where until > v_now and tzdb is distinct from p_version) then",
+        "if false then",
+        ZONED,
+    ),
+    Mutant(
+        "zones: what is yet to be timed anew is staged",
+        "src/duly/moves/stage.py",
+        "if schedule is None or self._waits(fire.cohort, schedule):",
+        "if schedule is None:",
+        ZONED,
+    ),
+    Mutant(
+        "zones: what is of the new version already is timed anew once more",
+        "src/duly/moves/zones.py",
+        "if one.tzdb is None and one.cohort == cohort:",
+        "if False:",
+        ZONED,
+    ),
+    Mutant(
+        "zones: a local time that has fired fires again",
+        ZONE_CHANGE,
+        "return max(last.scheduled_at, moment_of(new.trigger.zone.first_instant(local)))",
+        "return last.scheduled_at",
+        ZONED,
+    ),
+    Mutant("zones: there is one pass", ZONES, "elsif v_data.is_last_pass then", "elsif true then", ZONED),
+    Mutant("zones: what another version has timed is not marked", ZONES, "zone_data.version <> p_tzdb", "false", ZONED),
+    Mutant(
+        "overlap: one that was just asked to stop loses its place",
+        ZONES,
+        "signals.sent_at <= v_now - p_stop",
+        "true",
+        OVERLAP,
+    ),
+    Mutant(
+        "overlap: one that nobody replaces loses its place",
+        ZONES,
+        "exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.gate = leased.options->'gate'->>0)",
+        "true",
+        OVERLAP,
+    ),
+    Mutant(
+        "a claim over HTTP takes what is not due yet",
+        REMOTE,
+        "and ready.rank <= v_last and ready.due_at <= v_now\n"
+        "                 order by rank limit v_each for update skip locked) as ours",
+        "order by rank limit v_each for update skip locked) as ours",
+        f"{OVER_HTTP}::TestClaim::test_a_later_run_of_a_high_priority_does_not_hide_what_is_due",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "a worker over HTTP is anybody's",
+        REMOTE,
+        "workers.tenant is not null and duly.is_ours(workers.tenant) for no key update",
+        "workers.tenant is not null for no key update",
+        f"{OVER_HTTP_APART}::TestAtTheDoor::test_another_tenants_worker_is_as_unknown_as_one_that_never_was",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "a worker over HTTP is given every tenant's runs",
+        REMOTE,
+        "ready.tenant = v_worker.tenant and ready.tenant <> 1",
+        "ready.tenant <> 1",
+        f"{OVER_HTTP_APART}::TestAtTheDoor::test_a_worker_is_given_the_runs_of_its_tenant_alone",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "a worker over HTTP holds more than it has slots",
+        REMOTE,
+        "v_worker.slots - (select count(*) from duly.leased where leased.worker_id = p_worker_id)",
+        "v_worker.slots",
+        f"{OVER_HTTP}::TestClaim::test_no_more_than_the_limit_and_never_more_than_it_has_slots",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "suspects come together over HTTP",
+        REMOTE,
+        "where not found.suspect or found.number = 1",
+        "where true",
+        f"{OVER_HTTP}::TestDeath::test_its_runs_are_tried_again_as_suspects_one_at_a_time",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "a suspect over HTTP is not named",
+        REMOTE,
+        "named = coalesce((select array_agg(held.run_id || '/' || v_fence) from held where held.suspect), workers.named)",
+        "named = workers.named",
+        f"{OVER_HTTP}::TestDeath::test_a_run_that_kills_its_workers_is_buried",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "a renewal takes back a claim whose answer is on its way",
+        REMOTE,
+        "when p_answered >= workers.claim_number then",
+        "when p_answered >= workers.claim_number - 1 then",
+        f"{OVER_HTTP}::TestRenew::test_a_claim_whose_answer_is_on_its_way_stays",
+        "api_renew_v1",
+    ),
+    Mutant(
+        "an outcome over HTTP that is asked again is refused",
+        "src/duly/moves/take_back.py",
+        "before = await leased.already_settled(database, worker_id, missing) if missing else set()",
+        "before: set[Handle] = set()",
+        f"{OVER_HTTP}::TestSettle::test_asked_again_after_a_lost_answer_it_answers_the_same",
     ),
 ]

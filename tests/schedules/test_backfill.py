@@ -102,6 +102,28 @@ async def test_two_of_one_job_wait_for_each_other(database, clock):
     assert ran == minutes(-3, -2, -1) * 2
 
 
+async def test_with_allow_its_runs_are_under_way_beside_each_other_and_still_not_without_end(database, clock):
+    job = await a_cron(database)
+    asked = await backfill(database, job.job_id, START - 5 * HOUR, START, RNG, rate=1000, overlap="allow")
+
+    await lane(database, clock, 10)
+
+    assert await counts(database) == {"timers": 1, "ready": 100, "blocked": 100}
+    assert len(await run_through(database)) == 100
+    for _ in range(5):
+        await lane(database, clock, 2)
+        await run_through(database)
+    [found] = await schedules.backfills(database, job.job_id, 10)
+    assert (found.backfill_id, found.made, found.state) == (asked.backfill_id, 300, "done")
+    assert await is_sound(database)
+
+
+async def test_another_overlap_than_these_means_nothing_to_a_backfill(database):
+    job = await a_cron(database)
+    with pytest.raises(InvalidOption, match="overlap 'skip' is none of a backfill; use queue"):
+        await backfill(database, job.job_id, START - HOUR, START, RNG, overlap="skip")
+
+
 async def test_what_is_still_to_come_is_left_to_the_schedule(database):
     job = await a_cron(database)
 

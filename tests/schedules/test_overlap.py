@@ -9,7 +9,7 @@ from duly.domain.outcome import Cancelled, Outcome, Succeeded
 from duly.domain.retry import Retry
 from duly.domain.run import Options, encode_options
 from duly.domain.run_id import occurrence_id
-from duly.moves.cancel import cancel_run
+from duly.moves.cancel import STOP_TIMEOUT, cancel_run, void_overstayed
 from duly.moves.edit import edit
 from duly.moves.replay import replay
 from duly.moves.settle import hand_back
@@ -362,6 +362,48 @@ class TestCancelRunning:
         assert await occurrences(database, job.job_id, "blocked") == minutes(3)
         assert [signal.run_id for signal in (await runs.look(database, worker_id)).signals] == [run.run_id]
         assert len(await skips(database)) == 2
+
+    async def test_one_that_does_not_stop_in_time_loses_its_place_and_its_outcome_is_fenced(self, database, clock):
+        job = await a_cron(database, overlap=overlap("cancel_running"))
+        await staged(database)
+        worker_id, run = await taken(database)
+        await pass_minutes(database, clock)
+        await clock.advance(STOP_TIMEOUT - seconds(1))
+        assert await void_overstayed(database) == []
+
+        await clock.advance(1)
+        assert await void_overstayed(database) == [run.run_id]
+
+        assert await occurrences(database, job.job_id) == minutes(1)
+        assert await history_of(database, run.run_id) == [(1, "lost", "cancelled")]
+        assert [fenced.run_id for fenced in await settled(database, worker_id, run)] == [run.run_id]
+        assert [signal.run_id for signal in (await runs.look(database, worker_id)).signals] == []
+        assert await void_overstayed(database) == []
+        assert await is_sound(database)
+
+    async def test_one_that_nobody_replaces_keeps_its_place(self, database, clock):
+        await a_cron(database, overlap=overlap("cancel_running"))
+        await staged(database)
+        worker_id, run = await taken(database)
+        await pass_minutes(database, clock)
+        waiting = await database.fetch("select run_id from duly.blocked")
+        await runs.cancel(database, [row[0] for row in waiting], "not needed")
+        await clock.advance(60)
+
+        assert await void_overstayed(database) == []
+        assert await settled(database, worker_id, run) == []
+
+    async def test_a_person_who_cancels_takes_no_place_away(self, database, clock):
+        job = await a_cron(database, overlap=overlap("queue"))
+        await staged(database)
+        worker_id, run = await taken(database)
+        await pass_minutes(database, clock)
+        await cancel_run(database, run.run_id)
+        await clock.advance(60)
+
+        assert await void_overstayed(database) == []
+        assert await settled(database, worker_id, run) == []
+        assert await occurrences(database, job.job_id) == minutes(1)
 
     async def test_one_that_was_asked_to_stop_is_not_tried_again(self, database, clock):
         job = await a_cron(database, overlap=overlap("cancel_running"))

@@ -374,3 +374,54 @@ def test_an_app_that_is_not_strict_takes_any_queue():
 def test_a_strict_app_says_which_queues_it_has(queues, words):
     with pytest.raises(InvalidOption, match=words):
         App(queues=queues, strict=True)
+
+
+TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+async def test_marks_travel_with_the_run(greet, database):
+    await greet.options(tags=["new", "eu", "new"], request_id="r-7", traceparent=TRACE).submit("world")
+
+    [row] = await rows(database, "ready")
+    assert msgspec.json.decode(row["options"]) == {"tags": ["new", "eu"], "request_id": "r-7", "traceparent": TRACE}
+
+
+async def test_a_handlers_tags_are_its_runs_unless_a_submit_says_others(app, database):
+    @app.handler(tags=["mail"])
+    async def post() -> None: ...
+
+    await post.submit()
+    await post.options(tags=["urgent"]).submit()
+
+    assert sorted(msgspec.json.decode(row["options"])["tags"][0] for row in await rows(database, "ready")) == [
+        "mail",
+        "urgent",
+    ]
+
+
+async def test_defaults_that_are_chosen_beside_tags_are_not_left_to_the_handler(app, database):
+    @app.handler(timeout="PT5S")
+    async def post() -> None: ...
+
+    await post.options(timeout=None, tags=["new"]).submit()
+
+    [row] = await rows(database, "ready")
+    assert msgspec.json.decode(row["options"]) == {"retry": {}, "tags": ["new"]}
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {"tags": "new"},
+        {"tags": [""]},
+        {"tags": ["x" * 201]},
+        {"tags": [7]},
+        {"tags": [str(number) for number in range(33)]},
+        {"request_id": ""},
+        {"request_id": "a\nb"},
+        {"traceparent": "00-1-2-3"},
+    ],
+)
+def test_marks_that_are_none_are_refused_when_they_are_said(greet, marks):
+    with pytest.raises(InvalidOption, match=next(iter(marks)).rstrip("s").replace("_", " ")):
+        greet.options(**marks)

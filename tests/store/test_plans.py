@@ -14,7 +14,25 @@ import asyncpg
 import psycopg
 import pytest
 
-from duly.store import declared, history, jobs, leased, ready, runs, schedules, timers, workers
+from duly.domain import filter as filters
+from duly.store import (
+    applied,
+    declared,
+    explain,
+    history,
+    jobs,
+    leased,
+    lists,
+    ready,
+    remote_workers,
+    runs,
+    schedules,
+    session,
+    shards,
+    timers,
+    workers,
+    zones,
+)
 from duly.store.timers import DueFire
 from tests.builders import a_key
 from tests.clock import START
@@ -24,6 +42,8 @@ ROWS = 8_000
 BATCH = 100
 WORKER = UUID(int=1)
 SCHEDULER = UUID(int=2)
+REMOTE = UUID(int=3)  # a worker over HTTP, of a tenant of its own
+REMOTE_OF_THE_FIRST = UUID(int=4)
 GROWING = (
     "timers",
     "blocked",
@@ -65,9 +85,13 @@ insert into duly.ready
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, queue, 'greet', '{{}}', null, random()
   from (select duly.clock_now() as at, (array['default', 'mail'])[1 + n % 2] as queue
           from generate_series(1, {ROWS}) as n) as made;
+insert into duly.ready
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 2, 0, 5, 0, false, false, 'default', 'greet', '{{}}', null, 2
+  from (select duly.clock_now() as at from generate_series(1, {2 * BATCH})) as made;
 insert into duly.leased
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 1, 5, 0, false, false, 'default', 'greet', '{{}}', null, n,
-       case when n % 4 = 0 then '{WORKER}' else gen_random_uuid() end, at - interval '1 hour'
+       (case when n % 4 = 0 then '{WORKER}' when n % 80 = 1 then '{REMOTE}' else gen_random_uuid()::text end)::uuid,
+       at - interval '1 hour'
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
 insert into duly.dead
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 5, 5, 0, false, false, 'default', 'greet', '{{}}', null,
@@ -86,6 +110,13 @@ select gen_random_uuid(), run_id, 0, 'cancel', duly.clock_now()
   from ((select run_id from duly.timers where run_id is not null limit {BATCH // 2})
         union all (select run_id from duly.ready limit {BATCH // 2})) as left_over;
 """
+A_REMOTE = """
+insert into duly.tenants (tenant, name, created_at) values ({tenant}, 'tenant {tenant}', duly.clock_now()) on conflict do nothing;
+insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, started_at, until, safe_until, tenant)
+select '{worker_id}', 'remote', '', array['default'], array['greet'], 1000, '1 hour', at, at + interval '1 hour',
+       at + interval '1 hour', {tenant} from (select duly.clock_now() as at) as clock
+on conflict do nothing;
+"""
 COUNTERS = """
 select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) as rows
   from pg_stat_xact_user_tables where schemaname = 'duly' and relname like any ($1)
@@ -100,7 +131,13 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"])),
     ),
     "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], 1, "", s["pending"], [START] * 9)),
-    "skip next": (schedules.SQL["skip_next"], lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9)),
+    "skip next": (
+        schedules.SQL["skip_next"],
+        lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9, "2026a"),
+    ),
+    "schedules of a zone": (zones.SQL["page"], lambda s: (None, None, BATCH)),
+    "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
+    "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
     "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
@@ -138,6 +175,8 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "discard": (runs.SQL["discard"], lambda s: (s["dead"],)),
     "find a run": (runs.SQL["find_live"], lambda s: (s["runs"][0] if s["runs"] else WORKER,)),
     "find its attempts": (runs.SQL["find_attempts"], lambda s: (s["settled"],)),
+    "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER, BATCH)),
+    "runs of a job in boxes": (jobs.SQL["staged_runs"], lambda s: (s["job"],)),
     "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
     "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"],)),
     "submit": (
@@ -163,7 +202,39 @@ HOT: dict[str, tuple[str, Arguments]] = {
         ),
     ),
     "forget keys": (history.SQL["forget_keys"], lambda s: (BATCH,)),
+    "claim over HTTP": (remote_workers.SQL["claim"], lambda s: (REMOTE, 1, BATCH)),
+    "claim over HTTP by the first tenant": (remote_workers.SQL["claim"], lambda s: (REMOTE_OF_THE_FIRST, 1, BATCH)),
+    "foresee": (remote_workers.SQL["foresee"], lambda s: (REMOTE, 2)),
+    "foresee for the first tenant": (remote_workers.SQL["foresee"], lambda s: (REMOTE_OF_THE_FIRST, 1)),
+    "renew": (remote_workers.SQL["renew"], lambda s: (REMOTE, s["lent"], s["lent fences"], 1)),
+    "what is lent": (remote_workers.SQL["held"], lambda s: (REMOTE, s["lent"], s["lent fences"])),
+    "settle over HTTP": (
+        session.SQL["settle"],
+        lambda s: (
+            REMOTE,
+            s["lent"],
+            s["lent fences"],
+            *([[START] * len(s["lent"])] * 2),
+            ["failed"] * len(s["lent"]),
+            ["retrying"] * len(s["lent"]),
+            ["1 second"] * len(s["lent"]),
+            [0] * len(s["lent"]),
+            [False] * len(s["lent"]),
+            *([[None] * len(s["lent"])] * 3),
+            "5 seconds",
+        ),
+    ),
+    "hand back over HTTP": (session.SQL["hand_back"], lambda s: (REMOTE, s["lent"], s["lent fences"])),
+    "refuse": (
+        remote_workers.SQL["refuse"],
+        lambda s: (REMOTE, s["lent"], s["lent fences"], ["failed"] * len(s["lent"])),
+    ),
+    "log lines": (
+        remote_workers.SQL["append_logs"],
+        lambda s: (s["lent"][0] if s["lent"] else REMOTE, 1, REMOTE, ["info"], ["x"], [None], 9),
+    ),
     "retire": (workers.SQL["retire"], lambda s: (WORKER, s["runs"], s["fences"])),
+    "what a file asks for": (applied.SQL["standing"], lambda s: (1, "billing", [f"app:{n}" for n in range(BATCH)])),
     "what is declared": (declared.SQL["standing"], lambda s: (1, "app:app", [f"app:{n}" for n in range(BATCH)])),
     "beat": (workers.SQL["beat"], lambda s: (WORKER,)),
     "checkpoint": (
@@ -191,9 +262,16 @@ def answers(fires: list[DueFire]) -> tuple[list[Any], ...]:
     )
 
 
-ANSWER_NOTHING = {"idle claim", "was it me", "what is declared"}
+ANSWER_NOTHING = {
+    "what a file asks for",
+    "idle claim",
+    "was it me",
+    "what is declared",
+    "timed by other data",
+    "runs of a job in boxes",
+}
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
-WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4}
+WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4, "runs of a job in boxes": ROWS}
 
 
 async def connect(url: str) -> asyncpg.Connection:
@@ -206,6 +284,9 @@ async def connect(url: str) -> asyncpg.Connection:
 async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     """Choose what the statements are called with."""
     await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [])
+    for worker_id, tenant in ((REMOTE, 2), (REMOTE_OF_THE_FIRST, 1)):
+        await connection.execute(A_REMOTE.format(worker_id=worker_id, tenant=tenant))
+    lent = await connection.fetch("select run_id, fence from duly.leased where worker_id = $1 limit $2", REMOTE, BATCH)
     held = await connection.fetch("select * from duly.hold_shards_v1($1, 'scheduler', '0', '1 hour')", SCHEDULER)
     mine = await connection.fetch(
         "select ctid, fence, run_id from duly.leased where worker_id = $1 order by run_id limit $2", WORKER, BATCH
@@ -222,6 +303,8 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
         "fences": [row["fence"] for row in mine],
         "runs": [row["run_id"] for row in mine],
         "held": len(mine),
+        "lent": [row["run_id"] for row in lent],
+        "lent fences": [row["fence"] for row in lent],
         "waiting": [row["run_id"] for row in waiting],
         "dead": [row["run_id"] for row in dead],
         "settled": await connection.fetchval("select run_id from duly.attempts limit 1") or WORKER,
@@ -310,5 +393,85 @@ async def test_a_claim_under_a_hold_walks_over_the_rows_of_a_held_tenant_alone(l
             assert (answered > 0) == (rows > 0)
             assert touched.get("ready", 0) <= rows
         await transaction.rollback()
+    finally:
+        await connection.close()
+
+
+# Each list, at its beginning; what it may look at is the batch, and what it then reads of each row found.
+LISTS = {
+    **{
+        f"jobs {text}": ("jobs", text, filters.JOBS)
+        for text in (
+            "",
+            "state:active",
+            "queue:default",
+            "handler:greet",
+            "name:x",
+            "name:x*",
+            "tag:x",
+            "tag:(x,y)",
+            "owner:code",
+            "next_run_at<1999-01-01",
+            "created_at<1999-01-01",
+        )
+    },
+    **{
+        f"runs {text}": ("runs", text, filters.RUNS)
+        for text in (
+            "",
+            "state:dead",
+            "state:succeeded",
+            "state:scheduled",
+            "state:cancelled",
+            "queue:none",
+            "tag:x",
+            "scheduled_at<1999-01-01",
+            "job_id:{job}",
+            "job_id:{run}",
+        )
+    },
+    **{
+        f"dead {text}": ("dead", text, filters.DEAD) for text in ("", "queue:none", "reason:x*", "buried_at<1999-01-01")
+    },
+}
+# In a worker's hands there is never much, and no index leads to a tenant's part of it: all of it is looked at.
+WHOLE_LEASED = {"leased": ROWS}
+
+
+async def list_touches(connection: asyncpg.Connection, name: str, tenant: int) -> dict[str, int]:
+    """Read one page, looking at a batch of rows. Gives the rows fetched of each table that grows, beyond what it may."""
+    kind, text, fields = LISTS[name]
+    job = await connection.fetchval("select job_id from duly.jobs limit 1") or WORKER
+    run = await connection.fetchval("select run_id from duly.ready limit 1") or WORKER
+    chosen = filters.parse(text.format(job=job, run=run), fields)
+    async with connection.transaction():
+        before = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+        await getattr(lists, kind)(connection, tenant, chosen, BATCH // 2, None, BATCH)
+        after = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+    touched = {table: rows - before[table] - WHOLE_LEASED.get(table, 0) for table, rows in after.items()}
+    return too_much("", touched)
+
+
+@pytest.mark.parametrize("tenant", [1, 2])
+@pytest.mark.parametrize("name", LISTS)
+async def test_a_page_of_a_large_list_looks_at_no_more_than_it_may(large, name, tenant):
+    connection = await connect(large)
+    try:
+        for _ in range(7):
+            assert await list_touches(connection, name, tenant) == {}
+    finally:
+        await connection.close()
+
+
+async def test_lists_of_tables_that_were_empty_when_they_were_planned(own_database_url):
+    connection = await connect(own_database_url)
+    try:
+        for _ in range(7):
+            for name in LISTS:
+                await list_touches(connection, name, 1)
+        await connection.execute(FILL)
+
+        found = {name: await list_touches(connection, name, tenant) for name in LISTS for tenant in (1, 2)}
+        assert {name: tables for name, tables in found.items() if tables} == {}
     finally:
         await connection.close()

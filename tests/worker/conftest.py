@@ -1,6 +1,7 @@
 """A worker lives in real time, so here the database keeps its own clock."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import psycopg
@@ -61,4 +62,5 @@ async def faulty(url: str):
 
 @pytest.fixture(autouse=True)
 def _children_find_our_apps(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    """And the engine beside them: in a copy of the tree, what is installed is another one."""
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{ROOT}")

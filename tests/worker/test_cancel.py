@@ -2,17 +2,21 @@
 
 import asyncio
 import threading
+from datetime import timedelta
 
 import pytest
 
+from duly.domain.job import Recurring
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.claim import claim
-from duly.store import runs
+from duly.moves.submit import submit_recurring
+from duly.moves.trigger import trigger
+from duly.store import leased, runs
 from duly.worker import claiming, engine
 from duly.worker.context import RunContext
 from duly.worker.slots import Pool
 from tests.worker import app
-from tests.worker.stories import attempts_of, ended, registry_of, submitted, until, working
+from tests.worker.stories import PATIENCE_SECONDS, attempts_of, ended, registry_of, state_of, submitted, until, working
 
 
 async def test_a_run_that_is_not_due_for_long_never_reaches_a_worker(url, store):
@@ -191,3 +195,31 @@ async def test_a_cancel_while_the_child_is_being_started_is_heeded(url, store, t
         await until(lambda: worker.health.running == 1)
         await cancel_run(store, run_id)
         assert await ended(store, run_id) == "cancelled"
+
+
+async def test_a_plain_function_that_does_not_stop_makes_room_for_the_next_run_and_is_fenced(url, store):
+    started, release = [], threading.Event()
+
+    def work() -> None:
+        started.append(True)
+        if len(started) == 1:
+            release.wait(PATIENCE_SECONDS)
+
+    shape = {"trigger": {"type": "cron", "expr": "0 0 1 1 *"}, "overlap": {"policy": "cancel_running"}}
+    job_id = (await submit_recurring(store, Recurring("work", "{}", "default", 5, shape), key="yearly")).job_id
+    async with working(url, registry_of(work)):
+        first = (await trigger(store, job_id, key="first")).run_id
+        await until(lambda: started)
+        second = (await trigger(store, job_id, key="second")).run_id
+        assert await state_of(store, second) == "blocked"
+
+        assert await leased.void_overstayed(store, timedelta()) == [first]
+
+        assert await ended(store, second) == "succeeded"
+        assert await ended(store, first) == "cancelled"
+        release.set()
+        await until(lambda: attempts_are(store, first, [(1, "fenced"), (1, "lost")]))
+
+
+async def attempts_are(store, run_id, expected):
+    return await attempts_of(store, run_id) == expected

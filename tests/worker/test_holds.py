@@ -11,6 +11,9 @@ from duly.domain.hold import EVERYTHING, Scope
 from duly.moves.hold import hold, lift
 from duly.store import runs
 from duly.worker import engine, watch
+from duly.worker.crew import Crew
+from duly.worker.engine import Engine
+from duly.worker.service import Worker
 from tests.worker import app
 from tests.worker.stories import attempts_of, ended, registry_of, state_of, submitted, until, working
 
@@ -20,6 +23,11 @@ LIFT = "delete from duly.holds"
 
 async def held(store, scope: Scope = EVERYTHING) -> None:
     await hold(store, scope, reason="stop", held_by="a test")
+
+
+def engine_of(worker: Worker) -> Engine:
+    assert worker._engine is not None
+    return worker._engine
 
 
 async def in_box(store, box: str) -> int:
@@ -117,7 +125,8 @@ async def test_a_thread_looks_before_it_calls(url, store):
         called.append("work")
 
     async with working(url, registry_of(work), threads=1) as worker:
-        executor = worker._engine._executor
+        executor = engine_of(worker)._executor
+        assert executor._pool is not None
         for _ in range(2):
             executor._pool.submit(arrive.wait)
         run_id = await submitted(store, "work")
@@ -139,7 +148,7 @@ async def test_a_run_whose_child_is_being_started_is_held(url, store, tmp_path, 
         await store.execute("update duly.ready set suspect = true")
     taken, arrive = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
-    real = engine.Crew.__init__
+    real = Crew.__init__
 
     def slow(crew, app_path):
         real(crew, app_path)
@@ -153,11 +162,11 @@ async def test_a_run_whose_child_is_being_started_is_held(url, store, tmp_path, 
 
         crew._children.take = take_slowly
 
-    monkeypatch.setattr(engine.Crew, "__init__", slow)
+    monkeypatch.setattr(Crew, "__init__", slow)
     async with working(url, app.app.registry, app_path=app.PATH) as worker:
         await asyncio.wait_for(taken.wait(), 20)
         await held(store)
-        await until(lambda: bool(worker._engine._executor.holds))
+        await until(lambda: bool(engine_of(worker)._executor.holds))
         arrive.set()
         assert await until(lambda: in_box(store, "ready")) == 1
         assert await until(lambda: store.fetchval("select named = '{}' from duly.workers")), "no name is left behind"
@@ -174,7 +183,7 @@ async def test_a_worker_that_begins_under_a_hold_starts_nothing_until_the_lift(u
     await held(store)
     before = await store.fetchval("select last_value from duly.fences")
     async with working(url, registry_of(work)) as worker:
-        await until(lambda: bool(worker._engine._watch.holds))
+        await until(lambda: bool(engine_of(worker)._watch.holds))
         assert await state_of(store, run_id) == "ready"
         assert await store.fetchval("select last_value from duly.fences") == before, "it has claimed nothing"
         await lift(store, EVERYTHING)
@@ -227,7 +236,7 @@ async def test_after_the_lift_a_claim_is_not_handed_back_on_older_news(url, stor
     async with working(url, registry_of(work)) as worker:
         monkeypatch.setattr(engine, "LOOK_IDLE_SECONDS", watch.FRESH_SECONDS - 0.05)
         for _ in range(3):
-            await until(lambda: bool(worker._engine._watch.holds))
+            await until(lambda: bool(engine_of(worker)._watch.holds))
             await store.execute(LIFT)
             await store.execute("notify duly_ready")
             assert await ended(store, run_id) == "succeeded"

@@ -41,7 +41,7 @@ def clock():
 
 @pytest.fixture
 def watch(clock):
-    return Watch(SimpleNamespace(clock=clock), RNG.uuid())
+    return Watch(SimpleNamespace(clock=clock), RNG.uuid())  # type: ignore[arg-type]
 
 
 @pytest.fixture

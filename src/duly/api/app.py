@@ -12,7 +12,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
 from duly import __version__
-from duly.api import handbook
+from duly.api import handbook, line
 from duly.api.description import describe
 from duly.api.door import Door
 from duly.api.health import Readiness, Vitals, readiness
@@ -34,11 +34,7 @@ def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None)
     if door is not None:
         metrics.add(door.traffic)
     return Litestar(
-        [
-            *_watching(vitals, metrics),
-            *(_served(door, operation) for operation in operations if door),
-            *_described(operations),
-        ],
+        [*_watching(vitals, metrics), *(served(door) if door else []), *_described(operations)],
         exception_handlers={HTTPException: problems.refused, Exception: problems.failed},
         openapi_config=None,
         logging_config=None,
@@ -47,8 +43,14 @@ def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None)
     )
 
 
+def served(door: Door) -> list[HTTPRouteHandler]:
+    """Give a route for each operation."""
+    return [_served(door, operation) for operation in OPERATIONS]
+
+
 def _served(door: Door, operation: Operation) -> HTTPRouteHandler:
     async def lead(request: AnyRequest) -> Response[Any]:
+        line.receive.set(request.receive)
         return await door.lead(operation, request)
 
     path = re.sub(r"{name}$", "{name:path}", operation.path)  # A name may contain what divides a path.

@@ -11,7 +11,7 @@ from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.job import Recurring, Submission, check_gate, check_name, check_tags, check_timeout
 from duly.domain.retry import Retry, retry_policy
-from duly.domain.run import DEFAULTS, Options, encode_options, read_options
+from duly.domain.run import Options, encode_options, is_marks_only, read_options, said
 from duly.domain.triggers import asking
 from duly.domain.triggers.at import At
 from duly.domain.triggers.on_event import ON_EVENT
@@ -94,16 +94,15 @@ def payload_text(payload: Mapping[str, Any], handler: str) -> str:
 
 def options_text(job: JobDefinition, extra: Mapping[str, Any]) -> str | None:
     """Write what a job's runs carry; nothing when all is left to the handler. Raises Refused."""
-    said: dict[str, Any] = dict(extra)
+    own: dict[str, Any] = {}
     if job.retry is not None:
-        said["retry"] = retry_policy(job.retry.max_attempts, job.retry.base, job.retry.cap)
+        own["retry"] = retry_policy(job.retry.max_attempts, job.retry.base, job.retry.cap)
     if job.timeout is not None:
-        said["timeout_seconds"] = check_timeout(job.timeout)
-    if job.tags:
-        said["tags"] = check_tags(job.tags)
+        own["timeout_seconds"] = check_timeout(job.timeout)
     if job.concurrency is not None:
-        said["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
-    return (encode_options(Options(**said)) or "{}") if said else None
+        own["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
+    text = encode_options(Options(**extra, **own, tags=check_tags(job.tags)))
+    return said(text) if own else text
 
 
 def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> list[Fire]:
@@ -113,15 +112,15 @@ def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> li
 
 def retry_shape(options: str | None) -> RetryPolicy | None:
     """Show how a job's runs are retried; None leaves it to the handler."""
-    if options is None:
+    if options is None or is_marks_only(options):
         return None
     retry: Retry = read_options(options, None).retry
     return RetryPolicy(max_attempts=retry.max_attempts, base=_iso(retry.base_seconds), cap=_iso(retry.cap_seconds))
 
 
 def timeout_shape(options: str | None) -> str | None:
-    """Show how long a run may take."""
-    seconds = DEFAULTS.timeout_seconds if options is None else read_options(options, None).timeout_seconds
+    """Show how long a run may take; None: as long as it likes, or as its handler says."""
+    seconds = None if options is None else read_options(options, None).timeout_seconds
     return None if seconds is None else _iso(seconds)
 
 

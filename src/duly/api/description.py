@@ -12,6 +12,7 @@ from msgspec import inspect
 
 from duly import __version__
 from duly.api.operations import EVENT_STREAM, JSON, Operation
+from duly.wire import manifests
 from duly.wire.problems import KINDS, MEDIA_TYPE, Problem
 from duly.wire.schedule_schema import COMPONENTS
 
@@ -47,7 +48,7 @@ def describe(operations: Sequence[Operation]) -> Schema:
         "tags": [{"name": group} for group in dict.fromkeys(operation.group for operation in operations)],
         "paths": paths,
         "components": {
-            "schemas": {**components, **COMPONENTS},
+            "schemas": {**components, **COMPONENTS, **manifests.COMPONENTS},
             "securitySchemes": {
                 "key": {"type": "http", "scheme": "bearer", "description": "A key of the form duly_<id>_<secret>."}
             },

@@ -40,19 +40,34 @@ COLUMNS = {
 @click.option("--from", "start", required=True, metavar="MOMENT", help="The first moment, with its offset.")
 @click.option("--to", "end", required=True, metavar="MOMENT", help="The first moment no longer made.")
 @click.option("--rate", default=1.0, show_default=True, type=float, help="How many a second.")
+@click.option(
+    "--overlap",
+    default="queue",
+    show_default=True,
+    type=click.Choice(["queue", "allow"]),
+    help="One after the other, or beside each other.",
+)
 @click.option("--dry-run", is_flag=True, help="Only count them, and show the first.")
 @click.option("--yes", is_flag=True, help="Do not ask, however many they are.")
 @json_option
 @with_settings()
 def backfill_job(
-    settings: Settings, job: str, start: str, end: str, rate: float, dry_run: bool, yes: bool, as_json: bool
+    settings: Settings,
+    job: str,
+    start: str,
+    end: str,
+    rate: float,
+    overlap: str,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Make the occurrences of JOB in a stretch again, below all that is on time.
 
-    They wait for each other, and the schedule is not moved. More than 10,000 are asked about first.
+    They wait for each other, unless told otherwise, and the schedule is not moved. More than 10,000 are asked about first.
     """
     stretch = _moment(start, "from"), _moment(end, "to")
-    asyncio.run(_backfill(settings, job, stretch, rate, dry_run, yes, as_json))
+    asyncio.run(_backfill(settings, job, stretch, rate, overlap, dry_run, yes, as_json))
 
 
 @click.command("backfills")
@@ -67,7 +82,9 @@ def list_backfills(settings: Settings, listing: Listing, job: str | None, limit:
         job_id = None if job is None else await find_job_id(database, job)
         return [msgspec.structs.asdict(one) for one in await schedules.backfills(database, job_id, limit)]
 
-    show_list(settings, listing, read, COLUMNS, "no backfills; ask for one: duly jobs backfill JOB --from … --to …")
+    show_list(
+        settings, listing, read, COLUMNS, "no backfills; ask for one: duly jobs backfill JOB --from … --to …", opened
+    )
 
 
 @click.command("cancel-backfill")
@@ -84,6 +101,7 @@ async def _backfill(
     job: str,
     stretch: tuple[datetime, datetime],
     rate: float,
+    overlap: str,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -93,7 +111,7 @@ async def _backfill(
         asked = await backfill(database, job_id, *stretch, Rng(), rate=rate, dry_run=True)
         if not dry_run and asked.count:
             _confirm(asked.count, yes)
-            asked = await backfill(database, job_id, *stretch, Rng(), rate=rate, confirm=True)
+            asked = await backfill(database, job_id, *stretch, Rng(), rate=rate, overlap=overlap, confirm=True)
     if as_json:
         print_json(asked)
     else:

@@ -43,6 +43,7 @@ SECTIONS = {
     },
     "Look": {
         "next": ("duly.cli.next:next_", "Say what a schedule means and when it fires."),
+        "explain": ("duly.cli.explain:explain", "Say why a run or a job is where it is."),
         "queues": ("duly.cli.queues:queues", "Show what waits in each queue and who serves it; pause and resume."),
         "workers": ("duly.cli.workers:workers", "List the workers that live."),
         "verify": ("duly.cli.verify:verify", "Check that no promise is broken."),

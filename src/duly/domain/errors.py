@@ -14,9 +14,14 @@ DulyError
 │   ├── KeyBusy                another transaction is submitting under that key at this moment
 │   ├── NameTaken              a schedule of that name exists
 │   ├── DeclaredInCode         a program declares that schedule: it is changed there
+│   ├── InvalidManifest        a file of schedules with all that is wrong in it: see domain/problems.py
+│   ├── NotTheFiles            a name in the file belongs to a job that it may not take: see domain/manifest_plan.py
+│   ├── PlanChanged            what would be done is no longer what was looked at: see domain/manifest_plan.py
 │   ├── VersionChanged         the job is of another version by now
 │   ├── TenantSuspended        the tenant may add nothing for now
 │   ├── QuotaReached           the tenant has as much as it may have
+│   ├── ClaimOver              a claim over HTTP that a later one has overtaken
+│   ├── LeaseOver              the run is not, or no longer, in that worker's hands
 │   └── NotFound               no run or job of that id
 ├── Unsettled                  it kept changing while we looked: ask again
 ├── DatabaseUnusable           the store cannot be used: down, too old, read-only, newer than this code
@@ -84,6 +89,14 @@ class TenantSuspended(Refused):
 
 class QuotaReached(Refused):
     """The tenant has as many schedules, or as much that waits, as it may have."""
+
+
+class ClaimOver(Refused):
+    """The claim of a worker over HTTP was answered before, or a later one was."""
+
+
+class LeaseOver(Refused):
+    """The run is not, or no longer, in that worker's hands."""
 
 
 class NotFound(Refused):

@@ -152,7 +152,11 @@ class Filter(msgspec.Struct, frozen=True):
 
     def only(self, field: str, value: str | None) -> Filter:
         """Ask for one word more; without a value nothing is asked."""
-        return self if value is None else _with_words(self, field, (value,))
+        if value is None:
+            return self
+        if field == TAG:
+            return msgspec.structs.replace(self, tags=(*self.tags, value))
+        return _with_words(self, field, (value,))
 
 
 EVERYTHING = Filter()

@@ -14,12 +14,12 @@ import msgspec
 from duly.domain import payload as payloads
 from duly.domain.errors import Refused
 from duly.domain.gathering import gather
-from duly.domain.job import Recurring, check_gate, check_name, check_timeout
+from duly.domain.job import Recurring, check_gate, check_name, check_tags, check_timeout
 from duly.domain.manifest_schedule import read_schedule
 from duly.domain.manifest_shapes import CALENDARS_MAX, JOBS_MAX, DefaultsShape, JobShape, ManifestShape, TargetShape
 from duly.domain.problems import InvalidManifest, Path, Places, Problem, path_of
 from duly.domain.retry import retry_policy
-from duly.domain.run import Options, encode_options
+from duly.domain.run import Options, encode_options, said
 from duly.domain.triggers.calendars import read_calendar
 from duly.domain.triggers.errors import TriggerError, shown
 
@@ -136,14 +136,16 @@ def _options(job: JobShape, defaults: DefaultsShape, path: Path, problems: list[
     retry, changes = job.retry or defaults.retry, dict[str, Any]()
     timeout = defaults.timeout if job.timeout is msgspec.UNSET else job.timeout
     if retry is not None:
-        said = (retry.max_attempts, retry.base, retry.cap)
-        changes["retry"] = _attempt((*path, "retry"), problems, retry_policy, *said)
+        policy = (retry.max_attempts, retry.base, retry.cap)
+        changes["retry"] = _attempt((*path, "retry"), problems, retry_policy, *policy)
     if timeout is not msgspec.UNSET:
         changes["timeout_seconds"] = _attempt((*path, "timeout"), problems, check_timeout, timeout)
     if (gate := job.concurrency) is not None:
         changes["gate"] = _attempt((*path, "concurrency"), problems, check_gate, gate.key, gate.limit)
-    # None among them was refused; then nothing comes of it.
-    return (encode_options(Options(**changes)) or "{}") if changes else None
+    given = defaults.tags if job.tags is None else job.tags
+    tags = _attempt((*path, "tags"), problems, check_tags, given or ())
+    text = encode_options(Options(**changes, tags=tags or ()))  # None among them was refused; then nothing comes of it.
+    return said(text) if changes else text
 
 
 def _attempt(path: Path, problems: list[Problem], read: Callable[..., T], *arguments: Any) -> T | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from duly.domain.duration import to_iso
 from duly.domain.job import Recurring
-from duly.domain.run import read_options
+from duly.domain.run import is_marks_only, read_options
 from duly.domain.triggers import asking
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
@@ -83,8 +83,7 @@ def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
     after = _plain(wanted.handler, wanted.queue, wanted.priority, wanted.payload, wanted.options)
     shape = kept.shape
     if shape != wanted.schedule:
-        was, will = _schedule(shape), _schedule(wanted.schedule)
-        _settle_anchors(was, will, kept)
+        was, will = _schedules(kept, shape, wanted.schedule)
         before |= {f"schedule.{key}": value for key, value in was.items()}
         after |= {f"schedule.{key}": value for key, value in will.items()}
     fields = {**before, **after}
@@ -108,8 +107,9 @@ def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) ->
 def _plain(handler: str, queue: str, priority: int, payload: str | None, options: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {"target": handler, "queue": queue, "priority": priority}
     found["payload"] = msgspec.json.decode(payload or "{}")
-    if options is not None:
-        known = read_options(options, None)
+    known = read_options(options, None)
+    found["tags"] = sorted(known.tags) or None
+    if options is not None and not is_marks_only(options):
         found["retry"] = msgspec.to_builtins(msgspec.structs.asdict(known.retry))
         found["timeout"] = None if known.timeout_seconds is None else f"{known.timeout_seconds:g} s"
         found["concurrency"] = None if known.gate is None else list(known.gate)
@@ -117,12 +117,22 @@ def _plain(handler: str, queue: str, priority: int, payload: str | None, options
     return found
 
 
-def _schedule(shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a schedule part by part, each in one way."""
+def _schedules(
+    kept: Kept, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        known = asking.check(shape)
-    except TriggerError:  # It stands there all the same, say from before a zone was renamed.
-        return dict(shape)
+        was, will = _schedule(before), _schedule(after)
+    except (
+        TriggerError
+    ):  # What stands can no longer be read, say because a zone was renamed: word is held against word.
+        return _said(before), _said(after)
+    _settle_anchors(was, will, kept)
+    return was, will
+
+
+def _schedule(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a schedule part by part, each in one way. Raises TriggerError."""
+    known = asking.check(shape)
     return {
         "trigger": _trigger(shape["trigger"], known.trigger),
         "start": None if known.start is None else _utc(known.start),

@@ -12,7 +12,7 @@ from duly.domain.duration import to_iso
 from duly.domain.manifest_diff import Kept
 from duly.domain.manifest_schedule import SHORT
 from duly.domain.retry import Retry
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, read_options
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, is_marks_only, read_options
 
 # The one key that says all, where nothing stands beside it.
 _ALONE = {"jitter": "max", "misfire": "policy", "overlap": "policy"}
@@ -48,6 +48,9 @@ def _options(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     options, default = read_options(text, None), Retry()
+    tags = {"tags": list(options.tags) or None}
+    if is_marks_only(text):
+        return tags
     retry = {
         "max_attempts": options.retry.max_attempts,
         "base": None if options.retry.base_seconds == default.base_seconds else _period(options.retry.base_seconds),
@@ -57,6 +60,7 @@ def _options(text: str | None) -> dict[str, Any]:
         "retry": {key: value for key, value in retry.items() if value is not None},
         "timeout": None if options.timeout_seconds is None else _period(options.timeout_seconds),
         "concurrency": None if options.gate is None else {"key": options.gate[0], "limit": options.gate[1]},
+        **tags,
     }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from duly.domain.job import GATE_PLACES_MAX
+from duly.domain.job import GATE_PLACES_MAX, TAGS_MAX
 from duly.domain.run import NAME_CHARACTERS_MAX, PRIORITY_DEFAULT, QUEUE_DEFAULT
 
 JOBS_MAX = 10_000
@@ -20,6 +20,7 @@ Period = Annotated[
 ]
 Moment = Annotated[str, Meta(description="A moment such as 2026-11-02T09:00:00Z, or local where a zone is given.")]
 Zone = Annotated[str, Meta(description="A tz database name such as Europe/Paris, or UTC.", examples=["Europe/Paris"])]
+Tags = Annotated[list[Name], Meta(max_length=TAGS_MAX, description="Words to find its runs by.")]
 Mode = Literal["fixed_rate", "fixed_delay"]
 
 
@@ -168,6 +169,7 @@ class DefaultsShape(_Shape, frozen=True):
     priority: Annotated[int, Meta(ge=0, le=9)] = PRIORITY_DEFAULT
     retry: RetryShape | None = None
     timeout: Period | UnsetType | None = UNSET
+    tags: Tags | None = None
     tz: Zone | None = None
 
 
@@ -182,6 +184,7 @@ class JobShape(_Shape, frozen=True):
     retry: RetryShape | None = None
     timeout: Period | UnsetType | None = UNSET
     concurrency: ConcurrencyShape | None = None
+    tags: Tags | None = None
     paused: Annotated[bool, Meta(description="Left out: whoever paused or resumed it decides.")] | None = None
 
 

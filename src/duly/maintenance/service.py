@@ -12,8 +12,8 @@ from duly.clock import Rng
 from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
-from duly.moves.cancel import carry_out
-from duly.store import events, history, leased, ready, shards, tenants, workers
+from duly.moves.cancel import carry_out, void_overstayed
+from duly.store import events, history, leased, ready, shards, tenants, workers, zones
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
@@ -65,7 +65,7 @@ class Maintenance:
         self._stopping.set()
 
     async def keep_history(self) -> None:
-        """Make partitions ahead of time and drop those past their retention, whole."""
+        """Make partitions ahead of time and drop those past their retention, whole; what is in none, in batches."""
         await history.make_partitions(self._database, PARTITION_DAYS_AHEAD)
         today = (await self._database.read_clock()).date()
         for parent, kept in (
@@ -75,10 +75,14 @@ class Maintenance:
         ):
             for name in await history.drop_partitions(self._database, parent, today - kept):
                 self._log.info("partition_dropped", name=name)
+            while await history.forget_strays(self._database, parent, today - kept, BATCH_MAX) == BATCH_MAX:
+                pass
 
     async def _reap(self) -> None:
         await self.reaper.step()
         await carry_out(self._database)
+        for run_id in await void_overstayed(self._database):
+            self._log.warning("run_overstayed", run_id=run_id)
         await history.release_waiting(self._database, BATCH_MAX)
         self.reaped_at = self._database.clock.monotonic()
         await history.note_duty(self._database, REAP)
@@ -102,6 +106,7 @@ class Maintenance:
         await events.forget(self._database, EVENTS_KEPT, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
+        await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
 
     async def _repeat(self, seconds: float, duty: Callable[[], Awaitable[object]]) -> None:
         while True:

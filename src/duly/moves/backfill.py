@@ -28,6 +28,8 @@ SHOWN_MAX = 20
 _WAITING_MAX = 100  # made and not begun, of one job
 _LOOK_MAX = 500
 _FINEST = timedelta(microseconds=1)
+# How many runs of a backfill may be under way at once, by its overlap; bounded, for the case that nobody takes them.
+_PLACES = {"queue": 1, "allow": 100}
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -46,10 +48,16 @@ async def backfill(
     rng: Rng,
     *,
     rate: float = 1.0,
+    overlap: str = "queue",
     dry_run: bool = False,
     confirm: bool = False,
 ) -> Asked:
-    """Make the occurrences of [start, end) again. More than 10,000 need `confirm`. Raises NotFound, InvalidOption."""
+    """Make the occurrences of [start, end) again, one after the other or, with the overlap `allow`, beside each other.
+
+    More than 10,000 need `confirm`. Raises NotFound, InvalidOption.
+    """
+    if overlap not in _PLACES:
+        raise InvalidOption(f"overlap {overlap!r} is none of a backfill; use queue, one after the other, or allow")
     if end <= start:
         raise InvalidOption(f"backfill to {end.isoformat()} is not after its start {start.isoformat()}")
     if not 0 < rate <= RATE_MAX:
@@ -73,7 +81,9 @@ async def backfill(
     backfill_id = rng.uuid()
     before = seen.schedule.latest_at_or_before(start - _FINEST)
     previous = None if before is None else before.scheduled_at
-    if not await schedules.submit_backfill(database, backfill_id, job_id, start, end, rate, len(moments), previous):
+    if not await schedules.submit_backfill(
+        database, backfill_id, job_id, start, end, rate, len(moments), previous, _PLACES[overlap]
+    ):
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
     return msgspec.structs.replace(asked, backfill_id=backfill_id)
 

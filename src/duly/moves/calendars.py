@@ -12,21 +12,21 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import InvalidOption, NotFound, Unsettled
+from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.calendars import Calendar, read_calendar
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.triggers.planning import arm, cohort_of
+from duly.domain.triggers.planning import arm_after_calendar, cohort_of
 from duly.domain.triggers.schedule_reading import check_calendars
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
+from duly.moves.overtaken import until_settled
 from duly.store import schedules
 from duly.store.database import Database
 from duly.store.schedules import Pending, Retiming
 
 _PAGE = 500
-_LOOKS_MAX = 100
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -77,8 +77,10 @@ async def _arm_page(
     database: Database, tenant: int, name: str, page: Sequence[Pending], calendars: Mapping[str, Calendar]
 ) -> int:
     """Arm the next fires of a page; one that has moved on meanwhile is looked at again."""
-    first, waiting, armed = page[0].job_id, list(page), 0
-    for _ in range(_LOOKS_MAX):
+    before, waiting, armed = UUID(int=page[0].job_id.int - 1), list(page), 0
+
+    async def attempt() -> int | None:
+        nonlocal waiting, armed
         floors = await schedules.left_out(database, [pending.job_id for pending in waiting])
         timings = [timing for pending in waiting if (timing := _timing(pending, calendars, floors)) is not None]
         done = await schedules.retime(database, timings) if timings else set()
@@ -86,10 +88,11 @@ async def _arm_page(
         moved = {timing.job_id for timing in timings} - done
         if not moved:
             return armed
-        before = UUID(int=first.int - 1)
         again = await schedules.using_calendar(database, tenant, name, before, _PAGE)
         waiting = [pending for pending in again if pending.job_id in moved]
-    raise Unsettled(f"a job of calendar {name!r}")
+        return None
+
+    return await until_settled(f"a job of calendar {name!r}", attempt)
 
 
 def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping[UUID, datetime]) -> Retiming | None:
@@ -97,12 +100,9 @@ def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping
     schedule = _schedule(pending, calendars)
     if schedule.trigger.is_estimate:
         return None
-    seen, cohort = pending.scheduled_at, cohort_of(schedule)
-    if seen <= pending.read_at:  # Late already: whoever stages it decides about all since then.
-        return Retiming(pending.job_id, pending.generation, seen, cohort, seen, schedule.jitter_window(seen))
-    passed = [pending.read_at, pending.previous_scheduled_at, floors.get(pending.job_id)]
-    next_at, window = arm(schedule, max(moment for moment in passed if moment is not None)) or (None, 0)
-    return Retiming(pending.job_id, pending.generation, seen, cohort, next_at, window)
+    passed = [pending.previous_scheduled_at, floors.get(pending.job_id)]
+    next_at, window = arm_after_calendar(schedule, pending.scheduled_at, pending.read_at, pending.made_at, passed)
+    return Retiming(pending.job_id, pending.generation, pending.scheduled_at, cohort_of(schedule), next_at, window)
 
 
 def _schedule(pending: Pending, calendars: Mapping[str, Calendar]) -> Schedule:

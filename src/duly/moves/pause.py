@@ -7,27 +7,27 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.declaration import REMOVED
-from duly.domain.errors import NotFound, Unsettled
+from duly.domain.errors import NotFound
 from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.planning import arm, latest_due, stretch
+from duly.moves.overtaken import until_settled
 from duly.moves.schedule import Seen, see
 from duly.store import schedules
 from duly.store.database import Database
 
-_LOOKS_MAX = 100
-
 
 async def pause(database: Database, job_id: UUID, reason: str = "paused on request") -> str:
     """Pause a schedule: paused, or already. What is staged and in nobody's hands is taken back. Raises NotFound."""
-    for _ in range(_LOOKS_MAX):  # It may be staged between the look and the move.
+
+    async def attempt() -> str | None:  # It may be staged between the look and the move.
         seen = await see(database, job_id)
         answer = await schedules.pause(database, job_id, seen.generation, reason, seen.pending_at, seen.staged())
-        if answer == "already" and seen.job["pause_reason"] == REMOVED:
+        if answer == "already" and seen.job.pause_reason == REMOVED:
             # So that the code's return does not resume it.
             await schedules.give_reason(database, job_id, REMOVED, reason)
-        if answer != "again":
-            return _found(job_id, answer)
-    raise Unsettled(f"job {job_id}")
+        return _found(job_id, answer)
+
+    return await until_settled(f"job {job_id}", attempt)
 
 
 async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) -> str:
@@ -35,11 +35,11 @@ async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) ->
 
     What it missed is skipped, or with `catch_up` a misfire.
     """
-    for _ in range(_LOOKS_MAX):  # It may be edited between the look and the move.
-        answer = await _resume(database, await see(database, job_id), catch_up=catch_up)
-        if answer != "again":
-            return _found(job_id, answer)
-    raise Unsettled(f"job {job_id}")
+
+    async def attempt() -> str | None:  # It may be edited between the look and the move.
+        return _found(job_id, await _resume(database, await see(database, job_id), catch_up=catch_up))
+
+    return await until_settled(f"job {job_id}", attempt)
 
 
 async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
@@ -55,7 +55,7 @@ async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
     return await schedules.resume(database, seen.job_id, seen.generation, pending, next_at, window, skips)
 
 
-def _found(job_id: UUID, answer: str) -> str:
+def _found(job_id: UUID, answer: str) -> str | None:
     if answer == "over":
         raise NotFound(f"job {job_id} has ended; there is nothing to pause or to resume")
-    return answer
+    return None if answer == "again" else answer

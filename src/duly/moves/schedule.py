@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -22,55 +21,68 @@ from duly.store.database import Database
 _STAGED_MAX = 64
 
 
+class Job(msgspec.Struct, frozen=True):
+    """What the store keeps of a schedule that is not over, with its pending occurrence."""
+
+    job_id: UUID
+    tenant: int
+    name: str | None
+    state: str
+    queue: str
+    handler: str
+    priority: int
+    generation: int
+    every_seconds: int | None
+    anchor_at: datetime | None
+    cohort: int | None
+    schedule: str | None
+    owner: str
+    source: str | None
+    pause_reason: str | None
+    payload: str | None
+    options: str | None
+    pending_at: datetime
+    read_at: datetime
+
+
 class Seen(msgspec.Struct, frozen=True):
     """A schedule at one moment. What is done with it names what was seen, so that a change in between is noticed."""
 
-    job: dict[str, Any]
+    job: Job
     schedule: Schedule
 
     @property
     def job_id(self) -> UUID:
         """The job."""
-        job_id: UUID = self.job["job_id"]
-        return job_id
+        return self.job.job_id
 
     @property
     def definition(self) -> Recurring:
         """The job as it was asked for."""
         job = self.job
-        return Recurring(
-            job["handler"],
-            job["payload"] or "{}",
-            job["queue"],
-            job["priority"],
-            asked_shape(job["schedule"], job["every_seconds"]),
-            job["name"],
-            job["options"],
-            job["owner"],
-            job["source"],
-        )
+        asked = asked_shape(job.schedule, job.every_seconds)
+        payload, place = job.payload or "{}", (job.queue, job.priority)
+        return Recurring(job.handler, payload, *place, asked, job.name, job.options, job.owner, job.source)
 
     @property
     def generation(self) -> int:
         """Its version: each edit makes another."""
-        return int(self.job["generation"])
+        return self.job.generation
 
     @property
     def pending_at(self) -> datetime:
         """The occurrence that is armed, whether it is paused or not."""
-        pending: datetime = self.job["pending_at"]
-        return pending
+        return self.job.pending_at
 
     @property
     def read_at(self) -> datetime:
         """The database's time at which it was seen."""
-        moment: datetime = self.job["read_at"]
-        return moment
+        return self.job.read_at
 
     @property
     def is_paused(self) -> bool:
         """Whether it was paused."""
-        return bool(self.job["state"] == "paused")
+        return self.job.state == "paused"
 
     def staged(self) -> list[datetime]:
         """Give the occurrences that may be staged and not due: from now up to the pending one, and one held by jitter."""
@@ -97,9 +109,10 @@ async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_
 
 async def see(database: Database, job_id: UUID) -> Seen:
     """Look at a schedule that is not over. Raises NotFound."""
-    job = await jobs.find(database, job_id)
-    if job is None:
+    found = await jobs.find(database, job_id)
+    if found is None:
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
-    if job["pending_at"] is None:
-        raise NotFound(f"job {job_id} is {job['state']}; it fires no more")
-    return Seen(job, await jobs.schedule_of_job(database, job))
+    if found["pending_at"] is None:
+        raise NotFound(f"job {job_id} is {found['state']}; it fires no more")
+    job = Job(**{field: found[field] for field in Job.__struct_fields__})
+    return Seen(job, await jobs.schedule_of_job(database, found))

@@ -5,19 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from duly.domain.errors import InvalidOption, NotFound, Unsettled
+from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import arm
+from duly.moves.overtaken import until_settled
 from duly.moves.schedule import see
 from duly.store import schedules
 from duly.store.database import Database
 
-_LOOKS_MAX = 100
-
 
 async def skip_next(database: Database, job_id: UUID) -> datetime:
     """Leave the next occurrence out that no worker holds yet. Returns its moment. Raises NotFound, InvalidOption."""
-    for _ in range(_LOOKS_MAX):  # It may be staged between the look and the move.
+
+    async def attempt() -> datetime | None:  # It may be staged between the look and the move.
         seen = await see(database, job_id)
         if seen.schedule.trigger.is_estimate:
             raise InvalidOption(f"job {job_id} counts from the end of its last run; pause it instead")
@@ -29,6 +29,6 @@ async def skip_next(database: Database, job_id: UUID) -> datetime:
         )
         if answer == "over":
             raise NotFound(f"job {job_id} has ended; it fires no more")
-        if moment is not None:
-            return moment
-    raise Unsettled(f"job {job_id}")
+        return moment
+
+    return await until_settled(f"job {job_id}", attempt)

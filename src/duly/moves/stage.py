@@ -6,15 +6,16 @@ whose answer is missing stays where it is until the next look.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from duly.domain.run import HORIZON
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.triggers.planning import FirePlan, plan_fire
+from duly.domain.triggers.planning import FirePlan, cohort_of, plan_fire
 from duly.domain.triggers.schedules import GRACE_SECONDS, Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
+from duly.domain.triggers.zone_change import zones_of
 from duly.log import Log
 from duly.store import schedules, timers
 from duly.store.database import Database
@@ -34,6 +35,16 @@ class Cohorts:
         self._plans: dict[tuple[int, datetime], FirePlan] = {}
         self._log = log or Log("scheduler")
         self._looked_at = 0.0
+        self._held_back: frozenset[str] = frozenset()
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether there is anything that is yet to be timed anew."""
+        return bool(self._held_back)
+
+    def hold_back(self, names: Iterable[str]) -> None:
+        """Leave those schedules of the zones unanswered that are yet to be timed anew."""
+        self._held_back = frozenset(names)
 
     async def answers(self, database: Database, fires: Sequence[DueFire]) -> list[Answer]:
         """Say what each fire leads to; one whose schedule cannot be read is left out, and the log says so."""
@@ -58,9 +69,13 @@ class Cohorts:
 
     def _answer(self, fire: DueFire) -> Answer | None:
         schedule = self._schedules.get(fire.cohort)
-        if schedule is None:
+        if schedule is None or self._waits(fire.cohort, schedule):
             return None
         return Answer(fire, self._plan(schedule, fire), schedule.misfire.rate)
+
+    def _waits(self, cohort: int, schedule: Schedule) -> bool:
+        """Say whether other time zone data than ours has timed the fires of a cohort, and the clocks go otherwise by it."""
+        return bool(self._held_back and zones_of(schedule) & self._held_back and cohort != cohort_of(schedule))
 
     def _plan(self, schedule: Schedule, fire: DueFire) -> FirePlan:
         if fire.is_late:  # Rests on the moment too, so it is no use to keep it.

@@ -48,11 +48,14 @@ async def submit_recurring(
         timing = timing_of(job.schedule, job_id=None, now=EPOCH, calendars={})
         submitted = await store.submit_recurring(connection, tenant, key, None, job, timing)
         return _accepted(submitted, timing, {})
-    found = await store.prepare(connection, tenant, key, calendars_in(job.schedule))
+    found = await store.prepare(connection, tenant, key, job.digest(), calendars_in(job.schedule))
     calendars = read_calendars(msgspec.json.decode(found.calendars or "{}"))
     timing = timing_of(job.schedule, job_id=str(found.job_id), now=found.now, calendars=calendars)
-    submitted = await store.submit_recurring(connection, tenant, key, found.job_id, job, timing)
-    if submitted.replayed:  # Under the id it had then, and from the moment it began.
+    # What was accepted before is not judged again: its moment may have passed since.
+    submitted = found.before or await store.submit_recurring(connection, tenant, key, found.job_id, job, timing)
+    if (
+        submitted.replayed and found.before is None
+    ):  # Somebody was faster: under the id it has, and from the moment it began.
         began, job_id = submitted.scheduled_at, str(submitted.job_id)
         timing = timing_of(job.schedule, job_id=job_id, now=began, calendars=calendars)
     return _accepted(submitted, timing, calendars)

@@ -15,7 +15,9 @@ import msgspec
 from duly import __version__
 from duly.clock import Clock, Rng
 from duly.domain.run import HORIZON
+from duly.domain.triggers.zones import database_version
 from duly.log import Log
+from duly.moves import zones
 from duly.moves.backfill import Allowance, go_on
 from duly.moves.stage import BATCH_MAX, Cohorts, look, move
 from duly.store import shards
@@ -25,6 +27,8 @@ from duly.store.timers import Staged
 LEASE = timedelta(seconds=2)
 RENEW_SECONDS = 0.5
 TICK_SECONDS = 1.0
+ZONES_SECONDS = 10.0
+_SWEEPER = 0  # Who holds this shard times fires anew for all.
 PAUSE_SECONDS = 0.2  # At the least: the horizon is far longer, and larger batches cost less.
 
 
@@ -52,6 +56,7 @@ class Scheduler:
         self._horizon = horizon
         self._epochs: dict[int, int] = {}
         self._cohorts = Cohorts(log)
+        self._stands_by_for: str | None = None
         self._lane = Allowance()
         self._wake = asyncio.Event()
         self._ending = asyncio.Event()
@@ -60,11 +65,14 @@ class Scheduler:
     async def run(self) -> None:
         """Hold shards and stage until stopped; then hand the shards over."""
         renewing = asyncio.create_task(self._renew_for_ever(), name="shards")
+        zoning = asyncio.create_task(self._keep_zones_for_ever(), name="zones")
         try:
             while not self._stopping:
                 pause = await self._step_safely()
                 await self._clock.wait(self._wake, pause)
         finally:
+            zoning.cancel()
+            await asyncio.wait({zoning})
             await self._end_renewing(renewing)
             await self._hand_over()
 
@@ -77,6 +85,8 @@ class Scheduler:
         """Renew the lease and learn which shards are ours. Any error means: none."""
         gained = self._epochs
         try:
+            if not self._epochs:
+                await self._follow_zones()
             self._epochs = await shards.hold(self._database, self.scheduler_id, self._name, __version__, LEASE)
         except Exception:
             self._epochs = {}
@@ -102,6 +112,43 @@ class Scheduler:
         self.health.lag_seconds = max(0.0, overdue.total_seconds())
         await self._go_on_with_backfills(staged.read_at)
         return staged
+
+    async def _follow_zones(self) -> None:
+        """Learn which time zone data is in force before we stage anything by ours, and put ours in force when we may."""
+        data = await zones.follow(self._database, self._log)
+        self._cohorts.hold_back(() if data.is_settled else data.before)
+        other = None if data.version == database_version() else data.version
+        if other is not None and other != self._stands_by_for:
+            self._log.warning(
+                "stands_by", ours=database_version(), in_force=other, until="all schedulers have one version"
+            )
+        self._stands_by_for = other
+
+    async def keep_zones(self) -> float:
+        """Time fires anew that other time zone data has timed; one scheduler does it for all. Says how long to sleep after it."""
+        if not self._epochs:
+            return TICK_SECONDS
+        if _SWEEPER not in self._epochs:
+            await self._follow_zones()
+            return TICK_SECONDS if self._cohorts.holds_back else ZONES_SECONDS
+        swept = await zones.sweep(self._database, self._log)
+        if swept.is_settled:
+            self._cohorts.hold_back(())
+        elif swept.has_more:
+            return 0.0
+        await zones.correct(self._database, self._log)
+        return ZONES_SECONDS if swept.is_settled else TICK_SECONDS
+
+    async def _keep_zones_for_ever(self) -> None:
+        while not self._stopping:
+            pause = ZONES_SECONDS
+            try:
+                pause = await self.keep_zones()
+            except Unavailable as error:
+                self._log.warning("zones_failed", error=str(error))
+            except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
+                self._log.error("zones_failed", error=repr(error))
+            await self._clock.sleep(pause)
 
     async def _go_on_with_backfills(self, now: datetime) -> None:
         """Make what our share of the backfill lane allows since the last look."""

@@ -123,16 +123,26 @@ class Job(Generic[T]):
         return await amend(database, found["job_id"], lambda job: changed(job, changes, handler))
 
     async def backfill(
-        self, start: datetime, end: datetime, *, rate: float = 1.0, dry_run: bool = False, confirm: bool = False
+        self,
+        start: datetime,
+        end: datetime,
+        *,
+        rate: float = 1.0,
+        overlap: str = "queue",
+        dry_run: bool = False,
+        confirm: bool = False,
     ) -> Asked:
         """Make the occurrences of [start, end) again, `rate` a second, below all that is on time.
 
-        With `dry_run` they are only counted. More than 10,000 need `confirm`. Raises NotFound, InvalidOption, InvalidSchedule.
+        They wait for each other, unless `overlap` is `allow`. With `dry_run` they are only counted. More than 10,000 need
+        `confirm`. Raises NotFound, InvalidOption, InvalidSchedule.
         """
         stretch = check_moment(start, "start"), check_moment(end, "end")
         database = await self._database()
         job_id = await self._job_id(database)
-        return await backfills.backfill(database, job_id, *stretch, Rng(), rate=rate, dry_run=dry_run, confirm=confirm)
+        return await backfills.backfill(
+            database, job_id, *stretch, Rng(), rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm
+        )
 
     async def cancel(self) -> CancelAnswer:
         """End it, with its runs that have not started; of a one-shot, the run. Raises NotFound."""
@@ -170,10 +180,19 @@ class Job(Generic[T]):
         return self._app.background.run(self.edit(**changes))
 
     def backfill_sync(
-        self, start: datetime, end: datetime, *, rate: float = 1.0, dry_run: bool = False, confirm: bool = False
+        self,
+        start: datetime,
+        end: datetime,
+        *,
+        rate: float = 1.0,
+        overlap: str = "queue",
+        dry_run: bool = False,
+        confirm: bool = False,
     ) -> Asked:
         """Make occurrences again, from a plain function."""
-        return self._app.background.run(self.backfill(start, end, rate=rate, dry_run=dry_run, confirm=confirm))
+        return self._app.background.run(
+            self.backfill(start, end, rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm)
+        )
 
     def cancel_sync(self) -> CancelAnswer:
         """End it, from a plain function."""

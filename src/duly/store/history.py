@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from duly.store.database import Database
@@ -22,6 +22,12 @@ async def drop_partitions(database: Database, parent: str, before: date) -> list
     rows = await database.fetch(SQL["partitions"])
     names = [row["name"] for row in rows if row["parent"] == parent and _day_of(row["name"]) < before]
     return [name for name in names if await database.fetchval(SQL["drop_partition"], name)]
+
+
+async def forget_strays(database: Database, parent: str, before: date, limit: int) -> int:
+    """Drop rows of days before a date for which there never was a partition. Returns how many; `limit` means: ask again."""
+    forgotten: int = await database.fetchval(SQL[f"forget_{parent}"], datetime.combine(before, time.min, UTC), limit)
+    return forgotten
 
 
 def _day_of(partition: str) -> date:

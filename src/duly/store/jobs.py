@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.job import Recurring, Submission
+from duly.domain.triggers import zones
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import Timing, calendars_in, read_calendars, schedule_of
 from duly.store import schedules
@@ -67,17 +68,27 @@ def submit_arguments(
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What compiling a schedule needs of the store: the id its job will have, the time, and the calendars it names."""
+    """What compiling a schedule needs of the store: the id its job will have, the time, and the calendars it names.
+
+    Where the same was submitted under the key before, `before` is the answer to that, and id and time are those of then.
+    """
 
     job_id: UUID
     now: datetime
     calendars: str | None
+    before: Submitted | None
 
 
-async def prepare(connection: Connection, tenant: int, key: str, calendars: Sequence[str]) -> Prepared:
+async def prepare(
+    connection: Connection, tenant: int, key: str, body_hash: bytes, calendars: Sequence[str]
+) -> Prepared:
     """Read what compiling a schedule needs."""
-    rows = await connection.fetch(SQL["prepare"], tenant, key, list(calendars))
-    return Prepared(*rows[0])
+    rows = await connection.fetch(SQL["prepare"], tenant, key, list(calendars), body_hash)
+    job_id, now, found, made_id, scheduled_at, made_at = rows[0]
+    if made_id is None:
+        return Prepared(job_id, now, found, None)
+    before = Submitted(UUID(str(made_id)), scheduled_at, replayed=True)  # A driver of the caller's may give it as text.
+    return Prepared(before.job_id, made_at, found, before)
 
 
 async def submit_recurring(
@@ -85,8 +96,8 @@ async def submit_recurring(
 ) -> Submitted:
     """Insert a recurring job and its next-fire timer; without an id the database gives one."""
     values = (tenant, key, job.digest(), job_id, job.name, job.owner, job.source, *_definition(job), *_timing(timing))
-    rows = await connection.fetch(SQL["submit_schedule"], *values)
-    return Submitted(*rows[0])
+    rows = await connection.fetch(SQL["submit_schedule"], *values, zones.database_version())
+    return Submitted(*rows[0][:3])
 
 
 def _definition(job: Recurring) -> tuple[Any, ...]:
@@ -132,9 +143,9 @@ async def edit(
     """Change a recurring job as it was read at a moment. Without a first moment the pending fire stands."""
     identity = (job_id, generation, job.digest(), job.name, job.source)
     values = (*identity, *_definition(job), *_timing(timing), seen, list(staged), floor, skips, read_at)
-    row = await database.fetchrow(SQL["edit"], *values)
+    row = await database.fetchrow(SQL["edit"], *values, zones.database_version())
     assert row is not None
-    return Edit(*row)
+    return Edit(row[0], row[1])
 
 
 async def cancel_schedule(database: Database, job_id: UUID) -> bool:

@@ -84,10 +84,10 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
     return {(row[0], row[1]) for row in rows}
 
 
-async def already_settled(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
+async def already_settled(database: Database, worker_id: UUID, handles: Sequence[Handle]) -> set[Handle]:
     """Find which of these this worker has settled before: after an unknown commit, the answer to 'was it me?'."""
     rows = await database.fetch(
-        SQL["already_settled"], worker_id, [run.run_id for run in runs], [run.fence for run in runs]
+        SQL["already_settled"], worker_id, [handle[0] for handle in handles], [handle[1] for handle in handles]
     )
     return {(row[0], row[1]) for row in rows}
 
@@ -131,3 +131,8 @@ async def orphans(database: Database) -> list[UUID]:
 async def vacuum(database: Database) -> None:
     """Clear the dead rows; autovacuum comes by too seldom."""
     await database.execute(SQL["vacuum"])
+
+
+async def void_overstayed(database: Database, stop: timedelta) -> list[UUID]:
+    """Void the fences of runs that were asked to stop so long ago, where the next run of their job waits for their place."""
+    return [row[0] for row in await database.fetch(SQL["void_overstayed"], stop)]

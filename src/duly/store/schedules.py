@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.triggers import zones
 from duly.store.database import Database
 from duly.store.statements import load
 
@@ -51,7 +52,7 @@ async def resume(
     skips: str | None,
 ) -> str:
     """Resume a schedule: active, completed, already, again, or over."""
-    return await _answer(database, "resume", job_id, generation, seen, next_at, window, skips)
+    return await _answer(database, "resume", job_id, generation, seen, next_at, window, skips, zones.database_version())
 
 
 async def skip_next(
@@ -64,7 +65,8 @@ async def skip_next(
     staged: Sequence[datetime],
 ) -> tuple[str, datetime | None]:
     """Leave one occurrence out: skipped with its moment, again, or over."""
-    row = await database.fetchrow(SQL["skip_next"], job_id, generation, seen, next_at, window, list(staged))
+    values = (job_id, generation, seen, next_at, window, list(staged), zones.database_version())
+    row = await database.fetchrow(SQL["skip_next"], *values)
     assert row is not None
     return row[0], row[1]
 
@@ -90,7 +92,7 @@ class Retiming(msgspec.Struct, frozen=True):
 async def retime(database: Database, timings: Sequence[Retiming]) -> set[UUID]:
     """Arm next fires anew. One that has moved on is not among the answers."""
     columns = [list(column) for column in zip(*(msgspec.structs.astuple(timing) for timing in timings), strict=True)]
-    return {row[0] for row in await database.fetch(SQL["retime"], *columns)}
+    return {row[0] for row in await database.fetch(SQL["retime"], *columns, zones.database_version())}
 
 
 class Backfill(msgspec.Struct, frozen=True):
@@ -170,9 +172,10 @@ async def submit_backfill(
     rate: float,
     total: int,
     previous: datetime | None,
+    places: int,
 ) -> bool:
-    """Ask for the occurrences of a stretch, the one before them being `previous`. False: there is no such job."""
-    values = (backfill_id, job_id, start, end, rate, total, previous)
+    """Ask for the occurrences of a stretch, `places` at once, the one before them being `previous`. False: no such job."""
+    values = (backfill_id, job_id, start, end, rate, total, previous, places)
     return bool(await database.fetchval(SQL["submit_backfill"], *values))
 
 
@@ -185,6 +188,13 @@ async def cancel_backfill(database: Database, backfill_id: UUID) -> int | None:
 async def backfills(database: Database, job_id: UUID | None, limit: int) -> list[Backfill]:
     """Read backfills, newest first."""
     return [Backfill(*row) for row in await database.fetch(SQL["backfills"], job_id, limit)]
+
+
+async def backfills_of_job(
+    database: Database, tenant: int, job_id: UUID, before: tuple[datetime, UUID], limit: int
+) -> list[dict[str, Any]]:
+    """Read the backfills of a tenant's job that were asked for before a position, the newest first."""
+    return [dict(row) for row in await database.fetch(SQL["backfills_of_job"], tenant, job_id, *before, limit)]
 
 
 async def find_backfill(database: Database, tenant: int, backfill_id: UUID) -> dict[str, Any] | None:
@@ -218,6 +228,7 @@ class Pending(msgspec.Struct, frozen=True):
     scheduled_at: datetime
     previous_scheduled_at: datetime | None
     schedule: str
+    made_at: datetime
     read_at: datetime
 
 

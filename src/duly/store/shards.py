@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from duly.domain.triggers import zones
 from duly.store.database import Database
 from duly.store.statements import load
 
@@ -14,8 +15,12 @@ SHARDS = 64
 
 
 async def hold(database: Database, scheduler_id: UUID, name: str, version: str, lease: timedelta) -> dict[int, int]:
-    """Renew a scheduler's lease and settle its fair share. Returns the epoch of each shard held."""
-    return {row[0]: row[1] for row in await database.fetch(SQL["hold"], scheduler_id, name, version, lease)}
+    """Renew a scheduler's lease and settle its fair share: none where other time zone data is in force.
+
+    Returns the epoch of each shard held.
+    """
+    values = (scheduler_id, name, version, lease, zones.database_version())
+    return {row[0]: row[1] for row in await database.fetch(SQL["hold"], *values)}
 
 
 async def release(database: Database, scheduler_id: UUID) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from duly.api.operations import Operation
 from duly.api.routes import (
+    as_code,
     backfills,
     batch,
     calendars,
     dead,
     events,
+    job_edits,
     job_verbs,
     jobs,
     keys,
@@ -16,8 +18,25 @@ from duly.api.routes import (
     runs,
     tenants,
     triggers,
+    worker,
 )
 
-_MODULES = (jobs, job_verbs, batch, runs, dead, queues, backfills, calendars, triggers, events, keys, tenants)
+_MODULES = (
+    jobs,
+    job_edits,
+    job_verbs,
+    batch,
+    as_code,
+    runs,
+    dead,
+    queues,
+    backfills,
+    calendars,
+    triggers,
+    events,
+    worker,
+    keys,
+    tenants,
+)
 
 OPERATIONS: list[Operation] = [operation for module in _MODULES for operation in module.routes.operations]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,7 +70,7 @@ async def _read(call: Call[Any, bytes], lines: Sequence[bytes], answers: list[Li
     now, extra = now_of(call), extra_of(call)
     for number, line in enumerate(lines, start=1):
         if number % _TURN == 0:
-            await asyncio.sleep(0)
+            await call.clock.sleep(0)
         if not line or line.isspace():
             continue
         try:

@@ -6,7 +6,7 @@ calendars, jitter and misfire policy. Jobs of one cohort share the answer, so it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import islice
@@ -67,6 +67,42 @@ def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
     """Give the first fire after a moment and the seconds of jitter there is room for; None when there is none left."""
     fire = schedule.next_after(after)
     return None if fire is None else (fire.scheduled_at, schedule.jitter_window(fire.scheduled_at))
+
+
+def arm_anew(
+    schedule: Schedule, pending_at: datetime, now: datetime, passed: Iterable[datetime | None]
+) -> tuple[datetime | None, int]:
+    """Give what takes the place of a pending fire by another rule, after `now` and all that has passed.
+
+    One that is late already stands: whoever stages it decides about all since then.
+    """
+    if pending_at <= now:
+        return pending_at, schedule.jitter_window(pending_at)
+    return arm(schedule, max(moment for moment in (now, *passed) if moment is not None)) or (None, 0)
+
+
+def arm_after_calendar(
+    schedule: Schedule, pending_at: datetime, now: datetime, made_at: datetime, passed: Sequence[datetime | None]
+) -> tuple[datetime | None, int]:
+    """Give what takes the place of a pending fire by other calendars.
+
+    One that stood for occurrences which were put off, and are no longer blocked, comes at once: that is the first instant
+    permitted.
+    """
+    since = max(moment for moment in (made_at, *passed) if moment is not None)
+    if pending_at > now and _was_put_off(schedule, pending_at):
+        latest = schedule.latest_at_or_before(now)
+        if latest is not None and latest.scheduled_at > since:
+            at_once = now.replace(microsecond=0) + timedelta(seconds=1)
+            return at_once, schedule.jitter_window(at_once)
+    return arm_anew(schedule, pending_at, now, passed)
+
+
+def _was_put_off(schedule: Schedule, pending_at: datetime) -> bool:
+    """Say whether a fire stands for an occurrence before it: the trigger itself does not name its moment."""
+    return any(use.on_hit == "defer" for use in schedule.uses) and (
+        schedule.trigger.latest_at_or_before(pending_at) != pending_at
+    )
 
 
 def latest_due(schedule: Schedule, job_id: str, now: datetime) -> datetime | None:

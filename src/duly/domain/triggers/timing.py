@@ -85,30 +85,50 @@ def timing_of(
         return Timing(_json(shape), event_cohort(shape), first_at=NEVER, overlap="allow")
     asked, shape = shape.get("asked"), {key: value for key, value in shape.items() if key != "asked"}
     schedule = compile_schedule(shape, job_id=job_id, now=now, known_calendars=calendars)
-    shared: dict[str, Any] = {
-        "overlap": schedule.overlap.policy,
-        "overlap_limit": schedule.overlap.limit,
-        "max_runs": schedule.max_runs,
-        "grace_seconds": None if schedule.misfire.grace_seconds == GRACE_SECONDS else schedule.misfire.grace_seconds,
-        "watch": schedule.pause_on_failure,
-    }
-    trigger = schedule.trigger
-    if isinstance(trigger, FixedRate) and is_closed(shape) and asked is None:
-        anchor = moment_of(trigger.anchor) if shape["trigger"].get("anchor") is not None else None
-        kept = None if _given(shape) == {"trigger"} else _json(shape)
-        return Timing(kept, every_seconds=trigger.every, anchor_at=anchor, first_at=anchor, **shared)
+    if isinstance(schedule.trigger, FixedRate) and is_closed(shape) and asked is None:
+        return _closed(shape, schedule, schedule.trigger)
     stored = _json(stored_shape(shape, schedule) | ({} if asked is None else {"asked": asked}))
-    if isinstance(trigger, FixedDelay):
-        first = max(moment_of(trigger.anchor), schedule.start or moment_of(trigger.anchor))
-        shared["overlap"], shared["overlap_limit"] = AFTER_END, None
-        return Timing(stored, every_seconds=trigger.every, anchor_at=first, first_at=max(first, now), **shared)
+    if isinstance(schedule.trigger, FixedDelay):
+        return _after_end(stored, schedule, schedule.trigger, now)
+    return _of_cohort(stored, schedule, now)
+
+
+def _closed(shape: Mapping[str, Any], schedule: Schedule, trigger: FixedRate) -> Timing:
+    """Keep an interval that the database arms alone."""
+    anchor = moment_of(trigger.anchor) if shape["trigger"].get("anchor") is not None else None
+    kept = None if _given(shape) == {"trigger"} else _json(shape)
+    return Timing(kept, every_seconds=trigger.every, anchor_at=anchor, first_at=anchor, **_policies(schedule))
+
+
+def _after_end(stored: str, schedule: Schedule, trigger: FixedDelay, now: datetime) -> Timing:
+    """Keep what counts from the end of its runs."""
+    anchor = moment_of(trigger.anchor)
+    first = max(anchor, schedule.start or anchor)
+    policies = _policies(schedule) | {"overlap": AFTER_END, "overlap_limit": None}
+    return Timing(stored, every_seconds=trigger.every, anchor_at=first, first_at=max(first, now), **policies)
+
+
+def _of_cohort(stored: str, schedule: Schedule, now: datetime) -> Timing:
+    """Keep what is computed for all jobs of a cohort. Raises TriggerError when nothing is left of it."""
     # One-shots may be past by the grace.
-    since = now - timedelta(seconds=schedule.misfire.grace_seconds) if isinstance(trigger, At) else now
+    since = now - timedelta(seconds=schedule.misfire.grace_seconds) if isinstance(schedule.trigger, At) else now
     first_at, window = arm(schedule, since - _FINEST) or (None, 0)
     if first_at is None:
         raise TriggerError("WINDOW_EMPTY", "trigger: no occurrence is left from now on; give a later one", "trigger")
     jitter = None if schedule.jitter is None else schedule.jitter.per
-    return Timing(stored, cohort_of(schedule), None, None, first_at, window, jitter, **shared)
+    return Timing(stored, cohort_of(schedule), None, None, first_at, window, jitter, **_policies(schedule))
+
+
+def _policies(schedule: Schedule) -> dict[str, Any]:
+    """Give what every kind of timing says beside its moments."""
+    grace = schedule.misfire.grace_seconds
+    return {
+        "overlap": schedule.overlap.policy,
+        "overlap_limit": schedule.overlap.limit,
+        "max_runs": schedule.max_runs,
+        "grace_seconds": None if grace == GRACE_SECONDS else grace,
+        "watch": schedule.pause_on_failure,
+    }
 
 
 def schedule_of(

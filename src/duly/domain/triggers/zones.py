@@ -1,13 +1,18 @@
 """Time zones: for each a table of the moments when its clocks change, shared by all triggers in that zone.
 
 The data is that of the pinned `tzdata` package alone; the files of the host are never read, so that no two nodes
-disagree. The stretch of time between two changes is a *piece*, numbered from 0; in it the offset from UTC is constant.
+disagree. One version of it is an *edition*; a rule that was compiled with another one is read with `using`. The stretch of
+time between two changes is a *piece*, numbered from 0; in it the offset from UTC is constant.
 """
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_right
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.resources import files
 
@@ -69,6 +74,11 @@ class Zone(msgspec.Struct, frozen=True):
         """Give the local time at a moment."""
         return second + self.offsets[bisect_right(self.instants, second) - 1]
 
+    def from_then(self, second: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """Give the offset at a moment, and every change after it."""
+        piece = self.piece_at(second)
+        return self.offsets[piece], tuple(zip(self.instants[piece + 1 :], self.offsets[piece + 1 :], strict=True))
+
     def first_instant(self, local: int) -> int:
         """Give the first moment at which the clock shows `local`, or, if it was jumped over, the moment of the jump."""
         piece = bisect_right(self.firsts, local) - 1
@@ -96,14 +106,6 @@ class Zone(msgspec.Struct, frozen=True):
         )
 
 
-@lru_cache(maxsize=1024)
-def load(name: str) -> Zone:
-    """Load a zone that is known to exist."""
-    content = files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes()
-    first, changes = tzif.read(content)
-    return build(name, first, list(tzif.merged(first, changes)))
-
-
 def build(name: str, first: int, changes: list[tuple[int, int]]) -> Zone:
     """Lay out the pieces between changes."""
     instants, offsets, starts, firsts = [_LONG_AGO], [first], [_LONG_AGO], [_LONG_AGO]
@@ -118,17 +120,107 @@ def build(name: str, first: int, changes: list[tuple[int, int]]) -> Zone:
 UTC_ZONE = build(UTC_NAME, 0, [])
 
 
-@lru_cache(maxsize=1)
+class Edition:
+    """One version of the tz database: for each zone what its file says."""
+
+    def __init__(self, version: str, contents: Mapping[str, bytes]) -> None:
+        self.version = version
+        self.contents = contents
+        self._zones: dict[str, Zone] = {}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The zones that a trigger may use: those with a slash, UTC and GMT."""
+        return frozenset(name for name in self.contents if "/" in name or name in (UTC_NAME, "GMT"))
+
+    def zone(self, name: str) -> Zone:
+        """Give a zone that is known to exist."""
+        found = self._zones.get(name)
+        if found is None:
+            first, changes = tzif.read(self.contents[name])
+            found = self._zones[name] = build(name, first, list(tzif.merged(first, changes)))
+        return found
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The contents in one piece, for the store."""
+        return pack(self.contents)
+
+    def changed_since(self, before: Edition, second: int) -> list[str]:
+        """Name the zones whose clocks this edition sets otherwise than another one did, at or after a moment."""
+        shared = sorted(name for name in self.names & before.names if self.contents[name] != before.contents[name])
+        return [name for name in shared if self.zone(name).from_then(second) != before.zone(name).from_then(second)]
+
+
+def pack(contents: Mapping[str, bytes]) -> bytes:
+    """Put the files of zones into one piece."""
+    return zlib.compress(msgspec.msgpack.encode(dict(contents)))
+
+
+def unpack(packed: bytes) -> dict[str, bytes]:
+    """Read the files of zones from one piece."""
+    return msgspec.msgpack.decode(zlib.decompress(packed), type=dict[str, bytes])
+
+
+class _Files(Mapping[str, bytes]):
+    """The files of the installed package, each read when it is first wanted."""
+
+    def __init__(self) -> None:
+        self._folder = files("tzdata").joinpath("zoneinfo")
+        self._names = frozenset(files("tzdata").joinpath("zones").read_text("ascii").split())
+        self._read: dict[str, bytes] = {}
+
+    def __getitem__(self, name: str) -> bytes:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._read:
+            self._read[name] = self._folder.joinpath(*name.split("/")).read_bytes()
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@cache
+def installed() -> Edition:
+    """Give the edition of the installed package."""
+    return Edition(str(import_module("tzdata").IANA_VERSION), _Files())
+
+
+_edition: ContextVar[Edition | None] = ContextVar("edition", default=None)
+
+
+def current() -> Edition:
+    """Give the edition that zones are read from: the installed one, unless another is being used."""
+    return _edition.get() or installed()
+
+
+@contextmanager
+def using(edition: Edition) -> Iterator[None]:
+    """Read zones from an edition for a while. What is compiled meanwhile keeps them."""
+    token = _edition.set(edition)
+    try:
+        yield
+    finally:
+        _edition.reset(token)
+
+
+def load(name: str) -> Zone:
+    """Load a zone that is known to exist."""
+    return current().zone(name)
+
+
 def names() -> frozenset[str]:
     """Name the zones that a trigger may use: those with a slash, UTC and GMT."""
-    listed = files("tzdata").joinpath("zones").read_text("ascii").split()
-    return frozenset(name for name in listed if "/" in name or name in (UTC_NAME, "GMT"))
+    return current().names
 
 
-@lru_cache(maxsize=1)
 def database_version() -> str:
     """Give the version of the tz database."""
-    return str(import_module("tzdata").IANA_VERSION)
+    return current().version
 
 
 def find(

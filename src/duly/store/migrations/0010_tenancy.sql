@@ -128,7 +128,7 @@ create function duly.is_ours(p_tenant integer) returns boolean language sql stab
     select case when current_setting('role') = 'duly_api' then coalesce(p_tenant = duly.current_tenant(), false) else true end
 $$;
 
-create function duly.must_be_ours(p_tenant integer) returns void language plpgsql as $$
+create function duly.must_be_ours(p_tenant integer) returns void language plpgsql stable as $$
 begin
     if not duly.is_ours(p_tenant) then
         raise exception using errcode = 'DU021', message = format('no tenant %s', p_tenant);
@@ -165,17 +165,26 @@ end $$;
 -- The moves as the API calls them: with the rights of their owner, a fixed search path, and the question whose it is asked first.
 -- For rows of another tenant they answer as for rows that are not there.
 
--- What a tenant may add, asked after it was added: a refusal undoes it. The count of schedules is exact, because its tenant's row
--- is locked before they are counted; what waits is as of the last count.
-create function duly.admit_v1(p_tenant integer, p_schedules integer, p_runs integer) returns void
+-- Count schedules, up to a number. The tenant's row is locked before, so that of two who count one sees what the other has made.
+create function duly.count_schedules(p_tenant integer, p_limit integer) returns bigint
 language plpgsql set enable_seqscan = off set jit = off as $$
+begin
+    perform from duly.tenants where tenants.tenant = p_tenant for no key update;
+    return (select count(*) from (
+        select from duly.jobs where jobs.tenant = p_tenant and jobs.state in ('active', 'paused') limit p_limit) as standing);
+end $$;
+create index jobs_standing on duly.jobs (tenant) where state in ('active', 'paused');
+
+-- What a tenant may add, asked after it was added: a refusal undoes it. The count of schedules is exact; what waits is as of the
+-- last count. No settings in its head: it is asked with every submit, and each would cost as much as the rest.
+create function duly.admit_v1(p_tenant integer, p_schedules integer, p_runs integer) returns void
+language plpgsql as $$
 declare
     v_tenant duly.tenants;
     v_count  bigint;
 begin
-    perform duly.must_be_ours(p_tenant);
     select * into v_tenant from duly.tenants where tenants.tenant = p_tenant;
-    if not found then
+    if not found or not duly.is_ours(p_tenant) then
         raise exception using errcode = 'DU021', message = format('no tenant %s', p_tenant);
     elsif v_tenant.state = 'suspended' then
         raise exception using errcode = 'DU022', message = format('tenant %s is suspended', v_tenant.name);
@@ -188,16 +197,12 @@ begin
         end if;
     end if;
     if p_schedules > 0 and v_tenant.schedules_max is not null then
-        perform from duly.tenants where tenants.tenant = p_tenant for no key update;
-        select count(*) into v_count from (
-            select from duly.jobs where jobs.tenant = p_tenant and jobs.state in ('active', 'paused') limit v_tenant.schedules_max + 1) as standing;
-        if v_count > v_tenant.schedules_max then
+        if duly.count_schedules(p_tenant, v_tenant.schedules_max + 1) > v_tenant.schedules_max then
             raise exception using errcode = 'DU023', detail = 'schedules_max', message = format(
                 'tenant %s has %s schedules, and may have no more', v_tenant.name, v_tenant.schedules_max);
         end if;
     end if;
 end $$;
-create index jobs_standing on duly.jobs (tenant) where state in ('active', 'paused');
 
 create function duly.api_submit_one_v1(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,

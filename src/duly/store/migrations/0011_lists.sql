@@ -372,7 +372,8 @@ create view duly.listed_ended with (security_invoker = true) as
 -- A page is read in the order of its key from a position on. It ends with as many rows as were asked for, or when p_looks rows
 -- were looked at, whatever the filter leaves of them: so no page takes long, however rare what is looked for. The last row
 -- looked at comes along, fitting or not: the next page goes on behind it. Keys are compared as rows and the order names them
--- whole, so that no other index can serve and nothing outside the tenant is read.
+-- whole, so that no other index can serve and nothing outside the tenant is read. They have the rights of their owner, and ask whose
+-- it is first: a policy would make the tenant a constant for the planner, which would take it out of the order, and then read on.
 
 -- Recurring jobs by falling id. p_by is what leads to them: a tag, or a column that must have p_value. A beginning of names leads
 -- there itself when few begin so. Texts are chosen by what was asked for, never made of it.
@@ -385,11 +386,13 @@ returns table (
     every_seconds integer, anchor_at timestamptz, schedule jsonb, owner text, source text, pause_reason text, paused_at timestamptz,
     removed_at timestamptz, failures integer, options jsonb, created_at timestamptz, updated_at timestamptz, next_run_at timestamptz,
     pending_at timestamptz, runs_left integer)
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_walk text;
     v_few  boolean := false;
 begin
+    perform duly.must_be_ours(p_tenant);
     if p_beginning is not null and p_by = 'tenant' then
         select count(*) <= p_looks into v_few from (
             select from duly.jobs where (jobs.tenant, jobs.name collate "C") >= (p_tenant, p_beginning) and jobs.name is not null
@@ -447,10 +450,12 @@ returns table (
     fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, state text, queue text, handler text, priority smallint, attempt integer,
     scheduled_at timestamptz, due_at timestamptz, started_at timestamptz, finished_at timestamptz, worker_id uuid, fence bigint, reason text,
     detail jsonb, marks jsonb, job_name text)
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
     set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
 begin
+    perform duly.must_be_ours(p_tenant);
     return query
     select page.fits, page.number, page.run_id, page.job_id, page.tenant, page.state, page.queue, page.handler, page.priority, page.attempt,
            page.scheduled_at, page.due_at, page.started_at, page.finished_at, page.worker_id, page.fence, page.reason, page.detail,
@@ -496,11 +501,13 @@ returns table (
     fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, state text, queue text, handler text, priority smallint, attempt integer,
     scheduled_at timestamptz, due_at timestamptz, started_at timestamptz, finished_at timestamptz, worker_id uuid, fence bigint, reason text,
     detail jsonb, marks jsonb, job_name text)
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
     set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
 begin
-    if not exists (select from duly.jobs where jobs.job_id = p_job_id) then
+    perform duly.must_be_ours(p_tenant);
+    if not exists (select from duly.jobs where jobs.job_id = p_job_id and jobs.tenant = p_tenant) then
         return query
         select * from duly.page_runs_v1(p_tenant, least(p_before, p_behind), greatest(p_from, p_job_id), p_boxes, p_states, p_queues, p_handlers,
                                         p_job_ids, p_tags, p_any_tags, p_scheduled_since, p_scheduled_before, p_due_since, p_due_before,
@@ -550,10 +557,12 @@ create function duly.page_dead_v1(
 returns table (
     fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, queue text, handler text, priority smallint, attempt integer,
     scheduled_at timestamptz, due_at timestamptz, buried_at timestamptz, reason text, replays integer, marks jsonb, job_name text)
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
     set jit = off as $$
 #variable_conflict use_column
 begin
+    perform duly.must_be_ours(p_tenant);
     return query
     select page.fits, page.number, page.run_id, page.job_id, page.tenant, page.queue, page.handler, page.priority, page.attempt,
            page.scheduled_at, page.due_at, page.buried_at, page.reason, page.replays, duly.marks_of(page.options), jobs.name

@@ -51,9 +51,28 @@ begin
     return query select * from duly.edit_dead_v1(p_tenant, duly.our_runs(p_run_ids), p_payload);
 end $$;
 
+-- The moves that time zone data brought, as the door calls them.
+create function duly.api_timed_by_v1(p_job_id uuid, p_tzdb text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if duly.is_our_job(p_job_id) then
+        perform duly.timed_by_v1(p_job_id, p_tzdb);
+    end if;
+end $$;
+
+create function duly.api_submit_backfill_v2(
+    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz,
+    p_places integer)
+returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return duly.is_our_job(p_job_id)
+       and duly.submit_backfill_v2(p_backfill_id, p_job_id, p_from, p_to, p_rate, p_total, p_previous, p_places);
+end $$;
+
 -- A function is everybody's until that is taken back.
 revoke execute on all functions in schema duly from public;
+revoke execute on function duly.api_submit_backfill_v1 from duly_api;
 grant execute on function
     duly.marks_of, duly.page_jobs_v1, duly.page_runs_v1, duly.page_runs_of_job_v1, duly.page_dead_v1, duly.api_edit_dead_v1,
-    duly.api_keep_answer_v1
+    duly.api_keep_answer_v1, duly.api_timed_by_v1, duly.api_submit_backfill_v2
     to duly_api;

@@ -24,11 +24,14 @@ select submitted.job_id, submitted.scheduled_at, submitted.replayed
 -- name: prepare
 select duly.run_id(clock.now, duly.batch_name((a->>0)::integer, a->>1, clock.now) || '0'), clock.now,
        (select cast(jsonb_object_agg(name, definition) as text) from duly.calendars
-         where tenant = (a->>0)::integer and name = any (array(select jsonb_array_elements_text(a->2))))
+         where tenant = (a->>0)::integer and name = any (array(select jsonb_array_elements_text(a->2)))),
+       keys.job_id, keys.scheduled_at, duly.made_at(keys.job_id)
   from (select cast($1 as jsonb) as a, duly.clock_now() as now offset 0) as clock
+  left join duly.keys on keys.tenant = (a->>0)::integer and keys.key = a->>1 and keys.expires_at > clock.now and keys.body_hash = decode(a->>3, 'base64')
 
 -- name: submit_schedule
-select submitted.job_id, submitted.scheduled_at, submitted.replayed
+select submitted.job_id, submitted.scheduled_at, submitted.replayed,
+       case when not submitted.replayed then cast(duly.timed_by_v1(submitted.job_id, a->>24) as text) end
   from (select cast($1 as jsonb) as a) as asked
  cross join lateral duly.submit_schedule_v2(
     (a->>0)::integer, a->>1, decode(a->>2, 'base64'), (a->>3)::uuid, a->>4, a->>5, a->>6, a->>7, (a->>8)::jsonb, a->>9, (a->>10)::smallint,

@@ -10,6 +10,22 @@ select child.relname as name, parent.relname as parent from pg_inherits
   join pg_namespace on pg_namespace.oid = child.relnamespace
  where pg_namespace.nspname = 'duly' and parent.relname in ('attempts_succeeded', 'attempts_failed', 'logs') and child.relname ~ '_[0-9]{8}$'
 
+-- name: forget_attempts_succeeded
+-- What came while its day had no partition, and was not moved into one, stands in the default partition, which is never dropped.
+with gone as (delete from duly.attempts_succeeded_default where ctid = any (array(
+    select ctid from duly.attempts_succeeded_default where finished_at < $1 limit $2)) returning 1)
+select count(*) from gone
+
+-- name: forget_attempts_failed
+with gone as (delete from duly.attempts_failed_default where ctid = any (array(
+    select ctid from duly.attempts_failed_default where finished_at < $1 limit $2)) returning 1)
+select count(*) from gone
+
+-- name: forget_logs
+with gone as (delete from duly.logs_default where ctid = any (array(
+    select ctid from duly.logs_default where logged_at < $1 limit $2)) returning 1)
+select count(*) from gone
+
 -- name: forget_keys
 select duly.forget_keys_v1($1)
 

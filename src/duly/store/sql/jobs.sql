@@ -5,17 +5,20 @@ select job_id, scheduled_at, replayed from duly.submit_v1($1, $2, $3, $4, $5, $6
 select job_id, scheduled_at, replayed from duly.submit_one_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: prepare
--- A job's id is a run's name, from its key: asked again in the same moment, it is the same.
+-- A job's id is a run's name, from its key: asked again in the same moment, it is the same. What was submitted under the key
+-- before comes with it.
 select duly.run_id(clock.now, duly.batch_name($1, $2, clock.now) || '0'), clock.now,
-       (select jsonb_object_agg(name, definition)::text from duly.calendars where tenant = $1 and name = any ($3::text[]))
+       (select jsonb_object_agg(name, definition)::text from duly.calendars where tenant = $1 and name = any ($3::text[])),
+       keys.job_id, keys.scheduled_at, duly.made_at(keys.job_id)
   from (select duly.clock_now() as now offset 0) as clock
+  left join duly.keys on keys.tenant = $1 and keys.key = $2 and keys.expires_at > clock.now and keys.body_hash = $4
 
 -- name: submit_schedule
-select job_id, scheduled_at, replayed from duly.submit_schedule_v2(
+select job_id, scheduled_at, replayed, case when not replayed then duly.timed_by_v1(job_id, $25)::text end from duly.submit_schedule_v2(
     $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10, $11, $12::text::jsonb, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 
 -- name: edit
-select answer, floor from duly.edit_v1(
+select answer, floor, case when answer = 'edited' then duly.timed_by_v1($1, $28)::text end from duly.edit_v1(
     $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
     $23, $24, $25, $26::text::jsonb, $27)
 
@@ -43,7 +46,8 @@ select run_id from duly.leased where job_id = $1 and due_at > duly.clock_now()
 select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at,
        jobs.cohort, jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.removed_at,
        jobs.failures,
-       coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
+       coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options,
+       array(select jsonb_array_elements_text(jobs.options->'tags')) as tags, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
        timers.scheduled_at as pending_at, timers.runs_left, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
   left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation

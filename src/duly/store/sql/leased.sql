@@ -32,3 +32,6 @@ select duly.record_fenced_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 
 
 -- name: vacuum
 vacuum (skip_locked, truncate off) duly.leased
+
+-- name: void_overstayed
+select * from duly.void_overstayed_v1($1)

@@ -10,17 +10,18 @@ select duly.pause_v1($1, $2, $3, $4, $5)
 update duly.jobs set pause_reason = $3, updated_at = duly.clock_now() where job_id = $1 and state = 'paused' and pause_reason = $2
 
 -- name: resume
-select duly.resume_v1($1, $2, $3, $4, $5, $6::text::jsonb)
+select answer, duly.timed_by_v1($1, $7)::text from duly.resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
 
 -- name: skip_next
-select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity')
+select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity'),
+       duly.timed_by_v1($1, $7)::text
   from duly.skip_next_v1($1, $2, $3, $4, $5, $6) as moment
 
 -- name: trigger
 select run_id, answer from duly.trigger_v1($1, $2, $3::text::jsonb, $4)
 
 -- name: retime
-select * from duly.retime_v1($1, $2, $3, $4, $5, $6)
+select job_id, duly.timed_by_v1(job_id, $7)::text from duly.retime_v1($1, $2, $3, $4, $5, $6) as job_id
 
 -- name: lane_work
 -- Of each job the oldest backfill, so that they wait for each other too; and how many of its runs have not begun.
@@ -28,7 +29,8 @@ select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.orig
        backfills.cursor_at, backfills.rate, backfills.total, backfills.made, backfills.due_at, backfills.asked_at,
        backfills.schedule::text, backfills.every_seconds, backfills.anchor_at, backfills.calendars::text,
        (select count(*) from (select from duly.blocked where blocked.tenant = backfills.tenant and blocked.job_id = backfills.job_id
-                                 and blocked.gate = coalesce(jobs.options->'gate'->>0, 'catch-up/' || jobs.job_id) limit 1000) as waiting)
+                                 and blocked.gate = coalesce(jobs.options->'gate'->>0, duly.lane_gate(jobs.job_id, backfills.backfill_id, backfills.places))
+                               limit 1000) as waiting)
   from duly.backfills join duly.jobs on jobs.job_id = backfills.job_id
  where backfills.state = 'active' and backfills.shard = any ($1) and backfills.due_at <= (select duly.clock_now())
    and backfills.backfill_id = (select oldest.backfill_id from duly.backfills as oldest where oldest.job_id = backfills.job_id
@@ -42,7 +44,7 @@ select min(due_at) from duly.backfills where state = 'active' and due_at > $1
 select duly.backfill_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: submit_backfill
-select duly.submit_backfill_v1($1, $2, $3, $4, $5, $6, $7)
+select duly.submit_backfill_v2($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: cancel_backfill
 select duly.cancel_backfill_v1($1)
@@ -50,6 +52,11 @@ select duly.cancel_backfill_v1($1)
 -- name: backfills
 select backfill_id, job_id, tenant, origin, state, from_at, to_at, cursor_at, rate, total, made, due_at, asked_at from duly.backfills
  where $1::uuid is null or job_id = $1 order by asked_at desc, backfill_id limit $2
+
+-- name: backfills_of_job
+-- Of a tenant's job, the newest first, behind a position.
+select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills
+ where tenant = $1 and job_id = $2 and (asked_at, backfill_id) < ($3, $4) order by asked_at desc, backfill_id desc limit $5
 
 -- name: find_backfill
 select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills where tenant = $1 and backfill_id = $2
@@ -76,7 +83,7 @@ select name, definition::text from duly.calendars where tenant = $1 and ($2::tex
 
 -- name: using_calendar
 select jobs.job_id, coalesce(jobs.name, jobs.job_id::text), timers.generation, timers.scheduled_at, timers.previous_scheduled_at,
-       jobs.schedule::text, duly.clock_now()
+       jobs.schedule::text, duly.made_at(jobs.job_id), duly.clock_now()
   from duly.jobs join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
  where jobs.tenant = $1 and jobs.state in ('active', 'paused') and ($3::uuid is null or jobs.job_id > $3)
    and jobs.schedule @> jsonb_build_object('calendars', jsonb_build_array(jsonb_build_object('name', $2::text)))

@@ -7,11 +7,11 @@ select job_id, scheduled_at, replayed from duly.api_submit_v1($1, $2, $3, $4, $5
 select job_id, scheduled_at, replayed from duly.api_submit_one_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: submit_schedule
-select job_id, scheduled_at, replayed from duly.api_submit_schedule_v1(
+select job_id, scheduled_at, replayed, case when not replayed then duly.api_timed_by_v1(job_id, $25)::text end from duly.api_submit_schedule_v1(
     $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10, $11, $12::text::jsonb, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 
 -- name: edit
-select answer, floor from duly.api_edit_v1(
+select answer, floor, case when answer = 'edited' then duly.api_timed_by_v1($1, $28)::text end from duly.api_edit_v1(
     $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
     $23, $24, $25, $26::text::jsonb, $27)
 
@@ -25,20 +25,21 @@ select duly.api_pause_v1($1, $2, $3, $4, $5)
 select duly.api_give_reason_v1($1, $2, $3)
 
 -- name: resume
-select duly.api_resume_v1($1, $2, $3, $4, $5, $6::text::jsonb)
+select answer, duly.api_timed_by_v1($1, $7)::text from duly.api_resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
 
 -- name: skip_next
-select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity')
+select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity'),
+       duly.api_timed_by_v1($1, $7)::text
   from duly.api_skip_next_v1($1, $2, $3, $4, $5, $6) as moment
 
 -- name: trigger
 select run_id, answer from duly.api_trigger_v1($1, $2, $3::text::jsonb, $4)
 
 -- name: retime
-select * from duly.api_retime_v1($1, $2, $3, $4, $5, $6)
+select job_id, duly.api_timed_by_v1(job_id, $7)::text from duly.api_retime_v1($1, $2, $3, $4, $5, $6) as job_id
 
 -- name: submit_backfill
-select duly.api_submit_backfill_v1($1, $2, $3, $4, $5, $6, $7)
+select duly.api_submit_backfill_v2($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: cancel_backfill
 select duly.api_cancel_backfill_v1($1)
@@ -67,8 +68,33 @@ select attempt, number, logged_at, level, message, fields from duly.api_read_log
 -- name: live
 select * from duly.api_declared_v1()
 
+-- name: settle
+select run_id, fence from duly.api_settle_v1($1, $2, $3, $4, $5, $6::text[]::duly.outcome[], $7::text[]::duly.state[], $8, $9, $10, $11,
+                                             $12::text[]::jsonb[], $13::text[]::jsonb[], $14)
+
+-- name: already_settled
+select run_id, fence from duly.api_already_settled_v1($1, $2, $3)
+
+-- name: hand_back
+select run_id, fence from duly.api_hand_back_v1($1, $2, $3)
+
+-- name: retire
+select has_left, run_ids, fences from duly.api_retire_worker_v1($1, $2, $3)
+
+-- name: save_checkpoint
+select * from duly.api_save_checkpoint_v1($1, $2, $3, $4::text::jsonb)
+
+-- name: save_progress
+select * from duly.api_save_progress_v1($1, $2, $3, $4, $5)
+
 -- name: edit_dead
 select * from duly.api_edit_dead_v1($1, $2, $3::text::jsonb)
+
+-- name: mark_applied
+select duly.api_mark_applied_v1($1, $2, $3, $4)
+
+-- name: mark_taken_out
+select duly.api_mark_taken_out_v1($1, $2)
 
 -- name: take_event
 select is_duplicate, runs, queues from duly.api_take_event_v1($1, $2, $3, $4, $5::text::jsonb, $6::text::jsonb)

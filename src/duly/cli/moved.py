@@ -1,0 +1,42 @@
+"""`duly jobs moved`: the next fires that new time zone data has moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from duly.cli.connect import opened
+from duly.cli.options import with_settings
+from duly.cli.output import Listing, Row, listing_options, show_list
+from duly.domain.run import TENANT_DEFAULT
+from duly.moves.schedule import find_job_id
+from duly.settings import Settings
+from duly.store import zones
+from duly.store.database import Database
+
+COLUMNS = {
+    "job": lambda row: row["job_id"],
+    "name": lambda row: row["name"],
+    "was": lambda row: row["was_at"],
+    "next": lambda row: row["next_at"] or "nothing left",
+    "tzdb": lambda row: row["tzdb"],
+    "moved": lambda row: row["moved_at"],
+}
+
+
+@click.command("moved")
+@click.argument("job", metavar="[JOB]", required=False)
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+@listing_options
+@with_settings()
+def list_moved(settings: Settings, listing: Listing, job: str | None, limit: int) -> None:
+    """List the next fires, of JOB or of all, that new time zone data has moved by more than a minute, the newest first."""
+
+    async def read(database: Database) -> Sequence[Row]:
+        job_id = None if job is None else await find_job_id(database, job)
+        moved = await zones.moves(database, TENANT_DEFAULT, job_id, limit)
+        return [msgspec.structs.asdict(one) for one in moved]
+
+    show_list(settings, listing, read, COLUMNS, "no next fire was moved by new time zone data", opened)

@@ -1,0 +1,160 @@
+"""Why a run or a job is where it is: a code, and a sentence with its numbers, for every state."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from duly.domain.explain import POSITION_MAX, Gate, JobFacts, RunFacts, Serving, explain_job, explain_run, spoken
+from duly.domain.filter import RUN_STATES
+from tests.clock import START
+
+ABLE = Serving("able", ["mail"], ["greet"], 10)
+OTHER_QUEUE = Serving("other", ["default"], ["greet"], 10)
+OTHER_HANDLER = Serving("stranger", ["mail"], ["build"], 10)
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def a_run(state: str, **more) -> RunFacts:
+    given: dict[str, Any] = {
+        "now": START,
+        "scheduled_at": START,
+        "due_at": START,
+        "attempt": 1,
+        "workers": [ABLE],
+    } | more
+    return RunFacts(state=state, queue="mail", handler="greet", **given)
+
+
+def a_job(state: str = "active", **more) -> JobFacts:
+    given: dict[str, Any] = {"workers": [ABLE]} | more
+    return JobFacts(now=START, state=state, queue="mail", handler="greet", **given)
+
+
+def told(reasons) -> dict[str, str]:
+    return {reason.code: reason.text for reason in reasons}
+
+
+@pytest.mark.parametrize("state", RUN_STATES)
+def test_every_state_has_a_reason(state):
+    assert explain_run(a_run(state))
+
+
+class TestRun:
+    def test_one_that_is_not_due_says_in_how_long(self):
+        found = told(explain_run(a_run("scheduled", due_at=START + seconds(90))))
+
+        assert list(found) == ["WAITS_UNTIL_DUE"]
+        assert found["WAITS_UNTIL_DUE"].endswith("in 90 s")
+
+    def test_without_a_scheduler_nothing_falls_due(self):
+        assert "duly scheduler" in told(explain_run(a_run("scheduled", schedulers=0)))["NO_SCHEDULER"]
+
+    def test_one_in_a_queue_says_how_many_come_first(self):
+        found = told(explain_run(a_run("ready", due_at=START - seconds(5), before=3)))
+
+        assert "queue mail, with 3 before it; it has been due for 5.0 s" in found["WAITS_IN_QUEUE"]
+        assert "1 live workers with 10 slots" in found["WORKERS_BUSY"]
+        many = told(explain_run(a_run("ready", before=POSITION_MAX)))
+        assert f"{POSITION_MAX} or more before it" in many["WAITS_IN_QUEUE"]
+
+    def test_a_queue_nobody_serves_comes_with_the_command_that_would(self):
+        found = told(explain_run(a_run("ready", workers=[OTHER_QUEUE])))
+
+        assert found["NO_WORKER_FOR_QUEUE"].endswith("duly worker module:app --queue mail")
+
+    def test_a_handler_nobody_knows_comes_with_those_that_are_known(self):
+        found = told(explain_run(a_run("ready", workers=[OTHER_HANDLER, OTHER_QUEUE])))
+
+        assert "known: build" in found["NO_WORKER_KNOWS_HANDLER"]
+        assert "WORKERS_BUSY" not in found
+
+    def test_one_at_a_gate_says_who_is_inside(self):
+        gate = Gate("customer-7", 1, 1, [UUID(int=5)])
+
+        found = told(explain_run(a_run("blocked", gate=gate)))
+
+        assert "'customer-7': 1 of 1 are taken; inside: 00000000-0000-0000-0000-000000000005" in found["WAITS_AT_GATE"]
+
+    def test_one_that_retries_says_when_and_why(self):
+        run = a_run(
+            "retrying", attempt=2, max_attempts=5, due_at=START + seconds(30), last_error="TimeoutError: no answer"
+        )
+
+        found = told(explain_run(run))
+
+        assert found["RETRYING"].startswith("attempt 2 of 5 failed; the next one starts at")
+        assert "no answer" in found["LAST_ERROR"]
+        assert "WORKERS_BUSY" not in found
+
+    def test_one_that_runs_says_where_since_when_and_how_late_it_was(self):
+        run = a_run("running", worker="able", claimed_at=START - seconds(60), due_at=START - seconds(63.2))
+
+        found = told(explain_run(run))
+
+        assert "attempt 1 is with worker able since" in found["RUNNING"]
+        assert found["LATE"] == "it started 3.2 s after it was due: it waited in queue mail for a free worker"
+        assert "WORKER_SILENT" not in found
+        assert "WORKER_SILENT" in told(explain_run(a_run("running", worker="able", worker_is_live=False)))
+
+    def test_one_held_ahead_is_not_running(self):
+        assert "in 3.0 s" in told(explain_run(a_run("ready", worker="able", due_at=START + seconds(3))))["HELD_AHEAD"]
+
+    def test_a_dead_one_says_why_and_what_to_do(self):
+        found = told(explain_run(a_run("dead", attempt=5, reason="broken", replays=2)))
+
+        assert found["DEAD"].startswith("it gave up after 5 attempts, after 2 replays: broken")
+        assert "duly dead replay" in found["DEAD"]
+
+    @pytest.mark.parametrize("reason", ["skipped_misfire", "skipped_overlap", "skipped_paused", "skipped_calendar"])
+    def test_a_skipped_one_says_why(self, reason):
+        [found] = explain_run(a_run("skipped", reason=reason))
+
+        assert found.code == reason.upper()
+        assert found.text.startswith("it was not run: ")
+        assert reason not in found.text
+
+
+class TestJob:
+    def test_an_active_one_says_when_it_fires_next_and_how_it_ran_last(self):
+        last = {"run_id": UUID(int=1), "state": "succeeded", "scheduled_at": START}
+
+        found = told(explain_job(a_job(next_run_at=START + seconds(600), last=[last])))
+
+        assert found["NEXT_FIRE"].endswith("in 10 min")
+        assert found["LAST_RUN"].endswith("is succeeded")
+        assert list(found) == ["NEXT_FIRE", "LAST_RUN"]
+
+    def test_a_paused_one_says_why_and_since_when(self):
+        found = told(explain_job(a_job("paused", pause_reason="too noisy", paused_at=START)))
+
+        assert "too noisy; `duly jobs resume`" in found["PAUSED"]
+
+    def test_a_streak_of_failures_is_counted_from_the_newest(self):
+        states = ["running", "dead", "dead", "succeeded", "dead"]
+        last = [{"run_id": UUID(int=1), "state": state, "scheduled_at": START} for state in states]
+
+        [failing] = [reason for reason in explain_job(a_job(last=last)) if reason.code == "FAILING"]
+
+        assert failing.facts == {"streak": 2}
+
+    def test_one_that_counts_from_the_end_of_its_run_waits_for_it(self):
+        assert "WAITS_FOR_END" in told(explain_job(a_job()))
+
+    @pytest.mark.parametrize("state", ["completed", "cancelled"])
+    def test_one_that_is_over_needs_no_worker(self, state):
+        assert set(told(explain_job(a_job(state, workers=[], schedulers=0)))) == {state.upper(), "NO_RUN_YET"}
+
+
+def test_spans_are_written_in_the_unit_that_says_most():
+    assert [spoken(seconds(number)) for number in (0.25, 12, 180, 7200, 172_800)] == [
+        "0.2 s",
+        "12 s",
+        "3 min",
+        "2 h",
+        "2 d",
+    ]

@@ -1,0 +1,147 @@
+"""Dead letters in bulk: what a filter chooses, up to a cap, counted by a dry run, edited, replayed, discarded."""
+
+import pytest
+
+from duly.domain.errors import InvalidOption, InvalidPayload
+from duly.domain.filter import DEAD, EVERYTHING, parse
+from duly.domain.outcome import Failed, Succeeded
+from duly.domain.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX
+from duly.moves import dead
+from duly.moves.replay import replay
+from duly.store import overview, runs
+from tests.builders import RNG, a_dead_run, a_row, a_worker, boxes_of, claimed, counts, dead_listed, history_of, settled
+
+
+@pytest.fixture
+async def worker_id(database):
+    """Somebody to let runs fail."""
+    return await a_worker(database)
+
+
+class TestEdit:
+    async def test_a_replay_uses_the_new_payload_and_goes_on_counting(self, database, worker_id):
+        run_id = await a_dead_run(database, worker_id)
+
+        assert await dead.edit(database, 1, [run_id], {"customer": 8}) == [run_id]
+        assert await boxes_of(database, run_id) == ["dead"]
+        await replay(database, [run_id])
+        [run] = await claimed(database, worker_id)
+
+        assert (run.run_id, run.attempt, run.payload) == (run_id, 2, '{"customer": 8}')
+        assert run.policy.replays == 1
+        await settled(database, worker_id, run, Succeeded())
+        assert [attempt for attempt, _, _ in await history_of(database, run_id)] == [1, 2]
+
+    async def test_nothing_else_of_it_changes(self, database, worker_id):
+        run_id = await a_dead_run(database, worker_id, tags=["new"])
+        before = await a_row(database, "dead", run_id)
+        await dead.edit(database, 1, [run_id], {"customer": 8})
+
+        assert await a_row(database, "dead", run_id) == before | {"payload": '{"customer": 8}'}
+
+    async def test_a_payload_that_stood_outside_its_row_is_replaced(self, database, worker_id):
+        run_id = await a_dead_run(database, worker_id, payload='{"text": "' + "x" * 2_000 + '"}')
+        await dead.edit(database, 1, [run_id], {"text": "y" * 3_000})
+
+        assert "yyy" in (await overview.arguments(database, run_id))["payload"]
+        await replay(database, [run_id])
+        [run] = await claimed(database, worker_id)
+        assert run.payload is not None
+        assert not run.payload_stored
+
+    async def test_what_is_too_large_or_too_deep_is_refused(self, database, worker_id):
+        run_id = await a_dead_run(database, worker_id)
+        deep: list = []
+        for _ in range(DEPTH_MAX + 1):
+            deep = [deep]
+
+        for payload in ({"text": "x" * PAYLOAD_BYTES_MAX}, {"deep": deep}):
+            with pytest.raises(InvalidPayload):
+                await dead.edit(database, 1, [run_id], payload)
+
+    async def test_a_stranger_and_another_tenants_are_left_alone(self, database, worker_id):
+        run_id = await a_dead_run(database, worker_id)
+
+        assert await dead.edit(database, 2, [run_id], {}) == []
+        assert await dead.edit(database, 1, [RNG.uuid()], {}) == []
+
+
+class TestBulk:
+    async def test_a_dry_run_counts_and_shows_a_few_and_changes_nothing(self, database, worker_id):
+        made = [await a_dead_run(database, worker_id) for _ in range(12)]
+
+        found = await dead.replay_matching(database, 1, EVERYTHING, dry_run=True)
+
+        assert (found.matched, found.moved, len(found.sample), found.after) == (12, 0, 10, None)
+        assert set(found.sample) <= set(made)
+        assert await counts(database) == {"dead": 12}
+
+    async def test_a_replay_takes_what_fits(self, database, worker_id):
+        wanted = [await a_dead_run(database, worker_id, tags=["new"]) for _ in range(3)]
+        await a_dead_run(database, worker_id)
+
+        found = await dead.replay_matching(database, 1, parse("tag:new", DEAD))
+
+        assert (found.matched, found.moved) == (3, 3)
+        assert await counts(database) == {"ready": 3, "dead": 1}
+        assert {run.run_id for run in await claimed(database, worker_id)} == set(wanted)
+
+    async def test_the_cap_holds_and_says_where_to_go_on(self, database, worker_id):
+        for _ in range(5):
+            await a_dead_run(database, worker_id)
+
+        first = await dead.discard_matching(database, 1, EVERYTHING, limit=3)
+        second = await dead.discard_matching(database, 1, EVERYTHING, limit=3, after=first.after)
+
+        assert (first.matched, first.moved, first.after is None) == (3, 3, False)
+        assert (second.matched, second.moved, second.after) == (2, 2, None)
+        assert await counts(database) == {}
+
+    async def test_a_cap_that_is_reached_exactly_leaves_nothing_to_go_on_with(self, database, worker_id):
+        await a_dead_run(database, worker_id)
+        await a_dead_run(database, worker_id)
+
+        assert (await dead.replay_matching(database, 1, EVERYTHING, limit=2, dry_run=True)).after is None
+
+    async def test_statements_are_bounded_and_nothing_is_left_out(self, database, worker_id, monkeypatch):
+        monkeypatch.setattr(dead, "_STATEMENT_MAX", 2)
+        for _ in range(5):
+            await a_dead_run(database, worker_id)
+
+        assert (await dead.replay_matching(database, 1, EVERYTHING)).moved == 5
+
+    async def test_what_dies_again_meanwhile_is_left_where_it_is(self, database, worker_id, monkeypatch):
+        monkeypatch.setattr(dead, "_STATEMENT_MAX", 1)
+        for _ in range(3):
+            await a_dead_run(database, worker_id)
+        plainly = runs.replay
+
+        async def to_die_again(database, run_ids):
+            moved = await plainly(database, run_ids)
+            await database.clock.advance(1)
+            for run in await claimed(database, worker_id):
+                await settled(database, worker_id, run, Failed("again", retryable=False))
+            return moved
+
+        monkeypatch.setattr(runs, "replay", to_die_again)
+
+        assert (await dead.replay_matching(database, 1, EVERYTHING)).moved == 3
+        assert [row["replays"] for row in await dead_listed(database)] == [1, 1, 1]
+
+    async def test_all_that_fit_are_edited_alike(self, database, worker_id):
+        made = [await a_dead_run(database, worker_id) for _ in range(2)]
+
+        found = await dead.edit_matching(database, 1, EVERYTHING, {"customer": 8})
+
+        assert found.moved == 2
+        assert [(await a_row(database, "dead", run_id))["payload"] for run_id in made] == ['{"customer": 8}'] * 2
+
+    async def test_another_tenants_are_not_touched(self, database, worker_id):
+        await a_dead_run(database, worker_id)
+
+        assert (await dead.discard_matching(database, 2, EVERYTHING)).matched == 0
+
+    @pytest.mark.parametrize("limit", [0, -1, dead.LIMIT_MAX + 1])
+    async def test_a_limit_out_of_bounds_is_refused(self, database, limit):
+        with pytest.raises(InvalidOption, match="outside 1 to 10000"):
+            await dead.replay_matching(database, 1, EVERYTHING, limit=limit)

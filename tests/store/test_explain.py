@@ -1,0 +1,110 @@
+"""What an explanation is made of is read rightly, for a run in each box and for a job."""
+
+from duly.domain.outcome import Failed
+from duly.moves.cancel import cancel_run
+from duly.moves.pause import pause
+from duly.store import explain
+from tests.builders import (
+    RNG,
+    a_dead_run,
+    a_leased_run,
+    a_ready_run,
+    a_retrying_run,
+    a_scheduler,
+    a_waiting_run,
+    a_worker,
+    an_active_schedule,
+    claimed,
+    settled,
+    staged,
+)
+
+
+async def told(database, identifier, tenant=1) -> dict[str, dict]:
+    found = await explain.job_or_run(database, tenant, identifier)
+    assert found is not None
+    return {reason.code: reason.facts for reason in found.reasons}
+
+
+async def test_a_stranger_and_another_tenants_are_not_explained(database):
+    mine = await a_ready_run(database)
+    job = (await an_active_schedule(database)).job_id
+
+    assert await explain.job_or_run(database, 1, RNG.uuid()) is None
+    assert await explain.job_or_run(database, 2, mine) is None
+    assert await explain.job_or_run(database, 2, job) is None
+
+
+async def test_one_that_waits(database):
+    assert set(await told(database, await a_waiting_run(database))) == {"WAITS_UNTIL_DUE", "NO_SCHEDULER"}
+
+
+async def test_one_in_a_queue_has_those_of_lower_rank_before_it(database, clock):
+    await a_ready_run(database, priority=0)
+    run_id = await a_ready_run(database, priority=5)
+    await a_ready_run(database, priority=9)
+    await a_ready_run(database, priority=0, queue="other")
+
+    assert (await told(database, run_id))["WAITS_IN_QUEUE"]["before"] == 1
+    assert "NO_WORKER_FOR_QUEUE" in await told(database, run_id)
+    await a_worker(database, handlers=["other"])
+    assert "NO_WORKER_KNOWS_HANDLER" in await told(database, run_id)
+    await a_worker(database)
+    assert (await told(database, run_id))["WORKERS_BUSY"] == {"workers": 1, "slots": 10}
+
+
+async def test_one_at_a_gate(database, clock):
+    first = await a_waiting_run(database, delay=6, gate=("g", 1))
+    second = await a_waiting_run(database, delay=7, gate=("g", 1))
+    await clock.advance(8)
+    await staged(database)
+
+    facts = (await told(database, second))["WAITS_AT_GATE"]
+
+    assert facts == {"gate": "g", "places": 1, "active": 1, "holders": [first]}
+
+
+async def test_one_that_runs_and_its_worker(database, clock):
+    _, run = await a_leased_run(database)
+    claimed_at = clock.at
+    await clock.advance(3)
+
+    assert (await told(database, run.run_id))["RUNNING"] == {"worker": "worker", "since": claimed_at, "attempt": 1}
+    await clock.advance(60)
+    assert "WORKER_SILENT" in await told(database, run.run_id)
+
+
+async def test_one_that_retries_one_that_is_dead_and_one_that_ended(database, clock):
+    worker_id = await a_worker(database)
+    retrying = await a_retrying_run(database, worker_id, after=60)
+    dead = await a_dead_run(database, worker_id)
+    gone = await a_waiting_run(database)
+    await cancel_run(database, gone, "not needed")
+    await a_ready_run(database)
+    await clock.advance(4)
+    [late] = await claimed(database, worker_id)
+    await settled(database, worker_id, late)
+
+    assert (await told(database, retrying))["LAST_ERROR"] == {"error": "broken"}
+    assert (await told(database, dead))["DEAD"] == {"attempts": 1, "reason": "broken", "replays": 0}
+    assert (await told(database, gone))["CANCELLED"]["reason"] == "not needed"
+    assert (await told(database, late.run_id))["LATE"] == {"late_seconds": 4.0}
+
+
+async def test_a_job(database, clock):
+    job_id = (await an_active_schedule(database, every=60)).job_id
+    await a_scheduler(database)
+    await a_worker(database)
+    assert set(await told(database, job_id)) == {"NEXT_FIRE", "NO_RUN_YET"}
+
+    await clock.advance(60)
+    worker_id = await a_worker(database)
+    await staged(database)
+    for run in await claimed(database, worker_id):
+        await settled(database, worker_id, run, Failed("broken", retryable=False))
+    await pause(database, job_id, "too noisy")
+
+    found = await told(database, job_id)
+    assert found["PAUSED"]["reason"] == "too noisy"
+    assert found["FAILING"]["streak"] >= 1
+    assert found["LAST_RUN"]["state"] == "dead"
