@@ -219,8 +219,9 @@ async def _those_found(run_ids: Sequence[UUID], move: Callable[[UUID], Awaitable
 
 
 def _seen(job: Job) -> JobSeen:
-    assert job.schedule is not None
     row = rows.job(job)
+    if job.schedule is None:  # It waits for events.
+        return JobSeen(row, job.description, "", [])
     return JobSeen(
         row,
         job.description,
