@@ -34,6 +34,7 @@ _MODULES = (
     backfills,
     calendars,
     triggers,
+    events,
     worker,
     keys,
     tenants,
