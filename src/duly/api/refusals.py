@@ -38,6 +38,7 @@ CODES: Mapping[type[Exception], str] = {
     errors.NotFound: "not_found",
     errors.Unsettled: "conflict",
     errors.WorkerExpired: "worker_expired",
+    errors.Refused: "conflict",  # whatever has no kind of its own
     errors.DatabaseUnusable: "unavailable",
     Unavailable: "unavailable",
     TimeoutError: "unavailable",
