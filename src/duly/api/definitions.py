@@ -11,11 +11,13 @@ from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.job import Recurring, Submission, check_gate, check_name, check_tags, check_timeout
 from duly.domain.retry import Retry, retry_policy
-from duly.domain.run import DEFAULTS, Options, encode_options, read_options
+from duly.domain.run import Options, encode_options, is_marks_only, read_options, said
 from duly.domain.triggers import asking
 from duly.domain.triggers.at import At
+from duly.domain.triggers.on_event import ON_EVENT
 from duly.domain.triggers.preview import fires
 from duly.domain.triggers.schedules import Schedule
+from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, Fire, JobDefinition, RetryPolicy
 
 NEXT_FIRES = 3
@@ -23,7 +25,7 @@ NEXT_FIRES = 3
 
 def is_plain(job: JobDefinition) -> bool:
     """Say whether a job is a one-shot without a name: it needs no definition of its own, its run carries all."""
-    if job.name is not None:
+    if job.name is not None or job.on_event is not None:
         return False
     if job.schedule is None:
         return True
@@ -47,8 +49,7 @@ def one_shot(job: JobDefinition, extra: Mapping[str, Any]) -> Submission:
 
 def recurring(job: JobDefinition, now: datetime, extra: Mapping[str, Any]) -> Recurring:
     """Read a job with a definition of its own; without a schedule it fires once, at `now`. Raises Refused."""
-    shape = {"trigger": {"type": "at", "at": now.isoformat()}} if job.schedule is None else job.schedule
-    asking.check(shape)
+    shape = _shape(job, now)
     return Recurring(
         check_name(job.target.handler, "handler"),
         payload_text(job.payload, job.target.handler),
@@ -60,6 +61,32 @@ def recurring(job: JobDefinition, now: datetime, extra: Mapping[str, Any]) -> Re
     )
 
 
+def _shape(job: JobDefinition, now: datetime) -> Mapping[str, Any]:
+    """Say when a job runs, in the shape that is compiled. Raises Refused."""
+    if job.on_event is not None:
+        return _event_shape(job, job.on_event)
+    shape = {"trigger": {"type": "at", "at": now.isoformat()}} if job.schedule is None else job.schedule
+    asking.check(shape)
+    return shape
+
+
+def _event_shape(job: JobDefinition, match: EventMatch) -> Mapping[str, Any]:
+    if job.schedule is not None:
+        raise InvalidOption("a job has a schedule or on_event, not both; make two jobs, or leave one out")
+    if "event" in job.payload:
+        raise InvalidOption("the payload has a field event, which is where the event will stand; give it another name")
+    kind = check_name(match.type, "on_event.type")
+    return {ON_EVENT: {"type": kind} if match.source is None else {"type": kind, "source": match.source}}
+
+
+def waits_shape(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Show what a job waits for: the moments of a schedule, or events."""
+    match = shape.get(ON_EVENT)
+    if match is None:
+        return {"schedule": shape, "on_event": None}
+    return {"schedule": None, "on_event": EventMatch(**match)}
+
+
 def payload_text(payload: Mapping[str, Any], handler: str) -> str:
     """Write a payload for the store. Raises InvalidPayload."""
     return payloads.encode(payload, f"the payload of {handler}")
@@ -67,16 +94,15 @@ def payload_text(payload: Mapping[str, Any], handler: str) -> str:
 
 def options_text(job: JobDefinition, extra: Mapping[str, Any]) -> str | None:
     """Write what a job's runs carry; nothing when all is left to the handler. Raises Refused."""
-    said: dict[str, Any] = dict(extra)
+    own: dict[str, Any] = {}
     if job.retry is not None:
-        said["retry"] = retry_policy(job.retry.max_attempts, job.retry.base, job.retry.cap)
+        own["retry"] = retry_policy(job.retry.max_attempts, job.retry.base, job.retry.cap)
     if job.timeout is not None:
-        said["timeout_seconds"] = check_timeout(job.timeout)
-    if job.tags:
-        said["tags"] = check_tags(job.tags)
+        own["timeout_seconds"] = check_timeout(job.timeout)
     if job.concurrency is not None:
-        said["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
-    return (encode_options(Options(**said)) or "{}") if said else None
+        own["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
+    text = encode_options(Options(**extra, **own, tags=check_tags(job.tags)))
+    return said(text) if own else text
 
 
 def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> list[Fire]:
@@ -86,15 +112,15 @@ def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> li
 
 def retry_shape(options: str | None) -> RetryPolicy | None:
     """Show how a job's runs are retried; None leaves it to the handler."""
-    if options is None:
+    if options is None or is_marks_only(options):
         return None
     retry: Retry = read_options(options, None).retry
     return RetryPolicy(max_attempts=retry.max_attempts, base=_iso(retry.base_seconds), cap=_iso(retry.cap_seconds))
 
 
 def timeout_shape(options: str | None) -> str | None:
-    """Show how long a run may take."""
-    seconds = DEFAULTS.timeout_seconds if options is None else read_options(options, None).timeout_seconds
+    """Show how long a run may take; None: as long as it likes, or as its handler says."""
+    seconds = None if options is None else read_options(options, None).timeout_seconds
     return None if seconds is None else _iso(seconds)
 
 

@@ -154,6 +154,9 @@ def _in_headers(operation: Operation) -> list[Schema]:
     if operation.takes_prefer:
         about = "wait=n: wait for the end of a one-shot, up to n seconds, at most 60."
         found.append(_header("Prefer", about, {"type": "string", "examples": ["wait=10"]}))
+    if operation.answer_type == EVENT_STREAM:
+        about = "The last event that was got: what came after it follows."
+        found.append(_header("Last-Event-ID", about, {"type": "string"}))
     return found
 
 

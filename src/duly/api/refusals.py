@@ -10,18 +10,24 @@ import msgspec
 from duly.domain import errors
 from duly.domain.errors import DulyError
 from duly.domain.filter import InvalidFilter
+from duly.domain.manifest_plan import NotTheFiles, PlanChanged
+from duly.domain.problems import InvalidManifest
 from duly.domain.triggers.errors import TriggerError
 from duly.store.database import Unavailable
 from duly.wire.problems import Fault
 from duly.wire.reading import Malformed, Misshapen
 
 RETRY_SECONDS = 1
+_FAULTS_MAX = 100
 
 CODES: Mapping[type[Exception], str] = {
     Malformed: "malformed_json",
     Misshapen: "invalid_body",
     TriggerError: "invalid_schedule",
     InvalidFilter: "invalid_filter",
+    InvalidManifest: "invalid_manifest",
+    NotTheFiles: "not_the_files",
+    PlanChanged: "plan_changed",
     errors.InvalidSchedule: "invalid_schedule",
     errors.InvalidPayload: "invalid_payload",
     errors.InvalidArguments: "invalid_payload",
@@ -38,6 +44,8 @@ CODES: Mapping[type[Exception], str] = {
     errors.NotFound: "not_found",
     errors.Unsettled: "conflict",
     errors.WorkerExpired: "worker_expired",
+    errors.ClaimOver: "conflict",
+    errors.LeaseOver: "lease_lost",
     errors.Refused: "conflict",  # whatever has no kind of its own
     errors.DatabaseUnusable: "unavailable",
     Unavailable: "unavailable",
@@ -84,6 +92,8 @@ def _faults_in(error: Exception, base: str) -> list[Fault]:
             return [Fault(pointer=wrong.pointer, message=wrong.message) for wrong in error.errors]
         case InvalidFilter():
             return [Fault(pointer="filter", message=error.message, code=error.code, hint=error.hint)]
+        case InvalidManifest():
+            return [Fault(pointer=one.pointer, message=one.message) for one in error.problems[:_FAULTS_MAX]]
         case TriggerError():
             return [
                 Fault(pointer=_pointer(base, one.field), message=one.message, code=one.code, hint=one.hint)
@@ -99,4 +109,6 @@ def _pointer(base: str, field: str) -> str:
 def _detail(error: Exception, code: str) -> str:
     if code == "unavailable":
         return "The database does not answer in time; a write may or may not have been done."
+    if isinstance(error, InvalidManifest):
+        return f"The file has {len(error.problems)} faults; the first: {error.problems[0].told('file')}"
     return str(error)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from duly.wire import manifests
 from duly.wire.schedule_schema import COMPONENTS
 from duly.wire.shapes import Told
 
@@ -26,9 +27,11 @@ class Schemas:
         schemas, components = msgspec.json.schema_components(several, ref_template=REFERENCE)
         always = {name: kind for name, kind in _told() if not kind.__struct_config__.omit_defaults}
         self._schemas = {repr(shape): _plain(schema) for shape, schema in zip(several, schemas, strict=True)}
-        self._components: dict[str, Schema] = {
-            name: _plain(_all_required(schema) if name in always else schema) for name, schema in components.items()
-        } | COMPONENTS
+        self._components: dict[str, Schema] = (
+            {name: _plain(_all_required(schema) if name in always else schema) for name, schema in components.items()}
+            | COMPONENTS
+            | manifests.COMPONENTS
+        )
         if "JobDefinition" in self._components:
             self._components["JobPatch"] = {"title": "JobPatch"} | self._patch(self._components["JobDefinition"])
 

@@ -93,6 +93,7 @@ class House:
         return key
 
     async def _live(self, database: Database, api: Database, door: Door) -> None:
+        self._door = door
         await self._workforce.start()
         self._stager, self._maintenance = scheduler.build(self._settings, database, self._name)
         vitals = self._vitals(api)
@@ -198,6 +199,7 @@ class House:
         if self._tasks:
             self._stager.stop()
             self._maintenance.stop()
+            self._door.close()
             self._server.stop()
             await self._let_loops_end()
         self._log.info("stopped", seconds=self._clock.monotonic() - began)

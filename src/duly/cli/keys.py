@@ -53,7 +53,7 @@ def list_keys(settings: Settings, listing: Listing, tenant: str | None) -> None:
         found = await store.page(database, number, None, _SHOWN_MAX)
         return [_row(key, is_usable=key.is_usable(now)) for key in found]
 
-    show_list(settings, listing, read, COLUMNS, "no keys; make one: duly keys create --scope jobs:read")
+    show_list(settings, listing, read, COLUMNS, "no keys; make one: duly keys create --scope jobs:read", opened)
 
 
 @keys.command("create")

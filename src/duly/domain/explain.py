@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.hold import Hold, Scope
 from duly.domain.run import QUEUE_DEFAULT
 
 POSITION_MAX = 10_000  # What waits before a run is counted up to this.
@@ -39,9 +40,9 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """A live worker, as far as it matters here."""
+    """A live worker, as far as it matters here; to whom it is not to be named, it has no name, nor have its handlers."""
 
-    name: str
+    name: str | None
     queues: Sequence[str]
     handlers: Sequence[str]
     slots: int
@@ -77,6 +78,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     replays: int = 0
     before: int = 0  # how many of its queue come first, up to POSITION_MAX
     gate: Gate | None = None
+    holds: Sequence[Hold] = ()  # those that cover it
     workers: Sequence[Serving] = ()
     schedulers: int = 1
 
@@ -95,6 +97,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     next_run_at: datetime | None = None
     failures: int = 0
     last: Sequence[Mapping[str, Any]] = ()  # its last runs, the newest first
+    holds: Sequence[Hold] = ()  # those that cover its runs
     workers: Sequence[Serving] = ()
     schedulers: int = 1
 
@@ -103,15 +106,15 @@ def explain_run(run: RunFacts) -> list[Reason]:
     """Say why a run is where it is, what matters most first."""
     match run.state:
         case "scheduled":
-            return [_waits_until_due(run), *_nobody_stages(run.schedulers)]
+            return [_waits_until_due(run), *_held(run.holds), *_nobody_stages(run.schedulers)]
         case "retrying":
-            return [_retries(run), *_last_error(run), *_in_the_way(run)]
+            return [_retries(run), *_last_error(run), *_held(run.holds), *_in_the_way(run)]
         case "blocked":
-            return [_at_gate(run), *_no_worker(run.queue, run.handler, run.workers)]
+            return [_at_gate(run), *_held(run.holds), *_no_worker(run.queue, run.handler, run.workers)]
         case "ready" if run.worker is not None:
-            return [_held_ahead(run)]
+            return [_held_ahead(run), *_held(run.holds)]
         case "ready":
-            return [_in_queue(run), *_in_the_way(run)]
+            return [*_held(run.holds), _in_queue(run), *_in_the_way(run)]
         case "running":
             return [*_running(run), *_late(run)]
         case "dead":
@@ -124,6 +127,7 @@ def explain_job(job: JobFacts) -> list[Reason]:
     standing = {"active": _next_fire, "paused": _paused}.get(job.state, _over)(job)
     return [
         *standing,
+        *(_held(job.holds) if job.state in ("active", "paused") else []),
         *_removed(job),
         *_failing(job),
         *_last_run(job),
@@ -196,7 +200,7 @@ def _in_queue(run: RunFacts) -> Reason:
 
 def _in_the_way(run: RunFacts) -> list[Reason]:
     missing = _no_worker(run.queue, run.handler, run.workers)
-    if missing or run.due_at > run.now:
+    if missing or run.holds or run.due_at > run.now:
         return missing
     able = [one for one in run.workers if run.queue in one.queues and run.handler in one.handlers]
     slots = sum(one.slots for one in able)
@@ -217,13 +221,31 @@ def _no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Rea
         text = f"no worker serves queue {queue}; this starts one: duly worker module:app{flag}"
         return [Reason("NO_WORKER_FOR_QUEUE", text, {"queue": queue})]
     if not any(handler in one.handlers for one in serving):
-        known = sorted({name for one in serving for name in one.handlers})[:10]
+        known = sorted({name for one in serving if one.name is not None for name in one.handlers})[:10]
+        others = f" (known: {', '.join(known)})" if known else ""
         text = (
-            f"no live worker of queue {queue} knows handler {handler!r} (known: {', '.join(known) or 'none'});"
+            f"no live worker of queue {queue} knows handler {handler!r}{others};"
             f" start a worker for the app that has it: duly worker module:app{flag}"
         )
         return [Reason("NO_WORKER_KNOWS_HANDLER", text, {"queue": queue, "handler": handler, "known": known})]
     return []
+
+
+def _held(holds: Sequence[Hold]) -> list[Reason]:
+    return [
+        Reason(
+            "HELD",
+            f"{hold.scope} is paused since {_moment(hold.held_at)}: {hold.reason}; {_lifting(hold.scope)} lets it go on",
+            {"queue": hold.scope.queue, "tenant": hold.scope.tenant, "held_at": hold.held_at, "reason": hold.reason},
+        )
+        for hold in holds
+    ]
+
+
+def _lifting(scope: Scope) -> str:
+    queue = "" if scope.queue is None else f" --queue {scope.queue}"
+    tenant = "" if scope.tenant is None else f" --tenant {scope.tenant}"
+    return f"`duly resume{queue}{tenant or ('' if queue else ' --all')}`"
 
 
 def _nobody_stages(schedulers: int) -> list[Reason]:

@@ -6,6 +6,8 @@ from datetime import timedelta
 from enum import StrEnum
 from uuid import UUID
 
+import msgspec
+
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, Unsettled
 from duly.store import declared, jobs, leased, runs
@@ -59,9 +61,56 @@ async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled"
             return CancelAnswer.CANCELLED
         job = await jobs.find(database, job_id)
         if job is None or job["state"] not in ("active", "paused"):
-            return CancelAnswer.TOO_LATE
+            return await _cancel_left(database, job_id, reason)
         await database.clock.sleep(_LOOK_PAUSE_SECONDS)
     raise Unsettled(f"job {job_id}")
+
+
+async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelAnswer:
+    """Cancel what a job that fires no more has left: its last occurrence may wait for a worker, or for another attempt."""
+    if await runs.cancel(database, await jobs.staged_runs(database, job_id), reason):
+        return CancelAnswer.CANCELLED
+    if await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel"):
+        return CancelAnswer.CANCELLING
+    return CancelAnswer.TOO_LATE
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What became of a job's future runs, and how many that have started were asked to end."""
+
+    answer: CancelAnswer
+    stopping: int
+
+
+async def end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
+    """End a schedule or a one-shot; what has started goes on, or with `stop` is asked to end.
+
+    Raises NotFound, DeclaredInCode, Unsettled.
+    """
+    if await jobs.find(database, job_id) is None:
+        if stop:
+            answer = await cancel_run(database, job_id)
+            return Ended(answer, int(answer is CancelAnswer.CANCELLING))
+        return Ended(await _cancel_unstarted(database, job_id), 0)
+    answer = await cancel_job(database, job_id)
+    started = await runs.signal(database, await jobs.staged_runs(database, job_id), "cancel") if stop else []
+    return Ended(answer, len(started))
+
+
+async def _cancel_unstarted(database: Database, run_id: UUID) -> CancelAnswer:
+    """Cancel a one-shot that has not started. Raises NotFound, Unsettled."""
+    for _ in range(_LOOKS_MAX):
+        if await runs.cancel(database, [run_id], "cancelled"):
+            return CancelAnswer.CANCELLED
+        if await runs.signal(database, await jobs.held_ahead(database, run_id), "cancel"):
+            return CancelAnswer.CANCELLING
+        found = await runs.find(database, run_id)
+        if found is None:
+            raise NotFound(f"no run {run_id}; `duly runs` lists them")
+        if found["state"] in {"running", *runs.FINAL}:
+            return CancelAnswer.TOO_LATE
+        await database.clock.sleep(_LOOK_PAUSE_SECONDS)
+    raise Unsettled(f"run {run_id}")
 
 
 async def carry_out(database: Database) -> int:

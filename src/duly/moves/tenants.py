@@ -5,6 +5,7 @@ from __future__ import annotations
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
 from duly.domain.rate_limit import check_rate
+from duly.domain.run import TENANT_DEFAULT
 from duly.store import tenants
 from duly.store.database import Database
 from duly.store.tenants import Limits, Tenant
@@ -26,7 +27,9 @@ async def limit_tenant(database: Database, tenant: int, limits: Limits) -> None:
 
 
 async def suspend_tenant(database: Database, tenant: int) -> None:
-    """Let a tenant add nothing, and its keys open nothing, for now. Its schedules go on. Raises NotFound."""
+    """Let a tenant add nothing, and its keys open nothing, for now. Its schedules go on. Raises NotFound, InvalidOption."""
+    if tenant == TENANT_DEFAULT:  # Nobody would be left who could let it go on.
+        raise InvalidOption(f"tenant {tenant} is the operator's own and cannot be suspended; revoke its keys instead")
     await tenants.suspend(database, tenant)
 
 

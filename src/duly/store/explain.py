@@ -1,7 +1,12 @@
-"""What is known around a run or a job, for an explanation of why it is where it is."""
+"""What is known around a run or a job, for an explanation of why it is where it is.
+
+A tenant's own rows are read through `database`, which may be a session behind the wall; what lies beyond, such as who serves a
+queue, through `engine`. Where these are two, nobody is named: how many workers there are is told, and not who they are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -9,8 +14,9 @@ import msgspec
 
 from duly.domain.explain import POSITION_MAX, Gate, JobFacts, Reason, RunFacts, Serving, explain_job, explain_run
 from duly.domain.filter import Filter
+from duly.domain.hold import Hold, Scope
 from duly.domain.run import is_marks_only, read_options
-from duly.store import jobs, lists, runs, workers
+from duly.store import holds, jobs, lists, runs, workers
 from duly.store.database import Database
 from duly.store.statements import load
 
@@ -28,13 +34,16 @@ class Explanation(msgspec.Struct, frozen=True):
     reasons: list[Reason]
 
 
-async def run(database: Database, tenant: int, run_id: UUID) -> Explanation | None:
+async def run(database: Database, tenant: int, run_id: UUID, engine: Database | None = None) -> Explanation | None:
     """Explain one run; None when nothing is known of it."""
+    whole = engine or database
     found = await runs.find(database, run_id)
     if found is None or found["tenant"] != tenant:
         return None
-    around = await database.fetchrow(SQL["around"], run_id, POSITION_MAX)
+    around = await database.fetchrow(SQL["around"], run_id)
+    beyond = await whole.fetchrow(SQL["beyond"], run_id, POSITION_MAX)
     assert around is not None
+    assert beyond is not None
     options: str | None = around["options"]
     is_left_to_handler = options is None or is_marks_only(options)
     attempts = [attempt for attempt in found["attempts"] if attempt["started_at"]]
@@ -50,23 +59,25 @@ async def run(database: Database, tenant: int, run_id: UUID) -> Explanation | No
         scheduled_at=found["scheduled_at"],
         due_at=last["due_at"] if is_over and last else found["due_at"],
         reason=found["reason"],
-        worker=around["worker"],
-        worker_is_live=around["worker_is_live"] is not False,
+        worker=beyond["worker"] if engine is None else found["worker_id"] and str(found["worker_id"]),
+        worker_is_live=beyond["worker_is_live"] is not False,
         claimed_at=around["claimed_at"],
         started_at=last.get("started_at") if is_over else None,
         finished_at=found["attempts"][-1]["finished_at"] if is_over and found["attempts"] else None,
         last_error=last.get("reason"),
         replays=around["replays"] or 0,
-        before=around["before"],
+        before=beyond["before"],
         gate=await _gate(database, tenant, around),
-        workers=await _serving(database),
-        schedulers=await database.fetchval(SQL["schedulers"]),
+        holds=await _holds(whole, Scope(tenant, found["queue"])),
+        workers=await _serving(whole, are_named=engine is None),
+        schedulers=await whole.fetchval(SQL["schedulers"]),
     )
     return Explanation("run", run_id, found["state"], explain_run(facts))
 
 
-async def job(database: Database, tenant: int, job_id: UUID) -> Explanation | None:
+async def job(database: Database, tenant: int, job_id: UUID, engine: Database | None = None) -> Explanation | None:
     """Explain one recurring job; None when there is none of that id."""
+    whole = engine or database
     found = await jobs.find(database, job_id)
     if found is None or found["tenant"] != tenant:
         return None
@@ -83,15 +94,18 @@ async def job(database: Database, tenant: int, job_id: UUID) -> Explanation | No
         next_run_at=found["next_run_at"],
         failures=found["failures"],
         last=last.rows,
-        workers=await _serving(database),
-        schedulers=await database.fetchval(SQL["schedulers"]),
+        holds=await _holds(whole, Scope(tenant, found["queue"])),
+        workers=await _serving(whole, are_named=engine is None),
+        schedulers=await whole.fetchval(SQL["schedulers"]),
     )
     return Explanation("job", job_id, found["state"], explain_job(facts))
 
 
-async def job_or_run(database: Database, tenant: int, identifier: UUID) -> Explanation | None:
+async def job_or_run(
+    database: Database, tenant: int, identifier: UUID, engine: Database | None = None
+) -> Explanation | None:
     """Explain what has an id: a recurring job, or a run."""
-    return await job(database, tenant, identifier) or await run(database, tenant, identifier)
+    return await job(database, tenant, identifier, engine) or await run(database, tenant, identifier, engine)
 
 
 async def _gate(database: Database, tenant: int, around: Any) -> Gate | None:
@@ -101,6 +115,10 @@ async def _gate(database: Database, tenant: int, around: Any) -> Gate | None:
     return Gate(around["gate"], around["places"], around["active"], [row[0] for row in rows])
 
 
-async def _serving(database: Database) -> list[Serving]:
-    live = await workers.live(database)
-    return [Serving(row.name, row.queues, row.handlers, row.slots) for row in live if row.until > row.read_at]
+async def _holds(database: Database, scope: Scope) -> Sequence[Hold]:
+    return [hold for hold in await holds.standing(database) if hold.scope.touches(scope)]
+
+
+async def _serving(database: Database, *, are_named: bool) -> list[Serving]:
+    live = [row for row in await workers.live(database) if row.until > row.read_at]
+    return [Serving(row.name if are_named else None, row.queues, row.handlers, row.slots) for row in live]

@@ -190,6 +190,13 @@ async def backfills(database: Database, job_id: UUID | None, limit: int) -> list
     return [Backfill(*row) for row in await database.fetch(SQL["backfills"], job_id, limit)]
 
 
+async def backfills_of_job(
+    database: Database, tenant: int, job_id: UUID, before: tuple[datetime, UUID], limit: int
+) -> list[dict[str, Any]]:
+    """Read the backfills of a tenant's job that were asked for before a position, the newest first."""
+    return [dict(row) for row in await database.fetch(SQL["backfills_of_job"], tenant, job_id, *before, limit)]
+
+
 async def find_backfill(database: Database, tenant: int, backfill_id: UUID) -> dict[str, Any] | None:
     """Read one backfill of a tenant."""
     row = await database.fetchrow(SQL["find_backfill"], tenant, backfill_id)

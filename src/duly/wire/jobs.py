@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from duly.wire.events import EventMatch
 from duly.wire.pages import NextPageToken
 from duly.wire.runs import Run
 from duly.wire.schedule_schema import ScheduleShape
@@ -43,7 +44,7 @@ class Concurrency(Asked, frozen=True):
 
 
 class JobDefinition(Asked, frozen=True):
-    """What is to be run, and when. Without a schedule: now, once."""
+    """What is to be run, and when: by a schedule, or for each event that matches. With neither: now, once."""
 
     target: FunctionTarget
     name: Name | None = None
@@ -51,6 +52,7 @@ class JobDefinition(Asked, frozen=True):
     priority: Priority = 5
     payload: Payload = msgspec.field(default_factory=dict)
     schedule: ScheduleShape | None = None
+    on_event: EventMatch | None = None
     retry: RetryPolicy | None = None
     timeout: Duration | None = None
     concurrency: Concurrency | None = None
@@ -97,6 +99,7 @@ class Job(Told, frozen=True):
     priority: int
     payload: Payload | None
     schedule: ScheduleShape | None
+    on_event: EventMatch | None
     description: str
     next_run_at: Moment | None
     next_fires: list[Fire]
@@ -121,7 +124,8 @@ class JobSummary(Told, frozen=True):
     target: FunctionTarget
     queue: str
     priority: int
-    schedule: ScheduleShape
+    schedule: ScheduleShape | None
+    on_event: EventMatch | None
     next_run_at: Moment | None
     tags: list[str]
     version: int
@@ -145,7 +149,7 @@ class CreatedJob(Told, frozen=True):
     run_id: UUID | None
     name: str | None
     status: Literal["active", "paused", "completed", "cancelled"]
-    next_run_at: Moment
+    next_run_at: Moment | None
     next_fires: list[Fire]
     description: str
     version: int

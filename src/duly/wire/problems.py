@@ -58,6 +58,12 @@ KINDS: dict[str, Kind] = {
     "declared_in_code": Kind(
         409, "A program declares this job", "Change it in the program, or the file, that declares it."
     ),
+    "not_the_files": Kind(
+        409, "A job of that name is not the file's", "Take it over with adopt=true, or choose another name."
+    ),
+    "plan_changed": Kind(
+        409, "The plan is no longer the same", "Ask for a new plan with dry_run=true, and apply that."
+    ),
     "key_in_progress": Kind(409, "The same request is under way", "Ask again after the seconds in Retry-After."),
     "lease_lost": Kind(409, "The lease is lost", "Stop the run: another worker has it, or it is over."),
     "worker_expired": Kind(409, "The worker's lease has ended", "Register anew, under another id."),
@@ -68,6 +74,7 @@ KINDS: dict[str, Kind] = {
     "invalid_schedule": Kind(
         422, "The schedule cannot be kept", "Mend what `errors` names; /v1/triggers/preview tries it out."
     ),
+    "invalid_manifest": Kind(422, "The file of schedules is not right", "Mend what `errors` names."),
     "invalid_payload": Kind(422, "The payload is not taken", "Send JSON within the limits."),
     "invalid_option": Kind(422, "An option is outside its range", "Mend what the detail names."),
     "invalid_filter": Kind(

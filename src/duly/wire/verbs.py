@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from duly.domain.job import REASON_CHARACTERS_MAX
 from duly.wire.jobs import Payload
+from duly.wire.pages import NextPageToken, PageQuery
 from duly.wire.shapes import PRINTABLE, Asked, Moment, Told
 
 
@@ -78,6 +79,9 @@ class BackfillRequest(Asked, frozen=True):
     start: Moment
     end: Moment
     rate: Annotated[float, Meta(gt=0, le=1000)] = 1.0
+    overlap: Annotated[
+        Literal["queue", "allow"], Meta(description="queue: one after the other. allow: beside each other.")
+    ] = "queue"
     dry_run: bool = False
     confirm: bool = False
 
@@ -104,6 +108,19 @@ class BackfillStatus(Told, frozen=True):
     total: int
     made: int
     asked_at: Moment
+
+
+class BackfillQuery(PageQuery, frozen=True, kw_only=True):
+    """Of which job."""
+
+    job_id: UUID
+
+
+class BackfillList(Told, frozen=True):
+    """A page of backfills, the last asked for first."""
+
+    items: list[BackfillStatus]
+    next_page_token: NextPageToken
 
 
 class BackfillCancelled(Told, frozen=True):

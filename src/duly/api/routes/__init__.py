@@ -3,8 +3,40 @@
 from __future__ import annotations
 
 from duly.api.operations import Operation
-from duly.api.routes import backfills, batch, calendars, dead, job_verbs, jobs, keys, queues, runs, tenants, triggers
+from duly.api.routes import (
+    as_code,
+    backfills,
+    batch,
+    calendars,
+    dead,
+    events,
+    job_edits,
+    job_verbs,
+    jobs,
+    keys,
+    queues,
+    runs,
+    tenants,
+    triggers,
+    worker,
+)
 
-_MODULES = (jobs, job_verbs, batch, runs, dead, queues, backfills, calendars, triggers, keys, tenants)
+_MODULES = (
+    jobs,
+    job_edits,
+    job_verbs,
+    batch,
+    as_code,
+    runs,
+    dead,
+    events,
+    queues,
+    backfills,
+    calendars,
+    triggers,
+    worker,
+    keys,
+    tenants,
+)
 
 OPERATIONS: list[Operation] = [operation for module in _MODULES for operation in module.routes.operations]

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from uuid import UUID
+
+from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.domain.errors import NotFound
 from duly.moves.backfill import cancel_backfill as stop
 from duly.store import schedules
 from duly.wire.shapes import Nothing
-from duly.wire.verbs import BackfillCancelled, BackfillStatus
+from duly.wire.verbs import BackfillCancelled, BackfillList, BackfillQuery, BackfillStatus
 
 routes = Routes("backfills")
+_NEWEST = (datetime(9999, 12, 30, tzinfo=UTC), UUID(int=(1 << 128) - 1))
+
+
+@routes.add("GET", "/v1/backfills", scope="jobs:read", query=BackfillQuery, answers={200: BackfillList})
+async def list_backfills(call: Call[BackfillQuery, None]) -> Answer:
+    """List the backfills of a job, the last asked for first; missed occurrences that are made up for are among them."""
+    asked, of = call.query, f"backfills {call.query.job_id}"
+    after = paging.position(asked.page_token, of, tuple[datetime, UUID]) or _NEWEST
+    found = await schedules.backfills_of_job(call.database, call.tenant, asked.job_id, after, asked.page_size)
+    last = (found[-1]["asked_at"], found[-1]["backfill_id"]) if len(found) == asked.page_size else None
+    items = [BackfillStatus(**row) for row in found]
+    return Answer(200, BackfillList(items=items, next_page_token=paging.next_token(last, of)))
 
 
 @routes.add("GET", "/v1/backfills/{backfill_id}", scope="jobs:read", answers={200: BackfillStatus})
@@ -24,7 +40,7 @@ async def read_backfill(call: Call[Nothing, None]) -> Answer:
 
 @routes.add("DELETE", "/v1/backfills/{backfill_id}", scope="jobs:write", answers={200: BackfillCancelled})
 async def cancel_backfill(call: Call[Nothing, None]) -> Answer:
-    """Stop a backfill; its runs that have not begun are taken back."""
+    """Stop a backfill; its runs that have not begun are taken back. One of which nothing is left is not found."""
     backfill_id = call.id("backfill_id")
     if await schedules.find_backfill(call.database, call.tenant, backfill_id) is None:
         raise NotFound(f"no backfill {backfill_id}")

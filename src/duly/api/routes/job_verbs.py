@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from duly.api import definitions
 from duly.api.operations import Answer, Call, Routes
-from duly.api.routes.jobs import find_job
+from duly.api.routes.jobs import find_live_job
 from duly.domain.job import check_reason
 from duly.moves import backfill as backfills
 from duly.moves import pause as pauses
@@ -31,11 +31,11 @@ routes = Routes("jobs")
     scope="jobs:trigger",
     body=TriggerRequest,
     answers={202: TriggeredRun},
-    refuses=("invalid_payload",),
+    refuses=("invalid_payload", "conflict"),
 )
 async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Answer:
     """Run a job now, beside its schedule, with a payload of its own if one is given."""
-    found = await find_job(call, call.id("job_id"))
+    found = await find_live_job(call, call.id("job_id"))
     payload = call.body.payload
     text = None if payload is None else definitions.payload_text(payload, found["handler"])
     key = call.key or str(call.rng.uuid())
@@ -52,19 +52,26 @@ async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Answer:
     scope="jobs:write",
     body=PauseRequest,
     answers={200: JobStatus},
-    refuses=("invalid_option",),
+    refuses=("invalid_option", "conflict"),
 )
 async def pause_job(call: Call[Nothing, PauseRequest]) -> Answer:
     """Stop a job from firing. What was staged and has not started is taken back."""
-    found = await find_job(call, call.id("job_id"))
+    found = await find_live_job(call, call.id("job_id"))
     answer = await pauses.pause(call.database, found["job_id"], check_reason(call.body.reason))
     return Answer(200, JobStatus(job_id=found["job_id"], status="paused", changed=answer != "already"))
 
 
-@routes.add("POST", "/v1/jobs/{job_id}/resume", scope="jobs:write", body=ResumeRequest, answers={200: JobStatus})
+@routes.add(
+    "POST",
+    "/v1/jobs/{job_id}/resume",
+    scope="jobs:write",
+    body=ResumeRequest,
+    answers={200: JobStatus},
+    refuses=("conflict",),
+)
 async def resume_job(call: Call[Nothing, ResumeRequest]) -> Answer:
     """Let a job fire again."""
-    found = await find_job(call, call.id("job_id"))
+    found = await find_live_job(call, call.id("job_id"))
     answer = await pauses.resume(call.database, found["job_id"], catch_up=call.body.catch_up)
     return Answer(
         200,
@@ -77,11 +84,15 @@ async def resume_job(call: Call[Nothing, ResumeRequest]) -> Answer:
 
 
 @routes.add(
-    "POST", "/v1/jobs/{job_id}/skip-next", scope="jobs:write", answers={200: SkippedNext}, refuses=("invalid_option",)
+    "POST",
+    "/v1/jobs/{job_id}/skip-next",
+    scope="jobs:write",
+    answers={200: SkippedNext},
+    refuses=("invalid_option", "conflict"),
 )
 async def skip_next(call: Call[Nothing, None]) -> Answer:
     """Leave the next occurrence out, and nothing else."""
-    found = await find_job(call, call.id("job_id"))
+    found = await find_live_job(call, call.id("job_id"))
     moment = await leave_out(call.database, found["job_id"])
     return Answer(200, SkippedNext(job_id=found["job_id"], scheduled_at=moment))
 
@@ -92,11 +103,11 @@ async def skip_next(call: Call[Nothing, None]) -> Answer:
     scope="jobs:write",
     body=BackfillRequest,
     answers={202: BackfillAsked},
-    refuses=("invalid_option",),
+    refuses=("invalid_option", "conflict"),
 )
 async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Answer:
     """Make past occurrences again, at a rate and below all that is on time. With `dry_run` they are only counted."""
-    found, asked = await find_job(call, call.id("job_id")), call.body
+    found, asked = await find_live_job(call, call.id("job_id")), call.body
     made = await backfills.backfill(
         call.database,
         found["job_id"],
@@ -104,6 +115,7 @@ async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Answer:
         asked.end,
         call.rng,
         rate=asked.rate,
+        overlap=asked.overlap,
         dry_run=asked.dry_run,
         confirm=asked.confirm,
     )

@@ -16,8 +16,10 @@ from duly.domain.errors import NotFound
 from duly.domain.filter import RUNS, parse
 from duly.moves.cancel import cancel_run as cancel
 from duly.moves.replay import replay
-from duly.store import lists, overview, runs
+from duly.store import explain, lists, overview, runs
 from duly.store.database import Database
+from duly.store.explain import Explanation as Explained
+from duly.wire.explanations import Explanation, Reason
 from duly.wire.pages import FilteredQuery
 from duly.wire.runs import (
     Attempt,
@@ -81,6 +83,20 @@ async def read_logs(call: Call[LogQuery, None]) -> Answer:
     return Answer(200, page)
 
 
+@routes.add("GET", "/v1/runs/{run_id}/explain", scope="jobs:read", answers={200: Explanation}, in_session=False)
+async def explain_run(call: Call[Nothing, None]) -> Answer:
+    """Say why a run is where it is: what it waits for, what stands in its way, or what it came to.
+
+    How many workers serve its queue is told, and not who they are.
+    """
+    run_id = call.id("run_id")
+    async with call.open() as session:
+        found = await explain.run(session, call.tenant, run_id, call.database)
+    if found is None:
+        raise _no_run(run_id)
+    return Answer(200, shown_explanation(found))
+
+
 @routes.add("POST", "/v1/runs/{run_id}/cancel", scope="jobs:write", answers={200: RunCancelled})
 async def cancel_run(call: Call[Nothing, None]) -> Answer:
     """Cancel a run: one that waits is taken out; of one that runs, its worker is asked to end it."""
@@ -105,8 +121,18 @@ async def find_run(database: Database, tenant: int, run_id: UUID) -> dict[str, A
     """Read a run of a tenant with its attempts. Raises NotFound."""
     found = await runs.find(database, run_id)
     if found is None or found["tenant"] != tenant:
-        raise NotFound(f"no run {run_id}; GET /v1/runs lists them")
+        raise _no_run(run_id)
     return found
+
+
+def _no_run(run_id: UUID) -> NotFound:
+    return NotFound(f"no run {run_id}; GET /v1/runs lists them")
+
+
+def shown_explanation(found: Explained) -> Explanation:
+    """Tell an explanation."""
+    reasons = [Reason(code=one.code, text=one.text, facts=dict(one.facts)) for one in found.reasons]
+    return Explanation(kind="job" if found.kind == "job" else "run", id=found.id, state=found.state, reasons=reasons)
 
 
 async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:

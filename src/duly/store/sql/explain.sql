@@ -1,10 +1,6 @@
 -- name: around
--- What surrounds a run that waits or runs: its place in the queue, up to a bound, its gate, its worker, and who stages.
-select duly.clock_now() as now,
-       (select count(*) from (select from duly.ready as other where other.queue = ready.queue and other.rank < ready.rank
-                               order by other.queue, other.rank limit $2) as ahead) as before,
-       blocked.gate, gates.places, gates.active, leased.claimed_at, coalesce(workers.name, departed.name) as worker,
-       workers.until > duly.clock_now() as worker_is_live, dead.replays, dead.buried_at,
+-- What is known of a run that waits or runs besides its state: its gate, since when it is claimed, and what it carries.
+select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased.claimed_at, dead.replays, dead.buried_at,
        coalesce(ready.options, blocked.options, leased.options, dead.options, timers.options)::text as options
   from (select $1::uuid as run_id) as asked
   left join duly.timers on timers.run_id = asked.run_id and timers.run_id is not null
@@ -12,9 +8,18 @@ select duly.clock_now() as now,
   left join duly.blocked on blocked.run_id = asked.run_id
   left join duly.gates on gates.tenant = blocked.tenant and gates.gate = blocked.gate
   left join duly.leased on leased.run_id = asked.run_id
+  left join duly.dead on dead.run_id = asked.run_id
+
+-- name: beyond
+-- What lies beyond its tenant: how many come before it, up to a bound, and whether its worker lives.
+select (select count(*) from (select from duly.ready as other where other.queue = ready.queue and other.rank < ready.rank
+                               order by other.queue, other.rank limit $2) as ahead) as before,
+       coalesce(workers.name, departed.name) as worker, workers.until > duly.clock_now() as worker_is_live
+  from (select $1::uuid as run_id) as asked
+  left join duly.ready on ready.run_id = asked.run_id
+  left join duly.leased on leased.run_id = asked.run_id
   left join duly.workers on workers.worker_id = leased.worker_id
   left join duly.departed on departed.worker_id = leased.worker_id
-  left join duly.dead on dead.run_id = asked.run_id
 
 -- name: holders
 -- Some of those inside a gate: in a worker's hands, or about to be; of what is ready, only so many are looked at.

@@ -53,6 +53,11 @@ select duly.cancel_backfill_v1($1)
 select backfill_id, job_id, tenant, origin, state, from_at, to_at, cursor_at, rate, total, made, due_at, asked_at from duly.backfills
  where $1::uuid is null or job_id = $1 order by asked_at desc, backfill_id limit $2
 
+-- name: backfills_of_job
+-- Of a tenant's job, the newest first, behind a position.
+select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills
+ where tenant = $1 and job_id = $2 and (asked_at, backfill_id) < ($3, $4) order by asked_at desc, backfill_id desc limit $5
+
 -- name: find_backfill
 select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills where tenant = $1 and backfill_id = $2
 

@@ -1,0 +1,126 @@
+"""Jobs as they are told: whole, or in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.api import definitions
+from duly.api.routes.runs import shown_run
+from duly.domain.errors import NotFound
+from duly.domain.filter import Filter
+from duly.domain.triggers.asking import asked_shape
+from duly.domain.triggers.summary import sentence
+from duly.store import jobs, lists, overview, runs
+from duly.store.database import Database
+from duly.wire.jobs import FunctionTarget, Job, JobSummary, LastRun
+
+FINEST = timedelta(microseconds=1)
+_BEGUN = ("running", "retrying", "succeeded", "dead", "cancelled")
+_LOOKS = 50  # Runs looked at for the last one that has begun.
+
+
+def no_job(job_id: UUID) -> NotFound:
+    """Say that there is no such job."""
+    return NotFound(f"no job {job_id}; GET /v1/jobs lists them")
+
+
+async def shown_job(database: Database, tenant: int, job_id: UUID) -> Job:
+    """Read a job, or the run that is its own job. Raises NotFound."""
+    found = await jobs.find(database, job_id)
+    if found is not None and found["tenant"] == tenant:
+        return await defined_job(database, found)
+    return await _shown_one_shot(database, tenant, job_id)
+
+
+async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
+    try:
+        run = await shown_run(database, tenant, job_id)
+    except NotFound:
+        run = None
+    if run is None or run.job_id != job_id:
+        raise no_job(job_id)
+    carried = await overview.arguments(database, job_id)
+    options, is_live = carried.get("options"), run.state not in runs.FINAL
+    return Job(
+        **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags")},
+        name=None,
+        status="active" if is_live else "cancelled" if run.state == "cancelled" else "completed",
+        target=FunctionTarget(handler=run.handler),
+        priority=5 if run.priority is None else run.priority,
+        schedule={"trigger": {"type": "at", "at": run.scheduled_at.isoformat()}},
+        on_event=None,
+        description=f"Once, at {run.scheduled_at.astimezone(UTC).isoformat()}",
+        next_run_at=run.due_at if is_live and run.state != "running" else None,
+        next_fires=[],
+        retry=definitions.retry_shape(options),
+        timeout=definitions.timeout_shape(options),
+        concurrency=definitions.concurrency_shape(options),
+        version=1,
+        owner="api",
+        source=None,
+        pause_reason=None,
+        last_run=LastRun(run_id=run.run_id, state=run.state, attempts=run.attempt),
+        created_at=None,
+    )
+
+
+async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
+    """Tell a job with a definition of its own, as it was read."""
+    schedule = await jobs.schedule_of_job(database, found)
+    pending, options = found["next_run_at"], found["options"]
+    left = min(definitions.NEXT_FIRES, found["runs_left"] or definitions.NEXT_FIRES)
+    return Job(
+        **{name: found[name] for name in _COPIED},
+        status=found["state"],
+        target=FunctionTarget(handler=found["handler"]),
+        payload=msgspec.json.decode(found["payload"] or "{}"),
+        **definitions.waits_shape(asked_shape(found["schedule"], found["every_seconds"])),
+        description=sentence(schedule),
+        next_run_at=pending,
+        next_fires=[]
+        if pending is None
+        else definitions.coming_fires(schedule, pending - FINEST, left, str(found["job_id"])),
+        retry=definitions.retry_shape(options),
+        timeout=definitions.timeout_shape(options),
+        concurrency=definitions.concurrency_shape(options),
+        tags=definitions.tags_shape(options),
+        version=found["generation"],
+        last_run=await _last_run(database, found),
+    )
+
+
+async def _last_run(database: Database, found: Mapping[str, Any]) -> LastRun | None:
+    chosen = Filter({"job_id": (str(found["job_id"]),), "state": _BEGUN})
+    page = await lists.runs(database, found["tenant"], chosen, 1, looks=_LOOKS)
+    return next((LastRun(run_id=row["run_id"], state=row["state"], attempts=row["attempt"]) for row in page.rows), None)
+
+
+def job_summary(row: Mapping[str, Any]) -> JobSummary:
+    """Tell a job of a list."""
+    copied = (
+        "job_id",
+        "name",
+        "queue",
+        "priority",
+        "tags",
+        "owner",
+        "source",
+        "pause_reason",
+        "next_run_at",
+        "created_at",
+    )
+    return JobSummary(
+        **{name: row[name] for name in copied},
+        status=row["state"],
+        target=FunctionTarget(handler=row["handler"]),
+        **definitions.waits_shape(asked_shape(row["schedule"], row["every_seconds"])),
+        version=row["generation"],
+    )
+
+
+_COPIED = ("job_id", "name", "queue", "priority", "owner", "source", "pause_reason", "created_at")

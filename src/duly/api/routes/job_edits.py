@@ -1,0 +1,141 @@
+"""Changes to jobs: replace, change a part, upsert by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from duly.api import definitions
+from duly.api.job_views import defined_job, shown_job
+from duly.api.operations import MERGE_PATCH, Answer, Call, Routes
+from duly.api.refusals import Refusal
+from duly.api.routes.jobs import REFUSED, created_headers, extra_of, find_live_job, now_of, submit_defined, tag_of
+from duly.domain.declaration import OWNER
+from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
+from duly.domain.job import check_name
+from duly.moves.edit import edit_version
+from duly.moves.overtaken import until_settled
+from duly.store import overview
+from duly.wire.jobs import Job, JobDefinition, JobPatch
+from duly.wire.reading import merge_patch, read_value
+from duly.wire.shapes import Nothing
+
+routes = Routes("jobs")
+_DEFINITION = tuple(JobDefinition.__struct_fields__)
+
+
+@routes.add(
+    "PUT",
+    "/v1/jobs/{job_id}",
+    scope="jobs:write",
+    body=JobDefinition,
+    answers={200: Job},
+    refuses=(*REFUSED, "declared_in_code", "conflict"),
+    is_matched=True,
+)
+async def replace_job(call: Call[Nothing, JobDefinition]) -> Answer:
+    """Replace a job's definition, from now on. `If-Match` names the version that was read, or is `*`."""
+
+    async def replaced(_: Mapping[str, Any]) -> JobDefinition:
+        return call.body
+
+    return await _edit(call, replaced)
+
+
+@routes.add(
+    "PATCH",
+    "/v1/jobs/{job_id}",
+    scope="jobs:write",
+    body=JobPatch,
+    media_type=MERGE_PATCH,
+    answers={200: Job},
+    refuses=(*REFUSED, "declared_in_code", "conflict"),
+    is_matched=True,
+)
+async def change_job(call: Call[Nothing, dict[str, Any]]) -> Answer:
+    """Change parts of a job's definition, from now on, by a merge patch (RFC 7396): null takes a part away.
+
+    `If-Match` names the version that was read, or is `*`. A schedule is merged, too: whoever changes the type of its trigger
+    takes the fields of the old type away by null.
+    """
+
+    async def patched(found: Mapping[str, Any]) -> JobDefinition:
+        shown = msgspec.to_builtins(await defined_job(call.database, found))
+        standing = {name: shown[name] for name in _DEFINITION if shown.get(name) is not None}
+        return read_value(merge_patch(standing, call.body), JobDefinition)
+
+    return await _edit(call, patched)
+
+
+@routes.add(
+    "PUT",
+    "/v1/jobs/by-name/{name}",
+    scope="jobs:write",
+    body=JobDefinition,
+    answers={200: Job, 201: Job},
+    refuses=("invalid_schedule", "invalid_payload", "invalid_option", "declared_in_code", "conflict", "quota_reached"),
+)
+async def put_job_by_name(call: Call[Nothing, JobDefinition]) -> Answer:
+    """Make a job of this name, or bring the one there is to this definition. Asked twice, there is one job."""
+    name, asked = call.name, call.body
+    if asked.name not in (None, name):
+        raise InvalidOption(f"the path names the job {name!r} and the body {asked.name!r}; name one")
+    definition = msgspec.structs.replace(asked, name=check_name(name, "name"))
+
+    async def attempt() -> Answer | None:  # Somebody may make it, change it or end it between the look and the move.
+        standing = await overview.job_by_name(call.database, name, call.tenant)
+        try:
+            async with call.database.transaction():
+                if standing is None:
+                    return await _make(call, definition)
+                return await _bring(call, await find_live_job(call, standing.job_id), definition)
+        except (NameTaken, VersionChanged, NotFound):
+            return None
+
+    return await until_settled(f"job {name!r}", attempt)
+
+
+async def _make(call: Call[Any, Any], definition: JobDefinition) -> Answer:
+    made = await submit_defined(call, definition)
+    job = await shown_job(call.database, call.tenant, made.job_id)
+    return Answer(201, job, created_headers(made.job_id, made.version))
+
+
+async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Awaitable[JobDefinition]]) -> Answer:
+    """Change the job that the path names, if it is of the version that the caller has seen."""
+    given = call.headers.get("if-match")
+
+    async def attempt() -> Answer | None:
+        found = await find_live_job(call, call.id("job_id"))
+        is_any = _check_match(given, found["generation"])
+        try:
+            return await _bring(call, found, await asked(found))
+        except VersionChanged:
+            if is_any:  # Then it does not matter whose change is the first.
+                return None
+            raise
+
+    return await until_settled("the job", attempt)
+
+
+async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobDefinition) -> Answer:
+    """Bring a job, as it was read, to a definition. Raises VersionChanged, Refused."""
+    if found["owner"] == OWNER:
+        raise DeclaredInCode(f"job {found['name']!r} is declared in {found['source']}; change it there")
+    job = definitions.recurring(asked, now_of(call), extra_of(call))
+    job = msgspec.structs.replace(job, owner=found["owner"], source=found["source"])
+    await edit_version(call.database, found["job_id"], found["generation"], job)
+    shown = await shown_job(call.database, call.tenant, found["job_id"])
+    return Answer(200, shown, {"ETag": tag_of(shown.version)})
+
+
+def _check_match(given: str | None, version: int) -> bool:
+    """Check the version that the caller has seen, and say whether any will do. Raises Refusal, VersionChanged."""
+    if given is None:
+        raise Refusal("precondition_required", "A change needs If-Match with the ETag of what was read.")
+    tags = [tag.strip() for tag in given.split(",")]
+    if "*" not in tags and tag_of(version) not in tags:
+        raise VersionChanged(f"the job is of version {version}, ETag {tag_of(version)}, and not {given}")
+    return "*" in tags

@@ -1,0 +1,91 @@
+"""Schedules as code, as they cross HTTP: the file, what applying it would do, and what it did."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from duly.domain.manifest_shapes import ManifestShape
+from duly.wire.shapes import Asked, Name, Told
+
+MANIFEST_BYTES_MAX = 16_777_216
+_DIGEST = "Of the plan that was looked at: that very plan is carried out, or nothing."
+_REFERENCE = "#/components/schemas/File{name}"
+
+# Besides the shapes of requests: a file has its own short forms, and is read by its own reader, which tells all that is wrong.
+COMPONENTS: dict[str, dict[str, Any]] = {
+    f"File{name}": schema
+    for name, schema in msgspec.json.schema_components([ManifestShape], ref_template=_REFERENCE)[1].items()
+}
+
+FileShape = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": _REFERENCE.format(name=ManifestShape.__name__)})]
+
+
+class ApplyQuery(Asked, frozen=True):
+    """How a file is applied."""
+
+    dry_run: Annotated[bool, Meta(description="Only say what would be done.")] = False
+    prune: Annotated[bool, Meta(description="End the jobs of this file that it names no more.")] = False
+    adopt: Annotated[bool, Meta(description="Take over jobs that were made by hand or by another file.")] = False
+    digest: Annotated[str, Meta(min_length=64, max_length=64, description=_DIGEST)] | None = None
+
+
+class ExportQuery(Asked, frozen=True):
+    """Which jobs are written."""
+
+    source: Annotated[Name, Meta(description="The file; may be left out when there is one.")] | None = None
+    by_hand: Annotated[bool, Meta(description="With those that were made by hand and have a name.")] = False
+
+
+class FileDifference(Told, frozen=True):
+    """A field that stands in one way and is asked for in another; null: it is not said."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class FileStep(Told, frozen=True):
+    """What is to be done about one name. `is_drift`: somebody has changed it since the file was applied."""
+
+    name: str
+    kind: Literal["create", "change", "adopt", "remove", "refuse"]
+    job_id: UUID | None
+    version: int | None
+    differences: list[FileDifference]
+    pausing: Literal["pause", "resume"] | None
+    is_drift: bool
+    note: str | None
+
+
+class FileCalendar(Told, frozen=True):
+    """A calendar that is to be kept."""
+
+    name: str
+    kind: Literal["create", "change"]
+    differences: list[FileDifference]
+
+
+class FileDone(Told, frozen=True):
+    """What was done about one job."""
+
+    name: str
+    kind: Literal["create", "change", "adopt", "remove"]
+    job_id: UUID
+    pausing: Literal["pause", "resume"] | None
+
+
+class Applied(Told, frozen=True):
+    """What applying the file does, and, unless it was a dry run, what was done. `digest` names this very plan."""
+
+    source: str
+    dry_run: bool
+    digest: str
+    steps: list[FileStep]
+    calendars: list[FileCalendar]
+    unchanged: int
+    done: list[FileDone]
+    orphans: Annotated[list[str], Meta(description="Jobs of the file that it names no more, and that were left.")]
