@@ -34,7 +34,6 @@ _MODULES = (
     backfills,
     calendars,
     triggers,
-    events,
     worker,
     keys,
     tenants,
