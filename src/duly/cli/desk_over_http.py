@@ -45,6 +45,7 @@ class HttpDesk:
             return Sent(made.job_id, False, [what, *_fire_lines(made.next_fires, job.schedule)])
         assert made.next_run_at is not None, "a one-shot has its moment"
         how = "Once, now" if job.at is None and not job.delay else "Once"
+        assert made.next_run_at is not None, "a one-shot has its moment"
         at = f"{'at':6}{both_clocks(made.next_run_at)}"
         return Sent(made.job_id, False, [f"{how}: {job.handler} on queue {job.queue}", at])
 
@@ -229,8 +230,9 @@ async def _those_found(run_ids: Sequence[UUID], move: Callable[[UUID], Awaitable
 
 
 def _seen(job: Job) -> JobSeen:
-    assert job.schedule is not None
     row = rows.job(job)
+    if job.schedule is None:  # It waits for events.
+        return JobSeen(row, job.description, "", [])
     return JobSeen(
         row,
         job.description,

@@ -11,6 +11,7 @@ from duly.client.definitions import JobFields
 from duly.domain.job import Recurring, Submission
 from duly.domain.run import MARKS, read_options
 from duly.domain.triggers.asking import check
+from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.summary import sentence
 from duly.wire.jobs import Job, JobSummary
 from duly.wire.queues import Queue
@@ -50,9 +51,15 @@ def job(found: Job) -> dict[str, Any]:
 def job_in_list(found: JobSummary) -> dict[str, Any]:
     """Give a job of a list as a row, with its schedule in words."""
     row = msgspec.to_builtins(found, builtin_types=(datetime,))
-    words = "On an event" if found.schedule is None else sentence(check({**found.schedule, "calendars": None}))
+    words = _words(found)
     known = {"state": found.status, "handler": found.target.handler, "schedule": text(found.schedule)}
     return {**row, **known, "description": words, "removed_at": None}
+
+
+def _words(found: JobSummary) -> str:
+    if found.on_event is not None:
+        return OnEvent(found.on_event.type, found.on_event.source).describe()
+    return sentence(check({**(found.schedule or {}), "calendars": None}))
 
 
 def is_one_shot(found: Job) -> bool:

@@ -14,15 +14,16 @@ from duly.api.door import HEADER_BYTES_MAX
 from duly.api.operations import NDJSON, Operation
 from duly.domain.api_key import Scope, implied_by
 from duly.domain.declaration import OWNER
+from duly.domain.hold import HOLDS_MAX
 from duly.moves.submit import submit_recurring
 from duly.store import tenants
 from duly.store.database import Database
 from duly.store.tenants import Limits
 from duly.wire.batches import LINES_MAX
 from tests.api.contract.described import BY_NAME, NAMES, codes, faults
-from tests.api.contract.yard import Asked, Yard, request_for, unknown
+from tests.api.contract.yard import HOURLY_SINCE_LONG_AGO, Asked, Yard, request_for, unknown
 from tests.api.front import Caller, Front
-from tests.builders import a_key, a_schedule
+from tests.builders import a_key, a_schedule, a_worker
 
 A_LONG_WORD = "x" * 300_000
 CONTROL = "two\nlines"
@@ -84,12 +85,12 @@ async def _(scene, operation, asked):
 
 @provokes("malformed_json")
 async def _(scene, operation, asked):
-    return await asked.with_body(b'{"unfinished": ').by(scene.api)
+    return await asked.with_body(b"{").by(scene.api)
 
 
 @provokes("invalid_body")
 async def _(scene, operation, asked):
-    return await asked.with_fields(nonsense=1).by(scene.api)
+    return await asked.with_body(b"[1]").by(scene.api)
 
 
 @provokes("body_too_large")
@@ -191,8 +192,7 @@ async def _(scene, operation, asked):
 @provokes("quota_reached")
 async def _(scene, operation, asked):
     made = await tenants.create(scene.front.database, "small", Limits(schedules_max=0, ready_max=0))
-    caller = await scene.front.caller(tenant=made.tenant)
-    return await asked.by(caller)
+    return await asked.by(await scene.front.caller(tenant=made.tenant))
 
 
 @provokes("conflict")
@@ -201,8 +201,9 @@ async def _(scene, operation, asked):
 
 
 async def a_declared_job(database: Database) -> UUID:
-    """Make a job as a program would that declares it."""
+    """Make a job as a program would that declares it, and lives."""
     job = msgspec.structs.replace(a_schedule(name="declared"), owner=OWNER, source="app")
+    await a_worker(database, declares=[f"1/{job.digest().hex()}/declared"])
     return (await submit_recurring(database, job, key=a_key())).job_id
 
 
@@ -211,21 +212,59 @@ async def of_a_run_that_is_not_dead(scene: Scene, operation: Operation) -> httpx
     return await request_for(operation, run_id=str(run_id)).by(scene.api)
 
 
-CONFLICTS: dict[str, Any] = {"replay_run": of_a_run_that_is_not_dead}
+async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Response:
+    await scene.front.database.execute(
+        "insert into duly.holds (tenant, queue, reason, held_by, held_at)"
+        " select 1, 'queue-' || number, 'full', 'test', duly.clock_now() from generate_series(1, $1::int) as number",
+        HOLDS_MAX,
+    )
+    return await (await scene.yard.request(operation)).by(scene.api)
 
 
-async def with_a_reason_of_two_lines(scene: Scene, asked: Asked) -> httpx.Response:
-    return await asked.with_fields(reason=CONTROL).by(scene.api)
+CONFLICTS: dict[str, Any] = {
+    "replay_run": of_a_run_that_is_not_dead,
+    "pause_queue": beside_too_many_pauses,
+    "pause": beside_too_many_pauses,
+}
 
 
-async def with_a_name_of_two_lines(scene: Scene, asked: Asked) -> httpx.Response:
-    return await asked.with_fields(name=CONTROL).by(scene.api)
+def with_two_lines_as(field: str) -> Any:
+    async def ask(scene: Scene, asked: Asked) -> httpx.Response:
+        return await asked.with_fields(**{field: CONTROL}).by(scene.api)
+
+    return ask
+
+
+async def with_two_lines_in_the_path(scene: Scene, asked: Asked) -> httpx.Response:
+    asked.path = asked.path.replace("named-", "two%0Alines-")
+    return await asked.by(scene.api)
+
+
+async def with_its_end_before_its_start(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(end="2026-10-01T00:00:00Z").by(scene.api)
+
+
+async def of_a_calendar_in_use(scene: Scene, asked: Asked) -> httpx.Response:
+    name = asked.path.rpartition("/")[2]
+    await scene.api.a_job(schedule={**HOURLY_SINCE_LONG_AGO, "calendars": [{"name": name}]})
+    return await asked.by(scene.api)
+
+
+async def of_a_job_that_counts_from_its_end(scene: Scene, asked: Asked) -> httpx.Response:
+    job = await scene.api.a_job(schedule={"trigger": {"type": "interval", "every": "PT1H", "mode": "fixed_delay"}})
+    return await scene.api.post(f"/v1/jobs/{job['job_id']}/skip-next")
 
 
 OPTIONS: dict[str, Any] = {
-    "pause_job": with_a_reason_of_two_lines,
-    "make_tenant": with_a_name_of_two_lines,
-    "make_key": with_a_name_of_two_lines,
+    "pause_job": with_two_lines_as("reason"),
+    "pause_queue": with_two_lines_as("reason"),
+    "resume_queue": with_two_lines_in_the_path,
+    "make_tenant": with_two_lines_as("name"),
+    "make_key": with_two_lines_as("name"),
+    "keep_calendar": with_two_lines_in_the_path,
+    "backfill_job": with_its_end_before_its_start,
+    "delete_calendar": of_a_calendar_in_use,
+    "skip_next": of_a_job_that_counts_from_its_end,
 }
 
 
