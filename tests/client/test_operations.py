@@ -39,6 +39,7 @@ SPOKEN = {
     "delete_calendar": "calendars.delete",
     "preview_trigger": "preview",
     "stream_events": "events",
+    "take_in_event": "send_event",
     "list_runs": "runs.list",
     "read_run": "runs.get",
     "list_attempts": "runs.attempts",
@@ -123,6 +124,17 @@ class TestJobs:
         made = await client.jobs.backfill(job.job_id, now - timedelta(hours=3), now, overlap="allow", rate=0.01)
 
         assert [one.backfill_id for one in await everything(client.backfills.list(job.job_id))] == [made.backfill_id]
+
+
+class TestEvents:
+    async def test_an_event_is_taken_once(self, client):
+        await client.jobs.create("app:mail", name="on-order", on_event={"type": "shop.order.placed"})
+
+        first = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
+        again = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
+
+        assert (len(first.runs), first.duplicate, again.duplicate, again.runs) == (1, False, True, first.runs)
+        assert (await client.runs.get(first.runs[0])).payload["event"]["data"] == {"order": 7}
 
 
 class TestRuns:

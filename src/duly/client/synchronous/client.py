@@ -8,6 +8,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from duly.client.address import Address
 from duly.client.asking import given, path, posting, query_of
 from duly.client.streaming import Event
@@ -20,6 +22,7 @@ from duly.client.synchronous.line import Line
 from duly.client.synchronous.queues import Holds, Queues, Workers
 from duly.client.synchronous.runs import Runs
 from duly.client.talking import Patience
+from duly.wire.events import MEDIA_TYPE, EventTaken
 from duly.wire.previews import Preview
 
 if TYPE_CHECKING:
@@ -78,6 +81,22 @@ class Client:
         """Say what a schedule means, in words and in its next fires; nothing is kept."""
         body = given(schedule=schedule, after=after, n=n)
         return self._line.ask(posting(path("triggers", "preview"), Preview, body))
+
+    def send_event(
+        self,
+        type: str,
+        source: str,
+        *,
+        data: Any = None,
+        id: str | None = None,
+        subject: str | None = None,
+        time: datetime | None = None,
+    ) -> EventTaken:
+        """Send an event: each active job with a matching `on_event` gets one run. One `id` of a source is taken once."""
+        name = self._line.manners.rng.secret(16).hex() if id is None else id
+        event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
+        ask = posting(path("events"), EventTaken, event)
+        return self._line.ask(msgspec.structs.replace(ask, media_type=MEDIA_TYPE))
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None
