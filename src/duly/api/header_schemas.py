@@ -20,6 +20,7 @@ HEADERS: dict[str, Schema] = {
         is_always=True,
     ),
     "Location": _header("Where what was made is found.", {"type": "string", "format": "uri-reference"}),
+    "Content-Location": _header("Where this is found under its id.", {"type": "string", "format": "uri-reference"}),
     "ETag": _header("The version of the definition, for If-Match.", {"type": "string", "pattern": '^"[0-9]+"$'}),
     "Retry-After": _header("After how many seconds to ask again.", {"type": "integer", "minimum": 1}),
     "RateLimit": _header("What is left of the limit, and in how many seconds all of it is back.", _TEXT),
@@ -51,7 +52,7 @@ def headers_of_answer(operation: Operation, status: int, properties: Mapping[str
     if status in (201, 202):
         names.append("Location")
     if {"job_id", "version"} <= properties.keys():
-        names.append("ETag")
+        names += ["ETag", *(["Content-Location"] if "{name}" in operation.path else [])]
     if operation.is_keyed:
         names.append("Idempotency-Replayed")
     if operation.takes_prefer:

@@ -69,6 +69,7 @@ _PLAIN = {
     "x-content-type-options",
     "date",
     "transfer-encoding",
+    "x-accel-buffering",
     "duly-accepted",
     "duly-refused",
 }

@@ -19,11 +19,12 @@ from duly.store.database import Database
 from tests.api.contract.described import described
 from tests.api.contract.samples import least
 from tests.api.front import Caller
-from tests.builders import RNG, a_leased_run, a_ready_run, a_worker
+from tests.builders import HANDLER, RNG, a_leased_run, a_ready_run
 
 UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
 UNKNOWN = {"key_id": "a" * 10, "tenant": "999999", "name": "never-was"}
 HOURLY_SINCE_LONG_AGO = {"trigger": {"type": "interval", "every": "PT1H", "anchor": "2026-11-01T00:00:00Z"}}
+A_WORKER: dict[str, Any] = {"name": "remote", "queues": ["remote"], "handlers": [HANDLER]}
 _PARAMETER = re.compile(r"{(\w+)}")
 _A_BATCH = b'{"target": {"type": "function", "handler": "app:mail"}}\n{"nothing": 1}\n'
 
@@ -37,7 +38,7 @@ class Asked(msgspec.Struct):
     content: bytes | None
 
     async def by(self, caller: Caller) -> httpx.Response:
-        """Send it with someone's key."""
+        """Send it with someone's key. A stream is heard until it is closed."""
         return await caller.ask(self.method, self.path, headers=self.headers, content=self.content)
 
     def with_body(self, body: Any) -> Asked:
@@ -93,6 +94,8 @@ _BODIES: dict[str, Any] = {
     "resume": {"queue": "pausable"},
     "replay_matching": {"filter": "", "dry_run": True},
     "discard_matching": {"filter": "", "dry_run": True},
+    "apply_file": {"source": "test", "jobs": {"by-file": {"target": "app:mail", "schedule": "every day at 9am"}}},
+    "append_logs": {"lines": [{"level": "info", "message": "hello"}], "run_id": UNKNOWN_ID, "fence": 1},
     "edit_matching": {"filter": "", "dry_run": True, "payload": {}},
 }
 
@@ -119,6 +122,11 @@ class Yard:
         asked = request_for(operation, **named)
         if operation.name in ("make_tenant", "make_key"):
             return asked.with_fields(name=f"fresh-{uuid4()}")
+        if operation.name == "export_file":
+            await self.api.a_job(name=f"to-export-{uuid4()}")
+            return asked.with_query("by_hand=true")
+        if {"run_id", "fence"} <= set(getattr(operation.body, "__struct_fields__", ())):
+            return asked.with_fields(**await self._lease(named["worker_id"]))
         return asked
 
     async def _job(self, _: Operation | None = None) -> str:
@@ -160,7 +168,16 @@ class Yard:
         return name
 
     async def _worker(self, _: Operation) -> str:
-        return str(await a_worker(self.database))
+        answer = await self.api.post("/v1/worker/register", json=A_WORKER)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["worker_id"])
+
+    async def _lease(self, worker_id: str) -> dict[str, Any]:
+        """Put a run into a worker's hands."""
+        await a_ready_run(self.database, queue=A_WORKER["queues"][0])
+        answer = await self.api.post(f"/v1/worker/{worker_id}/claim", json={"number": 1})
+        [run] = answer.json()["runs"]
+        return {name: run[name] for name in ("run_id", "fence")}
 
 
 async def settle_one(database: Database, worker_id: UUID, run: Run, outcome: Outcome) -> None:
