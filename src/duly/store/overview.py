@@ -79,8 +79,9 @@ async def staging_lag_seconds(database: Database) -> float:
 
 
 def _lag(now: datetime, next_due_at: datetime | None) -> float:
-    is_none = next_due_at is None or next_due_at == NEVER
-    return 0.0 if is_none else max(0.0, (now - next_due_at).total_seconds())
+    if next_due_at is None or next_due_at == NEVER:
+        return 0.0
+    return max(0.0, (now - next_due_at).total_seconds())
 
 
 async def backlog(database: Database) -> Backlog:
