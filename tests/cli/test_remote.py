@@ -1,11 +1,13 @@
 """The same commands, spoken to a Duly over HTTP: from a folder in which nothing runs."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
 
 from duly.cli import desk
+from duly.client import Client
 from tests.cli.processes import inside, wait_for
 
 
@@ -145,6 +147,23 @@ class TestLook:
         assert "default" in [row["queue"] for row in remote.reads("queues")]
         assert "default" in remote.says("queues")
         assert worker["name"] in remote.says("workers")
+
+    def test_why_something_is_where_it_is(self, remote, up):
+        name = a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
+        run_id = remote.says("submit", "greet", "name=x", "--queue", a_name(), "-q").strip()
+
+        assert remote.says("explain", name) == up.duly("explain", name).stdout
+        assert remote.says("explain", run_id).startswith("run")
+
+    def test_what_happens_is_heard(self, remote):
+        with Client(remote.address, remote.key) as client, ThreadPoolExecutor(1) as pool:
+            hearing = pool.submit(next, client.events(types=["duly.run.succeeded.v1"]))
+            wait_for(lambda: remote.says("submit", "greet", "name=x", "-q") and hearing.done(), 20)
+            event = hearing.result()
+
+        assert (event.type, event.data["queue"]) == ("duly.run.succeeded.v1", "default")
+        assert event.place
 
     def test_calendars(self, remote):
         name = a_name()

@@ -46,6 +46,7 @@ CODES: Mapping[type[Exception], str] = {
     errors.WorkerExpired: "worker_expired",
     errors.ClaimOver: "conflict",
     errors.LeaseOver: "lease_lost",
+    errors.Refused: "conflict",  # whatever has no kind of its own
     errors.DatabaseUnusable: "unavailable",
     Unavailable: "unavailable",
     TimeoutError: "unavailable",

@@ -63,6 +63,16 @@ class Kept(msgspec.Struct, frozen=True):
     schedules: int
 
 
+class Explained(msgspec.Struct, frozen=True):
+    """Why something is where it is: in sentences, and as JSON."""
+
+    kind: str
+    id: UUID
+    state: str
+    sentences: list[str]
+    document: Any
+
+
 class Living(msgspec.Struct, frozen=True):
     """What a worker that lives serves and knows."""
 
@@ -184,6 +194,10 @@ class Desk(Protocol):
 
     async def users_of_calendar(self, name: str) -> Sequence[Row] | None:
         """List the jobs that use a calendar, with their next moments; None: this desk does not tell."""
+        ...
+
+    async def explain(self, what: str) -> Explained:
+        """Say why a run, given by its id, or a job, by its id or its name, is where it is."""
         ...
 
     async def workers(self) -> Sequence[Row]:

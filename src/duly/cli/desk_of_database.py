@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.cli.desk import JobSeen, Kept, Living, Moved, Row, Sent
+from duly.cli.desk import Explained, JobSeen, Kept, Living, Moved, Row, Sent
 from duly.cli.fires import both_clocks, fire_lines, schedule_notes
 from duly.cli.output import moment
 from duly.cli.paging import gather
@@ -33,6 +33,7 @@ from duly.moves.dead import Bulk
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import trigger
+from duly.store import explain as explaining
 from duly.store import hints, jobs, lists, overview, runs, schedules, workers
 from duly.store.database import Database, DiskFull, Unavailable
 from duly.store.jobs import Submitted
@@ -236,6 +237,14 @@ class DatabaseDesk:
         """List the jobs that use a calendar, with their next moments."""
         users = await schedules.using_calendar(self._database, TENANT_DEFAULT, name, None, _USERS_SHOWN)
         return [{"job_id": user.job_id, "name": user.name, "scheduled_at": user.scheduled_at} for user in users]
+
+    async def explain(self, what: str) -> Explained:
+        """Say why a run, given by its id, or a job, by its id or its name, is where it is."""
+        found = await explaining.job_or_run(self._database, TENANT_DEFAULT, await find_job_id(self._database, what))
+        if found is None:
+            raise NotFound(f"no run or job {what}; `duly runs` and `duly jobs` list them")
+        sentences = [reason.text for reason in found.reasons]
+        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found))
 
     async def workers(self) -> Sequence[Row]:
         """List the workers that live."""

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.cli import rows
-from duly.cli.desk import JobSeen, Kept, Living, Moved, Row, Sent
+from duly.cli.desk import Explained, JobSeen, Kept, Living, Moved, Row, Sent
 from duly.cli.fires import both_clocks, lines_of
 from duly.cli.output import moment
 from duly.cli.paging import quoted
@@ -43,6 +43,7 @@ class HttpDesk:
         what = f"{made.description}: {job.handler} on queue {job.queue}"
         if isinstance(job, Recurring):
             return Sent(made.job_id, False, [what, *_fire_lines(made.next_fires, job.schedule)])
+        assert made.next_run_at is not None, "a one-shot has its moment"
         how = "Once, now" if job.at is None and not job.delay else "Once"
         assert made.next_run_at is not None, "a one-shot has its moment"
         at = f"{'at':6}{both_clocks(made.next_run_at)}"
@@ -176,6 +177,16 @@ class HttpDesk:
     async def users_of_calendar(self, name: str) -> Sequence[Row] | None:
         """Tell nothing: the API does not say who uses a calendar."""
         return None
+
+    async def explain(self, what: str) -> Explained:
+        """Say why a run, given by its id, or a job, by its id or its name, is where it is."""
+        identifier = await self.job_id(what)
+        try:
+            found = await self._client.jobs.explain(identifier)
+        except NotFound:
+            found = await self._client.runs.explain(identifier)
+        sentences = [reason.text for reason in found.reasons]
+        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found))
 
     async def workers(self) -> Sequence[Row]:
         """List the workers that live."""

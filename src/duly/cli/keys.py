@@ -116,7 +116,7 @@ async def _revoke(settings: Settings, key_id: str) -> None:
 
 def _row(key: ApiKey, *, is_usable: bool) -> dict[str, Any]:
     row = msgspec.structs.asdict(key)
-    del row["secret_hash"], row["tenant_rate"]
+    del row["secret_hash"], row["tenant_rate"], row["tenant_is_counted"]
     return {**row, "scopes": sorted(key.scopes), "state": _state(key, is_usable)}
 
 

@@ -11,6 +11,7 @@ from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Settling, getting, pa
 from duly.client.errors import ApiError, VersionChanged
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
+from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
 
 Target = FunctionTarget | str
@@ -33,6 +34,7 @@ class JobFields(TypedDict, total=False):
     retry: RetryPolicy | dict[str, Any] | None
     timeout: str | float | None
     concurrency: Concurrency | dict[str, Any] | None
+    on_event: EventMatch | dict[str, Any] | None
     tags: list[str]
 
 

@@ -12,7 +12,7 @@ from duly.wire.events import EventMatch
 from duly.wire.pages import NextPageToken
 from duly.wire.runs import Run
 from duly.wire.schedule_schema import ScheduleShape
-from duly.wire.shapes import TAGS_MAX, Asked, Duration, Moment, Name, Priority, Told
+from duly.wire.shapes import PRINTABLE, TAGS_MAX, Asked, Duration, Moment, Name, Priority, Told
 
 Payload = Annotated[
     dict[str, Any], Meta(description="What the target is given, by name. At most 256 KiB, 64 levels deep.")
@@ -60,10 +60,14 @@ class JobDefinition(Asked, frozen=True):
     tags: Tags = msgspec.field(default_factory=list)
 
 
+# A merge patch (RFC 7396) of a definition; what comes of it is read as a definition.
+JobPatch = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/JobPatch"})]
+
+
 class NewJob(JobDefinition, frozen=True):
     """A job to be created. `idempotency_key` means the same as the header."""
 
-    idempotency_key: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=PRINTABLE)] | None = None
 
 
 class Fire(Told, frozen=True):

@@ -41,7 +41,7 @@ class _Line(msgspec.Struct, frozen=True):
     media_type=NDJSON,
     answers={200: LineAnswer},
     answer_type=NDJSON,
-    refuses=("invalid_body", "rate_limited", "quota_reached"),
+    refuses=("rate_limited", "quota_reached"),
     body_bytes_max=BATCH_BYTES_MAX,
     seconds_max=60.0,
 )

@@ -112,7 +112,7 @@ async def explain_job(call: Call[Nothing, None]) -> Answer:
     scope="jobs:write",
     query=Deletion,
     answers={200: Deleted},
-    refuses=("declared_in_code",),
+    refuses=("declared_in_code", "conflict"),
 )
 async def delete_job(call: Call[Deletion, None]) -> Answer:
     """End a job: its future runs are cancelled. Runs that have started go on, or are asked to stop."""
