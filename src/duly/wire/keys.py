@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.shapes import Asked, Moment, Name, Told
+from duly.wire.shapes import Asked, Moment, Name, Told, check_reach
 
 Scope = Literal["jobs:read", "jobs:write", "jobs:trigger", "worker", "admin"]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000, description="Submits a second.")]
@@ -23,6 +23,9 @@ class KeyRequest(Asked, frozen=True):
     tenant: TenantNumber | None = None
     expires_at: Moment | None = None
     rate: Rate | None = None
+
+    def __post_init__(self) -> None:
+        check_reach(expires_at=self.expires_at)
 
 
 class Key(Told, frozen=True):

@@ -1,4 +1,4 @@
-"""A crawler with the key of B, over everything that A has: each answer is the one for what never was, and nothing of A's changes."""
+"""A crawler with the key of B, over everything that A has: each answer is that for what never was, and nothing of A changes."""
 
 from __future__ import annotations
 
