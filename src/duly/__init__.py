@@ -8,6 +8,9 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # True to type checkers; `typing` alone would double what an import costs.
 
 if TYPE_CHECKING:
+    from duly.client.asynchronous.client import AsyncClient
+    from duly.client.errors import ApiError
+    from duly.client.synchronous.client import Client
     from duly.domain.errors import (
         DatabaseUnusable,
         DeclaredInCode,
@@ -38,8 +41,11 @@ if TYPE_CHECKING:
     from duly.worker.context import RunContext as Run
 
 __all__ = [
+    "ApiError",
     "App",
+    "AsyncClient",
     "Cancelled",
+    "Client",
     "DatabaseUnusable",
     "DeclaredInCode",
     "DulyError",
@@ -73,7 +79,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ApiError": "client.errors",
     "App": "sdk.app",
+    "AsyncClient": "client.asynchronous.client",
+    "Client": "client.synchronous.client",
     "Handle": "sdk.handle",
     "RunFailed": "sdk.run_handle",
     "RunHandle": "sdk.run_handle",

@@ -42,6 +42,11 @@ def host_now() -> datetime:
     return datetime.now(UTC)
 
 
+def host_sleep(seconds: float) -> None:
+    """Wait, and hold the thread up, for doors that have no loop."""
+    time.sleep(seconds)
+
+
 class Clock(Protocol):
     """What the engine knows of time."""
 

@@ -29,6 +29,15 @@ class SettingsError(Exception):
     """A setting that is unknown or cannot be read; the message names it, its source and the remedy."""
 
 
+class Hidden(str):
+    """Text that is not shown where whole values are."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting, with `sources` saying where each came from."""
 
@@ -50,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_failed: Duration
     log_level: str
     log_format: str
+    url: str | None
+    api_key: Hidden | None
     sources: Mapping[str, str]
 
     def is_given(self, name: str) -> bool:
@@ -169,6 +180,10 @@ def _text(value: object) -> str:
     return value
 
 
+def _hidden(value: object) -> Hidden:
+    return Hidden(_text(value))
+
+
 def _path(value: object) -> Path:
     if not isinstance(value, str | Path):
         raise TypeError("a path")
@@ -242,4 +257,6 @@ KNOWN: Mapping[str, Known] = {
     "retention_failed": Known(_duration, "P90D", "how long everything else in history is kept"),
     "log_level": Known(_one_of("debug", "info", "warning", "error"), "warning", "the least that is logged"),
     "log_format": Known(_one_of("text", "json"), "text", "how it is logged"),
+    "url": Known(_text, None, "a Duly to speak to over HTTP, instead of to a database"),
+    "api_key": Known(_hidden, None, "the key that it is opened with"),
 }

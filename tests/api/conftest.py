@@ -92,7 +92,7 @@ async def front(parts, sessions, database):
     app = create(parts.vitals, Metrics(parts.vitals, Log("test")), Log("test"), door)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:
-        yield Front(client, database, woken)
+        yield Front(client, database, woken, door)
 
 
 @pytest.fixture

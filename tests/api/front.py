@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import httpx
 
+from duly.api.door import Door
 from duly.clock import Rng
 from duly.domain.api_key import Scope, new_key, written
 from duly.store import api_keys, tenants
@@ -60,10 +61,11 @@ class Caller:
 class Front:
     """The application, and those who call it."""
 
-    def __init__(self, client: httpx.AsyncClient, database: Database, woken: list[str]) -> None:
+    def __init__(self, client: httpx.AsyncClient, database: Database, woken: list[str], door: Door) -> None:
         self.client = client
         self.database = database
         self.woken = woken
+        self.door = door
 
     async def caller(self, *scopes: str, tenant: int = 1, **options) -> Caller:
         """Make a key, with scopes, or for everything."""

@@ -50,16 +50,16 @@ def read_ledger(path: Path) -> list[Acknowledged]:
     )
 
 
-async def submit_load(url: str, name: str, ledger: Path, runs: int, seconds: float) -> None:
+async def submit_load(url: str, name: str, ledger: Path, runs: int, seconds: float, schedules: int = SCHEDULES) -> None:
     """Submit schedules first, then one-shots at an even pace: some due now, some soon, some beyond the horizon."""
     async with Database(url) as database:
         with ledger.open("ab", buffering=0) as file:
-            await _submit_schedules(database, name, file)
+            await _submit_schedules(database, name, file, schedules)
             await _submit_runs(database, name, file, runs, seconds)
 
 
-async def _submit_schedules(database: Database, name: str, file: BinaryIO) -> None:
-    for number in range(SCHEDULES):
+async def _submit_schedules(database: Database, name: str, file: BinaryIO, schedules: int) -> None:
+    for number in range(schedules):
         schedule = Recurring("quick", "{}", "default", 5, every_shape(1), f"{name}-{number}", PLAIN)
         key = f"{name}-schedule-{number}"
         answer, asked = await _until_answered(partial(submit_recurring, database, schedule, key=key))

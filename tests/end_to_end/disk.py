@@ -21,7 +21,8 @@ def a_small_disk(folder: Path, mebibytes: int) -> Iterator[Path]:
     folder.rename(aside)
     folder.mkdir(mode=0o700)
     options = f"size={mebibytes}m,mode=0700,uid={owner.st_uid},gid={owner.st_gid}"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=False).returncode:
+        pytest.skip("needs the right to mount, CAP_SYS_ADMIN, for a disk that is soon full")
     try:
         subprocess.run(["cp", "-a", f"{aside}/.", folder], check=True)
         yield folder

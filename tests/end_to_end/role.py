@@ -1,4 +1,4 @@
-"""One part of Duly in a process of its own: `python -m tests.end_to_end.role scheduler|worker|client URL NAME …`."""
+"""One part of Duly in a process of its own: `python -m tests.end_to_end.role ROLE URL NAME …`."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ from duly.maintenance.service import Maintenance
 from duly.scheduler.service import Scheduler
 from duly.store.database import Database
 from duly.worker.service import Worker, WorkerOptions
-from tests.end_to_end import client
+from tests.end_to_end import client, http
 from tests.end_to_end.app import PATH, app
 
 
@@ -43,15 +43,17 @@ async def run_worker(url: str, name: str, lease_seconds: str, slots: str) -> Non
     await worker.run()
 
 
-async def run_client(url: str, name: str, ledger: str, runs: str, seconds: str) -> None:
+async def run_client(url: str, name: str, ledger: str, runs: str, seconds: str, *schedules: str) -> None:
     """Submit a load, and keep account of what was acknowledged."""
-    await client.submit_load(url, name, Path(ledger), int(runs), float(seconds))
+    await client.submit_load(url, name, Path(ledger), int(runs), float(seconds), *map(int, schedules))
 
 
 ROLES: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "scheduler": run_scheduler,
     "worker": run_worker,
     "client": run_client,
+    "api": http.run_api,
+    "http_worker": http.run_worker,
 }
 
 

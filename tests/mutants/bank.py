@@ -29,6 +29,9 @@ ZONES = "src/duly/store/migrations/0008_zones.sql"
 ZONE_CHANGE = "src/duly/domain/triggers/zone_change.py"
 ZONED = "tests/schedules/test_zones.py"
 PAIRS_OF_SCHEDULES = "tests/interleavings/test_schedules.py"
+REMOTE = "src/duly/store/migrations/0014_remote_workers.sql"
+OVER_HTTP = "tests/api/test_worker.py"
+OVER_HTTP_APART = "tests/api/test_worker_tenants.py"
 
 
 class Mutant(msgspec.Struct, frozen=True):
@@ -259,7 +262,7 @@ BANK = [
     Mutant(
         "a settle asked again does not look for its own record",
         "src/duly/moves/settle.py",
-        "ours = await leased.already_settled(database, worker_id, [item.run for item in missing])",
+        "ours = await leased.already_settled(database, worker_id, [(item.run.run_id, item.run.fence) for item in missing])",
         "ours: set[Handle] = set()",
     ),
     Mutant(
@@ -718,5 +721,69 @@ BANK = [
         "exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.gate = leased.options->'gate'->>0)",
         "true",
         OVERLAP,
+    ),
+    Mutant(
+        "a claim over HTTP takes what is not due yet",
+        REMOTE,
+        "and ready.rank <= v_last and ready.due_at <= v_now\n"
+        "                 order by rank limit v_each for update skip locked) as ours",
+        "order by rank limit v_each for update skip locked) as ours",
+        f"{OVER_HTTP}::TestClaim::test_a_later_run_of_a_high_priority_does_not_hide_what_is_due",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "a worker over HTTP is anybody's",
+        REMOTE,
+        "workers.tenant is not null and duly.is_ours(workers.tenant) for no key update",
+        "workers.tenant is not null for no key update",
+        f"{OVER_HTTP_APART}::TestAtTheDoor::test_another_tenants_worker_is_as_unknown_as_one_that_never_was",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "a worker over HTTP is given every tenant's runs",
+        REMOTE,
+        "ready.tenant = v_worker.tenant and ready.tenant <> 1",
+        "ready.tenant <> 1",
+        f"{OVER_HTTP_APART}::TestAtTheDoor::test_a_worker_is_given_the_runs_of_its_tenant_alone",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "a worker over HTTP holds more than it has slots",
+        REMOTE,
+        "v_worker.slots - (select count(*) from duly.leased where leased.worker_id = p_worker_id)",
+        "v_worker.slots",
+        f"{OVER_HTTP}::TestClaim::test_no_more_than_the_limit_and_never_more_than_it_has_slots",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "suspects come together over HTTP",
+        REMOTE,
+        "where not found.suspect or found.number = 1",
+        "where true",
+        f"{OVER_HTTP}::TestDeath::test_its_runs_are_tried_again_as_suspects_one_at_a_time",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "a suspect over HTTP is not named",
+        REMOTE,
+        "named = coalesce((select array_agg(held.run_id || '/' || v_fence) from held where held.suspect), workers.named)",
+        "named = workers.named",
+        f"{OVER_HTTP}::TestDeath::test_a_run_that_kills_its_workers_is_buried",
+        "api_claim_v1",
+    ),
+    Mutant(
+        "a renewal takes back a claim whose answer is on its way",
+        REMOTE,
+        "when p_answered >= workers.claim_number then",
+        "when p_answered >= workers.claim_number - 1 then",
+        f"{OVER_HTTP}::TestRenew::test_a_claim_whose_answer_is_on_its_way_stays",
+        "api_renew_v1",
+    ),
+    Mutant(
+        "an outcome over HTTP that is asked again is refused",
+        "src/duly/moves/take_back.py",
+        "before = await leased.already_settled(database, worker_id, missing) if missing else set()",
+        "before: set[Handle] = set()",
+        f"{OVER_HTTP}::TestSettle::test_asked_again_after_a_lost_answer_it_answers_the_same",
     ),
 ]

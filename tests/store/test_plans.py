@@ -18,14 +18,17 @@ from duly.domain import filter as filters
 from duly.store import (
     applied,
     declared,
+    events,
     explain,
     history,
     jobs,
     leased,
     lists,
     ready,
+    remote_workers,
     runs,
     schedules,
+    session,
     shards,
     timers,
     workers,
@@ -40,6 +43,8 @@ ROWS = 8_000
 BATCH = 100
 WORKER = UUID(int=1)
 SCHEDULER = UUID(int=2)
+REMOTE = UUID(int=3)  # a worker over HTTP, of a tenant of its own
+REMOTE_OF_THE_FIRST = UUID(int=4)
 GROWING = (
     "timers",
     "blocked",
@@ -53,6 +58,7 @@ GROWING = (
     "backfills",
     "progress",
     "checkpoints",
+    "events",
 )
 
 FILL = f"""
@@ -81,9 +87,13 @@ insert into duly.ready
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, queue, 'greet', '{{}}', null, random()
   from (select duly.clock_now() as at, (array['default', 'mail'])[1 + n % 2] as queue
           from generate_series(1, {ROWS}) as n) as made;
+insert into duly.ready
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 2, 0, 5, 0, false, false, 'default', 'greet', '{{}}', null, 2
+  from (select duly.clock_now() as at from generate_series(1, {2 * BATCH})) as made;
 insert into duly.leased
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 1, 5, 0, false, false, 'default', 'greet', '{{}}', null, n,
-       case when n % 4 = 0 then '{WORKER}' else gen_random_uuid() end, at - interval '1 hour'
+       (case when n % 4 = 0 then '{WORKER}' when n % 80 = 1 then '{REMOTE}' else gen_random_uuid()::text end)::uuid,
+       at - interval '1 hour'
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
 insert into duly.dead
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 5, 5, 0, false, false, 'default', 'greet', '{{}}', null,
@@ -101,6 +111,18 @@ insert into duly.signals (worker_id, run_id, fence, what, sent_at)
 select gen_random_uuid(), run_id, 0, 'cancel', duly.clock_now()
   from ((select run_id from duly.timers where run_id is not null limit {BATCH // 2})
         union all (select run_id from duly.ready limit {BATCH // 2})) as left_over;
+insert into duly.jobs (job_id, tenant, queue, handler, schedule, cohort, created_at, updated_at)
+select gen_random_uuid(), 9, 'default', 'greet', format('{{"on_event": {{"type": "type %s"}}}}', n % 100)::jsonb, 1, at, at
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made;
+insert into duly.events (tenant, digest, runs, received_at)
+select 9, sha256(n::text::bytea), '{{}}', duly.clock_now() from generate_series(1, {ROWS}) as n;
+"""
+A_REMOTE = """
+insert into duly.tenants (tenant, name, created_at) values ({tenant}, 'tenant {tenant}', duly.clock_now()) on conflict do nothing;
+insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, started_at, until, safe_until, tenant)
+select '{worker_id}', 'remote', '', array['default'], array['greet'], 1000, '1 hour', at, at + interval '1 hour',
+       at + interval '1 hour', {tenant} from (select duly.clock_now() as at) as clock
+on conflict do nothing;
 """
 COUNTERS = """
 select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) as rows
@@ -123,6 +145,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "schedules of a zone": (zones.SQL["page"], lambda s: (None, None, BATCH)),
     "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
     "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
+    "take an event": (events.SQL["take_event"], lambda s: (9, "/shop", a_key(), "type 7", "{}", None)),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
     "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
@@ -187,6 +210,37 @@ HOT: dict[str, tuple[str, Arguments]] = {
         ),
     ),
     "forget keys": (history.SQL["forget_keys"], lambda s: (BATCH,)),
+    "claim over HTTP": (remote_workers.SQL["claim"], lambda s: (REMOTE, 1, BATCH)),
+    "claim over HTTP by the first tenant": (remote_workers.SQL["claim"], lambda s: (REMOTE_OF_THE_FIRST, 1, BATCH)),
+    "foresee": (remote_workers.SQL["foresee"], lambda s: (REMOTE, 2)),
+    "foresee for the first tenant": (remote_workers.SQL["foresee"], lambda s: (REMOTE_OF_THE_FIRST, 1)),
+    "renew": (remote_workers.SQL["renew"], lambda s: (REMOTE, s["lent"], s["lent fences"], 1)),
+    "what is lent": (remote_workers.SQL["held"], lambda s: (REMOTE, s["lent"], s["lent fences"])),
+    "settle over HTTP": (
+        session.SQL["settle"],
+        lambda s: (
+            REMOTE,
+            s["lent"],
+            s["lent fences"],
+            *([[START] * len(s["lent"])] * 2),
+            ["failed"] * len(s["lent"]),
+            ["retrying"] * len(s["lent"]),
+            ["1 second"] * len(s["lent"]),
+            [0] * len(s["lent"]),
+            [False] * len(s["lent"]),
+            *([[None] * len(s["lent"])] * 3),
+            "5 seconds",
+        ),
+    ),
+    "hand back over HTTP": (session.SQL["hand_back"], lambda s: (REMOTE, s["lent"], s["lent fences"])),
+    "refuse": (
+        remote_workers.SQL["refuse"],
+        lambda s: (REMOTE, s["lent"], s["lent fences"], ["failed"] * len(s["lent"])),
+    ),
+    "log lines": (
+        remote_workers.SQL["append_logs"],
+        lambda s: (s["lent"][0] if s["lent"] else REMOTE, 1, REMOTE, ["info"], ["x"], [None], 9),
+    ),
     "retire": (workers.SQL["retire"], lambda s: (WORKER, s["runs"], s["fences"])),
     "what a file asks for": (applied.SQL["standing"], lambda s: (1, "billing", [f"app:{n}" for n in range(BATCH)])),
     "what is declared": (declared.SQL["standing"], lambda s: (1, "app:app", [f"app:{n}" for n in range(BATCH)])),
@@ -238,6 +292,9 @@ async def connect(url: str) -> asyncpg.Connection:
 async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     """Choose what the statements are called with."""
     await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [])
+    for worker_id, tenant in ((REMOTE, 2), (REMOTE_OF_THE_FIRST, 1)):
+        await connection.execute(A_REMOTE.format(worker_id=worker_id, tenant=tenant))
+    lent = await connection.fetch("select run_id, fence from duly.leased where worker_id = $1 limit $2", REMOTE, BATCH)
     held = await connection.fetch("select * from duly.hold_shards_v1($1, 'scheduler', '0', '1 hour')", SCHEDULER)
     mine = await connection.fetch(
         "select ctid, fence, run_id from duly.leased where worker_id = $1 order by run_id limit $2", WORKER, BATCH
@@ -254,6 +311,8 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
         "fences": [row["fence"] for row in mine],
         "runs": [row["run_id"] for row in mine],
         "held": len(mine),
+        "lent": [row["run_id"] for row in lent],
+        "lent fences": [row["fence"] for row in lent],
         "waiting": [row["run_id"] for row in waiting],
         "dead": [row["run_id"] for row in dead],
         "settled": await connection.fetchval("select run_id from duly.attempts limit 1") or WORKER,

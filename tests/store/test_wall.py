@@ -6,7 +6,20 @@ import asyncpg
 import pytest
 
 from duly.domain.filter import Filter
-from duly.store import answers, applied, declared, jobs, lists, overview, runs, schedules
+from duly.store import (
+    answers,
+    applied,
+    declared,
+    events,
+    jobs,
+    leased,
+    lists,
+    overview,
+    remote_workers,
+    runs,
+    schedules,
+    workers,
+)
 from duly.store import session as module
 from duly.store.database import Database
 from duly.store.session import Sessions
@@ -55,6 +68,8 @@ PLAIN = {
     "run_id",
     "standing_v1",
 }
+# What workers over HTTP ask; only how long they have to wait is asked outside of a session.
+FROM_OUTSIDE = [statement for name, statement in remote_workers.SQL.items() if name != "foresee"]
 RELATIONS = """
 select relname from pg_class
  where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p', 'v') and has_table_privilege('duly_api', oid, $1)
@@ -111,7 +126,7 @@ async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_
     plain = {row["proname"] for row in rows if not row["prosecdef"]}
     guarded = [row for row in rows if row["prosecdef"]]
     assert plain == PLAIN
-    others = [*lists.SQL.values(), answers.SQL["keep"]]
+    others = [*lists.SQL.values(), answers.SQL["keep"], *FROM_OUTSIDE]
     assert {row["proname"] for row in guarded} == {"owns", *named([*module.SQL.values(), *others])}
     assert all("search_path=pg_catalog, pg_temp" in row["settings"] for row in guarded)
 
@@ -125,10 +140,11 @@ def named(statements) -> set[str]:
     return {name for statement in statements for name in re.findall(r"duly\.(\w+)\(", statement)}
 
 
+RETIRE = {"retire": workers.SQL["retire"]}
 MOVED = {
-    name: (source.SQL[name], module.SQL[name])
-    for source in (jobs, runs, schedules, declared, applied)
-    for name in source.SQL
+    name: (statements[name], module.SQL[name])
+    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, applied.SQL, leased.SQL, events.SQL, RETIRE)
+    for name in statements
     if name in module.SQL
 }
 

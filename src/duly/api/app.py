@@ -12,6 +12,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 
 from duly import __version__
+from duly.api import handbook, line
 from duly.api.description import describe
 from duly.api.door import Door
 from duly.api.health import Readiness, Vitals, readiness
@@ -30,12 +31,10 @@ def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None)
     """Build the application over the vitals of this process; without a door it only tells how it is."""
     operations = OPERATIONS if door is not None else []
     problems = Problems(Rng(), log)
+    if door is not None:
+        metrics.add(door.traffic)
     return Litestar(
-        [
-            *_watching(vitals, metrics),
-            *(_served(door, operation) for operation in operations if door),
-            *_described(operations),
-        ],
+        [*_watching(vitals, metrics), *(served(door) if door else []), *_described(operations)],
         exception_handlers={HTTPException: problems.refused, Exception: problems.failed},
         openapi_config=None,
         logging_config=None,
@@ -44,8 +43,14 @@ def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None)
     )
 
 
+def served(door: Door) -> list[HTTPRouteHandler]:
+    """Give a route for each operation."""
+    return [_served(door, operation) for operation in OPERATIONS]
+
+
 def _served(door: Door, operation: Operation) -> HTTPRouteHandler:
     async def lead(request: AnyRequest) -> Response[Any]:
+        line.receive.set(request.receive)
         return await door.lead(operation, request)
 
     path = re.sub(r"{name}$", "{name:path}", operation.path)  # A name may contain what divides a path.
@@ -54,14 +59,27 @@ def _served(door: Door, operation: Operation) -> HTTPRouteHandler:
 
 
 def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:
-    description = msgspec.json.encode(describe(operations)) if operations else b""
+    if not operations:
+        return []
+    found = describe(operations)
+    description, page = msgspec.json.encode(found), handbook.page(found)
 
     @get("/openapi.json")
     async def openapi() -> Response[bytes]:
-        """Describe the API."""
+        """Describe the API to machines."""
         return Response(description, headers=_NO_STORE, media_type="application/json")
 
-    return [openapi] if operations else []
+    @get("/docs")
+    async def docs() -> Response[bytes]:
+        """Describe the API to people."""
+        return Response(page, headers=handbook.HEADERS, media_type="text/html; charset=utf-8")
+
+    @get(handbook.STYLE_PATH)
+    async def style() -> Response[str]:
+        """Give the page its looks."""
+        return Response(handbook.STYLE, headers=handbook.HEADERS, media_type="text/css; charset=utf-8")
+
+    return [openapi, docs, style]
 
 
 def _watching(vitals: Vitals, metrics: Metrics) -> list[HTTPRouteHandler]:

@@ -14,8 +14,10 @@ from duly.domain.retry import Retry, retry_policy
 from duly.domain.run import Options, encode_options, is_marks_only, read_options, said
 from duly.domain.triggers import asking
 from duly.domain.triggers.at import At
+from duly.domain.triggers.on_event import ON_EVENT
 from duly.domain.triggers.preview import fires
 from duly.domain.triggers.schedules import Schedule
+from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, Fire, JobDefinition, RetryPolicy
 
 NEXT_FIRES = 3
@@ -23,7 +25,7 @@ NEXT_FIRES = 3
 
 def is_plain(job: JobDefinition) -> bool:
     """Say whether a job is a one-shot without a name: it needs no definition of its own, its run carries all."""
-    if job.name is not None:
+    if job.name is not None or job.on_event is not None:
         return False
     if job.schedule is None:
         return True
@@ -47,8 +49,7 @@ def one_shot(job: JobDefinition, extra: Mapping[str, Any]) -> Submission:
 
 def recurring(job: JobDefinition, now: datetime, extra: Mapping[str, Any]) -> Recurring:
     """Read a job with a definition of its own; without a schedule it fires once, at `now`. Raises Refused."""
-    shape = {"trigger": {"type": "at", "at": now.isoformat()}} if job.schedule is None else job.schedule
-    asking.check(shape)
+    shape = _shape(job, now)
     return Recurring(
         check_name(job.target.handler, "handler"),
         payload_text(job.payload, job.target.handler),
@@ -58,6 +59,32 @@ def recurring(job: JobDefinition, now: datetime, extra: Mapping[str, Any]) -> Re
         None if job.name is None else check_name(job.name, "name"),
         options_text(job, extra),
     )
+
+
+def _shape(job: JobDefinition, now: datetime) -> Mapping[str, Any]:
+    """Say when a job runs, in the shape that is compiled. Raises Refused."""
+    if job.on_event is not None:
+        return _event_shape(job, job.on_event)
+    shape = {"trigger": {"type": "at", "at": now.isoformat()}} if job.schedule is None else job.schedule
+    asking.check(shape)
+    return shape
+
+
+def _event_shape(job: JobDefinition, match: EventMatch) -> Mapping[str, Any]:
+    if job.schedule is not None:
+        raise InvalidOption("a job has a schedule or on_event, not both; make two jobs, or leave one out")
+    if "event" in job.payload:
+        raise InvalidOption("the payload has a field event, which is where the event will stand; give it another name")
+    kind = check_name(match.type, "on_event.type")
+    return {ON_EVENT: {"type": kind} if match.source is None else {"type": kind, "source": match.source}}
+
+
+def waits_shape(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Show what a job waits for: the moments of a schedule, or events."""
+    match = shape.get(ON_EVENT)
+    if match is None:
+        return {"schedule": shape, "on_event": None}
+    return {"schedule": None, "on_event": EventMatch(**match)}
 
 
 def payload_text(payload: Mapping[str, Any], handler: str) -> str:

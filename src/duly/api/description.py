@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from inspect import cleandoc
 from typing import Any
 
-import msgspec
 from msgspec import inspect
 
 from duly import __version__
+from duly.api.header_schemas import HEADERS, REQUEST_ID, headers_of_answer, headers_of_refusal
+from duly.api.links import add_links
 from duly.api.operations import EVENT_STREAM, JSON, Operation
-from duly.wire import manifests
+from duly.api.schemas import Schema, Schemas
 from duly.wire.problems import KINDS, MEDIA_TYPE, Problem
-from duly.wire.schedule_schema import COMPONENTS
+from duly.wire.shapes import NAME_PATTERN
 
-_REFERENCE = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)}")
-Schema = dict[str, Any]
+# A name at the end of a path may contain what divides a path; within it, it may not.
+_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": NAME_PATTERN}
+_NAME_WITHIN: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 200,
+    "pattern": NAME_PATTERN.replace("^", "^(?!.*/)"),
+}
 
 _ABOUT = """Duly runs what is due: once, later, or again and again.
 
@@ -29,12 +36,12 @@ and a remedy. Moments are RFC 3339, UTC on the way out. Lists are read page by p
 
 def describe(operations: Sequence[Operation]) -> Schema:
     """Describe the operations as an OpenAPI document."""
-    shapes = _shapes(operations)
-    schemas, components = msgspec.json.schema_components(shapes, ref_template=_REFERENCE)
-    known = dict(zip(map(_identity, shapes), schemas, strict=True))
+    schemas = Schemas(_shapes(operations))
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, known, components)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
+    links = add_links(paths, operations, schemas)
+    responses = {"Problem": _problem("Anything else that was refused or failed.", [], {})}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -48,11 +55,13 @@ def describe(operations: Sequence[Operation]) -> Schema:
         "tags": [{"name": group} for group in dict.fromkeys(operation.group for operation in operations)],
         "paths": paths,
         "components": {
-            "schemas": {**components, **COMPONENTS, **manifests.COMPONENTS},
+            "schemas": schemas.used_in([paths, responses]),
+            "headers": HEADERS,
+            "links": links,
             "securitySchemes": {
                 "key": {"type": "http", "scheme": "bearer", "description": "A key of the form duly_<id>_<secret>."}
             },
-            "responses": {"Problem": _problem("Anything else that was refused or failed.")},
+            "responses": responses,
         },
     }
 
@@ -64,18 +73,14 @@ def _shapes(operations: Sequence[Operation]) -> list[Any]:
             operation.query,
             *(shape for shape in (operation.body, *operation.answers.values()) if _is_shape(shape)),
         ]
-    return list({_identity(shape): shape for shape in shapes}.values())
-
-
-def _identity(shape: Any) -> str:
-    return repr(shape)
+    return shapes
 
 
 def _is_shape(shape: Any) -> bool:
     return shape is not None and shape is not bytes and shape is not str
 
 
-def _operation(operation: Operation, known: Mapping[str, Schema], components: Mapping[str, Schema]) -> Schema:
+def _operation(operation: Operation, schemas: Schemas) -> Schema:
     summary, _, rest = cleandoc(operation.about).partition("\n")
     found: Schema = {
         "operationId": operation.name,
@@ -83,13 +88,13 @@ def _operation(operation: Operation, known: Mapping[str, Schema], components: Ma
         "tags": [operation.group],
         "security": [{"key": []}],
         "x-scope": operation.scope,
-        "parameters": [*_in_path(operation), *_in_query(operation, components), *_in_headers(operation)],
-        "responses": _responses(operation, known),
+        "parameters": [*_in_path(operation), *_in_query(operation, schemas), *_in_headers(operation)],
+        "responses": _responses(operation, schemas),
     }
     if rest.strip():
         found["description"] = rest.strip()
     if operation.body is not None:
-        schema = known[_identity(operation.body)] if _is_shape(operation.body) else {"type": "string"}
+        schema = schemas.of(operation.body) if _is_shape(operation.body) else {"type": "string"}
         found["requestBody"] = {
             "required": _is_required(operation),
             "content": {operation.media_type: {"schema": schema}},
@@ -106,20 +111,23 @@ def _is_required(operation: Operation) -> bool:
 
 def _in_path(operation: Operation) -> list[Schema]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": _path_schema(name)}
+        {"name": name, "in": "path", "required": True, "schema": _path_schema(operation, name)}
         for name in _PARAMETER.findall(operation.path)
     ]
 
 
-def _path_schema(name: str) -> Schema:
-    if name in ("run_id", "job_id", "backfill_id", "worker_id"):
-        return {"type": "string", "format": "uuid"}
-    return {"type": "string", "minLength": 1, "maxLength": 200}
+def _path_schema(operation: Operation, name: str) -> Schema:
+    if name == "tenant":
+        return {"type": "integer", "minimum": 1, "maximum": 999_999_999}
+    if name == "key_id":
+        return {"type": "string", "pattern": "^[a-z2-7]{10}$"}
+    if name == "name":
+        return _NAME if operation.path.endswith("{name}") else _NAME_WITHIN
+    return {"type": "string", "format": "uuid"}
 
 
-def _in_query(operation: Operation, components: Mapping[str, Schema]) -> list[Schema]:
-    schema = components.get(operation.query.__name__, {})
-    required = schema.get("required", [])
+def _in_query(operation: Operation, schemas: Schemas) -> list[Schema]:
+    fields, required = schemas.fields(operation.query)
     return [
         {
             "name": name,
@@ -128,7 +136,7 @@ def _in_query(operation: Operation, components: Mapping[str, Schema]) -> list[Sc
             "schema": {key: value for key, value in shape.items() if key != "description"},
         }
         | ({"description": shape["description"]} if "description" in shape else {})
-        for name, shape in schema.get("properties", {}).items()
+        for name, shape in fields.items()
     ]
 
 
@@ -146,6 +154,9 @@ def _in_headers(operation: Operation) -> list[Schema]:
     if operation.takes_prefer:
         about = "wait=n: wait for the end of a one-shot, up to n seconds, at most 60."
         found.append(_header("Prefer", about, {"type": "string", "examples": ["wait=10"]}))
+    if operation.answer_type == EVENT_STREAM:
+        about = "The last event that was got: what came after it follows."
+        found.append(_header("Last-Event-ID", about, {"type": "string"}))
     return found
 
 
@@ -153,42 +164,56 @@ def _header(name: str, about: str, schema: Schema) -> Schema:
     return {"name": name, "in": "header", "required": False, "description": about, "schema": schema}
 
 
-def _responses(operation: Operation, known: Mapping[str, Schema]) -> Schema:
-    found = {str(status): _success(operation, status, shape, known) for status, shape in operation.answers.items()}
-    titles: dict[int, list[str]] = {}
-    for code in refusals_of(operation):
-        titles.setdefault(KINDS[code].status, []).append(f"`{code}`: {KINDS[code].title}.")
-    for status, sentences in sorted(titles.items()):
-        found[str(status)] = _problem(" ".join(sentences))
+def _responses(operation: Operation, schemas: Schemas) -> Schema:
+    found = {str(status): _success(operation, status, shape, schemas) for status, shape in operation.answers.items()}
+    codes: dict[int, list[str]] = {}
+    for code in (*refusals_of(operation), "unavailable"):
+        codes.setdefault(KINDS[code].status, []).append(code)
+    for status, several in sorted(codes.items()):
+        about = " ".join(f"`{code}`: {KINDS[code].title}." for code in several)
+        found[str(status)] = _problem(about, several, headers_of_refusal(operation, several))
     return found | {"default": {"$ref": "#/components/responses/Problem"}}
 
 
 def refusals_of(operation: Operation) -> list[str]:
     """Name the kinds of problems that an operation is known for; what the server itself fails at is not among them."""
-    found = ["invalid_query", "unauthorized", "forbidden"]
+    found = ["invalid_query", "unauthorized", "forbidden", "headers_too_large"]
     if operation.body is not None:
-        found += ["malformed_json", "body_too_large", "unsupported_media_type", "invalid_body"]
-        if operation.body is bytes:
-            found.remove("malformed_json")
-    if _PARAMETER.search(operation.path):
+        found += ["body_too_large", "unsupported_media_type"]
+        if operation.body is not bytes:
+            found += ["malformed_json", "invalid_body"]
+    if _may_be_missing(operation):
         found.append("not_found")
     if operation.is_keyed:
-        found += ["key_in_progress", "key_reused"]
+        found += ["invalid_header", "key_in_progress", "key_reused"]
     if operation.is_matched:
         found += ["precondition_required", "version_changed"]
     return list(dict.fromkeys([*found, *operation.refuses]))
 
 
-def _success(operation: Operation, status: int, shape: Any, known: Mapping[str, Schema]) -> Schema:
+def _may_be_missing(operation: Operation) -> bool:
+    """Say whether what the path names must be there; a name that is put, or held, need not be."""
+    named = set(_PARAMETER.findall(operation.path))
+    return bool(named - {"name"}) or ("name" in named and operation.method in ("GET", "DELETE"))
+
+
+def _success(operation: Operation, status: int, shape: Any, schemas: Schemas) -> Schema:
     about = {200: "Done.", 201: "Made.", 202: "Accepted, and durable.", 204: "Done; nothing to tell."}.get(
         status, "Answered."
     )
+    properties = schemas.properties(shape) if _is_shape(shape) else {}
+    found: Schema = {"description": about, "headers": headers_of_answer(operation, status, properties)}
     if shape is None:
-        return {"description": about}
-    schema = known[_identity(shape)] if _is_shape(shape) else {"type": "string"}
+        return found
+    schema = schemas.of(shape) if _is_shape(shape) else {"type": "string"}
     kind = operation.answer_type if status < 300 else JSON
-    return {"description": about, "content": {kind: {"schema": {"type": "string"} if kind == EVENT_STREAM else schema}}}
+    return found | {"content": {kind: {"schema": {"type": "string"} if kind == EVENT_STREAM else schema}}}
 
 
-def _problem(about: str) -> Schema:
-    return {"description": about, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+def _problem(about: str, codes: Sequence[str], headers: Schema) -> Schema:
+    found: Schema = {
+        "description": about,
+        "headers": headers or {"X-Request-ID": REQUEST_ID},
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    return found | ({"x-codes": list(codes)} if codes else {})

@@ -16,10 +16,12 @@ import msgspec
 from litestar import Request, Response
 from litestar.response import Stream
 
+from duly.api.hub import Hub
 from duly.api.operations import JSON, Answer, Call, Identity, Operation
 from duly.api.refusals import Refusal, found_in
+from duly.api.traffic import Traffic
 from duly.clock import Rng
-from duly.domain.errors import InvalidOption
+from duly.domain.errors import DulyError, InvalidOption
 from duly.domain.job import check_key
 from duly.log import Log
 from duly.moves.admit import Admission
@@ -67,12 +69,15 @@ class Door:
         admission: Admission,
         wake: Callable[[str], None],
         log: Log,
+        hub: Hub | None = None,
     ) -> None:
         self._database = database
         self._sessions = sessions
         self._keys = keys
         self._admission = admission
         self._wake = wake
+        self._hub = hub or Hub(database, log)
+        self.traffic = Traffic()
         self._rng = Rng()
         self._log = log
 
@@ -85,6 +90,7 @@ class Door:
 
     async def lead(self, operation: Operation, request: AnyRequest) -> Response[Any]:
         """Lead one request through, and give its answer."""
+        began = self._database.clock.monotonic()
         request_id = self.request_id(request)
         headers: dict[str, str] = {**_ALWAYS, "X-Request-ID": request_id}
         try:
@@ -94,7 +100,12 @@ class Door:
                 answer = await answer.then()
         except Exception as error:  # noqa: BLE001 - whatever happens, the caller gets an answer
             answer = self._refusal(operation, request, request_id, error)
+        self.traffic.count(operation.name, answer.status, self._database.clock.monotonic() - began)
         return _response(answer, headers)
+
+    def close(self) -> None:
+        """End the streams that are open, so that a stop need not wait for them."""
+        self._hub.close()
 
     def _refusal(self, operation: Operation, request: AnyRequest, request_id: str, error: Exception) -> Answer:
         """Turn what was raised into a problem document; what is a failure of ours goes to the log and not to the caller."""
@@ -164,10 +175,22 @@ class Door:
                 wake=woken.add,
                 admit=admit,
                 rng=self._rng,
+                hub=self._hub,
+                is_admitted=partial(self._is_admitted, operation, request),
             )
             return await operation.act(call)
 
         return act
+
+    async def _is_admitted(self, operation: Operation, request: AnyRequest) -> bool:
+        """Ask whether the key of a request that goes on may still do what it does; a silent database changes nothing."""
+        try:
+            _check_scope(operation, await self._keys.identify(request.headers.get("authorization")))
+        except Refusal:
+            return False
+        except DulyError:
+            return True
+        return True
 
     async def _admit(self, identity: Identity, headers: dict[str, str], count: int) -> None:
         """Count what is submitted, and tell what is left. Raises Refusal."""
@@ -179,7 +202,9 @@ class Door:
             raise Refusal("rate_limited", f"The limit is {verdict.limit.rate:g} submits a second.")
 
     async def _act(self, operation: Operation, identity: Identity, act: Act) -> Answer:
-        if not operation.in_session:
+        # A session asks for the quotas of its tenant, the engine does not.
+        is_counted = operation.is_submit and identity.key.tenant_is_counted
+        if not operation.in_session and not is_counted:
             return await act(self._database)
         for tries_left in reversed(range(_TRIES_MAX)):
             try:

@@ -16,8 +16,9 @@ from duly.store.overview import Backlog, backlog
 from duly.store.shards import SHARDS
 
 LAG_SECONDS_MAX = 5.0
-STEP_AGE_SECONDS_MAX = 5.0
-REAPER_AGE_SECONDS_MAX = 10.0
+# What has stopped is told within 5 s, so each limit leaves a second for the look.
+STEP_AGE_SECONDS_MAX = 4.0
+REAPER_AGE_SECONDS_MAX = 4.0
 OLDEST_READY_SECONDS_MAX = 60.0
 _HOLDS_TOLD_MAX = 20
 
@@ -33,12 +34,12 @@ class SchedulerPulse(Protocol):
 
 
 class Vitals(msgspec.Struct):
-    """Where health is read: the parts of this process, and the database they share."""
+    """Where health is read: the parts of this process, if it has any, and the database they share."""
 
     database: Database
-    scheduler: SchedulerPulse
-    reaped_at: Callable[[], float | None]
-    lease_expiries: Callable[[], int]
+    scheduler: SchedulerPulse | None
+    reaped_at: Callable[[], float | None] | None
+    lease_expiries: Callable[[], int] | None
     tick_seconds: float
     horizon_seconds: float
     workers_expected: int = 0
@@ -80,10 +81,10 @@ async def readiness(vitals: Vitals) -> Readiness:
     held: list[Hold] = []
     try:
         seen, held = await backlog(vitals.database), await holds.standing(vitals.database)
-        database = Check("database", True, "answers", None, "the database answers")
+        database = _database(seen)
     except DulyError as error:
         database = Check("database", False, "silent", None, f"the database does not answer: {error}")
-    checks = [database, *_own_checks(vitals), *(_shared_checks(vitals, seen, held) if seen else [])]
+    checks = [database, *_duties(vitals, seen), *(_shared_checks(vitals, seen, held) if seen else [])]
     return Readiness(checks, vitals.tick_seconds, vitals.horizon_seconds, precision(vitals))
 
 
@@ -96,19 +97,34 @@ def precision(vitals: Vitals) -> str:
     )
 
 
-def _own_checks(vitals: Vitals) -> list[Check]:
+def _database(seen: Backlog) -> Check:
+    if seen.is_read_only:
+        return Check("database", False, "read-only", None, "the database answers and takes no writes; nothing can move")
+    return Check("database", True, "answers", None, "the database answers")
+
+
+def _duties(vitals: Vitals, seen: Backlog | None) -> list[Check]:
+    """Look at staging and reaping: in this process where they run in it, and in the database, where all leave their mark."""
     now, scheduler = vitals.clock.monotonic(), vitals.scheduler
-    step_age = _age(now, scheduler.stepped_at)
-    reaper_age = _age(now, vitals.reaped_at())
+    lag = None if seen is None else seen.lag_seconds
+    reaper_age = None if seen is None else seen.reaper_age_seconds
+    checks = []
+    if scheduler is not None:
+        step_age = _age(now, scheduler.stepped_at)
+        checks.append(_at_most("stage_age_seconds", step_age, STEP_AGE_SECONDS_MAX, "since the last staging here"))
+        lag = max(scheduler.lag_seconds, lag or 0.0)
+    if vitals.reaped_at is not None:
+        reaper_age = _age(now, vitals.reaped_at())
     return [
-        _at_most("stage_age_seconds", step_age, STEP_AGE_SECONDS_MAX, "since the last staging"),
-        _at_most("staging_lag_seconds", scheduler.lag_seconds, LAG_SECONDS_MAX, "behind in staging"),
+        *checks,
+        _at_most("staging_lag_seconds", lag, LAG_SECONDS_MAX, "behind in staging"),
         _at_most("reaper_age_seconds", reaper_age, REAPER_AGE_SECONDS_MAX, "since the last look for dead workers"),
     ]
 
 
 def _shared_checks(vitals: Vitals, seen: Backlog, standing: list[Hold]) -> list[Check]:
-    held = f"{seen.shards} of {SHARDS} shards are held by live schedulers, {vitals.scheduler.shards} of them here"
+    here = "" if vitals.scheduler is None else f", {vitals.scheduler.shards} of them here"
+    held = f"{seen.shards} of {SHARDS} shards are held by live schedulers{here}"
     living = f"workers that live: {seen.workers}, expected: {vitals.workers_expected}"
     return [
         Check("shards_held", seen.shards == SHARDS, seen.shards, SHARDS, held),

@@ -54,6 +54,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
         target=FunctionTarget(handler=run.handler),
         priority=5 if run.priority is None else run.priority,
         schedule={"trigger": {"type": "at", "at": run.scheduled_at.isoformat()}},
+        on_event=None,
         description=f"Once, at {run.scheduled_at.astimezone(UTC).isoformat()}",
         next_run_at=run.due_at if is_live and run.state != "running" else None,
         next_fires=[],
@@ -79,7 +80,7 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
         status=found["state"],
         target=FunctionTarget(handler=found["handler"]),
         payload=msgspec.json.decode(found["payload"] or "{}"),
-        schedule=_schedule(found),
+        **definitions.waits_shape(_schedule(found)),
         description=sentence(schedule),
         next_run_at=pending,
         next_fires=[]
@@ -127,7 +128,7 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
         **{name: row[name] for name in copied},
         status=row["state"],
         target=FunctionTarget(handler=row["handler"]),
-        schedule=_schedule(row),
+        **definitions.waits_shape(_schedule(row)),
         version=row["generation"],
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -25,6 +26,7 @@ from duly.domain.errors import DulyError
 from duly.domain.hold import SCOPE_KINDS
 from duly.log import Log
 from duly.store import holds, ready
+from duly.store.overview import staging_lag_seconds
 from duly.store.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
 
 LOOK_SECONDS = 5.0
@@ -49,7 +51,7 @@ class Histogram:
 
     def observe(self, value: float) -> None:
         """Count one value."""
-        self.add(sum(value > bound for bound in self._bounds), 1, value)
+        self.add(bisect_left(self._bounds, value), 1, value)
 
     def family(self, name: str, help_text: str) -> HistogramMetricFamily:
         """Give it as Prometheus reads it: each bucket includes those below it."""
@@ -79,6 +81,7 @@ class Totals(Collector):
         self.stage = Histogram(STAGE_BOUNDS)
         self.depths: dict[str, Depth] = {}
         self.holds: Counter[str] = Counter()
+        self.lag_seconds = 0.0
         self._queues: set[str] = set()
 
     def add(self, ended: Ended) -> None:
@@ -97,7 +100,8 @@ class Totals(Collector):
         yield from self._gauges()
         yield self.skew.family("duly_fire_skew_seconds", "How late attempts started after they were due.")
         yield self.duration.family("duly_run_duration_seconds", "How long attempts took.")
-        yield self.stage.family("duly_stage_duration_seconds", "How long staging took, looked at once a second.")
+        if self._vitals.scheduler is not None:
+            yield self.stage.family("duly_stage_duration_seconds", "How long staging took, looked at once a second.")
         yield InfoMetricFamily(
             "duly_build", "This Duly.", value={"version": __version__, "python": platform.python_version()}
         )
@@ -110,9 +114,10 @@ class Totals(Collector):
         fenced = sum(count for (_, outcome), count in self.runs.items() if outcome == "fenced")
         yield CounterMetricFamily("duly_dead_letters", "Runs that gave up.", value=self.dead)
         yield CounterMetricFamily("duly_fenced_outcomes", "Outcomes refused because the lease was lost.", value=fenced)
-        yield CounterMetricFamily(
-            "duly_lease_expiries", "Workers whose lease ran out.", value=self._vitals.lease_expiries()
-        )
+        if (expiries := self._vitals.lease_expiries) is not None:
+            yield CounterMetricFamily(
+                "duly_lease_expiries", "Workers whose lease ran out, reaped here.", value=expiries()
+            )
 
     def _gauges(self) -> Iterator[Metric]:
         depth = GaugeMetricFamily("duly_queue_depth", "Runs that are ready, counted up to 100,000.", labels=["queue"])
@@ -128,7 +133,9 @@ class Totals(Collector):
         for kind in SCOPE_KINDS:
             held.add_metric([kind], self.holds[kind])
         yield held
-        yield GaugeMetricFamily("duly_shards_held", "Shards this scheduler holds.", value=self._vitals.scheduler.shards)
+        yield GaugeMetricFamily("duly_staging_lag_seconds", "How far staging is behind.", value=self.lag_seconds)
+        if (scheduler := self._vitals.scheduler) is not None:
+            yield GaugeMetricFamily("duly_shards_held", "Shards this scheduler holds.", value=scheduler.shards)
 
     def _label(self, queue: str) -> str:
         if queue not in self._queues and len(self._queues) >= QUEUES_MAX:
@@ -149,6 +156,10 @@ class Metrics:
         self._registry.register(self.totals)
         self._looking = asyncio.Lock()
         self._stepped_at: float | None = None
+
+    def add(self, collector: Collector) -> None:
+        """Write out what somebody else counts, too."""
+        self._registry.register(collector)
 
     async def run(self) -> None:
         """Look for ever, so that a scrape finds little left to read."""
@@ -174,6 +185,7 @@ class Metrics:
             now = await self._vitals.database.read_clock()
             rows = await ready.depth(self._vitals.database)
             held = await holds.standing(self._vitals.database)
+            self.totals.lag_seconds = await staging_lag_seconds(self._vitals.database)
         self.totals.holds = Counter(hold.scope.kind for hold in held)
         ages = {row["queue"]: (now - row["oldest_due_at"]).total_seconds() for row in rows}
         emptied = {queue: Depth(0, 0.0) for queue in self.totals.depths}
@@ -191,6 +203,6 @@ class Metrics:
 
     def _sample_stage(self) -> None:
         scheduler = self._vitals.scheduler
-        if scheduler.stepped_at is not None and scheduler.stepped_at != self._stepped_at:
+        if scheduler is not None and scheduler.stepped_at is not None and scheduler.stepped_at != self._stepped_at:
             self._stepped_at = scheduler.stepped_at
             self.totals.stage.observe(scheduler.stage_seconds)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.api.hub import Hub
 from duly.clock import Clock, Rng
 from duly.domain.api_key import ApiKey, Scope
 from duly.domain.errors import InvalidOption, NotFound
@@ -67,7 +68,8 @@ class Call(Generic[Q, B]):
     """One request on its way through an operation.
 
     `database` is where it reads and writes: a session under the tenant's own rules, or, for operations that say so, the
-    engine's pool. `open` opens a session where an operation has none or wants another.
+    engine's pool. `open` opens a session where an operation has none or wants another. `is_admitted` asks anew whether the
+    key may do this: what goes on for long asks again and again.
     """
 
     __slots__ = (
@@ -76,7 +78,9 @@ class Call(Generic[Q, B]):
         "clock",
         "database",
         "headers",
+        "hub",
         "identity",
+        "is_admitted",
         "key",
         "open",
         "path",
@@ -104,6 +108,8 @@ class Call(Generic[Q, B]):
         wake: Callable[[str], None],
         admit: Callable[[int], Awaitable[None]],
         rng: Rng,
+        hub: Hub,
+        is_admitted: Callable[[], Awaitable[bool]],
     ) -> None:
         self.identity = identity
         self.path = path
@@ -119,6 +125,8 @@ class Call(Generic[Q, B]):
         self.wake = wake
         self.admit = admit
         self.rng = rng
+        self.hub = hub
+        self.is_admitted = is_admitted
         self.clock: Clock = database.clock
 
     @property

@@ -45,6 +45,9 @@ CODES: Mapping[type[Exception], str] = {
     errors.NotFound: "not_found",
     errors.Unsettled: "conflict",
     errors.WorkerExpired: "worker_expired",
+    errors.ClaimOver: "conflict",
+    errors.LeaseOver: "lease_lost",
+    errors.Refused: "conflict",  # whatever has no kind of its own
     errors.DatabaseUnusable: "unavailable",
     Unavailable: "unavailable",
     TimeoutError: "unavailable",

@@ -20,6 +20,7 @@ from duly.bench.progress import Steps
 from duly.bench.report import Result, print_json, print_table
 from duly.bench.scenarios import burst as burst_scenario
 from duly.bench.scenarios import drain as drain_scenario
+from duly.bench.scenarios import http as http_scenario
 from duly.bench.scenarios import idle as idle_scenario
 from duly.bench.scenarios import latency as latency_scenario
 from duly.bench.scenarios import lists as lists_scenario
@@ -202,6 +203,20 @@ def lists(**options: Any) -> Measure:
 
 
 @_flags(
+    http_scenario.Options(),
+    creates="Requests that create one job each.",
+    connections="Over so many connections.",
+    batches="Requests that create 50,000 jobs each.",
+    jobs="Stored schedules while reading.",
+    reads="How many jobs, and how many pages, are read.",
+    readers="Over so many connections.",
+)
+def http(**options: Any) -> Measure:
+    """Create, read and list jobs over HTTP."""
+    return lambda bench: http_scenario.measure(bench, http_scenario.Options(**options))
+
+
+@_flags(
     idle_scenario.Options(),
     seconds="How long the idle system is watched.",
     few="Stored jobs.",
@@ -226,7 +241,7 @@ def triggers(**options: Any) -> Measure:
     return lambda bench: triggers_scenario.measure(bench, triggers_scenario.Options(**options))
 
 
-for _function in (submit, drain, latency, burst, recurring, outage, tick, moves, lists, idle):
+for _function in (submit, drain, latency, burst, recurring, outage, tick, moves, lists, http, idle):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))
 bench.add_command(scenario_in_memory(triggers))

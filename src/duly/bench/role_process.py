@@ -34,6 +34,7 @@ class RoleConfig(msgspec.Struct, frozen=True):
     slots: int = 0
     stamps: str = ""
     tell_seconds: float = 0.5
+    port: int = 0
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -88,6 +89,17 @@ async def schedule(config: RoleConfig) -> None:
         telling.cancel()
 
 
+async def serve(config: RoleConfig) -> None:
+    """Be the front door."""
+    from duly.bench.doors import opened
+
+    async with opened(config.url, config.port) as server:
+        telling = asyncio.create_task(_tell(lambda: Told(server.started, 0, monotonic()), config.tell_seconds))
+        _at_end_of_input(server.stop)
+        await server.run()
+        telling.cancel()
+
+
 async def _tell(look: Callable[[], Told], seconds: float) -> None:
     while True:
         told = look()
@@ -109,7 +121,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends whoever started us, and thereby us.
     config = msgspec.json.decode(sys.stdin.buffer.readline(), type=RoleConfig)
     log.set_up("warning")
-    loop.run({"worker": work, "scheduler": schedule}[config.role](config))
+    loop.run({"worker": work, "scheduler": schedule, "api": serve}[config.role](config))
 
 
 if __name__ == "__main__":

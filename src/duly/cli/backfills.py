@@ -82,7 +82,9 @@ def list_backfills(settings: Settings, listing: Listing, job: str | None, limit:
         job_id = None if job is None else await find_job_id(database, job)
         return [msgspec.structs.asdict(one) for one in await schedules.backfills(database, job_id, limit)]
 
-    show_list(settings, listing, read, COLUMNS, "no backfills; ask for one: duly jobs backfill JOB --from … --to …")
+    show_list(
+        settings, listing, read, COLUMNS, "no backfills; ask for one: duly jobs backfill JOB --from … --to …", opened
+    )
 
 
 @click.command("cancel-backfill")

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from duly.cli.connect import opened
+from duly.cli.desk import at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows, show_list
 from duly.cli.screen import some
-from duly.domain.errors import NotFound
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves.calendars import drop_calendar, put_calendar
 from duly.settings import Settings
-from duly.store import schedules
-from duly.store.database import Database
 
-_USERS_SHOWN = 50
 COLUMNS = {
     "name": lambda row: row["name"],
     "zone": lambda row: row.get("tz") or "UTC",
@@ -44,20 +37,18 @@ def calendars() -> None:
 
 @calendars.command("list")
 @listing_options
-@with_settings()
+@with_settings("url")
 def list_calendars(settings: Settings, listing: Listing) -> None:
     """List calendars by name."""
 
-    async def read(database: Database) -> Sequence[Row]:
-        return list((await schedules.calendars(database, TENANT_DEFAULT, None)).values())
-
-    show_list(settings, listing, read, COLUMNS, "no calendars; make one: duly calendars put FILE")
+    empty = "no calendars; make one: duly calendars put FILE"
+    show_list(settings, listing, lambda desk: desk.calendars(), COLUMNS, empty, at_desk)
 
 
 @calendars.command("show")
 @click.argument("name")
 @json_option
-@with_settings()
+@with_settings("url")
 def show(settings: Settings, name: str, as_json: bool) -> None:
     """Show the calendar NAME, and the jobs that use it."""
     asyncio.run(_show(settings, name, as_json))
@@ -66,7 +57,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
 @calendars.command("put")
 @click.argument("file")
 @json_option
-@with_settings()
+@with_settings("url")
 def put(settings: Settings, file: str, as_json: bool) -> None:
     """Keep the calendar in FILE, new or changed; `-` reads standard input.
 
@@ -78,29 +69,27 @@ def put(settings: Settings, file: str, as_json: bool) -> None:
 
 @calendars.command("delete")
 @click.argument("name")
-@with_settings()
+@with_settings("url")
 def delete(settings: Settings, name: str) -> None:
     """Forget the calendar NAME, which no job may use."""
     asyncio.run(_delete(settings, name))
 
 
 async def _show(settings: Settings, name: str, as_json: bool) -> None:
-    async with opened(settings) as database:
-        found = (await schedules.calendars(database, TENANT_DEFAULT, [name])).get(name)
-        if found is None:
-            raise NotFound(f"no calendar is named {name!r}; `duly calendars` lists them")
-        users = await schedules.using_calendar(database, TENANT_DEFAULT, name, None, _USERS_SHOWN)
-    rows = [{"job_id": user.job_id, "name": user.name, "scheduled_at": user.scheduled_at} for user in users]
+    async with at_desk(settings) as desk:
+        found = await desk.calendar(name)
+        users = await desk.users_of_calendar(name)
     if as_json:
-        print_json({**found, "jobs": rows})
+        print_json({**found, "jobs": users})
         return
     click.echo(f"calendar {name}, {found.get('tz') or 'UTC'}")
     for line in _covered(found):
         click.echo(line)
-    print_rows(rows, USER_COLUMNS, "no job uses it")
+    if users is not None:
+        print_rows(users, USER_COLUMNS, "no job uses it")
 
 
-def _covered(found: dict[str, Any]) -> list[str]:
+def _covered(found: Row) -> list[str]:
     dates = [f"dates   {', '.join(found['dates'])}"] if found.get("dates") else []
     windows = [f"window  {window['start']} to {window['end']}" for window in found.get("windows") or ()]
     weekly = [f"weekly  {hours['days']} {hours['from']} to {hours['to']}" for hours in found.get("weekly") or ()]
@@ -108,20 +97,20 @@ def _covered(found: dict[str, Any]) -> list[str]:
 
 
 async def _put(settings: Settings, definition: object, as_json: bool) -> None:
-    async with opened(settings) as database:
-        kept = await put_calendar(database, definition)
-        users = await schedules.using_calendar(database, TENANT_DEFAULT, kept.name, None, _USERS_SHOWN)
+    async with at_desk(settings) as desk:
+        kept = await desk.put_calendar(definition)
+        users = await desk.users_of_calendar(kept.name)
     if as_json:
         print_json(kept)
         return
     click.echo(f"calendar {kept.name} is kept; {some(kept.schedules, 'schedule')} armed by it")
-    for user in users:
-        click.echo(f"next  {moment(user.scheduled_at)}  {user.name}")
+    for user in users or ():
+        click.echo(f"next  {moment(user['scheduled_at'])}  {user['name']}")
 
 
 async def _delete(settings: Settings, name: str) -> None:
-    async with opened(settings) as database:
-        await drop_calendar(database, name)
+    async with at_desk(settings) as desk:
+        await desk.delete_calendar(name)
     click.echo(f"calendar {name} is deleted")
 
 

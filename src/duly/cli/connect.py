@@ -8,15 +8,26 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from duly.domain.errors import DatabaseUnusable
-from duly.settings import Settings
+from duly.settings import Settings, SettingsError
 from duly.store import embedded, migrate
 from duly.store.database import Database
 
 T = TypeVar("T")
 
 
+def is_remote(settings: Settings) -> bool:
+    """Say whether we speak to a Duly over HTTP; a database that was typed goes before an address that was not."""
+    typed = [name for name in ("url", "database_url", "data") if settings.sources[name].startswith("--")]
+    return settings.url is not None and ("url" in typed or not typed)
+
+
 def database_url(settings: Settings) -> str:
     """Find the database: the one that was named, or the one that `duly up` runs on the data folder."""
+    if is_remote(settings) and settings.database_url is None:
+        raise SettingsError(
+            f"this needs the database itself, and {settings.sources['url']} names a Duly over HTTP; give --database-url"
+            " or --data, or leave the URL away"
+        )
     url = settings.database_url or embedded.attach(settings.data)
     if url is None:
         raise DatabaseUnusable(

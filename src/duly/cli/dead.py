@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 from uuid import UUID
 
@@ -12,20 +12,16 @@ import click
 import msgspec
 
 from duly.cli.arguments import read_payload
-from duly.cli.connect import opened
+from duly.cli.desk import at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, Row, json_option, listing_options, show_list
-from duly.cli.paging import chosen, filter_option, gather, limit_option
+from duly.cli.output import Listing, json_option, listing_options, show_list
+from duly.cli.paging import chosen, filter_option, limit_option
 from duly.cli.replaying import BulkMove, Move, move_matching, move_these
 from duly.cli.runs import print_run
 from duly.domain.filter import DEAD
-from duly.domain.run import TENANT_DEFAULT
 from duly.moves import dead as moves
-from duly.moves import replay as single
 from duly.settings import Settings
-from duly.store import lists
-from duly.store.database import Database
 
 COLUMNS = {
     "id": lambda row: row["run_id"],
@@ -101,21 +97,18 @@ def dead() -> None:
 @filter_option
 @limit_option
 @listing_options
-@with_settings()
+@with_settings("url")
 def list_dead(settings: Settings, listing: Listing, queue: str | None, filter_text: str, limit: int) -> None:
     """List the dead, the last buried first."""
     wanted = chosen(filter_text, DEAD, queue=queue)
 
-    async def read(database: Database) -> Sequence[Row]:
-        return await gather(partial(lists.dead, database, TENANT_DEFAULT, wanted), limit)
-
-    show_list(settings, listing, read, COLUMNS, "no dead runs")
+    show_list(settings, listing, lambda desk: desk.dead(wanted, limit), COLUMNS, "no dead runs", at_desk)
 
 
 @dead.command("show")
 @click.argument("run_id", metavar="RUN", type=click.UUID)
 @json_option
-@with_settings()
+@with_settings("url")
 def show(settings: Settings, run_id: UUID, as_json: bool) -> None:
     """Show RUN: why it gave up, its attempts, its arguments."""
     asyncio.run(_show(settings, run_id, as_json))
@@ -123,36 +116,51 @@ def show(settings: Settings, run_id: UUID, as_json: bool) -> None:
 
 @dead.command("replay")
 @choice_options
-@with_settings()
+@with_settings("url")
 def replay(settings: Settings, choice: Choice) -> int:
     """Give dead runs another set of attempts. They keep their ids, and attempt numbers go on."""
-    return _move(settings, choice, single.replay, moves.replay_matching, "replayed")
+    return _move(
+        settings,
+        choice,
+        lambda desk, run_ids: desk.replay(run_ids),
+        lambda desk, *asked, dry_run: desk.replay_matching(*asked, dry_run=dry_run),
+        "replayed",
+    )
 
 
 @dead.command("edit")
 @choice_options
 @click.option("--payload", required=True, metavar="PAYLOAD", help="The new arguments as one JSON object.")
-@with_settings()
+@with_settings("url")
 def edit(settings: Settings, choice: Choice, payload: str) -> int:
     """Give dead runs other arguments, which their replay is called with."""
     arguments = read_payload((), payload, "--payload")
 
-    async def these(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
-        return await moves.edit(database, TENANT_DEFAULT, run_ids, arguments)
-
-    return _move(settings, choice, these, partial(moves.edit_matching, payload=arguments), "edited")
+    return _move(
+        settings,
+        choice,
+        lambda desk, run_ids: desk.edit_dead(run_ids, arguments),
+        lambda desk, *asked, dry_run: desk.edit_matching(*asked, dry_run=dry_run, payload=arguments),
+        "edited",
+    )
 
 
 @dead.command("discard")
 @choice_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@with_settings()
+@with_settings("url")
 def discard(settings: Settings, choice: Choice, yes: bool) -> int:
     """Give dead runs up for good; a record stays in history."""
     if choice.everything and not yes and not choice.dry_run:
         of_queue = f" of queue {choice.queue}" if choice.queue else ""
         click.confirm(f"Discard every dead run{of_queue} for good?", abort=True, err=True)
-    return _move(settings, choice, single.discard, moves.discard_matching, "discarded")
+    return _move(
+        settings,
+        choice,
+        lambda desk, run_ids: desk.discard(run_ids),
+        lambda desk, *asked, dry_run: desk.discard_matching(*asked, dry_run=dry_run),
+        "discarded",
+    )
 
 
 def _move(settings: Settings, choice: Choice, these: Move, matching: BulkMove, done: str) -> int:
@@ -164,5 +172,5 @@ def _move(settings: Settings, choice: Choice, these: Move, matching: BulkMove, d
 
 
 async def _show(settings: Settings, run_id: UUID, as_json: bool) -> None:
-    async with opened(settings) as database:
-        await print_run(database, run_id, as_json=as_json)
+    async with at_desk(settings) as desk:
+        await print_run(desk, run_id, as_json=as_json)

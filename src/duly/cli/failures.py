@@ -12,7 +12,7 @@ Exit codes:
   0    done
   1    refused, or what was asked for failed
   2    wrong usage or settings
-  3    the database cannot be used
+  3    the database cannot be used, or the Duly over HTTP does not answer
   4    no such job or run
   70   a fault in Duly itself
   130  interrupted"""
@@ -21,6 +21,7 @@ Exit codes:
 def explain(error: Exception) -> tuple[str, int]:
     """Give the sentence for a person and the exit code."""
     from duly.cli.carets import PREFIX, explained, explained_error
+    from duly.client.errors import Unavailable as NoAnswer
     from duly.domain.errors import DatabaseUnusable, DulyError, NotFound
     from duly.domain.filter import InvalidFilter
     from duly.domain.triggers.errors import TriggerError
@@ -32,9 +33,7 @@ def explain(error: Exception) -> tuple[str, int]:
             return str(error), USAGE
         case NotFound():
             return str(error), NOT_FOUND
-        case DatabaseUnusable():
-            return str(error), DATABASE
-        case Unavailable():
+        case DatabaseUnusable() | Unavailable() | NoAnswer():
             return str(error), DATABASE
         case TriggerError():
             return explained_error(error), REFUSED

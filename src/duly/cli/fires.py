@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,16 +26,30 @@ def fire_lines(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
     found = fires(schedule, pending - _FINEST, shown, str(job["job_id"]))
     if schedule.trigger.is_estimate:
         found = found[:1] and [{**found[0], "scheduled_at": pending.isoformat()}]
-    return [_line(number, fire, schedule) for number, fire in enumerate(found)]
+    return lines_of(found, schedule.trigger.zone.name)
+
+
+def lines_of(found: Sequence[Mapping[str, Any]], zone: str) -> list[str]:
+    """Write fires on a line each."""
+    return [_line(number, fire, zone) for number, fire in enumerate(found)]
+
+
+def schedule_notes(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
+    """Say what the words of a schedule became, and what of it may not be meant."""
+    saved = [f"saved as {brief(schedule.trigger.canonical)}"] if _was_asked_in_words(job) else []
+    return [*saved, *(f"note  {warning.message}" for warning in schedule.warnings_after(job["read_at"]))]
 
 
 def job_lines(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
     """Say when a job fires: a sentence with what runs, what its words became, the next fires, and what may not be meant."""
-    trigger = schedule.trigger
-    words = [f"saved as {brief(trigger.canonical)}"] if _was_asked_in_words(job) else []
-    warnings = [f"note  {warning.message}" for warning in schedule.warnings_after(job["read_at"])]
-    what = f"{sentence(schedule)}: {job['handler']} on queue {job['queue']}"
-    return [what, *words, *fire_lines(schedule, job), *warnings]
+    saved = [note for note in schedule_notes(schedule, job) if note.startswith("saved")]
+    rest = [note for note in schedule_notes(schedule, job) if note not in saved]
+    return [
+        f"{sentence(schedule)}: {job['handler']} on queue {job['queue']}",
+        *saved,
+        *fire_lines(schedule, job),
+        *rest,
+    ]
 
 
 def _was_asked_in_words(job: Mapping[str, Any]) -> bool:
@@ -52,14 +66,14 @@ def _jitter_note(fire: Mapping[str, Any]) -> str | None:
     return f"starts {duration(late)} later, by its jitter" if late > timedelta() else None
 
 
-def _line(number: int, fire: Mapping[str, Any], schedule: Schedule) -> str:
+def _line(number: int, fire: Mapping[str, Any], zone: str) -> str:
     moment = datetime.fromisoformat(fire["scheduled_at"])
     word = "next" if number == 0 else "then"
     notes = [fire["note"], _jitter_note(fire)]
     note = "".join(f"   ({note})" for note in notes if note)
-    if schedule.trigger.zone.name == "UTC":
+    if zone == "UTC":
         return f"{word:6}{both_clocks(moment)}{note}"
-    local = f"{fire['local'].replace('T', ' ')} {schedule.trigger.zone.name}"
+    local = f"{fire['local'].replace('T', ' ')} {zone}"
     return f"{word:6}{moment:%Y-%m-%d %H:%M:%S} UTC   {local} ({fire['offset']}){note}"
 
 

@@ -93,6 +93,7 @@ class House:
         return key
 
     async def _live(self, database: Database, api: Database, door: Door) -> None:
+        self._door = door
         await self._workforce.start()
         self._stager, self._maintenance = scheduler.build(self._settings, database, self._name)
         vitals = self._vitals(api)
@@ -173,7 +174,7 @@ class House:
         if job is not None:
             state = "every 10 seconds   (off with --no-demo)" if job.state == "active" else f"is {job.state}"
             screen.fact("demo", f'job "{job.name}" {state}')
-        screen.fact("health", f"{address}/readyz?verbose    metrics {address}/metrics")
+        screen.fact("http", f"{address}    API /v1    docs /docs    health /readyz?verbose    metrics /metrics")
         tell_key(screen, self._key, address)
         fate = "the data goes with it" if self._plan.ephemeral else "the data stays (--ephemeral throws it away)"
         screen.line(f"ready in {self._clock.monotonic() - self._plan.began:.1f} s. Ctrl-C stops everything; {fate}.")
@@ -198,6 +199,7 @@ class House:
         if self._tasks:
             self._stager.stop()
             self._maintenance.stop()
+            self._door.close()
             self._server.stop()
             await self._let_loops_end()
         self._log.info("stopped", seconds=self._clock.monotonic() - began)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
@@ -12,26 +11,19 @@ import click
 
 from duly.cli import apps
 from duly.cli.arguments import read_payload
-from duly.cli.connect import opened
+from duly.cli.desk import Desk, JobSeen, at_desk
 from duly.cli.failures import REFUSED
-from duly.cli.fires import fire_lines
 from duly.cli.options import with_settings
-from duly.cli.output import json_option, moment, print_json
+from duly.cli.output import json_option, print_json
 from duly.cli.run import wait_and_tell
 from duly.clock import Rng
 from duly.domain import payload as payloads
-from duly.domain.errors import DulyError, NotFound
+from duly.domain.errors import NotFound
 from duly.domain.job import check_key, check_reason
-from duly.moves import pause as pauses
-from duly.moves.cancel import cancel_job
-from duly.moves.schedule import find_job_id
-from duly.moves.skip_next import skip_next
-from duly.moves.trigger import TriggerState, trigger
+from duly.moves.trigger import TriggerState
 from duly.settings import Settings
-from duly.store import hints, jobs
-from duly.store.database import Database
 
-Change = Callable[[Database, UUID], Awaitable[str]]
+Change = Callable[[Desk, UUID], Awaitable[str]]
 
 _TRIGGERED = {
     TriggerState.READY: "ready",
@@ -45,55 +37,45 @@ _TRIGGERED = {
 @click.argument("job", metavar="JOB")
 @click.option("--reason", default="paused on request", show_default=True, help="Why, for whoever looks at it.")
 @json_option
-@with_settings()
+@with_settings("url")
 def pause_job(settings: Settings, job: str, reason: str, as_json: bool) -> None:
     """Pause JOB, given by its id or its name: it keeps its place, and what it leaves out is on record."""
     why = check_reason(reason)
 
-    async def pause(database: Database, job_id: UUID) -> str:
-        return await pauses.pause(database, job_id, why)
-
-    asyncio.run(_change(settings, job, pause, as_json=as_json))
+    asyncio.run(_change(settings, job, lambda desk, job_id: desk.pause_job(job_id, why), as_json=as_json))
 
 
 @click.command("resume")
 @click.argument("job", metavar="JOB")
 @click.option("--catch-up", is_flag=True, help="Treat what it left out as missed, so that its misfire policy decides.")
 @json_option
-@with_settings()
+@with_settings("url")
 def resume_job(settings: Settings, job: str, catch_up: bool, as_json: bool) -> None:
     """Resume JOB, given by its id or its name."""
 
-    async def resume(database: Database, job_id: UUID) -> str:
-        return await pauses.resume(database, job_id, catch_up=catch_up)
-
-    asyncio.run(_change(settings, job, resume, as_json=as_json))
+    asyncio.run(
+        _change(settings, job, lambda desk, job_id: desk.resume_job(job_id, catch_up=catch_up), as_json=as_json)
+    )
 
 
 @click.command("skip-next")
 @click.argument("job", metavar="JOB")
 @json_option
-@with_settings()
+@with_settings("url")
 def skip_next_of_job(settings: Settings, job: str, as_json: bool) -> None:
     """Leave the next occurrence of JOB out, and no other."""
 
-    async def skip(database: Database, job_id: UUID) -> str:
-        return f"leaves out {moment(await skip_next(database, job_id))}"
-
-    asyncio.run(_change(settings, job, skip, as_json=as_json))
+    asyncio.run(_change(settings, job, lambda desk, job_id: desk.skip_next(job_id), as_json=as_json))
 
 
 @click.command("cancel")
 @click.argument("job", metavar="JOB")
 @json_option
-@with_settings()
+@with_settings("url")
 def cancel(settings: Settings, job: str, as_json: bool) -> None:
     """Cancel JOB, given by its id or its name, and its runs that have not started."""
 
-    async def end(database: Database, job_id: UUID) -> str:
-        return (await cancel_job(database, job_id)).replace("_", " ")
-
-    asyncio.run(_change(settings, job, end, as_json=as_json))
+    asyncio.run(_change(settings, job, lambda desk, job_id: desk.cancel_job(job_id), as_json=as_json))
 
 
 @click.command("trigger")
@@ -103,7 +85,7 @@ def cancel(settings: Settings, job: str, as_json: bool) -> None:
 @click.option("--key", help="Run it only once under this key, however often it is asked.")
 @click.option("--wait", is_flag=True, help="Show its log and result; the exit code tells how it ended.")
 @json_option
-@with_settings("app")
+@with_settings("app", "url")
 def trigger_job(
     settings: Settings, job: str, payload: str | None, beside: bool, key: str | None, wait: bool, as_json: bool
 ) -> int:
@@ -119,41 +101,38 @@ def trigger_job(
 
 async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:
     """Change a job, and say what became of it and when it fires now."""
-    async with opened(settings) as database:
-        job_id = await find_job_id(database, job)
-        answer = await change(database, job_id)
-        found = await jobs.find(database, job_id)
-        lines = fire_lines(await jobs.schedule_of_job(database, found), found) if found else []
+    async with at_desk(settings) as desk:
+        job_id = await desk.job_id(job)
+        answer = (await change(desk, job_id)).replace("_", " ")
+        seen = await desk.job(job_id)
     if as_json:
-        print_json({"job_id": job_id, "answer": answer, **_state(found)})
+        print_json({"job_id": job_id, "answer": answer, **_state(seen)})
     else:
-        click.echo("\n".join([f"job {job_id}: {answer}", *lines]))
+        click.echo("\n".join([f"job {job_id}: {answer}", *(seen.fires if seen else [])]))
 
 
-def _state(found: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {} if found is None else {"state": found["state"], "next_run_at": found["next_run_at"]}
+def _state(seen: JobSeen | None) -> dict[str, Any]:
+    return {} if seen is None else {"state": seen.row["state"], "next_run_at": seen.row["next_run_at"]}
 
 
 async def _trigger(
     settings: Settings, job: str, arguments: dict[str, Any] | None, beside: bool, key: str, wait: bool, as_json: bool
 ) -> int:
     app = None if arguments is None or not settings.app else apps.load(settings.app)
-    async with opened(settings) as database:
-        job_id = await find_job_id(database, job)
-        found = await jobs.find(database, job_id)
-        if found is None:
+    async with at_desk(settings) as desk:
+        job_id = await desk.job_id(job)
+        seen = await desk.job(job_id)
+        if seen is None:
             raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
-        body = None if arguments is None else _body(arguments, found["handler"], app)
-        made = await trigger(database, job_id, key=key, payload=body, beside=beside)
-        with suppress(DulyError):  # A hint that is lost costs a moment.
-            await hints.send(database, [found["queue"]])
+        body = None if arguments is None else _body(arguments, seen.row["handler"], app)
+        run_id, state = await desk.trigger(job_id, seen.row["queue"], body, beside=beside, key=key)
         if as_json:
-            print_json({"job_id": job_id, "run_id": made.run_id, "state": made.state})
+            print_json({"job_id": job_id, "run_id": run_id, "state": state})
         else:
-            click.echo(f"run {made.run_id}: {_TRIGGERED[made.state]}", err=wait)
-        if made.state == TriggerState.SKIPPED:
+            click.echo(f"run {run_id}: {_TRIGGERED[TriggerState(state)]}", err=wait)
+        if state == TriggerState.SKIPPED:
             return REFUSED
-        return await wait_and_tell(database, made.run_id) if wait else 0
+        return await wait_and_tell(desk, run_id) if wait else 0
 
 
 def _body(arguments: dict[str, Any], name: str, app: Any | None) -> str:

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
 import click
 import msgspec
 
 from duly.cli import backfills, job_edit, job_verbs, moved
-from duly.cli.connect import opened
-from duly.cli.fires import fire_lines
+from duly.cli.desk import JobSeen, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
-from duly.cli.paging import chosen, filter_option, gather, limit_option
-from duly.cli.policies import policy_line
+from duly.cli.paging import chosen, filter_option, limit_option
 from duly.cli.runs import RUN_COLUMNS, print_run
 from duly.domain.declaration import REMOVED
-from duly.domain.filter import JOB_STATES, JOBS, Filter
-from duly.domain.run import TENANT_DEFAULT
-from duly.domain.triggers.schedules import Schedule
+from duly.domain.filter import JOB_STATES, JOBS
 from duly.domain.triggers.summary import sentence
 from duly.domain.triggers.timing import schedule_of
-from duly.moves.schedule import find_job_id
 from duly.settings import Settings
-from duly.store import jobs as store
-from duly.store import lists
-from duly.store.database import Database
 
 _RUNS_SHOWN = 10
 
@@ -52,7 +42,7 @@ COLUMNS = {
     "state": _state,
     "handler": lambda row: row["handler"],
     "queue": lambda row: row["queue"],
-    "schedule": _sentence,
+    "schedule": lambda row: row["description"] if "description" in row else _sentence(row),
     "next": lambda row: row["next_run_at"],
     "tags": lambda row: row["tags"],
     "note": lambda row: row["pause_reason"],
@@ -71,7 +61,7 @@ def jobs() -> None:
 @filter_option
 @limit_option
 @listing_options
-@with_settings()
+@with_settings("url")
 def list_jobs(
     settings: Settings,
     listing: Listing,
@@ -84,17 +74,14 @@ def list_jobs(
     """List schedules, the newest first."""
     wanted = chosen(filter_text, JOBS, state=state, queue=queue, tag=tag)
 
-    async def read(database: Database) -> Sequence[Row]:
-        return await gather(partial(lists.jobs, database, TENANT_DEFAULT, wanted), limit)
-
     empty = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'
-    show_list(settings, listing, read, COLUMNS, empty)
+    show_list(settings, listing, lambda desk: desk.jobs(wanted, limit), COLUMNS, empty, at_desk)
 
 
 @jobs.command("show")
 @click.argument("job", metavar="JOB")
 @json_option
-@with_settings()
+@with_settings("url")
 def show_job(settings: Settings, job: str, as_json: bool) -> None:
     """Show JOB, given by its id or its name: its schedule, its next fires and its last runs."""
     asyncio.run(_show(settings, job, as_json))
@@ -116,27 +103,26 @@ for _verb in (
 
 
 async def _show(settings: Settings, job: str, as_json: bool) -> None:
-    async with opened(settings) as database:
-        job_id = await find_job_id(database, job)
-        found = await store.find(database, job_id)
-        if found is None:
-            await print_run(database, job_id, as_json=as_json)
+    async with at_desk(settings) as desk:
+        job_id = await desk.job_id(job)
+        seen = await desk.job(job_id)
+        if seen is None:
+            await print_run(desk, job_id, as_json=as_json)
             return
-        of_job = Filter().only("job_id", str(job_id))
-        last = (await lists.runs(database, found["tenant"], of_job, _RUNS_SHOWN)).rows
-        schedule = await store.schedule_of_job(database, found)
+        last = await desk.runs(f"job_id:{job_id}", _RUNS_SHOWN)
     if as_json:
-        print_json({**plain(found), "description": sentence(schedule), "runs": [plain(run) for run in last]})
+        print_json({**plain(seen.row), "description": seen.description, "runs": [plain(run) for run in last]})
     else:
-        _print_job(found, schedule, last)
+        _print_job(seen, last)
 
 
-def _print_job(found: dict[str, Any], schedule: Schedule, last: Sequence[Row]) -> None:
+def _print_job(seen: JobSeen, last: Sequence[Row]) -> None:
+    found = seen.row
     name = f" {found['name']!r}" if found["name"] else ""
     click.echo(f"job {found['job_id']}{name} is {found['state']}")
-    click.echo(f"{sentence(schedule)}: {found['handler']} on queue {found['queue']}, priority {found['priority']}")
-    if policies := policy_line(schedule, found):
-        click.echo(policies)
+    click.echo(f"{seen.description}: {found['handler']} on queue {found['queue']}, priority {found['priority']}")
+    if seen.policies:
+        click.echo(seen.policies)
     if found["tags"]:
         click.echo(f"tags  {', '.join(found['tags'])}")
     if found["source"]:
@@ -146,8 +132,9 @@ def _print_job(found: dict[str, Any], schedule: Schedule, last: Sequence[Row]) -
             f"{REMOVED} at {found['removed_at']:%Y-%m-%d %H:%M:%S} UTC: no worker declares it; cancel it, or declare it again"
         )
     if found["pause_reason"]:
-        click.echo(f"paused at {moment(found['paused_at'])}: {found['pause_reason']}")
-    for line in fire_lines(schedule, found):
+        since = f" at {moment(found['paused_at'])}" if found["paused_at"] else ""
+        click.echo(f"paused{since}: {found['pause_reason']}")
+    for line in seen.fires:
         click.echo(line)
     if found["state"] == "active" and found["next_run_at"] is None:
         click.echo("next  after the run that is active has ended")

@@ -53,7 +53,7 @@ def list_keys(settings: Settings, listing: Listing, tenant: str | None) -> None:
         found = await store.page(database, number, None, _SHOWN_MAX)
         return [_row(key, is_usable=key.is_usable(now)) for key in found]
 
-    show_list(settings, listing, read, COLUMNS, "no keys; make one: duly keys create --scope jobs:read")
+    show_list(settings, listing, read, COLUMNS, "no keys; make one: duly keys create --scope jobs:read", opened)
 
 
 @keys.command("create")
@@ -116,7 +116,7 @@ async def _revoke(settings: Settings, key_id: str) -> None:
 
 def _row(key: ApiKey, *, is_usable: bool) -> dict[str, Any]:
     row = msgspec.structs.asdict(key)
-    del row["secret_hash"], row["tenant_rate"]
+    del row["secret_hash"], row["tenant_rate"], row["tenant_is_counted"]
     return {**row, "scopes": sorted(key.scopes), "state": _state(key, is_usable)}
 
 

@@ -7,30 +7,29 @@ from uuid import UUID
 
 import click
 
-from duly.cli.connect import opened
-from duly.cli.follow import log_lines
+from duly.cli.desk import at_desk
+from duly.cli.follow import log_line
 from duly.cli.options import with_settings
 from duly.cli.runs import reason
 from duly.settings import Settings
-from duly.store import runs
 
 
 @click.command
 @click.argument("run_id", metavar="RUN", type=click.UUID)
 @click.option("-f", "--follow", is_flag=True, help="Stay until the run has ended.")
-@with_settings()
+@with_settings("url")
 def logs(settings: Settings, run_id: UUID, follow: bool) -> None:
     """Show what RUN logged, over all its attempts."""
     asyncio.run(_logs(settings, run_id, follow))
 
 
 async def _logs(settings: Settings, run_id: UUID, follow: bool) -> None:
-    async with opened(settings) as database:
+    async with at_desk(settings) as desk:
         is_silent = True
-        async for line in log_lines(database, run_id, until_final=follow):
-            click.echo(line)
+        async for line in desk.log(run_id, follow=follow):
+            click.echo(log_line(line))
             is_silent = False
-        found = await runs.find(database, run_id) if is_silent else None
+        found = await desk.run(run_id) if is_silent else None
     if found is not None:
         why = reason(found["reason"], found["attempts"][-1]["detail"] if found["attempts"] else None)
         click.echo(f"it logged nothing; it is {found['state']}{f': {why}' if why else ''}", err=True)

@@ -16,6 +16,7 @@ SECTIONS = {
     "Run": {
         "up": ("duly.cli.up:up", "Start everything here: PostgreSQL, scheduler, worker, health and metrics."),
         "scheduler": ("duly.cli.scheduler:scheduler", "Run a scheduler."),
+        "api": ("duly.cli.api:api", "Serve the HTTP API, health and metrics."),
         "worker": ("duly.cli.worker:worker", "Run a worker for an app."),
         "migrate": ("duly.cli.migrate:migrate", "Bring the database's schema up to date."),
         "init": ("duly.cli.init:init", "Write an app, its test and a config to start from."),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
+from duly.cli.connect import opened
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, listing_options, show_list
 from duly.domain.run import TENANT_DEFAULT
@@ -38,4 +39,4 @@ def list_moved(settings: Settings, listing: Listing, job: str | None, limit: int
         moved = await zones.moves(database, TENANT_DEFAULT, job_id, limit)
         return [msgspec.structs.asdict(one) for one in moved]
 
-    show_list(settings, listing, read, COLUMNS, "no next fire was moved by new time zone data")
+    show_list(settings, listing, read, COLUMNS, "no next fire was moved by new time zone data", opened)

@@ -35,6 +35,7 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "grace": (("--grace",), {"metavar": "DURATION"}),
     "retention_succeeded": (("--retention-succeeded",), {"metavar": "DURATION"}),
     "retention_failed": (("--retention-failed",), {"metavar": "DURATION"}),
+    "url": (("--url",), {"metavar": "URL"}),
     "log_level": (("--log-level",), {"type": click.Choice(["debug", "info", "warning", "error"])}),
     "log_format": (("--log-format",), {"type": click.Choice(["text", "json"])}),
 }

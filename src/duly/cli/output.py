@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from duly.cli.connect import opened
+from duly.clock import SystemClock
 from duly.settings import Settings
-from duly.store.database import Database
 
+Source = TypeVar("Source")
 Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Row], object]]
 
@@ -67,30 +68,32 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def show_list(
     settings: Settings,
     listing: Listing,
-    read: Callable[[Database], Awaitable[Sequence[Row]]],
+    read: Callable[[Source], Awaitable[Sequence[Row]]],
     columns: Columns,
     empty: str,
+    at: Callable[[Settings], AbstractAsyncContextManager[Source]],
 ) -> None:
-    """Read rows and show them, once or until interrupted."""
-    asyncio.run(_show_list(settings, listing, read, columns, empty))
+    """Read rows where they are, and show them, once or until interrupted."""
+    asyncio.run(_show_list(settings, listing, read, columns, empty, at))
 
 
 async def _show_list(
     settings: Settings,
     listing: Listing,
-    read: Callable[[Database], Awaitable[Sequence[Row]]],
+    read: Callable[[Source], Awaitable[Sequence[Row]]],
     columns: Columns,
     empty: str,
+    at: Callable[[Settings], AbstractAsyncContextManager[Source]],
 ) -> None:
-    async with opened(settings) as database:
+    async with at(settings) as source:
         while True:
-            rows = await read(database)
+            rows = await read(source)
             if listing.watch and not listing.as_json and sys.stdout.isatty():
                 click.clear()
             print_rows(rows, columns, empty, as_json=listing.as_json, is_one_line=listing.watch)
             if not listing.watch:
                 return
-            await database.clock.sleep(listing.interval)
+            await SystemClock().sleep(listing.interval)
 
 
 def print_rows(

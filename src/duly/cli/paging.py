@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from duly.domain.filter import Field, Filter, parse
+from duly.domain.filter import Field, parse
 from duly.store.lists import PAGE_SIZE_MAX
 
 At = TypeVar("At")
@@ -38,12 +38,17 @@ class Page(Protocol[At_co]):
         ...
 
 
-def chosen(filter_text: str, fields: Mapping[str, Field], **words: str | None) -> Filter:
-    """Read a filter, and add what flags ask for. Raises InvalidFilter."""
-    found = parse(filter_text, fields)
-    for field, value in words.items():
-        found = found.only(field, value)
-    return found
+def chosen(filter_text: str, fields: Mapping[str, Field], **words: str | None) -> str:
+    """Check a filter, and add what flags ask for. Raises InvalidFilter."""
+    parse(filter_text, fields)
+    flags = [f"{field}:{quoted(value)}" for field, value in words.items() if value is not None]
+    return " AND ".join([*([filter_text] if filter_text.strip() else []), *flags])
+
+
+def quoted(word: str) -> str:
+    """Write a word so that none of its signs means anything."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 async def gather(read: Callable[[int, At | None], Awaitable[Page[At]]], limit: int) -> list[dict[str, Any]]:

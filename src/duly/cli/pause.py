@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from typing import Any
 
 import click
 
-from duly.cli.connect import opened
+from duly.cli.desk import Desk, at_desk
+from duly.cli.holding import resume_line, told
 from duly.cli.options import with_settings
-from duly.cli.output import json_option, moment, print_json
-from duly.domain.hold import EVERYTHING, Hold, Scope
-from duly.moves.hold import Change, HoldAnswer, hold, lift
+from duly.cli.output import json_option, print_json
+from duly.domain.hold import Hold, Scope
+from duly.moves.hold import HoldAnswer
 from duly.settings import Settings
-from duly.store.database import Database
 
-HELD_BY = "the command line"
 REASON = "paused on request"
 
 reason_option = click.option("--reason", default=REASON, show_default=True, help="Why, for whoever looks at it.")
@@ -42,7 +40,7 @@ def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @scope_options
 @reason_option
 @json_option
-@with_settings()
+@with_settings("url")
 def pause(settings: Settings, scope: Scope, reason: str, as_json: bool) -> None:
     """Let nothing new start, within a second, of everything, a queue or a tenant.
 
@@ -54,7 +52,7 @@ def pause(settings: Settings, scope: Scope, reason: str, as_json: bool) -> None:
 @click.command
 @scope_options
 @json_option
-@with_settings()
+@with_settings("url")
 def resume(settings: Settings, scope: Scope, as_json: bool) -> None:
     """Take back the pause that was made with the same flags; what waits goes on."""
     resume_scope(settings, scope, as_json=as_json)
@@ -62,29 +60,27 @@ def resume(settings: Settings, scope: Scope, as_json: bool) -> None:
 
 def pause_scope(settings: Settings, scope: Scope, reason: str, *, as_json: bool) -> None:
     """Hold a scope, and say so."""
-    asyncio.run(
-        _change(settings, scope, lambda database: hold(database, scope, reason=reason, held_by=HELD_BY), as_json)
-    )
+    asyncio.run(_change(settings, scope, lambda desk: desk.hold(scope, reason), as_json))
 
 
 def resume_scope(settings: Settings, scope: Scope, *, as_json: bool) -> None:
     """Lift the hold of a scope, and say so."""
-    asyncio.run(_change(settings, scope, lambda database: lift(database, scope), as_json))
+    asyncio.run(_change(settings, scope, lambda desk: desk.lift(scope), as_json))
 
 
 async def _change(
-    settings: Settings, scope: Scope, change: Callable[[Database], Awaitable[Change]], as_json: bool
+    settings: Settings, scope: Scope, change: Callable[[Desk], Awaitable[tuple[str, Sequence[Hold]]]], as_json: bool
 ) -> None:
-    async with opened(settings) as database:
-        changed = await change(database)
+    async with at_desk(settings) as desk:
+        answer, standing = await change(desk)
     if as_json:
-        print_json({"scope": scope, "answer": changed.answer, "paused": changed.standing})
+        print_json({"scope": scope, "answer": answer, "paused": standing})
     else:
-        click.echo("\n".join([_sentence(scope, changed), *_others(scope, changed.standing)]))
+        click.echo("\n".join([_sentence(scope, HoldAnswer(answer)), *_others(scope, standing)]))
 
 
-def _sentence(scope: Scope, changed: Change) -> str:
-    match changed.answer:
+def _sentence(scope: Scope, answer: HoldAnswer) -> str:
+    match answer:
         case HoldAnswer.PAUSED:
             return f"{scope}: paused; nothing new starts within a second, and what waits is kept: {resume_line(scope)}"
         case HoldAnswer.ALREADY:
@@ -98,18 +94,3 @@ def _sentence(scope: Scope, changed: Change) -> str:
 def _others(scope: Scope, standing: Sequence[Hold]) -> list[str]:
     """Name the other holds that keep all of a scope, or some of it, back."""
     return [f"  also paused: {told(hold)}" for hold in standing if hold.scope != scope]
-
-
-def told(hold: Hold) -> str:
-    """Tell of a hold: what, since when, by whom, why, and what ends it."""
-    since = f"since {moment(hold.held_at)} by {hold.held_by}"
-    return f"{hold.scope}, {since} ({hold.reason}): {resume_line(hold.scope)}"
-
-
-def resume_line(scope: Scope) -> str:
-    """Give the command that takes a pause of this scope back."""
-    if scope == EVERYTHING:
-        return "duly resume --all"
-    queue = [] if scope.queue is None else ["--queue", scope.queue]
-    tenant = [] if scope.tenant is None else ["--tenant", str(scope.tenant)]
-    return shlex.join(["duly", "resume", *queue, *tenant])

@@ -10,33 +10,26 @@ from uuid import UUID
 
 import click
 
-from duly.cli.connect import opened
+from duly.cli.desk import Desk, Moved, at_desk
 from duly.cli.failures import NOT_FOUND
 from duly.cli.screen import some
-from duly.domain.filter import Filter
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves import dead, replay
-from duly.moves.dead import Bulk
+from duly.moves import dead
 from duly.settings import Settings
-from duly.store.database import Database
-from duly.store.lists import DeadAt
 
-Move = Callable[[Database, Sequence[UUID]], Awaitable[list[UUID]]]
+Move = Callable[[Desk, Sequence[UUID]], Awaitable[list[UUID]]]
 
 
 class BulkMove(Protocol):
     """A move of all that a filter chooses."""
 
-    def __call__(
-        self, database: Database, tenant: int, chosen: Filter, *, limit: int, dry_run: bool, after: DeadAt | None
-    ) -> Awaitable[Bulk]:
-        """Move those that fit, up to a limit."""
+    def __call__(self, desk: Desk, filter_text: str, limit: int, after: Any, /, *, dry_run: bool) -> Awaitable[Moved]:
+        """Move those that fit, up to a limit, from where an earlier one ended."""
         ...
 
 
 def replay_runs(settings: Settings, run_ids: Sequence[UUID]) -> int:
     """Replay these runs and give the exit code."""
-    return move_these(settings, run_ids, replay.replay, "replayed")
+    return move_these(settings, run_ids, lambda desk, asked: desk.replay(asked), "replayed")
 
 
 def move_these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: str) -> int:
@@ -45,30 +38,30 @@ def move_these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: st
 
 
 def move_matching(
-    settings: Settings, chosen: Filter, move: BulkMove, done: str, *, limit: int | None, dry_run: bool
+    settings: Settings, chosen: str, move: BulkMove, done: str, *, limit: int | None, dry_run: bool
 ) -> None:
     """Move what fits, up to the limit or without one, and say how many; a dry run says which."""
     asyncio.run(_matching(settings, chosen, move, done, limit, dry_run))
 
 
 async def _these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: str) -> int:
-    async with opened(settings) as database:
-        moved = set(await move(database, run_ids))
+    async with at_desk(settings) as desk:
+        moved = set(await move(desk, run_ids))
     for run_id in run_ids:
         click.echo(f"run {run_id}: {done if run_id in moved else 'not among the dead; `duly dead` lists them'}")
     return 0 if moved.issuperset(run_ids) else NOT_FOUND
 
 
 async def _matching(
-    settings: Settings, chosen: Filter, move: BulkMove, done: str, limit: int | None, dry_run: bool
+    settings: Settings, chosen: str, move: BulkMove, done: str, limit: int | None, dry_run: bool
 ) -> None:
     matched = moved = 0
-    sample: list[UUID] = []
-    after: DeadAt | None = None
-    async with opened(settings) as database:
+    sample: Sequence[UUID] = []
+    after: Any = None
+    async with at_desk(settings) as desk:
         while True:
             size = dead.LIMIT_MAX if limit is None else min(limit - matched, dead.LIMIT_MAX)
-            found = await move(database, TENANT_DEFAULT, chosen, limit=size, dry_run=dry_run, after=after)
+            found = await move(desk, chosen, size, after, dry_run=dry_run)
             matched, moved, after = matched + found.matched, moved + found.moved, found.after
             sample = sample or found.sample
             if sys.stderr.isatty():

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from duly.cli import apps, submission
-from duly.cli.connect import opened
+from duly.cli.desk import Desk, at_desk
 from duly.cli.failures import REFUSED
 from duly.cli.follow import wait_for_end
 from duly.cli.options import with_settings
@@ -21,13 +21,12 @@ from duly.cli.submission import Typed
 from duly.cli.submit import handler_arguments
 from duly.clock import Rng
 from duly.settings import Settings
-from duly.store.database import Database
 
 
 @click.command
 @handler_arguments
 @click.option("--wait", is_flag=True, help="Show its log and result; the exit code tells how it ended.")
-@with_settings("app")
+@with_settings("app", "url")
 def run(settings: Settings, wait: bool, **typed: Any) -> int:
     """Submit HANDLER for now. With --wait the log goes to standard error and the result, as JSON, to standard output."""
     return asyncio.run(_run(settings, wait, Typed(**typed)))
@@ -35,17 +34,17 @@ def run(settings: Settings, wait: bool, **typed: Any) -> int:
 
 async def _run(settings: Settings, wait: bool, typed: Typed) -> int:
     job = submission.read(typed, apps.load(settings.app) if settings.app else None)
-    async with opened(settings) as database:
-        submitted = await submission.send(database, job, typed.key, Rng())
-        lines = await submission.answer(database, job, submitted, settings.app)
+    async with at_desk(settings) as desk:
+        sent = await submission.send(desk, job, typed.key, Rng())
+        lines = await submission.answer(desk, job, sent, settings.app)
         click.echo("\n".join(lines), err=wait)
-        return await wait_and_tell(database, submitted.job_id) if wait else 0
+        return await wait_and_tell(desk, sent.job_id) if wait else 0
 
 
-async def wait_and_tell(database: Database, run_id: UUID) -> int:
+async def wait_and_tell(desk: Desk, run_id: UUID) -> int:
     """Stay until a run has ended: its log goes to standard error, its result to standard output. Gives the exit code."""
     try:
-        found = await wait_for_end(database, run_id)
+        found = await wait_for_end(desk, run_id)
     except (KeyboardInterrupt, asyncio.CancelledError):
         click.echo(f"the run goes on without us; to end it: duly runs cancel {run_id}", err=True)
         raise

@@ -5,29 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
 import click
 import msgspec
 
-from duly.cli.connect import opened
+from duly.cli.desk import Desk, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
-from duly.cli.paging import chosen, filter_option, gather, limit_option
+from duly.cli.paging import chosen, filter_option, limit_option
 from duly.cli.replaying import replay_runs
 from duly.cli.screen import some
-from duly.domain.errors import NotFound
 from duly.domain.filter import RUN_STATES, RUNS
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves.cancel import cancel_run
-from duly.moves.schedule import find_job_id
 from duly.settings import Settings
-from duly.store import lists, overview
-from duly.store import runs as store
-from duly.store.database import Database
 
 RUN_COLUMNS = {
     "id": lambda row: row["run_id"],
@@ -45,7 +37,7 @@ ATTEMPT_COLUMNS = {
     "became": lambda row: row["became"],
     "started": lambda row: row["started_at"],
     "took": lambda row: row["finished_at"] - row["started_at"] if row["started_at"] else None,
-    "late": lambda row: row["started_at"] - row["due_at"] if row["started_at"] else None,
+    "late": lambda row: row["started_at"] - row["due_at"] if row["started_at"] and row["due_at"] else None,
     "fence": lambda row: row["fence"],
     "reason": lambda row: reason(row["reason"], row["detail"]),
 }
@@ -63,7 +55,7 @@ def runs() -> None:
 @filter_option
 @limit_option
 @listing_options
-@with_settings()
+@with_settings("url")
 def list_runs(
     settings: Settings,
     listing: Listing,
@@ -80,17 +72,17 @@ def list_runs(
 
     wanted = chosen(filter_text, RUNS, state=state, queue=queue)
 
-    async def read(database: Database) -> Sequence[Row]:
-        of_job = wanted if job is None else wanted.only("job_id", str(await find_job_id(database, job)))
-        return await gather(partial(lists.runs, database, TENANT_DEFAULT, of_job), limit)
+    async def read(desk: Desk) -> Sequence[Row]:
+        of_job = wanted if job is None else chosen(wanted, RUNS, job_id=str(await desk.job_id(job)))
+        return await desk.runs(of_job, limit)
 
-    show_list(settings, listing, read, RUN_COLUMNS, "no runs; make one: duly submit HANDLER")
+    show_list(settings, listing, read, RUN_COLUMNS, "no runs; make one: duly submit HANDLER", at_desk)
 
 
 @runs.command("show")
 @click.argument("run_id", metavar="RUN", type=click.UUID)
 @json_option
-@with_settings()
+@with_settings("url")
 def show_run(settings: Settings, run_id: UUID, as_json: bool) -> None:
     """Show RUN: where it stands, its attempts, its last error."""
     asyncio.run(_show(settings, run_id, as_json))
@@ -98,7 +90,7 @@ def show_run(settings: Settings, run_id: UUID, as_json: bool) -> None:
 
 @runs.command("cancel")
 @click.argument("run_ids", metavar="RUN...", type=click.UUID, nargs=-1, required=True)
-@with_settings()
+@with_settings("url")
 def cancel(settings: Settings, run_ids: tuple[UUID, ...]) -> None:
     """Cancel runs. One that is running is asked to stop; the answer says which."""
     asyncio.run(_cancel(settings, run_ids))
@@ -106,31 +98,27 @@ def cancel(settings: Settings, run_ids: tuple[UUID, ...]) -> None:
 
 @runs.command("replay")
 @click.argument("run_ids", metavar="RUN...", type=click.UUID, nargs=-1, required=True)
-@with_settings()
+@with_settings("url")
 def replay(settings: Settings, run_ids: tuple[UUID, ...]) -> int:
     """Give dead runs another set of attempts; the same as `duly dead replay`."""
     return replay_runs(settings, run_ids)
 
 
 async def _show(settings: Settings, run_id: UUID, as_json: bool) -> None:
-    async with opened(settings) as database:
-        await print_run(database, run_id, as_json=as_json)
+    async with at_desk(settings) as desk:
+        await print_run(desk, run_id, as_json=as_json)
 
 
 async def _cancel(settings: Settings, run_ids: Sequence[UUID]) -> None:
-    async with opened(settings) as database:
+    async with at_desk(settings) as desk:
         for run_id in run_ids:
-            answer = await cancel_run(database, run_id)
+            answer = await desk.cancel_run(run_id)
             click.echo(f"run {run_id}: {answer.replace('_', ' ')}")
 
 
-async def print_run(database: Database, run_id: UUID, *, as_json: bool) -> None:
+async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
     """Print one run with its attempts. Raises NotFound."""
-    found = await store.find(database, run_id)
-    if found is None:
-        raise NotFound(f"no run {run_id}; `duly runs` lists them")
-    found |= await overview.arguments(database, run_id)
-    found["progress"] = await store.read_progress(database, run_id)
+    found = await desk.run(run_id)
     if as_json:
         print_json({**plain(found), "attempts": [plain(attempt) for attempt in found["attempts"]]})
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import click
@@ -11,10 +10,10 @@ import msgspec
 
 from duly.cli import schedule_flags
 from duly.cli.arguments import read_duration, read_moment, read_payload
-from duly.cli.fires import both_clocks, job_lines
+from duly.cli.desk import Desk, Living, Sent
 from duly.clock import Rng
 from duly.domain import payload as payloads
-from duly.domain.errors import DulyError
+from duly.domain.errors import InvalidOption
 from duly.domain.job import (
     Recurring,
     Submission,
@@ -28,11 +27,6 @@ from duly.domain.job import (
 )
 from duly.domain.retry import retry_policy
 from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options, said
-from duly.moves import submit as moves
-from duly.store import hints, jobs, workers
-from duly.store.database import Database, DiskFull, Unavailable
-from duly.store.jobs import Submitted
-from duly.store.workers import WorkerRow
 
 
 class Typed(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,44 +90,25 @@ def read(typed: Typed, app: Any | None) -> Submission | Recurring:
     )
 
 
-async def send(database: Database, job: Submission | Recurring, key: str | None, rng: Rng) -> Submitted:
+async def send(desk: Desk, job: Submission | Recurring, key: str | None, rng: Rng) -> Sent:
     """Make the job durable."""
-    chosen = key if key is not None else str(rng.uuid())
-    try:
-        if isinstance(job, Recurring):
-            return await moves.submit_recurring(database, job, key=chosen)
-        submitted = await moves.submit(database, job, key=chosen)
-    except DiskFull:
-        raise  # It says itself that nothing was stored.
-    except Unavailable as error:
-        raise Unavailable(
-            f"{error}. The job may or may not be stored: submit it again with --key {chosen}, which stores it once"
-        ) from error
-    with suppress(DulyError):  # A hint that is lost costs a moment.
-        await hints.send(database, [job.queue])
-    return submitted
+    if key is not None and not desk.keeps_delays and isinstance(job, Submission) and job.delay:
+        raise InvalidOption(
+            "over HTTP a --delay counts from the clock of this host, so --key would not find the same job again;"
+            " give --at with the moment"
+        )
+    return await desk.submit(job, key if key is not None else str(rng.uuid()))
 
 
-async def answer(
-    database: Database, job: Submission | Recurring, submitted: Submitted, app_path: str | None
-) -> list[str]:
-    """Say what was accepted, when it fires, and what stands in its way."""
-    again = "   (submitted before under this key; nothing new was made)" if submitted.replayed else ""
-    live = [row for row in await workers.live(database) if row.until > row.read_at]
-    when = await _when(database, job, submitted)
-    return [f"job {submitted.job_id}{again}", *when, *_obstacles(job, live, app_path)]
+async def answer(desk: Desk, job: Submission | Recurring, sent: Sent, app_path: str | None) -> list[str]:
+    """Say what was accepted, when it fires, and what stands in its way, as far as we may know."""
+    again = "   (submitted before under this key; nothing new was made)" if sent.replayed else ""
+    living = await desk.living()
+    obstacles = [] if living is None else _obstacles(job, living, app_path)
+    return [f"job {sent.job_id}{again}", *sent.lines, *obstacles]
 
 
-async def _when(database: Database, job: Submission | Recurring, submitted: Submitted) -> list[str]:
-    if isinstance(job, Recurring):
-        found = await jobs.find(database, submitted.job_id)
-        assert found is not None
-        return job_lines(await jobs.schedule_of_job(database, found), found)
-    how = "Once, now" if job.at is None and not job.delay else "Once"
-    return [f"{how}: {job.handler} on queue {job.queue}", f"{'at':6}{both_clocks(submitted.scheduled_at)}"]
-
-
-def _obstacles(job: Submission | Recurring, live: Sequence[WorkerRow], app_path: str | None) -> list[str]:
+def _obstacles(job: Submission | Recurring, live: Sequence[Living], app_path: str | None) -> list[str]:
     command = f"duly worker {app_path or 'module:app'}"
     serving = [row for row in live if job.queue in row.queues]
     if not serving:

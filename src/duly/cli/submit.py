@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from duly.cli import apps, submission
-from duly.cli.connect import opened
+from duly.cli.desk import at_desk
 from duly.cli.options import with_settings
 from duly.cli.schedule_flags import schedule_flags
 from duly.cli.submission import Typed
@@ -43,7 +43,7 @@ def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
 @schedule_flags
 @click.option("--name", help="The schedule's name.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id.")
-@with_settings("app")
+@with_settings("app", "url")
 def submit(settings: Settings, quiet: bool, **typed: Any) -> None:
     """Submit a job: HANDLER with its arguments, now, later or again and again.
 
@@ -56,7 +56,7 @@ def submit(settings: Settings, quiet: bool, **typed: Any) -> None:
 
 async def _submit(settings: Settings, quiet: bool, typed: Typed) -> None:
     job = submission.read(typed, apps.load(settings.app) if settings.app else None)
-    async with opened(settings) as database:
-        submitted = await submission.send(database, job, typed.key, Rng())
-        lines = [str(submitted.job_id)] if quiet else await submission.answer(database, job, submitted, settings.app)
+    async with at_desk(settings) as desk:
+        sent = await submission.send(desk, job, typed.key, Rng())
+        lines = [str(sent.job_id)] if quiet else await submission.answer(desk, job, sent, settings.app)
     click.echo("\n".join(lines))

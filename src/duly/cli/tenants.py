@@ -71,7 +71,7 @@ def list_tenants(settings: Settings, listing: Listing) -> None:
     async def read(database: Database) -> Sequence[Row]:
         return [_row(tenant) for tenant in await store.page(database, None, _SHOWN_MAX)]
 
-    show_list(settings, listing, read, COLUMNS, "no tenants")
+    show_list(settings, listing, read, COLUMNS, "no tenants", opened)
 
 
 @tenants.command("create")

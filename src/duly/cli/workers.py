@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
-import msgspec
 
+from duly.cli.desk import at_desk
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, Row, listing_options, show_list
+from duly.cli.output import Listing, listing_options, show_list
 from duly.settings import Settings
-from duly.store import workers as store
-from duly.store.database import Database
 
 COLUMNS = {
     "id": lambda row: row["worker_id"],
@@ -27,11 +23,9 @@ COLUMNS = {
 
 @click.command
 @listing_options
-@with_settings()
+@with_settings("url")
 def workers(settings: Settings, listing: Listing) -> None:
     """List the workers that live, what they serve and how long their lease still holds."""
 
-    async def read(database: Database) -> Sequence[Row]:
-        return [msgspec.structs.asdict(row) for row in await store.live(database)]
-
-    show_list(settings, listing, read, COLUMNS, "no worker lives; start one: duly worker module:app")
+    empty = "no worker lives; start one: duly worker module:app"
+    show_list(settings, listing, lambda desk: desk.workers(), COLUMNS, empty, at_desk)

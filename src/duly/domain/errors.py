@@ -20,6 +20,8 @@ DulyError
 │   ├── VersionChanged         the job is of another version by now
 │   ├── TenantSuspended        the tenant may add nothing for now
 │   ├── QuotaReached           the tenant has as much as it may have
+│   ├── ClaimOver              a claim over HTTP that a later one has overtaken
+│   ├── LeaseOver              the run is not, or no longer, in that worker's hands
 │   └── NotFound               no run or job of that id
 ├── Unsettled                  it kept changing while we looked: ask again
 ├── DatabaseUnusable           the store cannot be used: down, too old, read-only, newer than this code
@@ -87,6 +89,14 @@ class TenantSuspended(Refused):
 
 class QuotaReached(Refused):
     """The tenant has as many schedules, or as much that waits, as it may have."""
+
+
+class ClaimOver(Refused):
+    """The claim of a worker over HTTP was answered before, or a later one was."""
+
+
+class LeaseOver(Refused):
+    """The run is not, or no longer, in that worker's hands."""
 
 
 class NotFound(Refused):

@@ -163,7 +163,7 @@ def _trigger(shape: Mapping[str, Any], known: Compiled | None = None) -> dict[st
 
 def _settle_anchors(was: Mapping[str, Any], will: Mapping[str, Any], kept: Kept) -> None:
     """Compare the anchors of two periods only where the file names one: without, a period goes on as it did."""
-    before, after = was["trigger"], will["trigger"]
+    before, after = was.get("trigger", {}), will.get("trigger", {})
     if before.get("type") != "interval" or after.get("type") != "interval":
         return
     asked = before.pop("anchor", None)

@@ -34,6 +34,27 @@ def encode(value: Any, what: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> str:
     return text.decode()
 
 
+def encode_result(value: Any) -> str:
+    """Write what a run came to as JSON text that can be stored; what is too large is not kept, and says so.
+
+    Raises TypeError, ValueError or RecursionError when it is not JSON.
+    """
+    text = _encode_anyhow(value)
+    if len(text) > RESULT_BYTES_MAX:
+        text = _encoder.encode({"not_kept": f"{len(text)} bytes; results up to {RESULT_BYTES_MAX} are kept"})
+    return text.decode()
+
+
+def _encode_anyhow(value: Any) -> bytes:
+    try:
+        text = _encoder.encode(value)
+    except UnicodeEncodeError:
+        text = None
+    if text is None or b"\\u0000" in text:  # A lone surrogate or a NUL somewhere within.
+        text = _encoder.encode(storable_value(msgspec.to_builtins(value)))
+    return text
+
+
 def _check(value: Any, what: str, depth: int) -> None:
     if depth > DEPTH_MAX:
         raise InvalidPayload(f"{what} is nested deeper than {DEPTH_MAX} levels; flatten it")

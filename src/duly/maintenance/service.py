@@ -13,11 +13,13 @@ from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.cancel import carry_out, void_overstayed
-from duly.store import history, leased, ready, shards, tenants, workers, zones
+from duly.store import events, history, leased, ready, shards, tenants, workers, zones
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
+REAP = "reap"
+EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
 _COUNT_SECONDS = 1.0
 _COUNT_SHARE = 0.05  # of our time, at most: where much waits, it is counted less often
 
@@ -83,6 +85,7 @@ class Maintenance:
             self._log.warning("run_overstayed", run_id=run_id)
         await history.release_waiting(self._database, BATCH_MAX)
         self.reaped_at = self._database.clock.monotonic()
+        await history.note_duty(self._database, REAP)
 
     async def _vacuum(self) -> None:
         await ready.vacuum(self._database)
@@ -100,6 +103,7 @@ class Maintenance:
         await history.forget_payloads(self._database, self._retention.succeeded, BATCH_MAX)
         await history.forget_progress(self._database, BATCH_MAX)
         await history.forget_checkpoints(self._database, BATCH_MAX)
+        await events.forget(self._database, EVENTS_KEPT, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
         await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)

@@ -11,6 +11,7 @@ import msgspec
 from duly.clock import Rng
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import moments_between
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
@@ -66,6 +67,8 @@ async def backfill(
     seen = await see(database, job_id)
     if seen.schedule.trigger.is_estimate:
         raise InvalidOption(f"job {job_id} counts from the end of its last run; it has no occurrences to make again")
+    if isinstance(seen.schedule.trigger, OnEvent):
+        raise InvalidOption(f"job {job_id} waits for events; it has no occurrences to make again")
     end = min(end, seen.read_at)  # What is still to come is left to the schedule.
     most = OCCURRENCES_MAX if dry_run or confirm else UNCONFIRMED_MAX
     moments = await _moments(database, seen.schedule, start, end, most + 1)

@@ -8,8 +8,14 @@ from uuid import UUID
 from duly.domain.run import Run
 from duly.store import workers
 from duly.store.database import Database
+from duly.store.leased import Handle
 
 
 async def retire(database: Database, worker_id: UUID, held: Sequence[Run]) -> bool:
     """Leave for good, unless some of the runs still `held` have no outcome yet: then the lease runs out by itself."""
     return await workers.retire(database, worker_id, held)
+
+
+async def leave(database: Database, worker_id: UUID, held: Sequence[Handle]) -> tuple[bool, list[Handle]]:
+    """Do so by runs and fences; say as well what went back."""
+    return await workers.leave(database, worker_id, held)

@@ -11,6 +11,7 @@ from duly.domain.errors import NotFound
 from duly.domain.job import Recurring
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.asking import asked_shape
+from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import moments_between
 from duly.domain.triggers.schedules import Schedule
 from duly.store import jobs, overview
@@ -85,6 +86,8 @@ class Seen(msgspec.Struct, frozen=True):
 
     def staged(self) -> list[datetime]:
         """Give the occurrences that may be staged and not due: from now up to the pending one, and one held by jitter."""
+        if isinstance(self.schedule.trigger, OnEvent):
+            return []
         if self.schedule.trigger.is_estimate:  # While its run is staged, the fire waits at that run's moment.
             return [self.pending_at]
         start, held = self.read_at, self.schedule.latest_at_or_before(self.read_at) if self.schedule.jitter else None

@@ -52,7 +52,17 @@ async def settle(database: Database, worker_id: UUID, settled: Sequence[Settled]
         if len(there) < len(plain)
         else []
     )
-    return await _settle_by_key(database, worker_id, [*others, *missed])
+    return await _settle_moved(database, worker_id, [*others, *missed])
+
+
+async def settle_by_key(database: Database, worker_id: UUID, settled: Sequence[Settled], rng: Rng) -> set[Handle]:
+    """Record `settled` inside a session and move each run on. Returns those that were there."""
+
+    async def send(batch: Sequence[Moved]) -> set[Handle]:
+        async with database.transaction():  # A bad row undoes its own batch, and nothing else of the session.
+            return await leased.settle(database, worker_id, batch, HORIZON)
+
+    return await _apply([_moved(item, rng) for item in settled], send)
 
 
 async def lose(database: Database, worker_id: UUID, lost: Sequence[tuple[Run, Lost]], rng: Rng) -> set[Handle]:
@@ -66,14 +76,14 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
     return await leased.hand_back(database, worker_id, runs) if runs else set()
 
 
-async def _settle_by_key(database: Database, worker_id: UUID, moved: Sequence[Moved]) -> list[Run]:
+async def _settle_moved(database: Database, worker_id: UUID, moved: Sequence[Moved]) -> list[Run]:
     if not moved:
         return []
     there = await _apply(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
     missing = [item for item in moved if (item.run.run_id, item.run.fence) not in there]
     if not missing:
         return []
-    ours = await leased.already_settled(database, worker_id, [item.run for item in missing])
+    ours = await leased.already_settled(database, worker_id, [(item.run.run_id, item.run.fence) for item in missing])
     # A loss that we tell of ourselves, because its child died, is no news to whoever has recorded a loss: us, or the reaper.
     refused = [item for item in missing if (item.run.run_id, item.run.fence) not in ours and item.outcome != "lost"]
     if refused:

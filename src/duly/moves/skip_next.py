@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import arm
 from duly.moves.overtaken import until_settled
 from duly.moves.schedule import see
@@ -20,6 +21,8 @@ async def skip_next(database: Database, job_id: UUID) -> datetime:
         seen = await see(database, job_id)
         if seen.schedule.trigger.is_estimate:
             raise InvalidOption(f"job {job_id} counts from the end of its last run; pause it instead")
+        if isinstance(seen.schedule.trigger, OnEvent):
+            raise InvalidOption(f"job {job_id} waits for events and has no next occurrence; pause it instead")
         next_at, window = arm(seen.schedule, seen.pending_at) or (None, 0)
         answer, moment = await schedules.skip_next(
             database, job_id, seen.generation, seen.pending_at, next_at, window, seen.staged()

@@ -60,6 +60,11 @@ async def forget_checkpoints(database: Database, limit: int) -> None:
     await database.execute(SQL["forget_checkpoints"], limit)
 
 
+async def note_duty(database: Database, name: str) -> None:
+    """Note that a duty was done, for those who cannot see into this process."""
+    await database.execute(SQL["note_duty"], name)
+
+
 async def verify(database: Database) -> list[dict[str, Any]]:
     """Look for broken promises in one snapshot. An empty list is the good answer."""
     return [dict(row) for row in await database.fetch(SQL["verify"])]

@@ -84,10 +84,10 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
     return {(row[0], row[1]) for row in rows}
 
 
-async def already_settled(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
+async def already_settled(database: Database, worker_id: UUID, handles: Sequence[Handle]) -> set[Handle]:
     """Find which of these this worker has settled before: after an unknown commit, the answer to 'was it me?'."""
     rows = await database.fetch(
-        SQL["already_settled"], worker_id, [run.run_id for run in runs], [run.fence for run in runs]
+        SQL["already_settled"], worker_id, [handle[0] for handle in handles], [handle[1] for handle in handles]
     )
     return {(row[0], row[1]) for row in rows}
 

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.run import TENANT_DEFAULT
+from duly.domain.triggers.on_event import NEVER
 from duly.store.database import Database
 from duly.store.statements import load
 
@@ -33,11 +34,24 @@ class Backlog(msgspec.Struct, frozen=True):
     workers: int
     shards: int
     oldest_due_at: datetime | None
+    next_due_at: datetime | None
+    reaped_at: datetime | None
+    is_read_only: bool
 
     @property
     def oldest_age_seconds(self) -> float:
         """How long the oldest run that could be taken, and is not held, has been due."""
         return max(0.0, (self.read_at - self.oldest_due_at).total_seconds()) if self.oldest_due_at else 0.0
+
+    @property
+    def lag_seconds(self) -> float:
+        """How long ago the first timer that is not staged was due."""
+        return _lag(self.read_at, self.next_due_at)
+
+    @property
+    def reaper_age_seconds(self) -> float | None:
+        """How long ago anybody looked for dead workers; None when nobody ever did."""
+        return None if self.reaped_at is None else max(0.0, (self.read_at - self.reaped_at).total_seconds())
 
 
 async def job_by_name(database: Database, name: str, tenant: int = TENANT_DEFAULT) -> NamedJob | None:
@@ -55,6 +69,19 @@ async def arguments(database: Database, run_id: UUID) -> dict[str, Any]:
 async def finished_of_job(database: Database, job_id: UUID, since: datetime) -> list[dict[str, Any]]:
     """Read the attempts of a job that ended since a moment, and some seconds before it."""
     return [dict(row) for row in await database.fetch(SQL["finished_of_job"], job_id, since)]
+
+
+async def staging_lag_seconds(database: Database) -> float:
+    """Say how long ago the first timer that is not staged was due."""
+    row = await database.fetchrow(SQL["next_due"])
+    assert row is not None
+    return _lag(*row)
+
+
+def _lag(now: datetime, next_due_at: datetime | None) -> float:
+    if next_due_at is None or next_due_at == NEVER:
+        return 0.0
+    return max(0.0, (now - next_due_at).total_seconds())
 
 
 async def backlog(database: Database) -> Backlog:

@@ -24,7 +24,7 @@ async def claim(
         rows = await database.fetch(SQL["claim"], worker_id, queues, handlers, limit)
         return [Run(*row) if row["options"] is None else _marked(Run(*row)) for row in rows]
     except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
-        await database.execute(SQL["drop_duplicates"])
+        await drop_duplicates(database)
         return []
 
 
@@ -33,6 +33,11 @@ def _marked(run: Run) -> Run:
     assert run.options is not None
     own = None if is_marks_only(run.options) else run.options
     return msgspec.structs.replace(run, options=own, marks=run.options)
+
+
+async def drop_duplicates(database: Database) -> None:
+    """Take out of ready what is leased already, with a record."""
+    await database.execute(SQL["drop_duplicates"])
 
 
 async def unknown_handlers(database: Database) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from duly.domain.errors import (
+    ClaimOver,
     DatabaseUnusable,
     DulyError,
     InvalidOption,
@@ -34,6 +35,9 @@ _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
     "DU005": (InvalidOption, "{message}"),
     "DU006": (InvalidSchedule, "{message}"),
     "DU010": (WorkerExpired, "{message}"),
+    "DU011": (NotFound, "{message}; register, and use the id that is answered"),
+    "DU012": (QuotaReached, "{message}; let some leave, or wait until the leases of those that are gone have ended"),
+    "DU013": (ClaimOver, "{message}; number claims upwards, and ask again with the next number"),
     "DU020": (DatabaseUnusable, "{message}. Let a database administrator run: {detail} Then migrate again"),
     "DU021": (NotFound, "{message}; `duly tenants` lists them"),
     "DU022": (TenantSuspended, "{message}; `duly tenants resume` lets it go on"),

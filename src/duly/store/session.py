@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from duly.store import applied, declared, jobs, runs, schedules
+from duly.store import applied, declared, events, jobs, leased, runs, schedules, workers
 from duly.store.database import AGAIN, Database, Unavailable, translated
 from duly.store.pool import Pool
 from duly.store.statements import load
@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 
 SQL = load("session")
 ROLE = "duly_api"
+_RETIRE = {
+    "retire": workers.SQL["retire"]
+}  # The only one of its box: what live workers declare has the name of who lives.
 # What the engine says, and what the API's role says instead: it may read, but it moves nothing except through these.
 _GUARDED = {
     statements[name]: twin
-    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, applied.SQL)
+    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, applied.SQL, leased.SQL, events.SQL, _RETIRE)
     for name, twin in SQL.items()
     if name in statements
 }

@@ -57,19 +57,46 @@ class Snapshot(msgspec.Struct, frozen=True):
         return self.end % 2**32, self.oldest_open - self.end, [number - self.end for number in self.open]
 
 
-class Tail:
-    """Reads history from where the last look ended."""
+class Growth:
+    """Knows where history ended some seconds ago, and which of its rows a look before could not see."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._snapshot: Snapshot | None = None
         self._sizes: deque[tuple[float, dict[str, int]]] = deque()
 
+    async def sizes(self) -> list[tuple[str, int]]:
+        """Give the partitions that may still grow, and how many blocks each has."""
+        rows = await self._database.fetch(SQL["leaves"])
+        return [(row["name"], row["blocks"]) for row in rows if _may_grow(row["name"], row["read_at"].date())]
+
+    async def _take_place(self) -> None:
+        self._snapshot = Snapshot.parse(await self._database.fetchval(SQL["snapshot"]))
+
+    async def _leaves(self) -> list[str]:
+        """Name the partitions that may still grow, and note how large each is."""
+        sizes = dict(await self.sizes())
+        now = self._database.clock.monotonic()
+        self._sizes.append((now, sizes))
+        # Keep one note older than the overlap, to begin from.
+        while len(self._sizes) > 1 and now - self._sizes[1][0] >= OVERLAP_SECONDS:
+            self._sizes.popleft()
+        return sorted(sizes)
+
+    def _floors(self, leaves: Sequence[str]) -> list[tuple[int, int]]:
+        """Say where to begin: in the block that was the last one when the overlap began, which may have filled up since."""
+        _, sizes = self._sizes[0]
+        return [(max(0, sizes.get(leaf, 0) - 1), 0) for leaf in leaves]
+
+
+class Tail(Growth):
+    """Counts what ended, from where the last look ended."""
+
     async def look(self) -> list[Ended]:
         """Count what ended since the last look; the first one only takes its place."""
         leaves = await self._leaves()
         if self._snapshot is None:
-            self._snapshot = Snapshot.parse(await self._database.fetchval(SQL["snapshot"]))
+            await self._take_place()
             return []
         if not leaves:
             return []
@@ -80,22 +107,6 @@ class Tail:
             return []  # A partition was dropped between the two statements: the next look sees it.
         self._snapshot = Snapshot.parse(rows[0]["snapshot"])
         return [Ended(*row[1:]) for row in rows if row["runs"] is not None]
-
-    async def _leaves(self) -> list[str]:
-        """Name the partitions that may still grow, and note how large each is."""
-        rows = await self._database.fetch(SQL["leaves"])
-        recent = [row for row in rows if _may_grow(row["name"], row["read_at"].date())]
-        now = self._database.clock.monotonic()
-        self._sizes.append((now, {row["name"]: row["blocks"] for row in recent}))
-        # Keep one note older than the overlap, to begin from.
-        while len(self._sizes) > 1 and now - self._sizes[1][0] >= OVERLAP_SECONDS:
-            self._sizes.popleft()
-        return sorted(row["name"] for row in recent)
-
-    def _floors(self, leaves: Sequence[str]) -> list[tuple[int, int]]:
-        """Say where to begin: in the block that was the last one when the overlap began, which may have filled up since."""
-        _, sizes = self._sizes[0]
-        return [(max(0, sizes.get(leaf, 0) - 1), 0) for leaf in leaves]
 
 
 def _may_grow(leaf: str, today: date) -> bool:

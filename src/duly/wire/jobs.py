@@ -8,10 +8,11 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from duly.wire.events import EventMatch
 from duly.wire.pages import NextPageToken
 from duly.wire.runs import Run
 from duly.wire.schedule_schema import ScheduleShape
-from duly.wire.shapes import TAGS_MAX, Asked, Duration, Moment, Name, Priority, Told
+from duly.wire.shapes import PRINTABLE, TAGS_MAX, Asked, Duration, Moment, Name, Priority, Told
 
 Payload = Annotated[
     dict[str, Any], Meta(description="What the target is given, by name. At most 256 KiB, 64 levels deep.")
@@ -43,7 +44,7 @@ class Concurrency(Asked, frozen=True):
 
 
 class JobDefinition(Asked, frozen=True):
-    """What is to be run, and when. Without a schedule: now, once."""
+    """What is to be run, and when: by a schedule, or for each event that matches. With neither: now, once."""
 
     target: FunctionTarget
     name: Name | None = None
@@ -51,6 +52,7 @@ class JobDefinition(Asked, frozen=True):
     priority: Priority = 5
     payload: Payload = msgspec.field(default_factory=dict)
     schedule: ScheduleShape | None = None
+    on_event: EventMatch | None = None
     retry: RetryPolicy | None = None
     timeout: Duration | None = None
     concurrency: Concurrency | None = None
@@ -58,10 +60,14 @@ class JobDefinition(Asked, frozen=True):
     tags: Tags = msgspec.field(default_factory=list)
 
 
+# A merge patch (RFC 7396) of a definition; what comes of it is read as a definition.
+JobPatch = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/JobPatch"})]
+
+
 class NewJob(JobDefinition, frozen=True):
     """A job to be created. `idempotency_key` means the same as the header."""
 
-    idempotency_key: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    idempotency_key: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=PRINTABLE)] | None = None
 
 
 class Fire(Told, frozen=True):
@@ -93,6 +99,7 @@ class Job(Told, frozen=True):
     priority: int
     payload: Payload | None
     schedule: ScheduleShape | None
+    on_event: EventMatch | None
     description: str
     next_run_at: Moment | None
     next_fires: list[Fire]
@@ -117,7 +124,8 @@ class JobSummary(Told, frozen=True):
     target: FunctionTarget
     queue: str
     priority: int
-    schedule: ScheduleShape
+    schedule: ScheduleShape | None
+    on_event: EventMatch | None
     next_run_at: Moment | None
     tags: list[str]
     version: int
@@ -141,7 +149,7 @@ class CreatedJob(Told, frozen=True):
     run_id: UUID | None
     name: str | None
     status: Literal["active", "paused", "completed", "cancelled"]
-    next_run_at: Moment
+    next_run_at: Moment | None
     next_fires: list[Fire]
     description: str
     version: int

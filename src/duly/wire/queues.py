@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from duly.domain.job import REASON_CHARACTERS_MAX
 from duly.wire.keys import TenantNumber
-from duly.wire.shapes import Asked, Moment, Name, Told
+from duly.wire.shapes import PRINTABLE, Asked, Moment, Name, Told
 
-Reason = Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX)]
+Reason = Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, extra_json_schema=PRINTABLE)]
 
 
 class Queue(Told, frozen=True):

@@ -12,11 +12,24 @@ from duly.domain.run import NAME_CHARACTERS_MAX
 
 TAGS_MAX = 32
 
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, description="1 to 200 printable characters.")]
+# What schemas say and the domain checks, which has better words for it than a pattern.
+NAME_PATTERN = r"^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$"
+DURATION_PATTERN = r"^P(\d+W)?(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d{1,6})?S)?)?$"
+
+PRINTABLE = {"pattern": NAME_PATTERN}
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=NAME_CHARACTERS_MAX,
+        description="1 to 200 printable characters.",
+        extra_json_schema=PRINTABLE,
+    ),
+]
 Priority = Annotated[int, Meta(ge=0, le=9, description="0 goes first, 9 last; 5 is the default.")]
 Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339; any offset in, UTC out.")]
 Duration = Annotated[
-    str | float,
+    Annotated[str, Meta(extra_json_schema={"pattern": DURATION_PATTERN, "minLength": 3})] | float,
     Meta(description="ISO 8601 in clock units, such as PT30S or P1D, or a number of seconds.", examples=["PT30S", 30]),
 ]
 

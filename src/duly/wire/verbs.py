@@ -10,7 +10,7 @@ from msgspec import Meta
 from duly.domain.job import REASON_CHARACTERS_MAX
 from duly.wire.jobs import Payload
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.shapes import Asked, Moment, Told, check_reach
+from duly.wire.shapes import PRINTABLE, Asked, Moment, Told, check_reach
 
 
 class Deletion(Asked, frozen=True):
@@ -32,7 +32,9 @@ class Deleted(Told, frozen=True):
 class PauseRequest(Asked, frozen=True):
     """Why it is paused."""
 
-    reason: Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX)] = "paused on request"
+    reason: Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, extra_json_schema=PRINTABLE)] = (
+        "paused on request"
+    )
 
 
 class ResumeRequest(Asked, frozen=True):

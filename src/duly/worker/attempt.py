@@ -10,7 +10,7 @@ import msgspec
 
 from duly.domain.errors import InvalidArguments
 from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
-from duly.domain.payload import RESULT_BYTES_MAX, storable, storable_value
+from duly.domain.payload import encode_result, storable
 from duly.worker import context as handlers_hand
 from duly.worker.context import LeaseLost, NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Handler
@@ -55,24 +55,9 @@ def succeeded(value: Any) -> Outcome:
     if value is None:
         return Succeeded()
     try:
-        text = _encode(value)
+        return Succeeded(encode_result(value))
     except (TypeError, ValueError, RecursionError) as error:
         return Failed(storable(f"the result is not JSON: {error}"), retryable=False)
-    if len(text) > RESULT_BYTES_MAX:
-        return Succeeded(
-            _encoder.encode({"not_kept": f"{len(text)} bytes; results up to {RESULT_BYTES_MAX} are kept"}).decode()
-        )
-    return Succeeded(text.decode())
-
-
-def _encode(value: Any) -> bytes:
-    try:
-        text = _encoder.encode(value)
-    except UnicodeEncodeError:
-        text = None
-    if text is None or b"\\u0000" in text:  # A lone surrogate or a NUL somewhere within.
-        text = _encoder.encode(storable_value(msgspec.to_builtins(value)))
-    return text
 
 
 def outcome_of(error: BaseException, context: RunContext) -> Outcome:

@@ -9,6 +9,7 @@ from duly.api.routes import (
     batch,
     calendars,
     dead,
+    events,
     job_edits,
     job_verbs,
     jobs,
@@ -17,6 +18,7 @@ from duly.api.routes import (
     runs,
     tenants,
     triggers,
+    worker,
 )
 
 _MODULES = (
@@ -27,10 +29,12 @@ _MODULES = (
     as_code,
     runs,
     dead,
+    events,
     queues,
     backfills,
     calendars,
     triggers,
+    worker,
     keys,
     tenants,
 )

@@ -13,6 +13,7 @@ from duly.api.refusals import Refusal, found_in
 from duly.api.routes.jobs import extra_of, now_of
 from duly.domain.errors import Refused
 from duly.domain.job import Recurring, Submission
+from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
 from duly.store.jobs import Submitted
 from duly.wire.batches import BATCH_BYTES_MAX, LINES_MAX, LineAnswer, LineRefused
@@ -40,7 +41,7 @@ class _Line(msgspec.Struct, frozen=True):
     media_type=NDJSON,
     answers={200: LineAnswer},
     answer_type=NDJSON,
-    refuses=("invalid_body", "rate_limited", "quota_reached"),
+    refuses=("rate_limited", "quota_reached"),
     body_bytes_max=BATCH_BYTES_MAX,
     seconds_max=60.0,
 )
@@ -110,7 +111,8 @@ async def _submit_alone(call: Call[Any, bytes], line: _Line, key: str) -> LineAn
 
 
 def _made(number: int, made: Submitted) -> LineAnswer:
-    return LineAnswer(line=number, job_id=made.job_id, next_run_at=made.scheduled_at, replayed=made.replayed)
+    first = None if made.scheduled_at == NEVER else made.scheduled_at
+    return LineAnswer(line=number, job_id=made.job_id, next_run_at=first, replayed=made.replayed)
 
 
 def _refused(number: int, error: Refused) -> LineAnswer:

@@ -17,7 +17,7 @@ from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFoun
 from duly.moves.edit import edit_version
 from duly.moves.overtaken import until_settled
 from duly.store import overview
-from duly.wire.jobs import Job, JobDefinition
+from duly.wire.jobs import Job, JobDefinition, JobPatch
 from duly.wire.reading import merge_patch, read_value
 from duly.wire.shapes import Nothing
 
@@ -47,7 +47,7 @@ async def replace_job(call: Call[Nothing, JobDefinition]) -> Answer:
     "PATCH",
     "/v1/jobs/{job_id}",
     scope="jobs:write",
-    body=dict[str, Any],
+    body=JobPatch,
     media_type=MERGE_PATCH,
     answers={200: Job},
     refuses=(*REFUSED, "declared_in_code", "conflict"),

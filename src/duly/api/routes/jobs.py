@@ -20,6 +20,7 @@ from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.filter import JOBS, parse
 from duly.domain.job import check_traceparent
 from duly.domain.run import HORIZON
+from duly.domain.triggers.on_event import NEVER
 from duly.domain.triggers.summary import sentence
 from duly.moves import submit as moves
 from duly.moves.cancel import end_job
@@ -112,7 +113,7 @@ async def explain_job(call: Call[Nothing, None]) -> Answer:
     scope="jobs:write",
     query=Deletion,
     answers={200: Deleted},
-    refuses=("declared_in_code",),
+    refuses=("declared_in_code", "conflict"),
 )
 async def delete_job(call: Call[Deletion, None]) -> Answer:
     """End a job: its future runs are cancelled. Runs that have started go on, or are asked to stop."""
@@ -191,19 +192,21 @@ def created_headers(job_id: UUID, version: int) -> dict[str, str]:
 
 def _scheduled(accepted: Accepted, name: str | None) -> CreatedJob:
     job_id, first = accepted.job_id, accepted.scheduled_at
+    if first == NEVER:
+        return _created(job_id, None, name, None, [], sentence(accepted.schedule))
     fires = definitions.coming_fires(accepted.schedule, first - FINEST, definitions.NEXT_FIRES, str(job_id))
     return _created(job_id, None, name, first, fires, sentence(accepted.schedule))
 
 
 def _created(
-    job_id: UUID, run_id: UUID | None, name: str | None, first: datetime, fires: list[Any], words: str
+    job_id: UUID, run_id: UUID | None, name: str | None, first: datetime | None, fires: list[Any], words: str
 ) -> CreatedJob:
     return CreatedJob(
         job_id=job_id,
         run_id=run_id,
         name=name,
         status="active",
-        next_run_at=first.astimezone(UTC),
+        next_run_at=None if first is None else first.astimezone(UTC),
         next_fires=fires,
         description=words,
         version=1,

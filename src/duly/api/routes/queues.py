@@ -51,7 +51,7 @@ async def list_queues(call: Call[Nothing, None]) -> Answer:
     scope="jobs:write",
     body=QueuePause,
     answers={200: HoldChange},
-    refuses=("invalid_option",),
+    refuses=("invalid_option", "conflict"),
     in_session=False,
     is_keyed=False,
 )
@@ -92,7 +92,7 @@ async def list_holds(call: Call[Nothing, None]) -> Answer:
     scope="admin",
     body=HoldRequest,
     answers={200: HoldChange},
-    refuses=("invalid_option",),
+    refuses=("invalid_option", "conflict"),
     in_session=False,
     is_keyed=False,
 )

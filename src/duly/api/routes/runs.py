@@ -97,7 +97,7 @@ async def explain_run(call: Call[Nothing, None]) -> Answer:
     return Answer(200, shown_explanation(found))
 
 
-@routes.add("POST", "/v1/runs/{run_id}/cancel", scope="jobs:write", answers={200: RunCancelled})
+@routes.add("POST", "/v1/runs/{run_id}/cancel", scope="jobs:write", answers={200: RunCancelled}, refuses=("conflict",))
 async def cancel_run(call: Call[Nothing, None]) -> Answer:
     """Cancel a run: one that waits is taken out; of one that runs, its worker is asked to end it."""
     run_id = call.id("run_id")

@@ -17,6 +17,7 @@ from duly.domain.errors import InvalidOption
 from duly.domain.job import check_moment
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.interval import parse_every
+from duly.domain.triggers.on_event import is_on_event
 from duly.domain.triggers.schedule_reading import check_schedule
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import calendars_in, every_shape
@@ -45,11 +46,14 @@ def compose(said: Said, spell: Spell) -> Shape | None:
 def amend(shape: Mapping[str, Any], said: Said, spell: Spell) -> Shape:
     """Give a shape in which only what was said is changed; None takes a part away. Raises InvalidOption, InvalidSchedule."""
     kind = _kind(said, spell)
+    if kind is None and is_on_event(shape):
+        _refuse(said, OPTIONS, lambda key: f"{spell(key)} belongs to a schedule, and this job waits for events")
+        return dict(shape)
     if kind == "schedule":
         return _with_parts(_base(kind, said, spell), said, spell)
-    trigger = _amended_trigger(shape["trigger"], said, spell, kind)
+    trigger = _amended_trigger(shape.get("trigger", {}), said, spell, kind)
     parts = {key: read_part(key, said[key]) for key in PARTS if key in said}
-    changed = {**shape, "trigger": trigger, **parts}
+    changed = {**({} if is_on_event(shape) else shape), "trigger": trigger, **parts}
     return {key: value for key, value in changed.items() if value is not None}
 
 
@@ -59,6 +63,8 @@ def asked_shape(stored: str | None, every_seconds: int | None) -> Shape:
         assert every_seconds is not None
         return every_shape(every_seconds)
     shape: Shape = msgspec.json.decode(stored)
+    if is_on_event(shape):
+        return shape
     asked = shape.pop("asked", shape["trigger"])
     return {**shape, "trigger": asked}
 

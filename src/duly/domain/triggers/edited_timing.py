@@ -10,6 +10,7 @@ import msgspec
 
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.elapsed import FixedDelay
+from duly.domain.triggers.on_event import is_on_event
 from duly.domain.triggers.planning import arm
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import AFTER_END, Timing, schedule_of, timing_of
@@ -60,6 +61,8 @@ def _as_before(shape: Mapping[str, Any], stored: str | None) -> Mapping[str, Any
 
 def _is_unchanged(timing: Timing, shape: Mapping[str, Any], before: Before) -> bool:
     """Say whether the new timing names the moments that the old one does."""
+    if is_on_event(shape):
+        return timing.cohort == before.cohort
     was_delay = isinstance(before.schedule.trigger, FixedDelay)
     same_anchor = shape["trigger"].get("anchor") is None or timing.anchor_at == before.anchor_at
     if timing.overlap == AFTER_END:  # Its period may differ; the store moves what is pending by as much.

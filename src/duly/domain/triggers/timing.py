@@ -17,6 +17,7 @@ from duly.domain.triggers.calendars import Calendar, read_calendar
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.moments import moment_of, utc_text
+from duly.domain.triggers.on_event import NEVER, event_cohort, event_schedule, is_on_event
 from duly.domain.triggers.planning import arm, cohort_of, stored_shape
 from duly.domain.triggers.schedule_reading import compile_schedule, load_schedule
 from duly.domain.triggers.schedules import GRACE_SECONDS, Schedule
@@ -80,6 +81,8 @@ def timing_of(
 
     A trigger may stand there as it was stored, with what was `asked` for beside it.
     """
+    if is_on_event(shape):
+        return Timing(_json(shape), event_cohort(shape), first_at=NEVER, overlap="allow")
     asked, shape = shape.get("asked"), {key: value for key, value in shape.items() if key != "asked"}
     schedule = compile_schedule(shape, job_id=job_id, now=now, known_calendars=calendars)
     if isinstance(schedule.trigger, FixedRate) and is_closed(shape) and asked is None:
@@ -133,6 +136,8 @@ def schedule_of(
 ) -> Schedule:
     """Compile what the store keeps of a job."""
     shape: dict[str, Any] = {} if stored is None else msgspec.json.decode(stored)
+    if is_on_event(shape):
+        return event_schedule(shape)
     is_delay = shape.get("trigger", {}).get("mode") == "fixed_delay"
     if every_seconds is not None and anchor_at is not None and not is_delay:
         anchored = {"type": "interval", "every": f"PT{every_seconds}S", "anchor": utc_text(int(anchor_at.timestamp()))}

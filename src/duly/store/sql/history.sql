@@ -60,6 +60,12 @@ delete from duly.checkpoints where run_id in (
     select run_id from duly.checkpoints where saved_at < (select duly.clock_now()) - interval '1 hour'
        and not exists (select from duly.live_runs where live_runs.run_id = checkpoints.run_id) limit $1)
 
+-- name: note_duty
+-- At most about once a second, however many do it; what lies ahead is from before a step of the clock.
+insert into duly.duties (name, done_at) values ($1, duly.clock_now())
+on conflict (name) do update set done_at = excluded.done_at
+ where duties.done_at < excluded.done_at - interval '0.9 seconds' or duties.done_at > excluded.done_at
+
 -- name: verify
 -- Each row is a broken promise; none is the good answer. One statement, so one snapshot.
 with places as (

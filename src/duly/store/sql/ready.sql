@@ -9,8 +9,9 @@ select duly.drop_duplicates_v1()
 -- name: unknown_handlers
 -- Runs that wait because no live worker knows their handler.
 select ready.queue, ready.handler, count(*) as runs, min(ready.due_at) as oldest_due_at
-  from (select queue, handler, due_at from duly.ready limit 100000) as ready
- where not exists (select from duly.workers where until > (select duly.clock_now()) and ready.handler = any (workers.handlers) and ready.queue = any (workers.queues))
+  from (select queue, handler, tenant, due_at from duly.ready limit 100000) as ready
+ where not exists (select from duly.workers where until > (select duly.clock_now()) and ready.handler = any (workers.handlers) and ready.queue = any (workers.queues)
+                      and coalesce(workers.tenant, ready.tenant) = ready.tenant)
  group by 1, 2 order by 3 desc limit 100
 
 -- name: depth

@@ -68,6 +68,25 @@ select attempt, number, logged_at, level, message, fields from duly.api_read_log
 -- name: live
 select * from duly.api_declared_v1()
 
+-- name: settle
+select run_id, fence from duly.api_settle_v1($1, $2, $3, $4, $5, $6::text[]::duly.outcome[], $7::text[]::duly.state[], $8, $9, $10, $11,
+                                             $12::text[]::jsonb[], $13::text[]::jsonb[], $14)
+
+-- name: already_settled
+select run_id, fence from duly.api_already_settled_v1($1, $2, $3)
+
+-- name: hand_back
+select run_id, fence from duly.api_hand_back_v1($1, $2, $3)
+
+-- name: retire
+select has_left, run_ids, fences from duly.api_retire_worker_v1($1, $2, $3)
+
+-- name: save_checkpoint
+select * from duly.api_save_checkpoint_v1($1, $2, $3, $4::text::jsonb)
+
+-- name: save_progress
+select * from duly.api_save_progress_v1($1, $2, $3, $4, $5)
+
 -- name: edit_dead
 select * from duly.api_edit_dead_v1($1, $2, $3::text::jsonb)
 
@@ -76,3 +95,6 @@ select duly.api_mark_applied_v1($1, $2, $3, $4)
 
 -- name: mark_taken_out
 select duly.api_mark_taken_out_v1($1, $2)
+
+-- name: take_event
+select is_duplicate, runs, queues from duly.api_take_event_v1($1, $2, $3, $4, $5::text::jsonb, $6::text::jsonb)

@@ -1,0 +1,249 @@
+"""The hub: looks for what happens to runs while somebody listens, and passes it on.
+
+There is one in a process. What it finds goes into a ring, the newest last; a listener has a place in the ring and nothing
+else, so a slow one costs no memory: when the ring has gone past its place, it is told that there is a gap. A listener who
+comes back names the last event it got. If the ring still holds what came after, it goes on there; if not, what ended since is
+read from history, as far as a bounded look goes, and otherwise there is a gap. Runs that ended may then come twice, with the
+same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+import msgspec
+
+from duly.api.happenings import Happening, began, came_to, gap, started_of
+from duly.clock import Rng, moment_of
+from duly.domain.errors import DulyError
+from duly.log import Log
+from duly.store.database import Database
+from duly.store.stream import ROWS_MAX, Beginnings, Ended, Endings, recent
+
+LOOK_SECONDS = 0.25
+HEARTBEAT_SECONDS = 15.0
+RING_MAX = 10_000
+LINGER_SECONDS = 30.0  # after the last sign of a tenant's listeners
+REPLAY_MAX = 1_000
+REPLAY_AGE_MAX = timedelta(hours=1)
+_ASK_SECONDS = 2.0  # whether a listener is still admitted
+_SKEW = timedelta(seconds=2)  # rows become visible in another order than they were written
+_PLACE = re.compile(r"([0-9a-f]{8})-(\d{1,18})-(\d{1,15})", re.ASCII)
+_BEAT = b": alive\n\n"
+_ELSEWHERE = "0" * 8
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a listener wants to hear of."""
+
+    tenant: int
+    types: Collection[str] | None = None
+    queue: str | None = None
+
+    def fits(self, happening: Happening) -> bool:
+        """Say whether it is for this listener."""
+        return (
+            happening.tenant == self.tenant
+            and (self.types is None or happening.type in self.types)
+            and (self.queue is None or happening.queue == self.queue)
+        )
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """A listener's place, and what it is told before it goes on from there."""
+
+    place: int
+    first: list[bytes]
+
+
+class Hub:
+    """Finds what happens, for those who listen."""
+
+    def __init__(self, database: Database, log: Log) -> None:
+        self._database = database
+        self._clock = database.clock
+        self._log = log
+        self._name = Rng().uuid().hex[:8]
+        self._ring: deque[Happening] = deque(maxlen=RING_MAX)
+        self._count = 0  # of all that ever went into the ring
+        self._until: dict[int, float] = {}  # how long to look for a tenant
+        self._since: dict[int, int] = {}  # from where on the ring holds all of a tenant
+        self._listeners: set[asyncio.Event] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self._closed = False
+        self._start_over()
+
+    # ------------------------------------------------------------------------------------------------------ to listen
+
+    async def join(self, wanted: Wanted, last_id: str | None) -> Joined:
+        """Take a place: what happens from now on is heard. `last_id` names the last event that the listener got."""
+        await self._look_for(wanted.tenant)
+        place = self._count
+        if last_id is None:
+            return Joined(place, [])
+        resumed = self._place_of(last_id, wanted.tenant)
+        return Joined(place, await self._replayed(wanted, last_id)) if resumed is None else Joined(resumed, [])
+
+    async def listen(
+        self, wanted: Wanted, joined: Joined, is_admitted: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[bytes]:
+        """Give what happens, in the lines of a stream, until the hub closes or the listener is admitted no longer."""
+        news, place = asyncio.Event(), joined.place
+        self._listeners.add(news)
+        beat_at = self._clock.monotonic()
+        try:
+            yield b"".join([b"retry: 1000\n\n", *joined.first])
+            while not self._closed and await is_admitted():
+                await self._look_for(wanted.tenant)
+                text, place = self._text_after(wanted, place)
+                if text or self._clock.monotonic() - beat_at >= HEARTBEAT_SECONDS:
+                    beat_at = self._clock.monotonic()
+                    yield text or _BEAT
+                if place == self._count:
+                    await self._clock.wait(news, _ASK_SECONDS)
+        except DulyError as error:  # The database is silent: the listener comes back, with its place.
+            self._log.warning("stream_ended", error=str(error))
+        finally:
+            self._listeners.discard(news)
+
+    def close(self) -> None:
+        """End every stream, and look no more."""
+        self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+        self._wake()
+
+    # -------------------------------------------------------------------------------------------------------- to look
+
+    async def step(self) -> None:
+        """Look once, and pass on what is new."""
+        tenants = list(self._until)
+        begun = await self._beginnings.look(tenants)
+        ended = await self._endings.look(tenants)
+        self._publish([*map(began, begun), *(one for row in ended for one in self._of(row))])
+        if max(len(begun), len(ended)) >= ROWS_MAX:
+            self._skip("more happened at once than is passed on")
+
+    async def _look_for_ever(self) -> None:
+        while self._expire():
+            try:
+                await self.step()
+            except DulyError as error:
+                self._log.warning("events_late", error=str(error))
+            except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
+                self._log.error("events_failed", error=repr(error))
+            await self._clock.sleep(LOOK_SECONDS)
+        self._looking = None
+
+    async def _look_for(self, tenant: int) -> None:
+        """See that a tenant is looked for from now on, and for a while."""
+        self._until[tenant] = self._clock.monotonic() + LINGER_SECONDS
+        self._since.setdefault(tenant, self._count)
+        async with self._starting:
+            if self._looking is None and not self._closed:
+                self._start_over()
+                await self.step()  # Takes its place in history, so that nothing from here on is missed.
+                self._looking = asyncio.create_task(self._look_for_ever(), name="hub")
+
+    def _start_over(self) -> None:
+        self._beginnings, self._endings = Beginnings(self._database), Endings(self._database)
+        self._since = dict.fromkeys(self._since, self._count)
+
+    def _expire(self) -> bool:
+        """Forget tenants of whom nobody has listened for a while, and say whether there are others."""
+        now = self._clock.monotonic()
+        for tenant in [tenant for tenant, until in self._until.items() if until < now]:
+            del self._until[tenant], self._since[tenant]
+        return bool(self._until) and not self._closed
+
+    def _of(self, ended: Ended) -> Iterable[Happening]:
+        """Tell an end, and before it the start, if it came and went between two looks."""
+        recently = self._moment() - timedelta(seconds=LINGER_SECONDS)
+        if ended.fence is not None and ended.started_at is not None and ended.outcome != "fenced":
+            if ended.started_at > recently and not self._beginnings.has_told(ended.fence):
+                yield began(started_of(ended))
+            self._beginnings.tell(ended.fence)
+        yield from came_to(ended)
+
+    def _publish(self, happenings: Collection[Happening]) -> None:
+        self._ring.extend(happenings)
+        self._count += len(happenings)
+        if happenings:
+            self._wake()
+
+    def _skip(self, reason: str) -> None:
+        """Let everyone know that something was left out."""
+        for tenant in self._until:
+            told = gap(self._moment(), reason)
+            self._publish([msgspec.structs.replace(told, tenant=tenant)])
+
+    def _wake(self) -> None:
+        for news in self._listeners:
+            news.set()
+
+    # -------------------------------------------------------------------------------------------------------- places
+
+    def _text_after(self, wanted: Wanted, place: int) -> tuple[bytes, int]:
+        """Give what comes after a place, and the place behind it."""
+        if place < self._since[wanted.tenant] or self._count - place > len(self._ring):
+            told = gap(self._moment(), "you read more slowly than things happen, and some have gone by")
+            return told.lines(self._place(self._count, told.at)), self._count
+        fresh = islice(self._ring, len(self._ring) - (self._count - place), None)
+        lines = [
+            one.lines(self._place(number, one.at))
+            for number, one in enumerate(fresh, place + 1)
+            if self._fits(wanted, one)
+        ]
+        return b"".join(lines), self._count
+
+    @staticmethod
+    def _fits(wanted: Wanted, happening: Happening) -> bool:
+        is_gap = happening.queue == "" and happening.tenant == wanted.tenant
+        return is_gap or wanted.fits(happening)
+
+    def _place(self, number: int, at: datetime) -> str:
+        return f"{self._name}-{number}-{int(at.timestamp() * 1000)}"
+
+    def _place_of(self, last_id: str, tenant: int) -> int | None:
+        """Find a place that the ring still holds; None when it is another's, or gone."""
+        found = _PLACE.fullmatch(last_id)
+        if found is None or found[1] != self._name:
+            return None
+        place = int(found[2])
+        held = self._count - len(self._ring) <= place <= self._count and place >= self._since[tenant]
+        return place if held else None
+
+    async def _replayed(self, wanted: Wanted, last_id: str) -> list[bytes]:
+        """Read from history what ended since an event; where that cannot be told in full, tell that there is a gap."""
+        now, found = self._moment(), _PLACE.fullmatch(last_id)
+        since = None if found is None else _moment_at(int(found[3]))
+        if since is None or now - since > REPLAY_AGE_MAX:
+            told = gap(now, "the Last-Event-ID is not one of ours, or more than an hour old")
+            return [told.lines(self._place(self._count, now))]
+        rows, is_all = await recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
+        lines = [
+            one.lines(f"{_ELSEWHERE}-0-{int(one.at.timestamp() * 1000)}")
+            for row in rows
+            for one in came_to(row)
+            if wanted.fits(one)
+        ]
+        if is_all:
+            return lines
+        told = gap(now, "more has happened since the Last-Event-ID than can be told")
+        return [told.lines(self._place(self._count, now))]
+
+    def _moment(self) -> datetime:
+        return moment_of(self._clock.now())
+
+
+def _moment_at(milliseconds: int) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None

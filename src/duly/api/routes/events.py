@@ -1,0 +1,86 @@
+"""Events: those that come in and make runs, and those that tell what happens."""
+
+from __future__ import annotations
+
+import msgspec
+
+from duly.api.hub import Wanted
+from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
+from duly.api.refusals import Refusal
+from duly.api.routes.jobs import extra_of
+from duly.domain.errors import InvalidOption, InvalidPayload
+from duly.domain.job import check_name
+from duly.domain.payload import PAYLOAD_BYTES_MAX, encode
+from duly.moves.take_event import Event, take_event
+from duly.wire.events import MEDIA_TYPE, TYPES, CloudEvent, EventTaken, StreamQuery
+from duly.wire.reading import nearest
+from duly.wire.shapes import Nothing
+
+routes = Routes("events")
+
+
+@routes.add(
+    "POST",
+    "/v1/events",
+    scope="jobs:trigger",
+    body=CloudEvent,
+    media_type=MEDIA_TYPE,
+    answers={202: EventTaken},
+    refuses=("invalid_payload", "invalid_option", "rate_limited", "quota_reached"),
+    body_bytes_max=2 * PAYLOAD_BYTES_MAX,
+    is_submit=True,
+)
+async def take_in_event(call: Call[Nothing, CloudEvent]) -> Answer:
+    """Take an event (CloudEvents 1.0, structured mode): each active job with a matching `on_event` gets one run.
+
+    A run finds the event under `event` in its payload. The event is known by its source and id for at least 7 days: sent again,
+    it makes nothing, and the answer names the runs of the first time.
+    """
+    event = _event(call.body)
+    taken = await take_event(call.database, call.tenant, event, extra_of(call))
+    for queue in taken.queues:
+        call.wake(queue)
+    return Answer(202, EventTaken(event_id=event.id, duplicate=taken.is_duplicate, runs=taken.runs))
+
+
+def _event(asked: CloudEvent) -> Event:
+    """Read what came. Raises InvalidOption, InvalidPayload."""
+    if asked.data is not None and asked.data_base64 is not None:
+        raise InvalidPayload("an event has data or data_base64, not both; send one of them")
+    check_name(asked.id, "id")
+    check_name(asked.type, "type")
+    if not asked.source.isprintable():
+        raise InvalidOption(f"source {asked.source!r} is not printable; send a URI reference")
+    event = Event(*(getattr(asked, name) for name in Event.__struct_fields__))
+    encode({"event": msgspec.to_builtins(event)}, f"the event {asked.id}")
+    return event
+
+
+@routes.add(
+    "GET",
+    "/v1/events",
+    scope="jobs:read",
+    query=StreamQuery,
+    answers={200: bytes},
+    answer_type=EVENT_STREAM,
+    in_session=False,
+)
+async def stream_events(call: Call[StreamQuery, None]) -> Answer:
+    """Hear of runs as they start and end: server-sent events, each a CloudEvent in JSON.
+
+    A comment comes every 15 seconds. After a lost connection, `Last-Event-ID` names the last event that was got, and what came
+    after it follows; some may come twice, with the same id. Where that cannot be, one event `duly.stream.gap.v1` says so.
+    """
+    wanted = Wanted(call.tenant, _types(call.query.types), call.query.queue)
+    joined = await call.hub.join(wanted, call.headers.get("last-event-id"))
+    stream = call.hub.listen(wanted, joined, call.is_admitted)
+    return Answer(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
+
+
+def _types(text: str | None) -> frozenset[str] | None:
+    if text is None:
+        return None
+    types = frozenset(part.strip() for part in text.split(","))
+    for unknown in sorted(types - set(TYPES)):
+        raise Refusal("invalid_query", f"There are no events of type {unknown!r}; {nearest(unknown, TYPES)}")
+    return types

@@ -1,0 +1,373 @@
+"""Workers over HTTP, in any language and any network: register, claim, renew, settle; and what a run says while it runs.
+
+A lease over HTTP is a lease like any other: the same rows, fences, reaper and retries. docs/decisions/0018-workers-over-http.md
+says what differs, and docs/workers-over-http.md how such a worker is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.api import line
+from duly.api.operations import ACT_SECONDS, Answer, Call, Routes
+from duly.domain import payload as payloads
+from duly.domain.duration import parse, to_iso
+from duly.domain.errors import InvalidOption, InvalidSchedule, LeaseOver
+from duly.domain.job import DELAY_MAX, check_name
+from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
+from duly.moves import retire
+from duly.moves.lend import Parcel, lend
+from duly.moves.settle import hand_back
+from duly.moves.take_back import Told, take_back
+from duly.store import remote_workers, runs
+from duly.store.leased import Handle
+from duly.store.workers import Identity
+from duly.wire.shapes import Duration, Nothing
+from duly.wire.workers import (
+    Checkpoint,
+    ClaimedRun,
+    ClaimedRuns,
+    ClaimRequest,
+    Held,
+    Lease,
+    Leaving,
+    Left,
+    LogEntries,
+    LogsKept,
+    NewWorker,
+    ProgressReport,
+    RegisteredWorker,
+    Renewal,
+    Renewed,
+    RunOutcome,
+    Settled,
+    SettledRun,
+    Settlement,
+)
+
+routes = Routes("workers")
+LEASE_MIN, LEASE_MAX = timedelta(seconds=2), timedelta(minutes=10)
+WAIT_MAX = timedelta(seconds=30)
+POLL_SECONDS = 0.25
+SETTLE_BYTES_MAX = LOGS_BYTES_MAX = 16_777_216
+FIELDS_BYTES_MAX = 16_384
+_RENEWALS = 5  # in the time of a lease
+_REASON_CHARACTERS_MAX = 2_000
+_TRACEBACK_CHARACTERS_MAX = 16_384
+
+
+@routes.add(
+    "POST",
+    "/v1/worker/register",
+    scope="worker",
+    body=NewWorker,
+    answers={201: RegisteredWorker},
+    refuses=("invalid_option", "quota_reached"),
+)
+async def register_worker(call: Call[Nothing, NewWorker]) -> Answer:
+    """Begin as a worker. The id is made here, and is never used again: a worker whose lease has ended registers anew."""
+    asked = call.body
+    lease = _span(asked.lease, "lease", LEASE_MIN, LEASE_MAX)
+    identity = Identity(
+        call.rng.uuid(),
+        check_name(asked.name, "name"),
+        payloads.storable(asked.version),
+        _names(asked.queues, "queue"),
+        _names(asked.handlers, "handler"),
+        asked.slots,
+        lease,
+    )
+    await remote_workers.register(call.database, identity)
+    seconds = lease.total_seconds()
+    answer = RegisteredWorker(
+        worker_id=identity.worker_id,
+        lease_seconds=seconds,
+        renew_every_seconds=seconds / _RENEWALS,
+        start_within_seconds=_start_within(lease),
+    )
+    return Answer(201, answer)
+
+
+@routes.add(
+    "POST",
+    "/v1/worker/{worker_id}/claim",
+    scope="worker",
+    body=ClaimRequest,
+    answers={200: ClaimedRuns},
+    refuses=("worker_expired", "conflict", "invalid_option"),
+    seconds_max=WAIT_MAX.total_seconds() + ACT_SECONDS,
+    in_session=False,
+    is_keyed=False,
+)
+async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Answer:
+    """Take runs that are due, of the worker's queues and handlers; wait for them while there are none.
+
+    They are to be started at once. A claim whose answer is lost is given up: its runs go back when the worker renews its lease.
+    """
+    worker_id = call.id("worker_id")
+    wait = _span(call.body.wait, "wait", timedelta(), WAIT_MAX)
+    async with line.watched() as hung_up:
+        parcels = await _poll(call, worker_id, wait.total_seconds(), hung_up)
+        if parcels and hung_up.done():  # Nobody will hear of them.
+            async with call.open() as session:
+                await hand_back(session, worker_id, [parcel.run for parcel in parcels])
+    return Answer(200, ClaimedRuns(runs=list(map(_shown, parcels))))
+
+
+@routes.add(
+    "POST",
+    "/v1/worker/{worker_id}/renew",
+    scope="worker",
+    body=Renewal,
+    answers={200: Renewed},
+    is_keyed=False,
+)
+async def renew_lease(call: Call[Nothing, Renewal]) -> Answer:
+    """Say that the worker lives, and what it holds; be told what to stop. To be asked five times in a lease."""
+    renewal = await remote_workers.renew(
+        call.database, call.id("worker_id"), _handles(call.body.held), call.body.answered
+    )
+    answer = Renewed(
+        until_seconds=renewal.lease.total_seconds(),
+        start_within_seconds=_start_within(renewal.lease),
+        cancel=_shown_handles(renewal.cancel),
+        lost=_shown_handles(renewal.lost),
+    )
+    return Answer(200, answer)
+
+
+@routes.add(
+    "POST",
+    "/v1/worker/{worker_id}/settle",
+    scope="worker",
+    body=Settlement,
+    answers={200: Settled},
+    refuses=("invalid_option",),
+    body_bytes_max=SETTLE_BYTES_MAX,
+    is_keyed=False,
+)
+async def settle_runs(call: Call[Nothing, Settlement]) -> Answer:
+    """Say what runs came to. Asked again after a lost answer, it answers the same.
+
+    An outcome that comes after its lease was lost is fenced: it changes nothing, and is kept on record.
+    """
+    told = [_told(item) for item in call.body.outcomes]
+    taken = await take_back(call.database, call.id("worker_id"), told, call.rng)
+    for queue in taken.queues:
+        call.wake(queue)
+    statuses = [
+        SettledRun(
+            run_id=item.handle[0],
+            fence=item.handle[1],
+            status="settled" if item.handle in taken.settled else "fenced",
+        )
+        for item in told
+    ]
+    return Answer(200, Settled(outcomes=statuses))
+
+
+@routes.add(
+    "POST",
+    "/v1/worker/{worker_id}/progress",
+    scope="worker",
+    body=ProgressReport,
+    answers={204: None},
+    refuses=("lease_lost",),
+    is_keyed=False,
+)
+async def report_progress(call: Call[Nothing, ProgressReport]) -> Answer:
+    """Show how far a run has come."""
+    said = call.body
+    message = None if said.message is None else payloads.storable(said.message)
+    worker_id = call.id("worker_id")
+    if not await runs.save_progress(call.database, said.run_id, said.fence, worker_id, said.fraction, message):
+        raise _lease_over(said.run_id, said.fence)
+    return Answer(204)
+
+
+@routes.add(
+    "POST",
+    "/v1/worker/{worker_id}/checkpoint",
+    scope="worker",
+    body=Checkpoint,
+    answers={204: None},
+    refuses=("lease_lost", "invalid_payload"),
+    is_keyed=False,
+)
+async def save_checkpoint(call: Call[Nothing, Checkpoint]) -> Answer:
+    """Save what the next attempt is to know; durable when this answers."""
+    said = call.body
+    text = payloads.encode(said.value, f"the checkpoint of run {said.run_id}", payloads.CHECKPOINT_BYTES_MAX)
+    if not await runs.save_checkpoint(call.database, said.run_id, said.fence, call.id("worker_id"), text):
+        raise _lease_over(said.run_id, said.fence)
+    return Answer(204)
+
+
+@routes.add(
+    "POST",
+    "/v1/worker/{worker_id}/logs",
+    scope="worker",
+    body=LogEntries,
+    answers={200: LogsKept},
+    refuses=("lease_lost", "invalid_payload"),
+    body_bytes_max=LOGS_BYTES_MAX,
+    is_keyed=False,
+)
+async def append_logs(call: Call[Nothing, LogEntries]) -> Answer:
+    """Keep lines with the run."""
+    said = call.body
+    lines = [
+        (entry.level, payloads.storable(entry.message), _fields_text(entry.fields, said.run_id)) for entry in said.lines
+    ]
+    handle = (said.run_id, said.fence)
+    kept = await remote_workers.append_logs(call.database, call.id("worker_id"), handle, lines)
+    if kept is None:
+        raise _lease_over(*handle)
+    return Answer(200, LogsKept(kept=kept))
+
+
+@routes.add("DELETE", "/v1/worker/{worker_id}", scope="worker", body=Leaving, answers={200: Left})
+async def leave(call: Call[Nothing, Leaving]) -> Answer:
+    """Leave for good. What hangs on the worker and is not `held` was not started, and goes back unused.
+
+    What was started is settled first. What is `held` still has no outcome: then the lease runs out by itself.
+    """
+    has_left, returned = await retire.leave(call.database, call.id("worker_id"), _handles(call.body.held))
+    return Answer(200, Left(left=has_left, returned=_shown_handles(returned)))
+
+
+async def _poll(
+    call: Call[Nothing, ClaimRequest], worker_id: UUID, seconds: float, hung_up: asyncio.Task[None]
+) -> list[Parcel]:
+    """Look until there is something, the time is over, or nobody waits any more; hold no connection in between."""
+    until, wake = call.clock.monotonic() + seconds, asyncio.Event()
+    hung_up.add_done_callback(lambda _: wake.set())
+    while not hung_up.done():
+        ahead = await remote_workers.foresee(call.database, worker_id, call.tenant)
+        if ahead == 0 and (
+            parcels := await lend(call.database, call.open, worker_id, call.body.number, call.body.limit)
+        ):
+            return parcels
+        left = until - call.clock.monotonic()
+        if left <= 0:
+            break
+        await call.clock.wait(wake, max(0.001, min(left, ahead or POLL_SECONDS, POLL_SECONDS)))
+    return []
+
+
+def _shown(parcel: Parcel) -> ClaimedRun:
+    run, policy = parcel.run, parcel.run.policy
+    span = None if policy.timeout_seconds is None else timedelta(seconds=policy.timeout_seconds)
+    return ClaimedRun(
+        **{name: getattr(run, name) for name in _COPIED},
+        payload=_raw(run.payload),
+        checkpoint=_raw(parcel.saved),
+        timeout=None if span is None else to_iso(span),
+        deadline=None if span is None else parcel.claimed_at + span,
+        tags=list(policy.tags),
+        request_id=policy.request_id,
+        traceparent=policy.traceparent,
+    )
+
+
+_COPIED = (
+    "run_id",
+    "fence",
+    "job_id",
+    "handler",
+    "queue",
+    "attempt",
+    "scheduled_at",
+    "due_at",
+    "previous_scheduled_at",
+    "suspect",
+)
+
+
+def _raw(text: str | None) -> Any:
+    """Pass JSON on as it was stored."""
+    return None if text is None else msgspec.Raw(text.encode())
+
+
+def _told(item: RunOutcome) -> Told:
+    return Told((item.run_id, item.fence), _outcome(item), item.outcome, item.started_at)
+
+
+def _outcome(item: RunOutcome) -> Outcome:
+    match item.outcome:
+        case "succeeded":
+            return Succeeded(None if item.result is None else payloads.encode_result(item.result))
+        case "failed":
+            return Failed(_reason(item), item.retryable, _detail(item), _delay(item.retry_after, item, "retry_after"))
+        case "timed_out":
+            return TimedOut(0, _detail(item))
+        case "cancelled":
+            return Cancelled()
+        case "snoozed":
+            delay = _delay(item.snooze, item, "snooze")
+            if delay is None:
+                raise InvalidOption(f"run {item.run_id} was snoozed, and snooze does not say for how long; give PT5M")
+            return Snoozed(delay)
+
+
+def _reason(item: RunOutcome) -> str:
+    if item.error is None:
+        return "failed"
+    words = ": ".join(part for part in (item.error.type, item.error.message) if part)
+    return payloads.storable(words or "failed", _REASON_CHARACTERS_MAX)
+
+
+def _detail(item: RunOutcome) -> str | None:
+    if item.error is None:
+        return None
+    lines = item.error.traceback[-_TRACEBACK_CHARACTERS_MAX:]
+    detail = {"type": payloads.storable(item.error.type, 200), "traceback": payloads.storable(lines)}
+    return msgspec.json.encode(detail).decode()
+
+
+def _delay(value: Duration | None, item: RunOutcome, what: str) -> timedelta | None:
+    return None if value is None else _span(value, f"{what} of run {item.run_id}", timedelta(), DELAY_MAX)
+
+
+def _span(value: Duration, what: str, least: timedelta, most: timedelta) -> timedelta:
+    """Read a duration within bounds. Raises InvalidOption."""
+    try:
+        span = parse(value, what)
+    except InvalidSchedule as error:
+        raise InvalidOption(str(error)) from None
+    if not least <= span <= most:
+        raise InvalidOption(f"{what} {value!r} is outside {to_iso(least)} to {to_iso(most)}")
+    return span
+
+
+def _names(given: Iterable[str], what: str) -> list[str]:
+    return list(dict.fromkeys(check_name(name, what) for name in given))
+
+
+def _fields_text(fields: dict[str, Any], run_id: UUID) -> str | None:
+    if not fields:
+        return None
+    return payloads.encode(payloads.storable_value(fields), f"the fields of a line of run {run_id}", FIELDS_BYTES_MAX)
+
+
+def _start_within(lease: timedelta) -> float:
+    """Say how long after a renewal runs may be started: two thirds, so that nothing starts when the lease is taken away."""
+    return (lease * 2 / 3).total_seconds()
+
+
+def _handles(leases: Iterable[Lease]) -> list[Handle]:
+    return [(lease.run_id, lease.fence) for lease in leases]
+
+
+def _shown_handles(handles: Sequence[Handle]) -> list[Held]:
+    return [Held(run_id=run_id, fence=fence) for run_id, fence in handles]
+
+
+def _lease_over(run_id: UUID, fence: int) -> LeaseOver:
+    return LeaseOver(f"run {run_id}, fence {fence}: the lease was lost; stop here")

@@ -1,0 +1,42 @@
+"""The front door as it is measured, with a bare insert behind the same server to compare it with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from litestar import Litestar, Request, Response, post
+
+from duly.api.app import served
+from duly.api.door import Door
+from duly.api.identity import Keys
+from duly.api.listening import listen
+from duly.api.server import Server
+from duly.log import Log
+from duly.moves.admit import Admission
+from duly.store.database import Database
+from duly.store.session import Sessions
+from duly.store.waker import Waker
+
+CONNECTIONS_MAX = 8
+_INSERT = "insert into duly_bench_baseline.bare (body) values ($1::text::jsonb)"
+
+
+@asynccontextmanager
+async def opened(url: str, port: int) -> AsyncIterator[Server]:
+    """Give a server that is to be run."""
+    async with (
+        Database(url, size_max=CONNECTIONS_MAX, application="duly api") as database,
+        Sessions(database, size_max=CONNECTIONS_MAX) as sessions,
+    ):
+
+        @post("/bare")
+        async def bare(request: Request[Any, Any, Any]) -> Response[bytes]:
+            body = await request.body()
+            await database.execute(_INSERT, body.decode())
+            return Response(body, status_code=202, media_type="application/json")
+
+        door = Door(database, sessions, Keys(database), Admission(database), Waker(database).wake, Log("api"))
+        app = Litestar([*served(door), bare], openapi_config=None, logging_config=None, request_max_body_size=None)
+        yield Server(app, listen("127.0.0.1", port))

@@ -1,0 +1,161 @@
+"""`http`: what the front door does in a second, over kept-alive connections, in a process of its own.
+
+Creates: one job a request, durable when it is answered, against a bare INSERT with its commit behind the same server; in turns,
+so that both see the same machine. Latency: of these creates. `batch_per_second`: jobs of NDJSON requests. Then, with many jobs
+stored: `read_ms`, one job; `list_ms`, pages of 50 at depths all over the list.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import islice, repeat
+from random import Random
+from time import perf_counter
+from uuid import UUID
+
+import msgspec
+
+from duly.api.paging import token
+from duly.bench.app import NOOP
+from duly.bench.bench import Bench, chunks
+from duly.bench.fill import Jobs, arm, fill_jobs
+from duly.bench.http_calls import Connection, ask_all, connected, request
+from duly.bench.report import Percentiles, Result, percentiles, rate, share
+from duly.bench.role_process import RoleConfig
+from duly.bench.roles import running
+from duly.clock import Rng
+from duly.domain.api_key import Scope
+from duly.moves.api_keys import create_key
+from duly.store.database import Database
+
+_TURN = 1_000
+_LINES = 50_000
+_PAGE = 50
+_JOB = msgspec.json.encode({"target": {"type": "function", "handler": NOOP}, "payload": {"customer": 7}})
+_BARE = """
+create schema if not exists duly_bench_baseline;
+create table duly_bench_baseline.bare (id bigint generated always as identity primary key, body jsonb not null)
+"""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How much."""
+
+    creates: int = 20_000
+    connections: int = 32
+    batches: int = 4
+    jobs: int = 1_000_000
+    reads: int = 5_000
+    readers: int = 4
+
+
+async def measure(bench: Bench, options: Options) -> Result:
+    """Create, read and list."""
+    await bench.place.renew()
+    async with bench.place.database() as database:
+        await database.execute(_BARE)
+        key = await _key(database)
+        port = _free_port()
+        async with running([RoleConfig("api", bench.place.url, "api", port=port)]):
+            made, bare = await _creates(bench, port, key, options)
+            batch_per_second = await _batches(bench, port, key, options.batches)
+            await _fill(bench, database, options.jobs)
+            read_ms, list_ms = await _reads(bench, database, port, key, options)
+        stored = await database.fetchval("select count(*) from duly.ready")
+    creates, bares = rate(options.creates, sum(made.turns)), rate(options.creates, sum(bare.turns))
+    return Result(
+        scenario="http",
+        config=bench.config(options, workers=0, slots=0),
+        runs_per_second=creates,
+        baseline_per_second=bares,
+        ratio=share(creates, bares),
+        lost=options.creates + options.batches * _LINES - stored,
+        latency_ms=percentiles(made.took),
+        more={
+            "baseline_ms": percentiles(bare.took),
+            "batch_per_second": batch_per_second,
+            "read_ms": read_ms,
+            "list_ms": list_ms,
+        },
+    )
+
+
+class _Took(msgspec.Struct):
+    """How long each request and each turn took."""
+
+    took: list[float] = []
+    turns: list[float] = []
+
+
+async def _creates(bench: Bench, port: int, key: str, options: Options) -> tuple[_Took, _Took]:
+    ours, bare = _Took(), _Took()
+    create, insert = request("POST", "/v1/jobs", key, _JOB), request("POST", "/bare", key, _JOB)
+    connections = await connected(port, options.connections)
+    with bench.steps.step("creates", options.creates) as advance:
+        for done, turn in enumerate(chunks(options.creates, _TURN)):
+            for took, asked in ((ours, create), (bare, insert)):
+                began = perf_counter()
+                took.took += await ask_all(connections, repeat(asked, turn), 202)
+                took.turns.append(perf_counter() - began)
+            advance((done + 1) * _TURN)
+    _hang_up(connections)
+    return ours, bare
+
+
+async def _batches(bench: Bench, port: int, key: str, number: int) -> float:
+    body = b"\n".join([_JOB] * _LINES)
+    asked = request("POST", "/v1/jobs:batch", key, body, "application/x-ndjson")
+    [connection] = await connected(port, 1)
+    with bench.steps.step("batches", number):
+        began = perf_counter()
+        for _ in range(number):
+            await connection.ask(asked, 200)
+        took = perf_counter() - began
+    connection.close()
+    return rate(number * _LINES, took)
+
+
+async def _fill(bench: Bench, database: Database, number: int) -> None:
+    hour = timedelta(hours=1)
+    base = await fill_jobs(database, Jobs(number, NOOP, 86_400, hour), bench.steps, hour)
+    await arm(database, number, base + hour, bench.steps)
+
+
+async def _reads(
+    bench: Bench, database: Database, port: int, key: str, options: Options
+) -> tuple[Percentiles, Percentiles]:
+    sample = f"select job_id from duly.jobs tablesample bernoulli ({min(100.0, 500_000 / options.jobs)})"  # noqa: S608
+    job_ids: list[UUID] = [row[0] for row in await database.fetch(sample)]
+    draw = Random(7)
+    connections = await connected(port, options.readers)
+    with bench.steps.step("reads"):
+        reads = await ask_all(connections, _each(draw, job_ids, key, "/v1/jobs/{}", options.reads), 200)
+    positions = [token(job_id, "jobs ") for job_id in job_ids]
+    path = f"/v1/jobs?page_size={_PAGE}&page_token={{}}"
+    with bench.steps.step("lists"):
+        await ask_all(connections, _each(draw, positions, key, path, options.readers * 8), 200)  # Plans are made.
+        pages = await ask_all(connections, _each(draw, positions, key, path, options.reads), 200)
+    _hang_up(connections)
+    return percentiles(reads), percentiles(pages)
+
+
+def _each(draw: Random, values: Sequence[object], key: str, path: str, number: int) -> Iterator[bytes]:
+    return islice(iter(lambda: request("GET", path.format(draw.choice(values)), key), b""), number)
+
+
+def _hang_up(connections: Sequence[Connection]) -> None:
+    for connection in connections:
+        connection.close()
+
+
+async def _key(database: Database) -> str:
+    made = await create_key(database, Rng(), tenant=1, name="bench", scopes=[Scope.ADMIN])
+    return made.text.reveal()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

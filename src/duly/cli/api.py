@@ -1,0 +1,74 @@
+"""`duly api`: the front door alone, over a database that others keep going. Any number may run."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import click
+
+from duly.api.app import create
+from duly.api.health import Vitals
+from duly.api.listening import Tls, address_of, listen, reach_of, read_tls, refuse_without_keys
+from duly.api.metrics import Metrics
+from duly.api.server import Server
+from duly.cli.connect import database_url, run_loop
+from duly.cli.front_door import opened_door
+from duly.cli.options import with_settings
+from duly.cli.stopping import stop_on_signals
+from duly.domain.run import HORIZON
+from duly.log import Log
+from duly.scheduler.service import TICK_SECONDS
+from duly.settings import Settings
+from duly.store import api_keys, migrate
+from duly.store.database import Database
+
+CONNECTIONS_MAX = 8
+_COMMAND_SECONDS = 2.0
+
+
+@click.command
+@with_settings("host", "port", "tls_certificate", "tls_key", "plain_http", "pooler")
+def api(settings: Settings) -> None:
+    """Serve the HTTP API, health and metrics. Schedulers and workers run elsewhere, on the same database."""
+    tls = read_tls(settings.tls_certificate, settings.tls_key)
+    with listen(settings.host, settings.port, tls=tls, plain_http=settings.plain_http) as listener:
+        run_loop(_run(settings, listener, tls))
+
+
+async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> None:
+    database = Database(
+        database_url(settings), size_max=CONNECTIONS_MAX, pooler=settings.pooler, command_timeout=_COMMAND_SECONDS
+    )
+    async with database, opened_door(database) as door:
+        await migrate.check(database)
+        refuse_without_keys(settings.host, has_keys=await api_keys.any_usable(database))
+        vitals = vitals_of(database)
+        metrics = Metrics(vitals, Log("metrics"))
+        server = Server(create(vitals, metrics, Log("api"), door), listener, tls)
+
+        def stop() -> None:
+            door.close()
+            server.stop()
+
+        loop = asyncio.get_running_loop()
+        stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
+        counting = asyncio.create_task(metrics.run(), name="metrics")
+        click.echo(f"api at {address_of(listener, tls)}, {reach_of(settings.host, tls)}. Ctrl-C stops it.")
+        try:
+            await server.run()
+        finally:
+            counting.cancel()
+
+
+def vitals_of(database: Database) -> Vitals:
+    """Say where health is read by a process in which nothing stages or reaps: in the database alone."""
+    return Vitals(
+        database=database,
+        scheduler=None,
+        reaped_at=None,
+        lease_expiries=None,
+        tick_seconds=TICK_SECONDS,
+        horizon_seconds=HORIZON.total_seconds(),
+        started=True,
+    )

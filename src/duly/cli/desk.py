@@ -1,0 +1,233 @@
+"""The desk at which commands ask: a database, or a Duly over HTTP. A command is written once, against what both can do.
+
+With DULY_URL or --url the desk is over HTTP; a --database-url or --data that was typed goes before an address from elsewhere.
+Commands that need the database itself say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+
+from duly.cli.connect import is_remote, opened
+from duly.domain.hold import Hold, Scope
+from duly.domain.job import Recurring, Submission
+from duly.settings import Settings
+
+Row = Mapping[str, Any]
+_DEADLINE_SECONDS = 20.0  # A person waits.
+
+
+class JobSeen(msgspec.Struct, frozen=True):
+    """A job as it stands: its row, when it fires in words, what else its schedule says, and its next fires on a line each."""
+
+    row: Row
+    description: str
+    policies: str
+    fires: list[str]
+    notes: list[str] = []
+
+    @property
+    def lines(self) -> list[str]:
+        """Say when it fires: a sentence with what runs, what its words became, the next fires, and what may not be meant."""
+        what = f"{self.description}: {self.row['handler']} on queue {self.row['queue']}"
+        saved = [note for note in self.notes if note.startswith("saved")]
+        return [what, *saved, *self.fires, *(note for note in self.notes if note not in saved)]
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A job that is durable."""
+
+    job_id: UUID
+    replayed: bool
+    lines: list[str]
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What a filter chose, how many were moved, a few of them, and where to go on; None: these were all."""
+
+    matched: int
+    moved: int
+    sample: Sequence[UUID]
+    after: Any
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A calendar that was put, and how many schedules were armed anew by it."""
+
+    name: str
+    schedules: int
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """Why something is where it is: in sentences, and as JSON."""
+
+    kind: str
+    id: UUID
+    state: str
+    sentences: list[str]
+    document: Any
+
+
+class Living(msgspec.Struct, frozen=True):
+    """What a worker that lives serves and knows."""
+
+    queues: Sequence[str]
+    handlers: Sequence[str]
+
+
+class Desk(Protocol):
+    """What commands ask for. What is not there raises NotFound; what is refused, Refused."""
+
+    @property
+    def keeps_delays(self) -> bool:
+        """Whether a delay is kept as such, so that a request with one can be made again."""
+        ...
+
+    async def submit(self, job: Submission | Recurring, key: str) -> Sent:
+        """Make a job durable, and say when it fires."""
+        ...
+
+    async def living(self) -> list[Living] | None:
+        """Name the workers that live; None: this is not for us to know."""
+        ...
+
+    async def jobs(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """List jobs."""
+        ...
+
+    async def job_id(self, job: str) -> UUID:
+        """Find a job by its id or its name."""
+        ...
+
+    async def job(self, job_id: UUID) -> JobSeen | None:
+        """Read a job; None when the id is that of a one-shot, or of nothing."""
+        ...
+
+    async def pause_job(self, job_id: UUID, reason: str) -> str:
+        """Pause a job, and say what became of that."""
+        ...
+
+    async def resume_job(self, job_id: UUID, *, catch_up: bool) -> str:
+        """Resume a job, and say what became of that."""
+        ...
+
+    async def skip_next(self, job_id: UUID) -> str:
+        """Leave the next occurrence out, and say which."""
+        ...
+
+    async def cancel_job(self, job_id: UUID) -> str:
+        """End a job, and say what became of that."""
+        ...
+
+    async def trigger(
+        self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str
+    ) -> tuple[UUID, str]:
+        """Run a job now; give the run and where it stands."""
+        ...
+
+    async def runs(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """List runs."""
+        ...
+
+    async def run(self, run_id: UUID) -> dict[str, Any]:
+        """Read a run, with its attempts."""
+        ...
+
+    async def cancel_run(self, run_id: UUID) -> str:
+        """Cancel a run, and say what became of that."""
+        ...
+
+    def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
+        """Give the lines that a run logged; with `follow`, until it has ended."""
+        ...
+
+    async def dead(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """List dead runs."""
+        ...
+
+    async def replay(self, run_ids: Sequence[UUID]) -> list[UUID]:
+        """Give dead runs another set of attempts; give those that were dead."""
+        ...
+
+    async def discard(self, run_ids: Sequence[UUID]) -> list[UUID]:
+        """Give dead runs up for good; give those that were dead."""
+        ...
+
+    async def edit_dead(self, run_ids: Sequence[UUID], payload: dict[str, Any]) -> list[UUID]:
+        """Give dead runs other arguments; give those that were dead."""
+        ...
+
+    async def replay_matching(self, filter_text: str, limit: int, after: Any, *, dry_run: bool) -> Moved:
+        """Replay the dead runs that fit."""
+        ...
+
+    async def discard_matching(self, filter_text: str, limit: int, after: Any, *, dry_run: bool) -> Moved:
+        """Give the dead runs that fit up for good."""
+        ...
+
+    async def edit_matching(
+        self, filter_text: str, limit: int, after: Any, *, dry_run: bool, payload: dict[str, Any]
+    ) -> Moved:
+        """Give the dead runs that fit other arguments."""
+        ...
+
+    async def calendars(self) -> Sequence[Row]:
+        """List calendars, as they were defined."""
+        ...
+
+    async def calendar(self, name: str) -> Row:
+        """Read a calendar, as it was defined."""
+        ...
+
+    async def put_calendar(self, definition: Any) -> Kept:
+        """Keep a calendar, new or changed."""
+        ...
+
+    async def delete_calendar(self, name: str) -> None:
+        """Forget a calendar."""
+        ...
+
+    async def users_of_calendar(self, name: str) -> Sequence[Row] | None:
+        """List the jobs that use a calendar, with their next moments; None: this desk does not tell."""
+        ...
+
+    async def explain(self, what: str) -> Explained:
+        """Say why a run, given by its id, or a job, by its id or its name, is where it is."""
+        ...
+
+    async def workers(self) -> Sequence[Row]:
+        """List the workers that live."""
+        ...
+
+    async def queues(self) -> Sequence[Row]:
+        """List the queues that have work or a worker, or are held by their name."""
+        ...
+
+    async def hold(self, scope: Scope, reason: str) -> tuple[str, Sequence[Hold]]:
+        """Let nothing new of a scope start; give what became of that, and what is held of it."""
+        ...
+
+    async def lift(self, scope: Scope) -> tuple[str, Sequence[Hold]]:
+        """Let a scope go on; give what became of that, and what is still held of it."""
+        ...
+
+
+@asynccontextmanager
+async def at_desk(settings: Settings) -> AsyncIterator[Desk]:
+    """Go to the desk that the settings name."""
+    if is_remote(settings):
+        from duly.cli.desk_over_http import HttpDesk
+        from duly.client.asynchronous.client import AsyncClient
+
+        async with AsyncClient(settings.url, settings.api_key, deadline=_DEADLINE_SECONDS) as client:
+            yield HttpDesk(client)
+    else:
+        from duly.cli.desk_of_database import DatabaseDesk
+
+        async with opened(settings) as database:
+            yield DatabaseDesk(database)

@@ -1,0 +1,275 @@
+"""The desk of a database: moves and the store, for the first tenant."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.cli.desk import Explained, JobSeen, Kept, Living, Moved, Row, Sent
+from duly.cli.fires import both_clocks, fire_lines, schedule_notes
+from duly.cli.output import moment
+from duly.cli.paging import gather
+from duly.cli.policies import policy_line
+from duly.cli.queue_rows import read_queues
+from duly.domain.errors import DulyError, NotFound
+from duly.domain.filter import DEAD, JOBS, RUNS, parse
+from duly.domain.hold import Hold, Scope
+from duly.domain.job import Recurring, Submission
+from duly.domain.run import TENANT_DEFAULT
+from duly.domain.triggers.summary import sentence
+from duly.moves import dead as bulk
+from duly.moves import hold as holding
+from duly.moves import pause as pauses
+from duly.moves import replay as single
+from duly.moves import submit as submitting
+from duly.moves.calendars import drop_calendar, put_calendar
+from duly.moves.cancel import cancel_job, cancel_run
+from duly.moves.dead import Bulk
+from duly.moves.schedule import find_job_id
+from duly.moves.skip_next import skip_next
+from duly.moves.trigger import trigger
+from duly.store import explain as explaining
+from duly.store import hints, jobs, lists, overview, runs, schedules, workers
+from duly.store.database import Database, DiskFull, Unavailable
+from duly.store.jobs import Submitted
+
+HELD_BY = "the command line"
+_LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.02, 0.5
+# Workers write log lines in batches, so the last ones come a moment after the outcome.
+_LINGER_SECONDS = 0.7
+_START = (0, -1)
+_USERS_SHOWN = 50
+
+
+class DatabaseDesk:
+    """Asks the database."""
+
+    keeps_delays = True
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def submit(self, job: Submission | Recurring, key: str) -> Sent:
+        """Make a job durable, and say when it fires."""
+        submitted = await self._submit(job, key)
+        if isinstance(job, Recurring):
+            seen = await self.job(submitted.job_id)
+            assert seen is not None
+            return Sent(submitted.job_id, submitted.replayed, seen.lines)
+        with suppress(DulyError):  # A hint that is lost costs a moment.
+            await hints.send(self._database, [job.queue])
+        return Sent(submitted.job_id, submitted.replayed, one_shot_lines(job, both_clocks(submitted.scheduled_at)))
+
+    async def _submit(self, job: Submission | Recurring, key: str) -> Submitted:
+        try:
+            if isinstance(job, Recurring):
+                return await submitting.submit_recurring(self._database, job, key=key)
+            return await submitting.submit(self._database, job, key=key)
+        except DiskFull:
+            raise  # It says itself that nothing was stored.
+        except Unavailable as error:
+            raise Unavailable(
+                f"{error}. The job may or may not be stored: submit it again with --key {key}, which stores it once"
+            ) from error
+
+    async def living(self) -> list[Living] | None:
+        """Name the workers that live."""
+        return [
+            Living(row.queues, row.handlers) for row in await workers.live(self._database) if row.until > row.read_at
+        ]
+
+    async def jobs(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """List jobs."""
+        return await gather(partial(lists.jobs, self._database, TENANT_DEFAULT, parse(filter_text, JOBS)), limit)
+
+    async def job_id(self, job: str) -> UUID:
+        """Find a job by its id or its name."""
+        return await find_job_id(self._database, job)
+
+    async def job(self, job_id: UUID) -> JobSeen | None:
+        """Read a job that has a definition of its own."""
+        found = await jobs.find(self._database, job_id)
+        if found is None:
+            return None
+        schedule = await jobs.schedule_of_job(self._database, found)
+        return JobSeen(
+            found,
+            sentence(schedule),
+            policy_line(schedule, found),
+            fire_lines(schedule, found),
+            schedule_notes(schedule, found),
+        )
+
+    async def pause_job(self, job_id: UUID, reason: str) -> str:
+        """Pause a job, and say what became of that."""
+        return await pauses.pause(self._database, job_id, reason)
+
+    async def resume_job(self, job_id: UUID, *, catch_up: bool) -> str:
+        """Resume a job, and say what became of that."""
+        return await pauses.resume(self._database, job_id, catch_up=catch_up)
+
+    async def skip_next(self, job_id: UUID) -> str:
+        """Leave the next occurrence out, and say which."""
+        return f"leaves out {moment(await skip_next(self._database, job_id))}"
+
+    async def cancel_job(self, job_id: UUID) -> str:
+        """End a job, and say what became of that."""
+        return (await cancel_job(self._database, job_id)).value
+
+    async def trigger(
+        self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str
+    ) -> tuple[UUID, str]:
+        """Run a job now; give the run and where it stands."""
+        made = await trigger(self._database, job_id, key=key, payload=payload, beside=beside)
+        with suppress(DulyError):  # A hint that is lost costs a moment.
+            await hints.send(self._database, [queue])
+        return made.run_id, made.state.value
+
+    async def runs(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """List runs."""
+        return await gather(partial(lists.runs, self._database, TENANT_DEFAULT, parse(filter_text, RUNS)), limit)
+
+    async def run(self, run_id: UUID) -> dict[str, Any]:
+        """Read a run, with its attempts."""
+        found = await self._find_run(run_id)
+        found |= await overview.arguments(self._database, run_id)
+        found["progress"] = await runs.read_progress(self._database, run_id)
+        return found
+
+    async def cancel_run(self, run_id: UUID) -> str:
+        """Cancel a run, and say what became of that."""
+        return (await cancel_run(self._database, run_id)).value
+
+    async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
+        """Give the lines that a run logged; with `follow`, until it has ended."""
+        clock = self._database.clock
+        after, pause, ends_at = _START, _LOOK_SECONDS_MIN, float("inf")
+        while True:
+            is_final = (await self._find_run(run_id))["state"] in runs.FINAL
+            lines = await runs.read_logs(self._database, run_id, after)
+            for line in lines:
+                after = (line["attempt"], line["number"])
+                yield line
+            if is_final:
+                ends_at = min(ends_at, clock.monotonic() + _LINGER_SECONDS)
+            if not lines and (not follow or clock.monotonic() > ends_at):
+                return
+            pause = _LOOK_SECONDS_MIN if lines else min(_LOOK_SECONDS_MAX, pause * 1.5)
+            await clock.sleep(min(pause, _LOOK_SECONDS_MIN) if is_final else pause)
+
+    async def _find_run(self, run_id: UUID) -> dict[str, Any]:
+        found = await runs.find(self._database, run_id)
+        if found is None:
+            raise NotFound(f"no run {run_id}; `duly runs` lists them")
+        return found
+
+    async def dead(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """List dead runs."""
+        return await gather(partial(lists.dead, self._database, TENANT_DEFAULT, parse(filter_text, DEAD)), limit)
+
+    async def replay(self, run_ids: Sequence[UUID]) -> list[UUID]:
+        """Give dead runs another set of attempts."""
+        return await single.replay(self._database, run_ids)
+
+    async def discard(self, run_ids: Sequence[UUID]) -> list[UUID]:
+        """Give dead runs up for good."""
+        return await single.discard(self._database, run_ids)
+
+    async def edit_dead(self, run_ids: Sequence[UUID], payload: dict[str, Any]) -> list[UUID]:
+        """Give dead runs other arguments."""
+        return await bulk.edit(self._database, TENANT_DEFAULT, run_ids, payload)
+
+    async def replay_matching(self, filter_text: str, limit: int, after: Any, *, dry_run: bool) -> Moved:
+        """Replay the dead runs that fit."""
+        chosen = parse(filter_text, DEAD)
+        return _moved(
+            await bulk.replay_matching(
+                self._database, TENANT_DEFAULT, chosen, limit=limit, dry_run=dry_run, after=after
+            )
+        )
+
+    async def discard_matching(self, filter_text: str, limit: int, after: Any, *, dry_run: bool) -> Moved:
+        """Give the dead runs that fit up for good."""
+        chosen = parse(filter_text, DEAD)
+        return _moved(
+            await bulk.discard_matching(
+                self._database, TENANT_DEFAULT, chosen, limit=limit, dry_run=dry_run, after=after
+            )
+        )
+
+    async def edit_matching(
+        self, filter_text: str, limit: int, after: Any, *, dry_run: bool, payload: dict[str, Any]
+    ) -> Moved:
+        """Give the dead runs that fit other arguments."""
+        chosen = parse(filter_text, DEAD)
+        return _moved(
+            await bulk.edit_matching(
+                self._database, TENANT_DEFAULT, chosen, payload, limit=limit, dry_run=dry_run, after=after
+            )
+        )
+
+    async def calendars(self) -> Sequence[Row]:
+        """List calendars, as they were defined."""
+        return list((await schedules.calendars(self._database, TENANT_DEFAULT, None)).values())
+
+    async def calendar(self, name: str) -> Row:
+        """Read a calendar, as it was defined."""
+        found = (await schedules.calendars(self._database, TENANT_DEFAULT, [name])).get(name)
+        if found is None:
+            raise NotFound(f"no calendar is named {name!r}; `duly calendars` lists them")
+        return dict(found)
+
+    async def put_calendar(self, definition: Any) -> Kept:
+        """Keep a calendar, new or changed."""
+        kept = await put_calendar(self._database, definition)
+        return Kept(kept.name, kept.schedules)
+
+    async def delete_calendar(self, name: str) -> None:
+        """Forget a calendar."""
+        await drop_calendar(self._database, name)
+
+    async def users_of_calendar(self, name: str) -> Sequence[Row] | None:
+        """List the jobs that use a calendar, with their next moments."""
+        users = await schedules.using_calendar(self._database, TENANT_DEFAULT, name, None, _USERS_SHOWN)
+        return [{"job_id": user.job_id, "name": user.name, "scheduled_at": user.scheduled_at} for user in users]
+
+    async def explain(self, what: str) -> Explained:
+        """Say why a run, given by its id, or a job, by its id or its name, is where it is."""
+        found = await explaining.job_or_run(self._database, TENANT_DEFAULT, await find_job_id(self._database, what))
+        if found is None:
+            raise NotFound(f"no run or job {what}; `duly runs` and `duly jobs` list them")
+        sentences = [reason.text for reason in found.reasons]
+        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found))
+
+    async def workers(self) -> Sequence[Row]:
+        """List the workers that live."""
+        return [msgspec.structs.asdict(row) for row in await workers.live(self._database)]
+
+    async def queues(self) -> Sequence[Row]:
+        """List the queues that have work or a worker, or are held by their name."""
+        return await read_queues(self._database)
+
+    async def hold(self, scope: Scope, reason: str) -> tuple[str, Sequence[Hold]]:
+        """Let nothing new of a scope start."""
+        change = await holding.hold(self._database, scope, reason=reason, held_by=HELD_BY)
+        return change.answer.value, change.standing
+
+    async def lift(self, scope: Scope) -> tuple[str, Sequence[Hold]]:
+        """Let a scope go on."""
+        change = await holding.lift(self._database, scope)
+        return change.answer.value, change.standing
+
+
+def one_shot_lines(job: Submission, at: str) -> list[str]:
+    """Say when a one-shot runs."""
+    how = "Once, now" if job.at is None and not job.delay else "Once"
+    return [f"{how}: {job.handler} on queue {job.queue}", f"{'at':6}{at}"]
+
+
+def _moved(found: Bulk) -> Moved:
+    return Moved(found.matched, found.moved, found.sample, found.after)

@@ -1,0 +1,258 @@
+"""The desk of a Duly over HTTP: the same questions, asked of its API. Rows are given as the commands know them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from duly.cli import rows
+from duly.cli.desk import Explained, JobSeen, Kept, Living, Moved, Row, Sent
+from duly.cli.fires import both_clocks, lines_of
+from duly.cli.output import moment
+from duly.cli.paging import quoted
+from duly.cli.policies import policy_line
+from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import Forbidden, NotFound
+from duly.clock import host_now
+from duly.domain.hold import Hold, Scope
+from duly.domain.job import Recurring, Submission
+from duly.domain.triggers.asking import check
+from duly.domain.triggers.calendars import read_calendar
+from duly.wire.jobs import Fire, Job
+from duly.wire.queues import HoldChange
+from duly.wire.runs import BulkAnswer
+
+T = TypeVar("T")
+
+
+class HttpDesk:
+    """Asks a Duly over HTTP."""
+
+    keeps_delays = False
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def submit(self, job: Submission | Recurring, key: str) -> Sent:
+        """Make a job durable, and say when it fires."""
+        made = await self._client.jobs.create(job.handler, key=key, **rows.fields_of(job, host_now()))
+        what = f"{made.description}: {job.handler} on queue {job.queue}"
+        if isinstance(job, Recurring):
+            return Sent(made.job_id, False, [what, *_fire_lines(made.next_fires, job.schedule)])
+        assert made.next_run_at is not None, "a one-shot has its moment"
+        how = "Once, now" if job.at is None and not job.delay else "Once"
+        assert made.next_run_at is not None, "a one-shot has its moment"
+        at = f"{'at':6}{both_clocks(made.next_run_at)}"
+        return Sent(made.job_id, False, [f"{how}: {job.handler} on queue {job.queue}", at])
+
+    async def living(self) -> list[Living] | None:
+        """Name the workers that live, which only the operator may know."""
+        try:
+            return [Living(worker.queues, worker.handlers) async for worker in self._client.workers.list()]
+        except Forbidden:
+            return None
+
+    async def jobs(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """List jobs."""
+        return [rows.job_in_list(job) for job in await _first(self._client.jobs.list(filter_text or None), limit)]
+
+    async def job_id(self, job: str) -> UUID:
+        """Find a job by its id or its name."""
+        try:
+            return UUID(job)
+        except ValueError:
+            found = await _first(self._client.jobs.list(f"name:{quoted(job)} AND state:(active,paused)"), 1)
+        if not found:
+            raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them, and those that are over by their id")
+        return found[0].job_id
+
+    async def job(self, job_id: UUID) -> JobSeen | None:
+        """Read a job that has a definition of its own."""
+        try:
+            job = await self._client.jobs.get(job_id)
+        except NotFound:
+            return None
+        return None if rows.is_one_shot(job) else _seen(job)
+
+    async def pause_job(self, job_id: UUID, reason: str) -> str:
+        """Pause a job, and say what became of that."""
+        answer = await self._client.jobs.pause(job_id, reason=reason)
+        return answer.status if answer.changed else "already"
+
+    async def resume_job(self, job_id: UUID, *, catch_up: bool) -> str:
+        """Resume a job, and say what became of that."""
+        answer = await self._client.jobs.resume(job_id, catch_up=catch_up)
+        return answer.status if answer.changed else "already"
+
+    async def skip_next(self, job_id: UUID) -> str:
+        """Leave the next occurrence out, and say which."""
+        return f"leaves out {moment((await self._client.jobs.skip_next(job_id)).scheduled_at)}"
+
+    async def cancel_job(self, job_id: UUID) -> str:
+        """End a job, and say what became of that."""
+        return (await self._client.jobs.delete(job_id)).status
+
+    async def trigger(
+        self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str
+    ) -> tuple[UUID, str]:
+        """Run a job now; give the run and where it stands."""
+        arguments = None if payload is None else msgspec.json.decode(payload)
+        made = await self._client.jobs.trigger(job_id, payload=arguments, beside=beside, key=key)
+        return made.run_id, made.state
+
+    async def runs(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """List runs."""
+        found = await _first(self._client.runs.list(filter_text or None), limit)
+        return [msgspec.structs.asdict(run) for run in found]
+
+    async def run(self, run_id: UUID) -> dict[str, Any]:
+        """Read a run, with its attempts."""
+        return rows.run(await self._client.runs.get(run_id))
+
+    async def cancel_run(self, run_id: UUID) -> str:
+        """Cancel a run, and say what became of that."""
+        return (await self._client.runs.cancel(run_id)).status
+
+    async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
+        """Give the lines that a run logged; with `follow`, until it has ended."""
+        async for line in self._client.runs.logs(run_id, follow=follow):
+            yield {**msgspec.structs.asdict(line), "fields": rows.text(line.fields)}
+
+    async def dead(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """List dead runs."""
+        found = await _first(self._client.dead.list(filter_text or None), limit)
+        return [msgspec.structs.asdict(letter) for letter in found]
+
+    async def replay(self, run_ids: Sequence[UUID]) -> list[UUID]:
+        """Give dead runs another set of attempts."""
+        return await _those_found(run_ids, self._client.dead.replay)
+
+    async def discard(self, run_ids: Sequence[UUID]) -> list[UUID]:
+        """Give dead runs up for good."""
+        return await _those_found(run_ids, self._client.dead.discard)
+
+    async def edit_dead(self, run_ids: Sequence[UUID], payload: dict[str, Any]) -> list[UUID]:
+        """Give dead runs other arguments."""
+        return await _those_found(run_ids, lambda run_id: self._client.dead.edit(run_id, payload))
+
+    async def replay_matching(self, filter_text: str, limit: int, after: Any, *, dry_run: bool) -> Moved:
+        """Replay the dead runs that fit."""
+        answer = self._client.dead.replay_matching(filter_text, limit=limit, page_token=after, dry_run=dry_run)
+        return _moved(await answer)
+
+    async def discard_matching(self, filter_text: str, limit: int, after: Any, *, dry_run: bool) -> Moved:
+        """Give the dead runs that fit up for good."""
+        answer = self._client.dead.discard_matching(filter_text, limit=limit, page_token=after, dry_run=dry_run)
+        return _moved(await answer)
+
+    async def edit_matching(
+        self, filter_text: str, limit: int, after: Any, *, dry_run: bool, payload: dict[str, Any]
+    ) -> Moved:
+        """Give the dead runs that fit other arguments."""
+        edit = self._client.dead.edit_matching
+        return _moved(await edit(filter_text, payload, limit=limit, page_token=after, dry_run=dry_run))
+
+    async def calendars(self) -> Sequence[Row]:
+        """List calendars, as they were defined."""
+        return [calendar.definition async for calendar in self._client.calendars.list()]
+
+    async def calendar(self, name: str) -> Row:
+        """Read a calendar, as it was defined."""
+        return (await self._client.calendars.get(name)).definition
+
+    async def put_calendar(self, definition: Any) -> Kept:
+        """Keep a calendar, new or changed. Raises TriggerError."""
+        read_calendar(definition)
+        kept = await self._client.calendars.put(definition["name"], definition)
+        return Kept(kept.name, kept.schedules)
+
+    async def delete_calendar(self, name: str) -> None:
+        """Forget a calendar."""
+        await self._client.calendars.delete(name)
+
+    async def users_of_calendar(self, name: str) -> Sequence[Row] | None:
+        """Tell nothing: the API does not say who uses a calendar."""
+        return None
+
+    async def explain(self, what: str) -> Explained:
+        """Say why a run, given by its id, or a job, by its id or its name, is where it is."""
+        identifier = await self.job_id(what)
+        try:
+            found = await self._client.jobs.explain(identifier)
+        except NotFound:
+            found = await self._client.runs.explain(identifier)
+        sentences = [reason.text for reason in found.reasons]
+        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found))
+
+    async def workers(self) -> Sequence[Row]:
+        """List the workers that live."""
+        now = host_now()
+        return [_worker(msgspec.structs.asdict(worker), now) async for worker in self._client.workers.list()]
+
+    async def queues(self) -> Sequence[Row]:
+        """List the queues that have work or a worker, or are held by their name."""
+        return [rows.queue(queue) async for queue in self._client.queues.list()]
+
+    async def hold(self, scope: Scope, reason: str) -> tuple[str, Sequence[Hold]]:
+        """Let nothing new of a scope start."""
+        everything = scope == Scope()
+        pause = self._client.holds.pause
+        return _held(await pause(everything=everything, queue=scope.queue, tenant=scope.tenant, reason=reason))
+
+    async def lift(self, scope: Scope) -> tuple[str, Sequence[Hold]]:
+        """Let a scope go on."""
+        everything = scope == Scope()
+        return _held(await self._client.holds.resume(everything=everything, queue=scope.queue, tenant=scope.tenant))
+
+
+async def _first(listed: AsyncIterator[T], limit: int) -> list[T]:
+    found: list[T] = []
+    async for one in listed:
+        found.append(one)
+        if len(found) == limit:
+            break
+    return found
+
+
+async def _those_found(run_ids: Sequence[UUID], move: Callable[[UUID], Awaitable[object]]) -> list[UUID]:
+    moved = []
+    for run_id in run_ids:
+        try:
+            await move(run_id)
+        except NotFound:
+            continue
+        moved.append(run_id)
+    return moved
+
+
+def _seen(job: Job) -> JobSeen:
+    row = rows.job(job)
+    if job.schedule is None:  # It waits for events.
+        return JobSeen(row, job.description, "", [])
+    return JobSeen(
+        row,
+        job.description,
+        policy_line(check(job.schedule), row),
+        _fire_lines(job.next_fires, job.schedule),
+    )
+
+
+def _fire_lines(fires: Sequence[Fire], schedule: Any) -> list[str]:
+    return lines_of([msgspec.structs.asdict(fire) for fire in fires], check(schedule).trigger.zone.name)
+
+
+def _moved(answer: BulkAnswer) -> Moved:
+    return Moved(answer.matched, answer.moved, answer.sample, answer.next_page_token)
+
+
+def _held(change: HoldChange) -> tuple[str, list[Hold]]:
+    holds = [Hold(Scope(one.tenant, one.queue), one.reason, one.held_by, one.held_at) for one in change.standing]
+    return change.status, holds
+
+
+def _worker(row: dict[str, Any], now: datetime) -> dict[str, Any]:
+    return {**row, "read_at": now, "until": now + timedelta(seconds=row["lease_seconds_left"])}

@@ -1,0 +1,66 @@
+"""What waits in each queue, who serves it, and what needs attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from duly.cli.holding import told
+from duly.cli.output import Row
+from duly.domain.hold import Hold, Scope
+from duly.store import holds, ready
+from duly.store import workers as store
+from duly.store.database import Database
+
+_HOLDS_TOLD_MAX = 3
+
+
+async def read_queues(database: Database) -> Sequence[Row]:
+    """Read every queue that has work or a worker, or is paused by its name."""
+    now = await database.read_clock()
+    depths = {row["queue"]: row for row in await ready.depth(database)}
+    living = [row for row in await store.live(database) if row.until > row.read_at]
+    unknown = await ready.unknown_handlers(database)
+    standing = await holds.standing(database)
+    paused = (hold.scope.queue for hold in standing if hold.scope.queue is not None)
+    names = sorted({*depths, *(queue for row in living for queue in row.queues), *paused})
+    return [_queue(name, depths.get(name), living, unknown, standing, now) for name in names]
+
+
+def _queue(
+    name: str,
+    depth: Row | None,
+    living: Sequence[store.WorkerRow],
+    unknown: Sequence[Row],
+    standing: Sequence[Hold],
+    now: datetime,
+) -> dict[str, Any]:
+    serving = [row for row in living if name in row.queues]
+    touching = [hold for hold in standing if hold.scope.touches(Scope(queue=name))]
+    age = (now - depth["oldest_due_at"]).total_seconds() if depth else 0.0
+    return {
+        "queue": name,
+        "ready": depth["runs"] if depth else 0,
+        "oldest_age_seconds": max(0.0, age),
+        "workers": len(serving),
+        "slots": sum(row.slots for row in serving),
+        "state": _state(touching),
+        "paused": touching,
+        "attention": _attention(name, serving, [row for row in unknown if row["queue"] == name], touching),
+    }
+
+
+def _state(touching: Sequence[Hold]) -> str:
+    if not touching:
+        return "open"
+    return "paused" if any(hold.scope.tenant is None for hold in touching) else "paused for some"
+
+
+def _attention(name: str, serving: Sequence[store.WorkerRow], unknown: Sequence[Row], touching: Sequence[Hold]) -> str:
+    paused = [f"paused: {told(hold)}" for hold in touching[:_HOLDS_TOLD_MAX]]
+    more = [f"and {len(touching) - len(paused)} pauses more"] if len(touching) > len(paused) else []
+    if not serving:
+        return "; ".join([*paused, *more, f"nobody serves it: duly worker module:app --queue {name}"])
+    unknown_handlers = [f"no live worker knows {row['handler']} ({row['runs']} runs)" for row in unknown]
+    return "; ".join([*paused, *more, *unknown_handlers])

@@ -1,0 +1,112 @@
+"""Shapes of the API as the rows that commands print, and what was typed as the fields of the API."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from duly.client.definitions import JobFields
+from duly.domain.job import Recurring, Submission
+from duly.domain.run import MARKS, read_options
+from duly.domain.triggers.asking import check
+from duly.domain.triggers.on_event import OnEvent
+from duly.domain.triggers.summary import sentence
+from duly.wire.jobs import Job, JobSummary
+from duly.wire.queues import Queue
+from duly.wire.runs import Attempt, Run
+
+
+def text(value: object) -> str | None:
+    """Write JSON as the text that rows carry."""
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def run(found: Run) -> dict[str, Any]:
+    """Give a run as a row."""
+    row = msgspec.structs.asdict(found)
+    return {
+        **row,
+        "payload": text(found.payload),
+        "result": text(found.result),
+        "progress": None if found.progress is None else msgspec.structs.asdict(found.progress),
+        "attempts": [_attempt(attempt) for attempt in found.attempts],
+    }
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    row = msgspec.structs.asdict(attempt)
+    return {**row, "result": text(attempt.result), "detail": text(attempt.detail), "became": None, "due_at": None}
+
+
+def job(found: Job) -> dict[str, Any]:
+    """Give a job as a row."""
+    row = msgspec.to_builtins(found, builtin_types=(datetime,))
+    known = {"state": found.status, "handler": found.target.handler, "payload": text(found.payload)}
+    unknown = {"options": None, "removed_at": None, "paused_at": None, "runs_left": len(found.next_fires)}
+    return {**row, **known, **unknown, "schedule": text(found.schedule)}
+
+
+def job_in_list(found: JobSummary) -> dict[str, Any]:
+    """Give a job of a list as a row, with its schedule in words."""
+    row = msgspec.to_builtins(found, builtin_types=(datetime,))
+    words = _words(found)
+    known = {"state": found.status, "handler": found.target.handler, "schedule": text(found.schedule)}
+    return {**row, **known, "description": words, "removed_at": None}
+
+
+def _words(found: JobSummary) -> str:
+    if found.on_event is not None:
+        return OnEvent(found.on_event.type, found.on_event.source).describe()
+    return sentence(check({**(found.schedule or {}), "calendars": None}))
+
+
+def is_one_shot(found: Job) -> bool:
+    """Say whether a job is its own only run."""
+    return found.last_run is not None and found.last_run.run_id == found.job_id
+
+
+def queue(found: Queue) -> dict[str, Any]:
+    """Give a queue as a row."""
+    row = msgspec.structs.asdict(found)
+    nobody = f"nobody serves it: duly worker module:app --queue {found.name}"
+    return {
+        **row,
+        "queue": row.pop("name"),
+        "state": "paused" if found.is_held else "open",
+        "attention": "" if found.workers else nobody,
+    }
+
+
+def fields_of(job: Submission | Recurring, now: datetime) -> JobFields:
+    """Give the fields with which a job is created. A delay counts from the clock of this host."""
+    fields: JobFields = {"queue": job.queue, "priority": job.priority, "payload": msgspec.json.decode(job.payload)}
+    if isinstance(job, Recurring):
+        fields["schedule"] = dict(job.schedule)
+        if job.name is not None:
+            fields["name"] = job.name
+    elif (at := job.at or (_after(job.delay, now) if job.delay else None)) is not None:
+        fields["schedule"] = {"trigger": {"type": "at", "at": at.isoformat()}}
+    return {**fields, **_options_of(job.options)}
+
+
+def _after(delay: timedelta, now: datetime) -> datetime:
+    """Give the moment a delay ends, to the millisecond, and never early."""
+    exact = now + delay
+    return exact + timedelta(microseconds=-exact.microsecond % 1000)
+
+
+def _options_of(options: str | None) -> JobFields:
+    """Say what runs carry besides; of retries nothing, where they are left to the handler."""
+    known = read_options(options, None)
+    fields: JobFields = {"tags": list(known.tags)} if known.tags else {}
+    if options is None or (set(msgspec.json.decode(options)) <= MARKS and options != "{}"):
+        return fields
+    retry = known.retry
+    fields["retry"] = {"max_attempts": retry.max_attempts, "base": retry.base_seconds, "cap": retry.cap_seconds}
+    if known.timeout_seconds is not None:
+        fields["timeout"] = known.timeout_seconds
+    if known.gate is not None:
+        fields["concurrency"] = {"key": known.gate[0], "limit": known.gate[1]}
+    return fields

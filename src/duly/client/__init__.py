@@ -1,0 +1,63 @@
+"""The client of a Duly over HTTP: `Client`, `AsyncClient`, the shapes that they take and give, and what they raise.
+
+See docs/client.md and docs/decisions/0019-the-client.md.
+"""
+
+from __future__ import annotations
+
+from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import (
+    ApiError,
+    Conflict,
+    DeclaredInCode,
+    Forbidden,
+    Invalid,
+    KeyReused,
+    NameTaken,
+    NotFound,
+    QuotaReached,
+    RateLimited,
+    ServerFailed,
+    Unauthorized,
+    Unavailable,
+    UnexpectedAnswer,
+    VersionChanged,
+)
+from duly.client.streaming import Event
+from duly.client.synchronous.client import Client
+from duly.wire.batches import LineAnswer
+from duly.wire.calendars import Calendar
+from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
+from duly.wire.previews import Preview
+from duly.wire.problems import Fault
+
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "Calendar",
+    "Client",
+    "Concurrency",
+    "Conflict",
+    "CreatedJob",
+    "DeclaredInCode",
+    "Event",
+    "Fault",
+    "Forbidden",
+    "FunctionTarget",
+    "Invalid",
+    "Job",
+    "JobDefinition",
+    "KeyReused",
+    "LineAnswer",
+    "NameTaken",
+    "NotFound",
+    "Preview",
+    "QuotaReached",
+    "RateLimited",
+    "RetryPolicy",
+    "ServerFailed",
+    "Unauthorized",
+    "Unavailable",
+    "UnexpectedAnswer",
+    "VersionChanged",
+]

@@ -1,0 +1,29 @@
+"""Backfills under way."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from duly.client.asking import Id, deleting, getting, path
+from duly.client.asynchronous.line import AsyncLine
+from duly.client.paging import listing
+from duly.wire.verbs import BackfillCancelled, BackfillStatus
+
+
+class AsyncBackfills:
+    """Past occurrences that are made again."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    def list(self, job_id: Id, *, page_size: int | None = None) -> AsyncIterator[BackfillStatus]:
+        """Give the backfills of a job, the last asked for first; pages are read as they are needed."""
+        return self._line.pages(listing(path("backfills"), BackfillStatus, job_id=job_id, page_size=page_size))
+
+    async def get(self, backfill_id: Id) -> BackfillStatus:
+        """Say how far a backfill has come. Raises NotFound."""
+        return await self._line.ask(getting(path("backfills", backfill_id), BackfillStatus))
+
+    async def cancel(self, backfill_id: Id) -> BackfillCancelled:
+        """Stop a backfill; its runs that have not begun are taken back. Raises NotFound."""
+        return await self._line.ask(deleting(path("backfills", backfill_id), BackfillCancelled))

@@ -1,0 +1,74 @@
+"""Dead letters: runs that gave up, one by one or by a filter."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+
+from duly.client.asking import Id, deleting, given, nothing, patching, path, posting, uncertain
+from duly.client.asynchronous.line import AsyncLine
+from duly.client.paging import listing
+from duly.wire.runs import BulkAnswer, DeadLetter, RunMoved
+
+
+class AsyncDead:
+    """Dead letters. What is done by a filter is done up to `limit` at once; `next_page_token` says where it goes on."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    def list(self, filter: str | None = None, *, page_size: int | None = None) -> AsyncIterator[DeadLetter]:
+        """Give the dead letters that fit a filter, the last buried first; pages are read as they are needed."""
+        return self._line.pages(listing(path("dead"), DeadLetter, filter=filter, page_size=page_size))
+
+    async def edit(self, run_id: Id, payload: Mapping[str, Any]) -> None:
+        """Give a dead run another payload, for its replay. Raises NotFound."""
+        await self._line.ask(patching(path("dead", run_id), nothing, {"payload": payload}))
+
+    async def replay(self, run_id: Id) -> RunMoved:
+        """Give a dead run another set of attempts. Raises NotFound."""
+        return await self._line.ask(posting(path("dead", run_id, "replay"), RunMoved))
+
+    async def discard(self, run_id: Id) -> RunMoved:
+        """Give a dead run up for good; its record stays. Raises NotFound."""
+        ask = deleting(path("dead", run_id), RunMoved)
+        return await self._line.ask(msgspec.structs.replace(ask, settle=uncertain))
+
+    async def replay_matching(
+        self,
+        filter: str,
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> BulkAnswer:
+        """Replay the dead letters that fit a filter; with `dry_run` they are only counted. Raises Invalid."""
+        body = given(filter=filter, dry_run=dry_run, limit=limit, page_token=page_token)
+        return await self._line.ask(posting("/v1/dead:replay", BulkAnswer, body))
+
+    async def discard_matching(
+        self,
+        filter: str,
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> BulkAnswer:
+        """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted. Raises Invalid."""
+        body = given(filter=filter, dry_run=dry_run, limit=limit, page_token=page_token)
+        return await self._line.ask(posting("/v1/dead:discard", BulkAnswer, body))
+
+    async def edit_matching(
+        self,
+        filter: str,
+        payload: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> BulkAnswer:
+        """Give the dead letters that fit a filter another payload, the same for all. Raises Invalid."""
+        body = given(filter=filter, payload=payload, dry_run=dry_run, limit=limit, page_token=page_token)
+        return await self._line.ask(posting("/v1/dead:edit", BulkAnswer, body))

@@ -1,0 +1,74 @@
+"""Keys, and the tenants whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from duly.client.asking import getting, given, patching, path, posting, reader, removing, uncertain
+from duly.client.asynchronous.line import AsyncLine
+from duly.client.paging import listing
+from duly.wire.keys import Key, MadeKey, Scope, Tenant, TenantLimits
+
+
+class AsyncKeys:
+    """Keys, by their ids."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    def list(self, *, tenant: int | None = None, page_size: int | None = None) -> AsyncIterator[Key]:
+        """Give the keys of a tenant, without their secrets."""
+        return self._line.pages(listing(path("keys"), Key, tenant=tenant, page_size=page_size))
+
+    async def create(
+        self,
+        name: str,
+        scopes: Sequence[Scope],
+        *,
+        tenant: int | None = None,
+        expires_at: datetime | None = None,
+        rate: float | None = None,
+    ) -> MadeKey:
+        """Make a key. Its text is in the answer and nowhere else, so a lost answer is not asked for again: Unavailable."""
+        body = given(name=name, scopes=scopes, tenant=tenant, expires_at=expires_at, rate=rate)
+        ask = posting(path("keys"), MadeKey, body)
+        return await self._line.ask(msgspec.structs.replace(ask, is_repeatable=False))
+
+    async def revoke(self, key_id: str) -> None:
+        """End a key for good; within five seconds it opens nothing any more. Raises NotFound."""
+        await self._line.ask(removing(path("keys", key_id)))
+
+
+class AsyncTenants:
+    """Tenants, by their numbers; for the operator."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    def list(self, *, page_size: int | None = None) -> AsyncIterator[Tenant]:
+        """Give all tenants."""
+        return self._line.pages(listing(path("tenants"), Tenant, page_size=page_size))
+
+    async def create(self, name: str, *, limits: TenantLimits | None = None) -> Tenant:
+        """Make a tenant. Raises NameTaken."""
+        ask = posting(path("tenants"), Tenant, given(name=name, limits=limits))
+        return await self._line.ask(msgspec.structs.replace(ask, settle=uncertain))
+
+    async def get(self, tenant: int) -> Tenant:
+        """Read a tenant. Raises NotFound."""
+        return await self._line.ask(getting(path("tenants", tenant), Tenant))
+
+    async def change(
+        self,
+        tenant: int,
+        *,
+        state: Literal["active", "suspended"] | None = None,
+        limits: TenantLimits | None = None,
+    ) -> Tenant:
+        """Change what a tenant may have, its limits as a whole; or suspend it. Raises NotFound."""
+        body = given(state=state, limits=limits)
+        return await self._line.ask(patching(path("tenants", tenant), reader(Tenant), body))

@@ -1,0 +1,71 @@
+"""Queues, what is held, and the workers that serve them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from duly.client.asking import given, path, posting
+from duly.client.asynchronous.line import AsyncLine
+from duly.client.paging import listing
+from duly.wire.queues import Hold, HoldChange, Queue, Worker
+
+
+class AsyncQueues:
+    """Queues, by name. Within a second of a pause nothing new starts; what waits is kept."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    def list(self) -> AsyncIterator[Queue]:
+        """Give every queue that has work or a worker, or is held by its name."""
+        return self._line.pages(listing(path("queues"), Queue))
+
+    async def pause(self, name: str, *, reason: str | None = None, everyone: bool = False) -> HoldChange:
+        """Let nothing new of a queue start: of one's own, or, for the operator, of everyone's."""
+        body = given(reason=reason, everyone=everyone)
+        return await self._line.ask(posting(path("queues", name, "pause"), HoldChange, body))
+
+    async def resume(self, name: str, *, everyone: bool = False) -> HoldChange:
+        """Let a queue go on."""
+        return await self._line.ask(posting(path("queues", name, "resume"), HoldChange, {"everyone": everyone}))
+
+
+class AsyncHolds:
+    """The emergency stop: what nobody may start."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    def list(self) -> AsyncIterator[Hold]:
+        """Give all that is held."""
+        return self._line.pages(listing(path("holds"), Hold))
+
+    async def pause(
+        self,
+        *,
+        everything: bool = False,
+        queue: str | None = None,
+        tenant: int | None = None,
+        reason: str | None = None,
+    ) -> HoldChange:
+        """Let nothing new of what is named start: a queue, a tenant, or everything."""
+        body = given(all=everything, queue=queue, tenant=tenant, reason=reason)
+        return await self._line.ask(posting(path("pause"), HoldChange, body))
+
+    async def resume(
+        self, *, everything: bool = False, queue: str | None = None, tenant: int | None = None
+    ) -> HoldChange:
+        """Let go on what was paused."""
+        body = given(all=everything, queue=queue, tenant=tenant)
+        return await self._line.ask(posting(path("resume"), HoldChange, body))
+
+
+class AsyncWorkers:
+    """Workers that live."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    def list(self) -> AsyncIterator[Worker]:
+        """Give every worker that lives, for the operator."""
+        return self._line.pages(listing(path("workers"), Worker))

@@ -1,0 +1,59 @@
+"""Many jobs: cut into requests that the server takes, and their answers counted through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from duly.client.asking import NDJSON, Ask, Reply, path, unexpected
+from duly.client.definitions import written
+from duly.wire.batches import LINES_MAX, LineAnswer
+from duly.wire.jobs import JobDefinition
+
+CHUNK_LINES = 5_000
+_CHUNK_BYTES = 8_388_608
+_SECONDS_MORE = 60.0  # The server takes as long as this for a batch.
+_decoder = msgspec.json.Decoder(LineAnswer)
+
+
+def batches(
+    jobs: Iterable[JobDefinition], key: str | None, lines: int = CHUNK_LINES
+) -> Iterator[Ask[list[LineAnswer]]]:
+    """Cut jobs into requests of so many lines; under a key, the same jobs cut the same way are made once."""
+    assert 1 <= lines <= LINES_MAX
+    for number, (first, body) in enumerate(_chunks(jobs, lines)):
+        yield Ask(
+            method="POST",
+            path=path() + "jobs:batch",
+            read=_reader(first),
+            body=body,
+            media_type=NDJSON,
+            key=None if key is None else f"{key}/{number}",
+            seconds_more=_SECONDS_MORE,
+        )
+
+
+def _chunks(jobs: Iterable[JobDefinition], lines: int) -> Iterator[tuple[int, bytes]]:
+    """Give each chunk with the number of its first line, counted from 1 over all."""
+    first, chunk, size = 1, list[bytes](), 0
+    for job in jobs:
+        line = written(job)
+        if chunk and (len(chunk) == lines or size + len(line) > _CHUNK_BYTES):
+            yield first, b"\n".join(chunk)
+            first, chunk, size = first + len(chunk), [], 0
+        chunk.append(line)
+        size += len(line) + 1
+    if chunk:
+        yield first, b"\n".join(chunk)
+
+
+def _reader(first: int) -> Callable[[Reply], list[LineAnswer]]:
+    def read(reply: Reply) -> list[LineAnswer]:
+        try:
+            answers = _decoder.decode_lines(reply.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise unexpected(reply, str(error)) from None
+        return [msgspec.structs.replace(answer, line=answer.line + first - 1) for answer in answers]
+
+    return read

@@ -1,0 +1,141 @@
+"""Definitions of jobs as they are sent, and the question whether a job is as it was asked to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+import msgspec
+
+from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Settling, getting, path, posting, reader
+from duly.client.errors import ApiError, VersionChanged
+from duly.domain.duration import parse
+from duly.domain.errors import InvalidSchedule
+from duly.wire.events import EventMatch
+from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
+
+Target = FunctionTarget | str
+"""What a job runs; a plain name is that of a handler."""
+
+Agrees = Callable[[dict[str, Any], Mapping[str, Any]], bool]
+
+_DURATIONS = ("timeout", "base", "cap", "every", "max", "grace", "window")  # Told in another spelling, perhaps.
+_RETRY_DEFAULT = msgspec.to_builtins(RetryPolicy())
+
+
+class JobFields(TypedDict, total=False):
+    """The fields of a definition besides its target. What is left out has the server's default."""
+
+    name: str | None
+    queue: str
+    priority: int
+    payload: dict[str, Any]
+    schedule: dict[str, Any] | None
+    retry: RetryPolicy | dict[str, Any] | None
+    timeout: str | float | None
+    concurrency: Concurrency | dict[str, Any] | None
+    on_event: EventMatch | dict[str, Any] | None
+    tags: list[str]
+
+
+def definition(target: Target, fields: Mapping[str, object]) -> dict[str, Any]:
+    """Write a definition: what was given, and no more."""
+    chosen = FunctionTarget(handler=target) if isinstance(target, str) else target
+    return {"target": chosen, **fields}
+
+
+def written(job: JobDefinition) -> bytes:
+    """Write a definition as one line of JSON, without the fields that are at their defaults."""
+    return msgspec.json.encode({name: value for name, value in _fields(job) if value is not None})
+
+
+def _fields(job: JobDefinition) -> list[tuple[str, Any]]:
+    found = []
+    for field in msgspec.structs.fields(job):
+        value = getattr(job, field.name)
+        made = None if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        if value != (made if field.default is msgspec.NODEFAULT else field.default):
+            found.append((field.name, value))
+    return found
+
+
+def creating(body: Mapping[str, Any], key: str | None, wait: int | None) -> Ask[CreatedJob]:
+    """Ask for a job to be made, and perhaps for its end to be waited for."""
+    ask = posting(path("jobs"), CreatedJob, body, key=key, seconds_more=wait or 0)
+    return ask if wait is None else msgspec.structs.replace(ask, headers={"Prefer": f"wait={wait}"})
+
+
+def replacing(job_id: Id, version: int | None, body: Mapping[str, Any]) -> Ask[Job]:
+    """Ask for a job's definition to be replaced, if it is still of that version; None: whatever its version."""
+    return _editing("PUT", job_id, version, body, JSON, is_as_replaced)
+
+
+def changing(job_id: Id, version: int | None, patch: Mapping[str, Any]) -> Ask[Job]:
+    """Ask for parts of a job's definition to be changed, if it is still of that version; None: whatever its version."""
+    return _editing("PATCH", job_id, version, patch, MERGE_PATCH, is_as_patched)
+
+
+def _editing(
+    method: str, job_id: Id, version: int | None, asked: Mapping[str, Any], media_type: str, agrees: Agrees
+) -> Ask[Job]:
+    where, plain = path("jobs", job_id), msgspec.to_builtins(asked)
+
+    def settle(error: ApiError) -> Settling[Job]:
+        """Find out whether it was our own first try that changed the version, because its answer was lost."""
+        if not isinstance(error, VersionChanged) or version is None:
+            raise error
+        job: Job = yield getting(where, Job)
+        if job.version == version + 1 and agrees(msgspec.to_builtins(job), plain):
+            return job
+        raise VersionChanged(
+            f"The answer to a first try was lost, and job {job_id} is now of version {job.version}."
+            " Whether that try changed it, or somebody else, cannot be told.",
+            error.status,
+            error.code,
+            "Read it again, and decide anew.",
+            error.request_id,
+        )
+
+    return Ask(
+        method=method,
+        path=where,
+        read=reader(Job),
+        body=msgspec.json.encode(plain),
+        media_type=media_type,
+        headers={"If-Match": "*" if version is None else f'"{version}"'},
+        settle=settle,
+    )
+
+
+def is_as_patched(found: object, patch: object, name: str = "") -> bool:
+    """Say whether all that a patch asks for is so; None asks for a part to be away. When in doubt, it is not."""
+    if not isinstance(patch, Mapping):
+        return _is_same(found, patch, name)
+    return isinstance(found, Mapping) and all(
+        is_as_patched(found.get(field), value, field) for field, value in patch.items()
+    )
+
+
+def is_as_replaced(found: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Say whether a job is just as a whole definition asks for, defaults included. When in doubt, it is not."""
+    try:
+        whole = msgspec.to_builtins(msgspec.convert(asked, JobDefinition))
+    except msgspec.ValidationError:
+        return False
+    retry = found["retry"] if whole["retry"] is not None or found["retry"] != _RETRY_DEFAULT else None
+    standing = {name: found[name] for name in whole if name in found} | {"retry": retry}
+    return _is_same(standing, whole, "")
+
+
+def _is_same(found: Any, asked: Any, name: str) -> bool:
+    if isinstance(asked, Mapping) and isinstance(found, Mapping):
+        names = {field for side in (found, asked) for field, value in side.items() if value is not None}
+        return all(_is_same(found.get(field), asked.get(field), field) for field in names)
+    return bool(found == asked) or (name in _DURATIONS and _is_same_duration(found, asked))
+
+
+def _is_same_duration(found: Any, asked: Any) -> bool:
+    try:
+        return parse(found, "found") == parse(asked, "asked")
+    except (InvalidSchedule, TypeError):
+        return False

@@ -1,0 +1,30 @@
+# Made from ../asynchronous by tests/client/twins.py; change that one.
+"""Backfills under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from duly.client.asking import Id, deleting, getting, path
+from duly.client.paging import listing
+from duly.client.synchronous.line import Line
+from duly.wire.verbs import BackfillCancelled, BackfillStatus
+
+
+class Backfills:
+    """Past occurrences that are made again."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def list(self, job_id: Id, *, page_size: int | None = None) -> Iterator[BackfillStatus]:
+        """Give the backfills of a job, the last asked for first; pages are read as they are needed."""
+        return self._line.pages(listing(path("backfills"), BackfillStatus, job_id=job_id, page_size=page_size))
+
+    def get(self, backfill_id: Id) -> BackfillStatus:
+        """Say how far a backfill has come. Raises NotFound."""
+        return self._line.ask(getting(path("backfills", backfill_id), BackfillStatus))
+
+    def cancel(self, backfill_id: Id) -> BackfillCancelled:
+        """Stop a backfill; its runs that have not begun are taken back. Raises NotFound."""
+        return self._line.ask(deleting(path("backfills", backfill_id), BackfillCancelled))

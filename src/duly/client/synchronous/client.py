@@ -1,0 +1,109 @@
+# Made from ../asynchronous by tests/client/twins.py; change that one.
+"""The client: one object a Duly, its parts by what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from duly.client.address import Address
+from duly.client.asking import given, path, posting, query_of
+from duly.client.streaming import Event
+from duly.client.synchronous.backfills import Backfills
+from duly.client.synchronous.calendars import Calendars
+from duly.client.synchronous.dead import Dead
+from duly.client.synchronous.jobs import Jobs
+from duly.client.synchronous.keys import Keys, Tenants
+from duly.client.synchronous.line import Line
+from duly.client.synchronous.queues import Holds, Queues, Workers
+from duly.client.synchronous.runs import Runs
+from duly.client.talking import Patience
+from duly.wire.events import MEDIA_TYPE, EventTaken
+from duly.wire.previews import Preview
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class Client:
+    """Speaks to a Duly over HTTP, and keeps its connections until it is closed.
+
+    `url` and `key` come from DULY_URL and DULY_API_KEY where they are not given. A request is tried again, as far as that
+    is safe, until `deadline` seconds have passed; one try takes at most `timeout`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = 15.0,
+        deadline: float = 60.0,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        self._line = Line(Address(url, key), Patience(timeout=timeout, deadline=deadline), transport)
+        self.jobs = Jobs(self._line)
+        self.runs = Runs(self._line)
+        self.dead = Dead(self._line)
+        self.backfills = Backfills(self._line)
+        self.calendars = Calendars(self._line)
+        self.queues = Queues(self._line)
+        self.holds = Holds(self._line)
+        self.workers = Workers(self._line)
+        self.keys = Keys(self._line)
+        self.tenants = Tenants(self._line)
+
+    def __repr__(self) -> str:
+        return f"<Client {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Where it speaks to."""
+        return self._line.address.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._line.close()
+
+    def preview(self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10) -> Preview:
+        """Say what a schedule means, in words and in its next fires; nothing is kept."""
+        body = given(schedule=schedule, after=after, n=n)
+        return self._line.ask(posting(path("triggers", "preview"), Preview, body))
+
+    def send_event(
+        self,
+        type: str,
+        source: str,
+        *,
+        data: Any = None,
+        id: str | None = None,
+        subject: str | None = None,
+        time: datetime | None = None,
+    ) -> EventTaken:
+        """Send an event: each active job with a matching `on_event` gets one run. One `id` of a source is taken once."""
+        name = self._line.manners.rng.secret(16).hex() if id is None else id
+        event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
+        ask = posting(path("events"), EventTaken, event)
+        return self._line.ask(msgspec.structs.replace(ask, media_type=MEDIA_TYPE))
+
+    def events(
+        self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None
+    ) -> Iterator[Event]:
+        """Hear of runs as they start and end, without end; a lost connection is made again, and nothing is left out.
+
+        `since` is the `place` of the last event that was got before. An event may come twice, with the same id. Where events
+        were lost for good, one of type `duly.stream.gap.v1` says so.
+        """
+        return self._line.listen(path("events"), query_of({"types": ",".join(types) or None, "queue": queue}), since)

@@ -1,0 +1,75 @@
+# Made from ../asynchronous by tests/client/twins.py; change that one.
+"""Dead letters: runs that gave up, one by one or by a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from duly.client.asking import Id, deleting, given, nothing, patching, path, posting, uncertain
+from duly.client.paging import listing
+from duly.client.synchronous.line import Line
+from duly.wire.runs import BulkAnswer, DeadLetter, RunMoved
+
+
+class Dead:
+    """Dead letters. What is done by a filter is done up to `limit` at once; `next_page_token` says where it goes on."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def list(self, filter: str | None = None, *, page_size: int | None = None) -> Iterator[DeadLetter]:
+        """Give the dead letters that fit a filter, the last buried first; pages are read as they are needed."""
+        return self._line.pages(listing(path("dead"), DeadLetter, filter=filter, page_size=page_size))
+
+    def edit(self, run_id: Id, payload: Mapping[str, Any]) -> None:
+        """Give a dead run another payload, for its replay. Raises NotFound."""
+        self._line.ask(patching(path("dead", run_id), nothing, {"payload": payload}))
+
+    def replay(self, run_id: Id) -> RunMoved:
+        """Give a dead run another set of attempts. Raises NotFound."""
+        return self._line.ask(posting(path("dead", run_id, "replay"), RunMoved))
+
+    def discard(self, run_id: Id) -> RunMoved:
+        """Give a dead run up for good; its record stays. Raises NotFound."""
+        ask = deleting(path("dead", run_id), RunMoved)
+        return self._line.ask(msgspec.structs.replace(ask, settle=uncertain))
+
+    def replay_matching(
+        self,
+        filter: str,
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> BulkAnswer:
+        """Replay the dead letters that fit a filter; with `dry_run` they are only counted. Raises Invalid."""
+        body = given(filter=filter, dry_run=dry_run, limit=limit, page_token=page_token)
+        return self._line.ask(posting("/v1/dead:replay", BulkAnswer, body))
+
+    def discard_matching(
+        self,
+        filter: str,
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> BulkAnswer:
+        """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted. Raises Invalid."""
+        body = given(filter=filter, dry_run=dry_run, limit=limit, page_token=page_token)
+        return self._line.ask(posting("/v1/dead:discard", BulkAnswer, body))
+
+    def edit_matching(
+        self,
+        filter: str,
+        payload: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> BulkAnswer:
+        """Give the dead letters that fit a filter another payload, the same for all. Raises Invalid."""
+        body = given(filter=filter, payload=payload, dry_run=dry_run, limit=limit, page_token=page_token)
+        return self._line.ask(posting("/v1/dead:edit", BulkAnswer, body))

@@ -1,0 +1,139 @@
+# Made from ../asynchronous by tests/client/twins.py; change that one.
+"""Jobs: create, read, change, end; and what is done with them besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Literal, Unpack
+
+import msgspec
+
+from duly.client.asking import Id, deleting, getting, given, path, posting, putting, query_of
+from duly.client.batches import CHUNK_LINES, batches
+from duly.client.definitions import JobFields, Target, changing, creating, definition, replacing
+from duly.client.paging import listing
+from duly.client.synchronous.line import Line
+from duly.wire.batches import LineAnswer
+from duly.wire.explanations import Explanation
+from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobSummary
+from duly.wire.manifests import Applied
+from duly.wire.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
+
+APPLY_SECONDS = 60.0  # The server takes as long as this for a large file.
+
+
+class Jobs:
+    """Jobs. Each POST carries a key, made once for the call unless `key` is given, so that it is done once."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def create(
+        self, target: Target, *, key: str | None = None, wait: int | None = None, **fields: Unpack[JobFields]
+    ) -> CreatedJob:
+        """Create a job: durable when this returns. Without a schedule it runs now, once. Raises ApiError.
+
+        With `wait`, the end of a one-shot is waited for, up to so many seconds; `run` is there when it came.
+        """
+        return self._line.ask(creating(definition(target, fields), key, wait))
+
+    def create_many(
+        self, jobs: Iterable[JobDefinition], *, key: str | None = None, chunk: int = CHUNK_LINES
+    ) -> Iterator[LineAnswer]:
+        """Create any number of jobs, `chunk` in a request, and give what became of each, in order, counted from 1.
+
+        A line that is refused carries its `error` and holds up no other. Should a request fail as a whole, none of its lines
+        was taken, and this raises ApiError. With a `key`, the same jobs given again with the same `chunk` are made once.
+        """
+        for batch in batches(jobs, key, chunk):
+            yield from self._line.ask(batch)
+
+    def list(self, filter: str | None = None, *, page_size: int | None = None) -> Iterator[JobSummary]:
+        """Give the jobs that fit a filter, the newest first; pages are read as they are needed."""
+        return self._line.pages(listing(path("jobs"), JobSummary, filter=filter, page_size=page_size))
+
+    def get(self, job_id: Id) -> Job:
+        """Read a job as it stands. Raises NotFound."""
+        return self._line.ask(getting(path("jobs", job_id), Job))
+
+    def get_by_name(self, name: str) -> Job:
+        """Read the job that has this name. Raises NotFound."""
+        return self._line.ask(getting(path("jobs", "by-name", name), Job))
+
+    def explain(self, job_id: Id) -> Explanation:
+        """Say why a job is where it is. Raises NotFound."""
+        return self._line.ask(getting(path("jobs", job_id, "explain"), Explanation))
+
+    def replace(self, job_id: Id, target: Target, *, version: int | None, **fields: Unpack[JobFields]) -> Job:
+        """Replace a job's definition if it is still of `version`, or whatever it is with None. Raises VersionChanged."""
+        return self._line.ask(replacing(job_id, version, definition(target, fields)))
+
+    def change(self, job_id: Id, patch: Mapping[str, Any], *, version: int | None) -> Job:
+        """Change parts of a job's definition by a merge patch: None takes a part away. Raises VersionChanged."""
+        return self._line.ask(changing(job_id, version, patch))
+
+    def put_by_name(self, name: str, /, target: Target, **fields: Unpack[JobFields]) -> Job:
+        """Make a job of this name, or bring the one there is to this definition. Raises ApiError."""
+        return self._line.ask(putting(path("jobs", "by-name", name), Job, definition(target, fields)))
+
+    def delete(self, job_id: Id, *, running: Literal["keep", "stop"] = "keep") -> Deleted:
+        """End a job: its future runs are cancelled; those that have started go on, or are asked to stop."""
+        return self._line.ask(deleting(path("jobs", job_id), Deleted, running=running))
+
+    def trigger(
+        self, job_id: Id, *, payload: Mapping[str, Any] | None = None, beside: bool = False, key: str | None = None
+    ) -> TriggeredRun:
+        """Run a job now, beside its schedule, with a payload of its own if one is given."""
+        body = given(payload=payload, beside=beside)
+        return self._line.ask(posting(path("jobs", job_id, "trigger"), TriggeredRun, body, key=key))
+
+    def pause(self, job_id: Id, *, reason: str | None = None) -> JobStatus:
+        """Stop a job from firing. What was staged and has not started is taken back."""
+        return self._line.ask(posting(path("jobs", job_id, "pause"), JobStatus, given(reason=reason)))
+
+    def resume(self, job_id: Id, *, catch_up: bool = False) -> JobStatus:
+        """Let a job fire again; with `catch_up`, the occurrences of the meantime are treated as missed."""
+        return self._line.ask(posting(path("jobs", job_id, "resume"), JobStatus, {"catch_up": catch_up}))
+
+    def skip_next(self, job_id: Id) -> SkippedNext:
+        """Leave the next occurrence out, and nothing else."""
+        return self._line.ask(posting(path("jobs", job_id, "skip-next"), SkippedNext))
+
+    def backfill(
+        self,
+        job_id: Id,
+        start: datetime,
+        end: datetime,
+        *,
+        rate: float | None = None,
+        overlap: Literal["queue", "allow"] | None = None,
+        dry_run: bool = False,
+        confirm: bool = False,
+        key: str | None = None,
+    ) -> BackfillAsked:
+        """Make the occurrences of [start, end) again, `rate` a second; with `dry_run` they are only counted."""
+        body = given(start=start, end=end, rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm)
+        return self._line.ask(posting(path("jobs", job_id, "backfill"), BackfillAsked, body, key=key))
+
+    def apply(
+        self,
+        file: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        prune: bool = False,
+        adopt: bool = False,
+        digest: str | None = None,
+        key: str | None = None,
+    ) -> Applied:
+        """Bring the jobs of a file to what it says, all of it or none; with `dry_run`, say what would be done.
+
+        `digest` is that of the plan that was looked at: that very plan is carried out, or nothing. Raises Invalid, Conflict.
+        """
+        ask = posting("/v1/jobs:apply", Applied, file, key=key, seconds_more=APPLY_SECONDS)
+        query = query_of({"dry_run": dry_run, "prune": prune, "adopt": adopt, "digest": digest})
+        return self._line.ask(msgspec.structs.replace(ask, query=query))
+
+    def export(self, source: str | None = None, *, by_hand: bool = False) -> dict[str, Any]:
+        """Write the jobs of a file as that file: applied again, it changes nothing. Raises NotFound."""
+        return self._line.ask(getting("/v1/jobs:export", dict[str, Any], source=source, by_hand=by_hand))

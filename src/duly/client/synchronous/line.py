@@ -1,0 +1,111 @@
+# Made from ../asynchronous by tests/client/twins.py; change that one.
+"""The line to a Duly: connections that are kept, and conversations over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from duly.client.address import Address
+from duly.client.asking import Ask, NoReply, Reply
+from duly.client.paging import Page, after
+from duly.client.pausing import pause
+from duly.client.streaming import SILENCE_SECONDS, Event, Listening
+from duly.client.talking import Came, Manners, Patience, Pause, Send, Step, converse
+from duly.clock import Rng, SystemClock
+
+if TYPE_CHECKING:
+    import httpx2
+
+T = TypeVar("T")
+
+
+class Line:
+    """Sends requests, and tries again where that is safe."""
+
+    def __init__(self, address: Address, patience: Patience, transport: httpx2.BaseTransport | None) -> None:
+        import httpx2  # Here, so that whoever only names the client does not pay for it.
+
+        self.address = address
+        self.manners = Manners(patience, SystemClock().monotonic, Rng())
+        # Redirects are not followed: a key is for the server it was given for.
+        self._http = httpx2.Client(base_url=address.url, transport=transport, follow_redirects=False)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def ask(self, ask: Ask[T]) -> T:
+        """Send one request and give its answer. Raises ApiError."""
+        conversation = converse(ask, self.manners)
+        event: Came = None
+        try:
+            while True:
+                event = self._take(conversation.send(event))
+        except StopIteration as done:
+            answer: T = done.value
+            return answer
+
+    def pages(self, ask: Ask[Page[T]]) -> Iterator[T]:
+        """Give the items of a list, page after page, each read when it is needed. Raises ApiError."""
+        while True:
+            page = self.ask(ask)
+            yield from page.items
+            if not page.next_page_token:
+                return
+            ask = after(ask, page.next_page_token)
+
+    def listen(self, where: str, query: dict[str, str], since: str | None) -> Iterator[Event]:
+        """Give the events of a stream, and go on where the connection was lost. Raises ApiError."""
+        import httpx2
+
+        from duly.client.failing import no_reply
+
+        listening = Listening(since, self.manners)
+        timeout = httpx2.Timeout(self.manners.patience.timeout, read=SILENCE_SECONDS)
+        while True:
+            headers = {**listening.headers(), **self.address.headers()}
+            try:
+                with self._http.stream("GET", where, params=query, headers=headers, timeout=timeout) as response:
+                    lost: Reply | NoReply = NoReply(f"{self.address.url} ended the stream.", may_have_arrived=True)
+                    if response.status_code != 200:
+                        lost = _reply(response, response.read())
+                    else:
+                        for line in response.iter_lines():
+                            if (event := listening.hear(line)) is not None:
+                                yield event
+            except httpx2.RequestError as error:
+                lost = no_reply(error, self.address.url)
+            pause(listening.pause(lost))
+
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+        pause(seconds)
+
+    def _take(self, step: Step) -> Came:
+        if isinstance(step, Pause):
+            pause(step.seconds)
+            return None
+        return self._send(step)
+
+    def _send(self, step: Send) -> Reply | NoReply:
+        import httpx2
+
+        from duly.client.failing import no_reply
+
+        try:
+            response = self._http.request(
+                step.method,
+                step.path,
+                params=step.query,
+                content=step.body,
+                headers={**step.headers, **self.address.headers()},
+                timeout=step.timeout,
+            )
+        except httpx2.RequestError as error:
+            return no_reply(error, self.address.url)
+        return _reply(response, response.content)
+
+
+def _reply(response: httpx2.Response, body: bytes) -> Reply:
+    return Reply(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)

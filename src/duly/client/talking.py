@@ -1,0 +1,184 @@
+"""One request to its end: tries, pauses and a deadline, without any I/O, so that both colours of client are this one code.
+
+`converse` says what to do next and is told what came of it: `Send` is answered by a `Reply` or a `NoReply`, `Pause` by
+nothing. A request is tried again when trying again is safe and may help: after a lost connection, after 502, 503 and 504,
+after 429, and after a 409 that says when to come back. A POST carries one key through all its tries, so it is done once.
+PUT, PATCH and DELETE can be repeated as they are; where a repeat is refused because the first try was done after all, the
+request's `settle` finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+import msgspec
+
+from duly import __version__
+from duly.client.asking import Ask, NoReply, Reply
+from duly.client.errors import ApiError, QuotaReached, Unavailable, error_of
+from duly.clock import Rng
+
+T = TypeVar("T")
+
+_TRY_SECONDS_MIN = 0.5  # A try that is begun just before the deadline gets as long as this.
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long we try: seconds for one try, for all together, and pauses that double from the first to the longest."""
+
+    timeout: float = 15.0
+    deadline: float = 60.0
+    pause_first: float = 0.1
+    pause_max: float = 5.0
+
+    def pause(self, tries: int, chance: float, retry_after: float | None) -> float:
+        """Give the pause after so many tries: half of it by chance, and never shorter than the server asks for."""
+        backoff = min(self.pause_max, self.pause_first * 2.0 ** min(tries - 1, 30))
+        return max(backoff * (0.5 + 0.5 * chance), retry_after or 0.0)
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send this, and wait so long for the answer."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes | None
+    timeout: float
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Wait so long."""
+
+    seconds: float
+
+
+Step = Send | Pause
+Came = Reply | NoReply | None
+Conversation = Generator[Step, Came, T]
+
+
+class Manners(msgspec.Struct, frozen=True):
+    """What conversations need of the world: patience, seconds that never step, and chance."""
+
+    patience: Patience
+    monotonic: Callable[[], float]
+    rng: Rng
+
+
+def converse(ask: Ask[T], manners: Manners) -> Conversation[T]:
+    """Lead one request to its answer. Raises ApiError."""
+    ends_at = manners.monotonic() + manners.patience.deadline + ask.seconds_more
+    headers = _headers(ask, manners.rng)
+    tries, may_be_done = 0, False
+    while True:
+        tries += 1
+        event = yield _send(ask, headers, manners, ends_at)
+        if isinstance(event, Reply) and 200 <= event.status < 300:
+            return ask.read(event)
+        assert event is not None
+        error = error_in(event)
+        if not is_worth_repeating(event, error):
+            if may_be_done and ask.settle is not None:
+                return (yield from _settle(ask, error, manners))
+            raise error
+        may_be_done = may_be_done or _may_be_done(event)
+        if may_be_done and not ask.is_repeatable:
+            raise _gave_up(ask, error, headers, tries, may_be_done=True)
+        pause = manners.patience.pause(tries, manners.rng.uniform(), error.retry_after)
+        if manners.monotonic() + pause >= ends_at:
+            raise _gave_up(ask, error, headers, tries, may_be_done=may_be_done)
+        yield Pause(pause)
+
+
+def _settle(ask: Ask[T], error: ApiError, manners: Manners) -> Conversation[T]:
+    assert ask.settle is not None
+    settling = ask.settle(error)
+    try:
+        more = next(settling)
+        while True:
+            more = settling.send((yield from converse(more, manners)))
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+def _headers(ask: Ask[T], rng: Rng) -> dict[str, str]:
+    """Write the headers once for all tries: the key says that they are one request."""
+    headers = {"Accept": "*/*", "User-Agent": f"duly-python/{__version__}", **ask.headers}
+    if ask.body is not None:
+        headers["Content-Type"] = ask.media_type
+    if ask.method == "POST" and ask.is_repeatable:
+        headers["Idempotency-Key"] = _fresh(rng) if ask.key is None else ask.key
+    return headers
+
+
+def _fresh(rng: Rng) -> str:
+    """Make up a name that no other process has, one that was forked off this one included."""
+    return rng.secret(16).hex()
+
+
+def _send(ask: Ask[T], headers: dict[str, str], manners: Manners, ends_at: float) -> Send:
+    left = max(ends_at - manners.monotonic(), _TRY_SECONDS_MIN)
+    timeout = min(manners.patience.timeout + ask.seconds_more, left)
+    return Send(ask.method, ask.path, dict(ask.query), headers, ask.body, timeout)
+
+
+def error_in(event: Reply | NoReply) -> ApiError:
+    """Give the exception that an answer, or its absence, means."""
+    if isinstance(event, NoReply):
+        return Unavailable(event.why, code="no_answer")
+    return error_of(event.status, event.body, _seconds(event.headers.get("retry-after")))
+
+
+def _seconds(text: str | None) -> float | None:
+    """Read Retry-After; a date, which only others than a Duly send, counts as none."""
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def is_worth_repeating(event: Reply | NoReply, error: ApiError) -> bool:
+    """Say whether another try may help."""
+    match event:
+        case NoReply():
+            return not event.is_hopeless
+        case Reply(status=502 | 503 | 504):
+            return True
+        case Reply(status=429):
+            return error.retry_after is not None or not isinstance(error, QuotaReached)
+        case Reply(status=409):
+            return error.retry_after is not None
+    return False
+
+
+def _may_be_done(event: Reply | NoReply) -> bool:
+    return event.may_have_arrived if isinstance(event, NoReply) else event.status >= 500
+
+
+def _how_to_go_on(ask: Ask[T], key: str | None) -> str:
+    if not ask.is_repeatable:
+        return "look before you ask again, for it would be done twice"
+    return f"ask again with the key {key!r}, which does it once" if key else "ask again: to repeat it does no harm"
+
+
+def _gave_up(ask: Ask[T], error: ApiError, headers: dict[str, str], tries: int, *, may_be_done: bool) -> ApiError:
+    """Say that we stopped trying, and how to ask again."""
+    key = headers.get("Idempotency-Key")
+    if not may_be_done or ask.method == "GET":
+        return gave_up_on(error, tries, key=key)
+    return gave_up_on(error, tries, f"It may or may not have been done; {_how_to_go_on(ask, key)}.", key)
+
+
+def gave_up_on(error: ApiError, tries: int, remedy: str | None = None, key: str | None = None) -> ApiError:
+    """Say that we stopped trying."""
+    return type(error)(
+        f"{error.detail.rstrip('.')}; given up after {tries} {'try' if tries == 1 else 'tries'}.",
+        error.status,
+        error.code,
+        error.remedy if remedy is None else remedy,
+        error.request_id,
+        error.errors,
+        error.retry_after,
+        key,
+    )

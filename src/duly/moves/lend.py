@@ -1,0 +1,57 @@
+"""Lend: put due runs into the hands of a worker over HTTP, with all that it needs to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from duly.domain.run import Run
+from duly.store import ready, remote_workers, runs
+from duly.store.database import Database
+from duly.store.remote_workers import Lent
+from duly.store.session import RolledBack
+
+OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
+
+
+class Parcel(msgspec.Struct, frozen=True):
+    """A run on its way to a worker: its payload in full, and what an earlier attempt saved."""
+
+    run: Run
+    claimed_at: datetime
+    saved: str | None
+
+
+async def lend(database: Database, open_session: OpenSession, worker_id: UUID, number: int, limit: int) -> list[Parcel]:
+    """Claim up to `limit` runs that are due. Raises NotFound, WorkerExpired, ClaimOver."""
+    try:
+        async with open_session() as session:
+            return await _pack(session, await remote_workers.claim(session, worker_id, number, limit))
+    except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
+        await ready.drop_duplicates(database)
+    except RolledBack:
+        pass  # Another claim was in the way, and nothing was taken: whoever waits looks again.
+    return []
+
+
+async def _pack(session: Database, lent: Sequence[Lent]) -> list[Parcel]:
+    """Fetch what stands outside the rows: large payloads, and checkpoints of earlier attempts."""
+    apart = [(item.run.job_id, item.run.generation) for item in lent if item.run.payload_stored]
+    again = [item.run.run_id for item in lent if item.run.attempt > 1]
+    bodies = await runs.payloads(session, apart) if apart else {}
+    saved = await runs.checkpoints(session, again) if again else {}
+    return [
+        Parcel(
+            msgspec.structs.replace(
+                item.run, payload=bodies.get((item.run.job_id, item.run.generation), item.run.payload)
+            ),
+            item.claimed_at,
+            saved.get(item.run.run_id),
+        )
+        for item in lent
+    ]

@@ -1,0 +1,82 @@
+"""Events as they cross HTTP: those that come in, as CloudEvents 1.0, and what is asked of those that go out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from duly.wire.shapes import Asked, Moment, Name, Told
+
+MEDIA_TYPE = "application/cloudevents+json"
+SOURCE_CHARACTERS_MAX = 500
+
+Source = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=SOURCE_CHARACTERS_MAX,
+        description="Where events come from, as a URI reference; compared letter by letter.",
+        examples=["https://shop.example/orders"],
+    ),
+]
+Kind = Annotated[
+    str, Meta(min_length=1, max_length=200, description="The type of an event.", examples=["shop.order.placed"])
+]
+TYPES = (
+    "duly.run.started.v1",
+    "duly.run.succeeded.v1",
+    "duly.run.failed.v1",
+    "duly.run.dead.v1",
+    "duly.run.cancelled.v1",
+    "duly.run.skipped.v1",
+    "duly.stream.gap.v1",
+)
+
+
+class EventMatch(Asked, frozen=True):
+    """The events that a job runs for. Without a source: whatever theirs is."""
+
+    type: Kind
+    source: Source | None = None
+
+
+class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event, as CloudEvents 1.0 has it. Its source and its id name it: one that comes again makes nothing.
+
+    Other attributes are extensions; they are allowed, and not kept.
+    """
+
+    specversion: Literal["1.0"]
+    id: Name
+    source: Source
+    type: Kind
+    time: Moment | None = None
+    subject: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
+    datacontenttype: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    dataschema: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
+    data: Any = None
+    data_base64: str | None = None
+
+
+class EventTaken(Told, frozen=True):
+    """What became of an event: its runs, those of the first time when it had come before."""
+
+    event_id: str
+    duplicate: bool
+    runs: list[UUID]
+
+
+class StreamQuery(Asked, frozen=True):
+    """Which events to hear of."""
+
+    types: (
+        Annotated[
+            str,
+            Meta(max_length=500, description=f"Only these, with commas between them. Known are {', '.join(TYPES)}."),
+        ]
+        | None
+    ) = None
+    queue: Annotated[Name, Meta(description="Only those of runs on this queue.")] | None = None

@@ -1,0 +1,211 @@
+"""Workers over HTTP: what they say, and what they are told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from duly.wire.jobs import Payload
+from duly.wire.shapes import Asked, Duration, Moment, Name, Told
+
+SLOTS_MAX = 1_000
+CLAIM_MAX = 100
+SETTLE_MAX = 1_000
+LINES_MAX = 1_000
+
+Fence = Annotated[int, Meta(ge=1, le=9_223_372_036_854_775_807, description="The number of the lease.")]
+ClaimNumber = Annotated[int, Meta(ge=1, le=9_223_372_036_854_775_807)]
+Answered = Annotated[int, Meta(ge=0, le=9_223_372_036_854_775_807)]
+
+
+class NewWorker(Asked, frozen=True):
+    """A worker that begins. It is given runs of these queues and handlers, and never holds more than `slots` of them."""
+
+    name: Name
+    queues: Annotated[list[Name], Meta(min_length=1, max_length=100)]
+    handlers: Annotated[list[Name], Meta(min_length=1, max_length=1_000)]
+    slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)] = 1
+    version: Annotated[str, Meta(max_length=200)] = ""
+    lease: Annotated[
+        Duration, Meta(description="2 seconds to 10 minutes; how long a silent worker keeps its runs.")
+    ] = "PT15S"
+
+
+class RegisteredWorker(Told, frozen=True):
+    """Its name from here on. After `start_within_seconds` without a renewal it must start nothing more."""
+
+    worker_id: UUID
+    lease_seconds: float
+    renew_every_seconds: float
+    start_within_seconds: float
+
+
+class ClaimRequest(Asked, frozen=True):
+    """Ask for runs that are due. Claims are numbered upwards; while nothing is due, the answer waits."""
+
+    number: Annotated[ClaimNumber, Meta(description="1 for a worker's first claim; higher for each one after it.")]
+    limit: Annotated[int, Meta(ge=1, le=CLAIM_MAX)] = 1
+    wait: Annotated[Duration, Meta(description="0 to 30 seconds.")] = 0
+
+
+class ClaimedRun(Told, frozen=True):
+    """A run to be started now. `deadline` is when its timeout ends, if it was started at once.
+
+    `suspect`: its worker died under it before; run it where it can do no harm. `checkpoint` is what an earlier attempt saved.
+    """
+
+    run_id: UUID
+    fence: int
+    job_id: UUID
+    handler: str
+    queue: str
+    attempt: int
+    scheduled_at: Moment
+    due_at: Moment
+    previous_scheduled_at: Moment | None
+    payload: Payload | None
+    checkpoint: Any
+    timeout: str | None
+    deadline: Moment | None
+    suspect: bool
+    tags: list[str]
+    request_id: str | None
+    traceparent: str | None
+
+
+class ClaimedRuns(Told, frozen=True):
+    """The runs that are the worker's now."""
+
+    runs: list[ClaimedRun]
+
+
+class Lease(Asked, frozen=True):
+    """A run in the worker's hands."""
+
+    run_id: UUID
+    fence: Fence
+
+
+class Renewal(Asked, frozen=True):
+    """All that the worker holds, outcomes that are not settled yet included, and up to which claim it knows the answer.
+
+    What else hangs on it from those claims goes back: it was never started.
+    """
+
+    held: Annotated[list[Lease], Meta(max_length=SLOTS_MAX)]
+    answered: Annotated[
+        Answered, Meta(description="All claims up to this number were answered, or their answer is not waited for.")
+    ]
+
+
+class Held(Told, frozen=True):
+    """One of the runs that were named."""
+
+    run_id: UUID
+    fence: int
+
+
+class Renewed(Told, frozen=True):
+    """The lease holds for so long, counted from when this was asked. Runs to stop, and runs that are not its own any more."""
+
+    until_seconds: float
+    start_within_seconds: float
+    cancel: list[Held]
+    lost: list[Held]
+
+
+class RunError(Asked, frozen=True):
+    """What went wrong."""
+
+    type: str = ""
+    message: str = ""
+    traceback: str = ""
+
+
+class RunOutcome(Asked, frozen=True):
+    """What a run came to. `result` is of a success; `error`, `retryable` and `retry_after` of a failure; `snooze` of a snooze."""
+
+    run_id: UUID
+    fence: Fence
+    outcome: Literal["succeeded", "failed", "timed_out", "cancelled", "snoozed"]
+    started_at: Moment | None = None
+    result: Any = None
+    error: RunError | None = None
+    retryable: bool = True
+    retry_after: Duration | None = None
+    snooze: Duration | None = None
+
+
+class Settlement(Asked, frozen=True):
+    """Outcomes, of which each is settled or refused by itself."""
+
+    outcomes: Annotated[list[RunOutcome], Meta(min_length=1, max_length=SETTLE_MAX)]
+
+
+class SettledRun(Told, frozen=True):
+    """settled: it counts, now or since before. fenced: the lease was lost, and it changes nothing."""
+
+    run_id: UUID
+    fence: int
+    status: Literal["settled", "fenced"]
+
+
+class Settled(Told, frozen=True):
+    """What became of each outcome, in the order in which they came."""
+
+    outcomes: list[SettledRun]
+
+
+class ProgressReport(Asked, frozen=True):
+    """How far a run has come."""
+
+    run_id: UUID
+    fence: Fence
+    fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
+    message: Annotated[str, Meta(max_length=1_000)] | None = None
+
+
+class Checkpoint(Asked, frozen=True):
+    """What the next attempt is to know. It replaces the one before."""
+
+    run_id: UUID
+    fence: Fence
+    value: Any
+
+
+class LogEntry(Asked, frozen=True):
+    """A line."""
+
+    message: Annotated[str, Meta(max_length=8_192)]
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    fields: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class LogEntries(Asked, frozen=True):
+    """Lines that stay with the run, in order."""
+
+    run_id: UUID
+    fence: Fence
+    lines: Annotated[list[LogEntry], Meta(min_length=1, max_length=LINES_MAX)]
+
+
+class LogsKept(Told, frozen=True):
+    """How many lines were kept; 10,000 of each attempt are."""
+
+    kept: int
+
+
+class Leaving(Asked, frozen=True):
+    """The runs that were started and have no outcome yet: they stay with the worker until its lease ends."""
+
+    held: Annotated[list[Lease], Meta(max_length=SLOTS_MAX)]
+
+
+class Left(Told, frozen=True):
+    """Whether the worker is gone; it is not while it holds something. What it had not started went back."""
+
+    left: bool
+    returned: list[Held]

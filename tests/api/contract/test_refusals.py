@@ -1,0 +1,418 @@
+"""Every operation is done once, and refuses in every way it is described with; each answer is as its description says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import httpx
+import msgspec
+import pytest
+
+from duly.api.door import HEADER_BYTES_MAX
+from duly.api.operations import EVENT_STREAM, NDJSON, Operation
+from duly.domain.api_key import Scope, implied_by
+from duly.domain.declaration import OWNER
+from duly.domain.hold import HOLDS_MAX
+from duly.moves.submit import submit_recurring
+from duly.store import tenants
+from duly.store.database import Database
+from duly.store.remote_workers import WORKERS_MAX
+from duly.store.tenants import Limits
+from duly.wire.batches import LINES_MAX
+from tests.api.contract.described import BY_NAME, NAMES, codes, faults
+from tests.api.contract.yard import HOURLY_SINCE_LONG_AGO, UNKNOWN_ID, Asked, Yard, request_for, unknown
+from tests.api.front import Caller, Front
+from tests.builders import a_key, a_schedule, a_worker
+
+A_LONG_WORD = "x" * 300_000
+CONTROL = "two\nlines"
+
+
+class Scene:
+    """What a refusal needs: the application, someone who may do all, and what requests are about."""
+
+    def __init__(self, front: Front, api: Caller, patience: pytest.MonkeyPatch) -> None:
+        self.front = front
+        self.patience = patience
+        self.api = api
+        self.yard = Yard(front.database, api)
+
+
+@pytest.fixture
+async def scene(front, api, monkeypatch):
+    return Scene(front, api, monkeypatch)
+
+
+Provoke = Callable[[Scene, Operation, Asked], Awaitable[httpx.Response]]
+PROVOKE: dict[str, Provoke] = {}
+
+
+def provokes(code: str) -> Callable[[Provoke], Provoke]:
+    """Name what a story provokes."""
+
+    def keep(story: Provoke) -> Provoke:
+        PROVOKE[code] = story
+        return story
+
+    return keep
+
+
+@provokes("invalid_query")
+async def _(scene, operation, asked):
+    return await asked.with_query("nonsense=1").by(scene.api)
+
+
+@provokes("unauthorized")
+async def _(scene, operation, asked):
+    return await asked.by(scene.front.nobody())
+
+
+@provokes("forbidden")
+async def _(scene, operation, asked):
+    [scope, *_] = [scope for scope in Scope if operation.scope not in implied_by([scope])]
+    return await asked.by(await scene.front.caller(scope))
+
+
+@provokes("headers_too_large")
+async def _(scene, operation, asked):
+    return await asked.with_headers(X_Padding="x" * HEADER_BYTES_MAX).by(scene.api)
+
+
+@provokes("invalid_header")
+async def _(scene, operation, asked):
+    return await asked.with_headers(Idempotency_Key="x" * 201).by(scene.api)
+
+
+@provokes("malformed_json")
+async def _(scene, operation, asked):
+    return await asked.with_body(b"{").by(scene.api)
+
+
+@provokes("invalid_body")
+async def _(scene, operation, asked):
+    return await asked.with_body(b"[1]").by(scene.api)
+
+
+@provokes("body_too_large")
+async def _(scene, operation, asked):
+    if operation.media_type == NDJSON:  # Sooner reached than its bytes.
+        return await asked.with_body(b"{}\n" * (LINES_MAX + 1)).by(scene.api)
+    return await asked.with_body(b" " * (operation.body_bytes_max + 1)).by(scene.api)
+
+
+@provokes("unsupported_media_type")
+async def _(scene, operation, asked):
+    return await asked.with_headers(Content_Type="text/plain").by(scene.api)
+
+
+@provokes("not_found")
+async def _(scene, operation, asked):
+    if operation.name == "make_key":
+        return await asked.with_fields(tenant=999_999).by(scene.api)
+    if operation.name == "export_file":
+        return await asked.with_query("source=never-was").by(scene.api)
+    if operation.name in OF_A_LEASE:
+        return await request_for(operation, worker_id="no-id").by(scene.api)
+    return await request_for(operation, **unknown(operation)).by(scene.api)
+
+
+@provokes("key_in_progress")
+async def _(scene, operation, asked):
+    async with scene.front.database.transaction() as transaction:
+        lock = f"{scene.api.tenant} {operation.name} busy"
+        await transaction.fetch("select pg_advisory_xact_lock(hashtextextended($1, 0))", lock)
+        return await asked.with_headers(Idempotency_Key="busy").by(scene.api)
+
+
+@provokes("key_reused")
+async def _(scene, operation, asked):
+    keyed = asked.with_headers(Idempotency_Key="used")
+    first = await keyed.by(scene.api)
+    assert first.is_success, first.text
+    return await keyed.with_query("another=1").by(scene.api)
+
+
+@provokes("precondition_required")
+async def _(scene, operation, asked):
+    del asked.headers["If-Match"]
+    return await asked.by(scene.api)
+
+
+@provokes("version_changed")
+async def _(scene, operation, asked):
+    return await asked.with_headers(If_Match='"999"').by(scene.api)
+
+
+@provokes("invalid_schedule")
+async def _(scene, operation, asked):
+    if operation.name == "keep_calendar":
+        return await asked.with_fields(dates=["2026-02-30"]).by(scene.api)
+    wrong = {"trigger": {"type": "cron", "expr": "61 * * * *"}}
+    return await asked.with_fields(schedule=wrong).by(scene.api)
+
+
+@provokes("invalid_payload")
+async def _(scene, operation, asked):
+    if (field := PAYLOADS.get(operation.name)) is not None:
+        return await asked.with_fields(**field).by(scene.api)
+    return await asked.with_fields(payload={"word": A_LONG_WORD}).by(scene.api)
+
+
+@provokes("invalid_option")
+async def _(scene, operation, asked):
+    if (story := OPTIONS.get(operation.name)) is not None:
+        return await story(scene, asked)
+    return await asked.with_fields(queue=CONTROL).by(scene.api)
+
+
+@provokes("invalid_filter")
+async def _(scene, operation, asked):
+    if operation.body is not None:
+        return await asked.with_fields(filter="nonsense:1").by(scene.api)
+    return await asked.with_query("filter=nonsense:1").by(scene.api)
+
+
+@provokes("name_taken")
+async def _(scene, operation, asked):
+    if "tenants" in operation.path:
+        await asked.with_fields(name="taken").by(scene.api)
+        return await asked.with_fields(name="taken").by(scene.api)
+    await scene.api.a_job(name="taken")
+    return await asked.with_fields(name="taken").by(scene.api)
+
+
+@provokes("declared_in_code")
+async def _(scene, operation, asked):
+    job_id = await a_declared_job(scene.front.database)
+    named = {"job_id": str(job_id), "name": "declared"}
+    return await request_for(operation, **named).by(scene.api)
+
+
+@provokes("rate_limited")
+async def _(scene, operation, asked):
+    slow = await scene.front.caller(rate=0.001)
+    answers = [await asked.by(slow) for _ in range(3)]
+    return answers[-1]
+
+
+@provokes("quota_reached")
+async def _(scene, operation, asked):
+    if operation.name == "register_worker":
+        await fill_with_workers(scene.front.database)
+        return await asked.by(scene.api)
+    made = await tenants.create(scene.front.database, "small", Limits(schedules_max=0, ready_max=0))
+    caller = await scene.front.caller(tenant=made.tenant)
+    if operation.name == "take_in_event":  # Its job is there before there is no room for its runs.
+        await tenants.set_limits(scene.front.database, made.tenant, Limits(ready_max=0))
+        await caller.a_job(schedule=None, on_event={"type": "word"})
+    return await asked.by(caller)
+
+
+async def fill_with_workers(database: Database) -> None:
+    """Let so many workers live that there is no room for one more."""
+    await a_worker(database)
+    columns = [row[0] for row in await database.fetch(COLUMNS)]
+    others = ", ".join(column for column in columns if column != "worker_id")
+    await database.execute(
+        f"insert into duly.workers (worker_id, {others}) select gen_random_uuid(), {others}"
+        f" from (select * from duly.workers limit 1) as one, generate_series(1, {WORKERS_MAX})"
+    )
+
+
+COLUMNS = (
+    "select attname from pg_attribute where attrelid = 'duly.workers'::regclass and attnum > 0 and not attisdropped"
+)
+# These answer for the lease, whatever the worker's id; only what is no id at all is not found.
+OF_A_LEASE = ("append_logs", "report_progress", "save_checkpoint", "settle_runs")
+
+
+@provokes("conflict")
+async def _(scene, operation, asked):
+    return await CONFLICTS.get(operation.name, without_patience)(scene, operation)
+
+
+@provokes("lease_lost")
+async def _(scene, operation, asked):
+    return await asked.with_fields(fence=999_999).by(scene.api)
+
+
+@provokes("worker_expired")
+async def _(scene, operation, asked):
+    await scene.front.database.execute("update duly.workers set until = duly.clock_now() - interval '1 minute'")
+    return await asked.by(scene.api)
+
+
+@provokes("invalid_manifest")
+async def _(scene, operation, asked):
+    return await asked.with_fields(jobs={"one": {"nonsense": 1}}).by(scene.api)
+
+
+@provokes("not_the_files")
+async def _(scene, operation, asked):
+    await scene.api.a_job(name="by-hand")
+    return await asked.with_body(a_file("by-hand")).by(scene.api)
+
+
+@provokes("plan_changed")
+async def _(scene, operation, asked):
+    return await asked.with_body(a_file("new")).with_query(f"digest={'0' * 64}").by(scene.api)
+
+
+def a_file(name: str) -> dict[str, Any]:
+    """Give a file of one job."""
+    return {"source": "test", "jobs": {name: {"target": "app:mail", "schedule": "every day at 9am"}}}
+
+
+async def without_patience(scene: Scene, operation: Operation) -> httpx.Response:
+    """Look not once, as if all looks had been overtaken: a race that is lost a hundred times cannot be staged."""
+    asked = await scene.yard.request(operation)
+    if "{name}" in operation.path:
+        await asked.by(scene.api)
+    with scene.patience.context() as patience:
+        for name in ("overtaken.LOOKS_MAX", "cancel._LOOKS_MAX", "apply._LOOKS_MAX"):
+            patience.setattr(f"duly.moves.{name}", 0)
+        return await asked.by(scene.api)
+
+
+async def a_declared_job(database: Database) -> UUID:
+    """Make a job as a program would that declares it, and lives."""
+    job = msgspec.structs.replace(a_schedule(name="declared"), owner=OWNER, source="app")
+    await a_worker(database, declares=[f"1/{job.digest().hex()}/declared"])
+    return (await submit_recurring(database, job, key=a_key())).job_id
+
+
+async def of_a_run_that_is_not_dead(scene: Scene, operation: Operation) -> httpx.Response:
+    run_id = await scene.yard.ended_run()
+    return await request_for(operation, run_id=str(run_id)).by(scene.api)
+
+
+async def numbered_as_one_before(scene: Scene, operation: Operation) -> httpx.Response:
+    asked = (await scene.yard.request(operation)).with_fields(number=2)
+    await asked.by(scene.api)
+    return await asked.with_fields(number=1).by(scene.api)
+
+
+async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Response:
+    await scene.front.database.execute(
+        "insert into duly.holds (tenant, queue, reason, held_by, held_at)"
+        " select 1, 'queue-' || number, 'full', 'test', duly.clock_now() from generate_series(1, $1::int) as number",
+        HOLDS_MAX,
+    )
+    return await (await scene.yard.request(operation)).by(scene.api)
+
+
+CONFLICTS: dict[str, Any] = {
+    "replay_run": of_a_run_that_is_not_dead,
+    "claim_runs": numbered_as_one_before,
+    "pause_queue": beside_too_many_pauses,
+    "pause": beside_too_many_pauses,
+}
+
+
+def with_two_lines_as(field: str) -> Any:
+    async def ask(scene: Scene, asked: Asked) -> httpx.Response:
+        return await asked.with_fields(**{field: CONTROL}).by(scene.api)
+
+    return ask
+
+
+async def with_two_lines_in_the_path(scene: Scene, asked: Asked) -> httpx.Response:
+    asked.path = asked.path.replace("named-", "two%0Alines-")
+    return await asked.by(scene.api)
+
+
+async def with_its_end_before_its_start(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(end="2026-10-01T00:00:00Z").by(scene.api)
+
+
+async def of_a_calendar_in_use(scene: Scene, asked: Asked) -> httpx.Response:
+    name = asked.path.rpartition("/")[2]
+    await scene.api.a_job(schedule={**HOURLY_SINCE_LONG_AGO, "calendars": [{"name": name}]})
+    return await asked.by(scene.api)
+
+
+async def of_a_job_that_counts_from_its_end(scene: Scene, asked: Asked) -> httpx.Response:
+    job = await scene.api.a_job(schedule={"trigger": {"type": "interval", "every": "PT1H", "mode": "fixed_delay"}})
+    return await scene.api.post(f"/v1/jobs/{job['job_id']}/skip-next")
+
+
+async def with_a_lease_of_an_hour(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(lease="PT1H").by(scene.api)
+
+
+async def with_a_wait_of_an_hour(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(wait="PT1H").by(scene.api)
+
+
+async def of_a_snooze_without_end(scene: Scene, asked: Asked) -> httpx.Response:
+    outcome = {"run_id": UNKNOWN_ID, "fence": 1, "outcome": "snoozed"}
+    return await asked.with_fields(outcomes=[outcome]).by(scene.api)
+
+
+async def of_one_of_two_files(scene: Scene, asked: Asked) -> httpx.Response:
+    for source in ("one", "two"):
+        answer = await scene.api.post("/v1/jobs:apply", json={**a_file(f"of-{source}"), "source": source})
+        assert answer.is_success, answer.text
+    return await asked.with_query("").by(scene.api)
+
+
+PAYLOADS: dict[str, Any] = {
+    "take_in_event": {"data": A_LONG_WORD},
+    "save_checkpoint": {"value": A_LONG_WORD},
+    "append_logs": {"lines": [{"level": "info", "message": "much", "fields": {"word": A_LONG_WORD}}]},
+}
+OPTIONS: dict[str, Any] = {
+    "register_worker": with_a_lease_of_an_hour,
+    "claim_runs": with_a_wait_of_an_hour,
+    "settle_runs": of_a_snooze_without_end,
+    "export_file": of_one_of_two_files,
+    "take_in_event": with_two_lines_as("id"),
+    "pause_job": with_two_lines_as("reason"),
+    "pause_queue": with_two_lines_as("reason"),
+    "resume_queue": with_two_lines_in_the_path,
+    "make_tenant": with_two_lines_as("name"),
+    "make_key": with_two_lines_as("name"),
+    "keep_calendar": with_two_lines_in_the_path,
+    "backfill_job": with_its_end_before_its_start,
+    "delete_calendar": of_a_calendar_in_use,
+    "skip_next": of_a_job_that_counts_from_its_end,
+}
+
+
+async def until_closed(asking: Any, front: Front, operation: Operation) -> httpx.Response:
+    """Give an answer; a stream is closed once it has begun."""
+    task = asyncio.ensure_future(asking)
+    if operation.answer_type == EVENT_STREAM:
+        await asyncio.wait([task], timeout=0.5)
+        front.door.close()
+    answer: httpx.Response = await task
+    return answer
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_operation_does_what_it_is_asked_and_answers_as_described(scene, name):
+    operation = BY_NAME[name]
+    asked = await scene.yard.request(operation)
+
+    answer = await until_closed(asked.by(scene.api), scene.front, operation)
+
+    assert answer.is_success, answer.text
+    assert faults(operation, answer) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_operation_refuses_in_every_way_it_is_described_with(scene, name):
+    operation = BY_NAME[name]
+    wrong = []
+    for code in codes(operation):
+        asked = await scene.yard.request(operation)
+        answer = await PROVOKE[code](scene, operation, asked)
+        found = answer.json().get("code") if answer.content and not answer.is_success else None
+        if found != code:
+            wrong.append(f"{code}: got {answer.status_code} {found} {answer.text[:200]}")
+        wrong += [f"{code}: {fault}" for fault in faults(operation, answer)]
+
+    assert wrong == []

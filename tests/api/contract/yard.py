@@ -1,0 +1,186 @@
+"""Requests for every operation of the table, each about something that was made for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import msgspec
+
+from duly.api.operations import NDJSON, Operation
+from duly.domain.outcome import Failed, Outcome, Succeeded
+from duly.domain.run import Run
+from duly.moves.settle import Settled, settle
+from duly.store.database import Database
+from tests.api.contract.described import described
+from tests.api.contract.samples import least
+from tests.api.front import Caller
+from tests.builders import HANDLER, RNG, a_leased_run, a_ready_run
+
+UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
+UNKNOWN = {"key_id": "a" * 10, "tenant": "999999", "name": "never-was"}
+HOURLY_SINCE_LONG_AGO = {"trigger": {"type": "interval", "every": "PT1H", "anchor": "2026-11-01T00:00:00Z"}}
+A_WORKER: dict[str, Any] = {"name": "remote", "queues": ["remote"], "handlers": [HANDLER]}
+_PARAMETER = re.compile(r"{(\w+)}")
+_A_BATCH = b'{"target": {"type": "function", "handler": "app:mail"}}\n{"nothing": 1}\n'
+
+
+class Asked(msgspec.Struct):
+    """A request that can be sent, and changed before."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    content: bytes | None
+
+    async def by(self, caller: Caller) -> httpx.Response:
+        """Send it with someone's key. A stream is heard until it is closed."""
+        return await caller.ask(self.method, self.path, headers=self.headers, content=self.content)
+
+    def with_body(self, body: Any) -> Asked:
+        """Give the same with another body."""
+        content = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return msgspec.structs.replace(self, content=content)
+
+    def with_fields(self, **fields: Any) -> Asked:
+        """Give the same with other fields in its body."""
+        return self.with_body({**msgspec.json.decode(self.content or b"{}"), **fields})
+
+    def with_headers(self, **headers: str) -> Asked:
+        """Give the same with more headers."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return msgspec.structs.replace(self, headers={**self.headers, **named})
+
+    def with_query(self, query: str) -> Asked:
+        """Give the same with another query."""
+        return msgspec.structs.replace(self, path=f"{self.path.partition('?')[0]}?{query}")
+
+
+def request_for(operation: Operation, **named: str) -> Asked:
+    """Give a plain request for an operation about what is named."""
+    path = _PARAMETER.sub(lambda found: named[found[1]], operation.path)
+    required = [
+        f"{one['name']}={least(one['schema'])}"
+        for one in described(operation)["parameters"]
+        if one["in"] == "query" and one["required"]
+    ]
+    headers = {"If-Match": "*"} if operation.is_matched else {}
+    content = None
+    if operation.body is not None:
+        headers["Content-Type"] = operation.media_type
+        content = _A_BATCH if operation.media_type == NDJSON else msgspec.json.encode(_body(operation))
+    return Asked(operation.method, "?".join([path, *filter(None, ["&".join(required)])]), headers, content)
+
+
+def unknown(operation: Operation) -> dict[str, str]:
+    """Name what never was."""
+    return {name: UNKNOWN.get(name, UNKNOWN_ID) for name in _PARAMETER.findall(operation.path)}
+
+
+def _body(operation: Operation) -> Any:
+    [content] = described(operation)["requestBody"]["content"].values()
+    return _BODIES.get(operation.name) or least(content["schema"])
+
+
+# Where the least that the schema asks for is not sensible.
+_BODIES: dict[str, Any] = {
+    "keep_calendar": {"dates": ["2026-12-25"]},
+    "backfill_job": {"start": "2026-11-01T00:00:00Z", "end": "2026-11-01T03:00:00Z", "confirm": True},
+    "pause": {"queue": "pausable"},
+    "resume": {"queue": "pausable"},
+    "replay_matching": {"filter": "", "dry_run": True},
+    "discard_matching": {"filter": "", "dry_run": True},
+    "apply_file": {"source": "test", "jobs": {"by-file": {"target": "app:mail", "schedule": "every day at 9am"}}},
+    "append_logs": {"lines": [{"level": "info", "message": "hello"}], "run_id": UNKNOWN_ID, "fence": 1},
+    "edit_matching": {"filter": "", "dry_run": True, "payload": {}},
+}
+
+
+class Yard:
+    """A place in which whatever a request is about can be made."""
+
+    def __init__(self, database: Database, api: Caller) -> None:
+        self.database = database
+        self.api = api
+        self._makers: dict[str, Callable[[Operation], Awaitable[str]]] = {
+            "job_id": self._job,
+            "run_id": self._run,
+            "backfill_id": self._backfill,
+            "key_id": self._key,
+            "tenant": self._tenant,
+            "name": self._name,
+            "worker_id": self._worker,
+        }
+
+    async def request(self, operation: Operation) -> Asked:
+        """Give a request that will be done."""
+        named = {name: await self._makers[name](operation) for name in _PARAMETER.findall(operation.path)}
+        asked = request_for(operation, **named)
+        if operation.name in ("make_tenant", "make_key"):
+            return asked.with_fields(name=f"fresh-{uuid4()}")
+        if operation.name == "export_file":
+            await self.api.a_job(name=f"to-export-{uuid4()}")
+            return asked.with_query("by_hand=true")
+        if {"run_id", "fence"} <= set(getattr(operation.body, "__struct_fields__", ())):
+            return asked.with_fields(**await self._lease(named["worker_id"]))
+        return asked
+
+    async def _job(self, _: Operation | None = None) -> str:
+        made = await self.api.a_job(schedule=HOURLY_SINCE_LONG_AGO)
+        return str(made["job_id"])
+
+    async def _run(self, operation: Operation) -> str:
+        if "/dead/" in operation.path or operation.path.endswith("/replay"):
+            return str(await self.ended_run(Failed("broken", retryable=False)))
+        return str(await a_ready_run(self.database))
+
+    async def ended_run(self, outcome: Outcome | None = None) -> UUID:
+        """Make a run whose attempt has come to this."""
+        worker_id, run = await a_leased_run(self.database)
+        await settle_one(self.database, worker_id, run, outcome or Succeeded())
+        return run.run_id
+
+    async def _backfill(self, _: Operation) -> str:
+        body = _BODIES["backfill_job"]
+        answer = await self.api.post(f"/v1/jobs/{await self._job()}/backfill", json=body)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["backfill_id"])
+
+    async def _key(self, _: Operation) -> str:
+        answer = await self.api.post("/v1/keys", json={"name": "spare", "scopes": ["jobs:read"]})
+        return str(answer.json()["key_id"])
+
+    async def _tenant(self, _: Operation) -> str:
+        answer = await self.api.post("/v1/tenants", json={"name": f"tenant-{uuid4()}"})
+        return str(answer.json()["tenant"])
+
+    async def _name(self, operation: Operation) -> str:
+        name = f"named-{uuid4()}"
+        if "/calendars/" in operation.path and operation.method != "PUT":
+            answer = await self.api.put(f"/v1/calendars/{name}", json={"dates": ["2026-12-25"]})
+            assert answer.status_code == 200, answer.text
+        elif "/by-name/" in operation.path and operation.method != "PUT":
+            await self.api.a_job(name=name)
+        return name
+
+    async def _worker(self, _: Operation) -> str:
+        answer = await self.api.post("/v1/worker/register", json=A_WORKER)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["worker_id"])
+
+    async def _lease(self, worker_id: str) -> dict[str, Any]:
+        """Put a run into a worker's hands."""
+        await a_ready_run(self.database, queue=A_WORKER["queues"][0])
+        answer = await self.api.post(f"/v1/worker/{worker_id}/claim", json={"number": 1})
+        [run] = answer.json()["runs"]
+        return {name: run[name] for name in ("run_id", "fence")}
+
+
+async def settle_one(database: Database, worker_id: UUID, run: Run, outcome: Outcome) -> None:
+    """Settle a run at this moment of the database."""
+    now = await database.read_clock()
+    assert await settle(database, worker_id, [Settled(run, now - timedelta(seconds=1), now, outcome)], RNG) == []

@@ -1,0 +1,262 @@
+"""Events that go out: each thing that happens to a tenant's runs is heard once, in order, and a gap is never silent."""
+
+import asyncio
+from datetime import timedelta
+from itertools import count
+
+import httpx
+import msgspec
+import pytest
+
+from duly.api import hub as module
+from duly.api.hub import Hub, Wanted
+from duly.api.listening import address_of, listen
+from duly.api.server import Server
+from duly.domain.outcome import Cancelled, Failed
+from duly.log import Log
+from duly.moves.submit import submit
+from tests.builders import a_key, a_leased_run, a_ready_run, a_submission, a_worker, claimed, settled
+
+MINE = Wanted(1)
+
+
+class Stream:
+    """What a listener has heard, line by line."""
+
+    def __init__(self, lines):
+        self._lines = lines
+
+    async def events(self, number):
+        """Read so many events."""
+        found: list[dict] = []
+        while len(found) < number:
+            found += [read(block) for block in (await anext(self._lines)).split(b"\n\n") if block.startswith(b"id:")]
+        return found
+
+    async def close(self):
+        await self._lines.aclose()
+
+
+def read(block):
+    fields = dict(line.split(b": ", 1) for line in block.split(b"\n"))
+    event = msgspec.json.decode(fields[b"data"])
+    assert event["type"] == fields[b"event"].decode()
+    return {"place": fields[b"id"].decode(), **event}
+
+
+async def always():
+    return True
+
+
+@pytest.fixture
+async def hub(database):
+    made = Hub(database, Log("test"))
+    yield made
+    made.close()
+
+
+async def listening(hub, wanted=MINE, last_id=None):
+    return Stream(hub.listen(wanted, await hub.join(wanted, last_id), always))
+
+
+async def a_running_one(database, *, queue, tenant=1):
+    """Let a worker take a run of a tenant."""
+    submitted = await submit(database, a_submission(queue=queue), key=a_key(), tenant=tenant)
+    await claimed(database, await a_worker(database, queues=[queue]), queues=[queue])
+    return str(submitted.job_id)
+
+
+def kinds(events):
+    return [event["type"].split(".")[-2] for event in events]
+
+
+class TestHearing:
+    async def test_a_run_that_starts_and_ends_is_heard_once_each(self, hub, database):
+        stream = await listening(hub)
+        worker_id, run = await a_leased_run(database)
+        [started] = await stream.events(1)
+        await settled(database, worker_id, run)
+        [ended] = await stream.events(1)
+
+        assert kinds([started, ended]) == ["started", "succeeded"]
+        assert started["subject"] == ended["subject"] == str(run.run_id)
+        assert ended["specversion"] == "1.0"
+        assert "tenant" not in ended["data"]
+
+    async def test_a_run_too_short_to_be_seen_is_heard_to_start_all_the_same(self, hub, database):
+        stream = await listening(hub)
+        hub._looking.cancel()
+        worker_id, run = await a_leased_run(database)
+        await settled(database, worker_id, run)
+
+        await hub.step()
+
+        assert kinds(await stream.events(2)) == ["started", "succeeded"]
+
+    async def test_failing_dying_and_being_cancelled_are_told_apart(self, hub, database):
+        stream = await listening(hub, Wanted(1, types={f"duly.run.{k}.v1" for k in ("failed", "dead", "cancelled")}))
+        worker_id, run = await a_leased_run(database)
+        await settled(database, worker_id, run, Failed("once more", retry_after=timedelta(minutes=1)))
+        for outcome in (Failed("for good", retryable=False), Cancelled("no longer needed")):
+            await a_ready_run(database)
+            [run] = await claimed(database, worker_id)
+            await settled(database, worker_id, run, outcome)
+
+        assert kinds(await stream.events(3)) == ["failed", "dead", "cancelled"]
+
+    async def test_what_is_held_ahead_has_not_started(self, hub, database, clock):
+        stream = await listening(hub)
+        _, run = await a_leased_run(database, delay=3)
+        for _ in range(3):
+            await hub.step()
+        assert hub._count == 0
+
+        await clock.advance(3)
+
+        [started] = await stream.events(1)
+        assert started["subject"] == str(run.run_id)
+
+    async def test_other_tenants_and_other_queues_are_not_heard(self, hub, database):
+        stream = await listening(hub, Wanted(1, queue="mail"))
+        others = await listening(hub, Wanted(2))
+        await a_running_one(database, queue="default")
+        theirs = await a_running_one(database, queue="mail", tenant=2)
+        mine = await a_running_one(database, queue="mail")
+
+        assert [event["subject"] for event in await stream.events(1)] == [mine]
+        assert [event["subject"] for event in await others.events(1)] == [theirs]
+
+
+class TestResuming:
+    async def test_from_the_ring_nothing_is_lost_and_nothing_comes_twice(self, hub, database):
+        stream = await listening(hub)
+        await a_leased_run(database)
+        [first] = await stream.events(1)
+        await stream.close()
+        await a_leased_run(database)
+        await hub.step()
+
+        again = await listening(hub, last_id=first["place"])
+        await a_leased_run(database)
+
+        events = await again.events(2)
+        assert len({event["subject"] for event in [first, *events]}) == 3
+
+    async def test_in_another_process_what_ended_is_read_from_history(self, hub, database, clock):
+        stream = await listening(hub)
+        worker_id, run = await a_leased_run(database)
+        [first] = await stream.events(1)
+        await clock.advance(1)
+        await settled(database, worker_id, run)
+        other = Hub(database, Log("test"))
+
+        resumed = await listening(other, last_id=first["place"])
+
+        [ended] = await resumed.events(1)
+        other.close()
+        assert (ended["subject"], kinds([ended])) == (str(run.run_id), ["succeeded"])
+
+    @pytest.mark.parametrize("last_id", ["nonsense", "00000000-0-1", "00000000-0-999999999999999"])
+    async def test_too_far_back_is_one_gap_that_says_so(self, hub, database, last_id):
+        stream = await listening(hub, last_id=last_id)
+
+        [gap] = await stream.events(1)
+
+        assert gap["type"] == "duly.stream.gap.v1"
+        assert gap["data"]["reason"]
+
+    async def test_more_than_can_be_told_is_a_gap(self, hub, database, clock, monkeypatch):
+        monkeypatch.setattr(module, "REPLAY_MAX", 1)
+        stream = await listening(hub)
+        worker_id, run = await a_leased_run(database)
+        [first] = await stream.events(1)
+        await settled(database, worker_id, run)
+        worker_id, run = await a_leased_run(database)
+        await settled(database, worker_id, run)
+        other = Hub(database, Log("test"))
+
+        [gap] = await (await listening(other, last_id=first["place"])).events(1)
+
+        other.close()
+        assert gap["type"] == "duly.stream.gap.v1"
+
+
+class TestLimits:
+    async def test_a_slow_listener_gets_a_gap_and_goes_on(self, hub, database, monkeypatch):
+        stream = await listening(hub)
+        await anext(stream._lines)
+        ring = hub._ring = type(hub._ring)(maxlen=2)
+        for _ in range(3):
+            await a_leased_run(database)
+        await hub.step()
+        assert len(ring) == 2
+
+        assert kinds(await stream.events(1)) == ["gap"]
+        await a_leased_run(database)
+        assert kinds(await stream.events(1)) == ["started"]
+
+    async def test_nobody_looks_when_nobody_has_listened_for_a_while(self, hub, database, clock):
+        await (await listening(hub)).close()
+        looking = hub._looking
+
+        await clock.advance(31)
+        await asyncio.wait_for(looking, 5)
+
+        assert hub._until == {}
+        stream = await listening(hub)
+        await a_leased_run(database)
+        assert kinds(await stream.events(1)) == ["started"]
+
+    async def test_a_heartbeat_comes_when_nothing_happens(self, hub, clock):
+        stream = await listening(hub)
+        await anext(stream._lines)
+
+        await clock.advance(15)
+
+        assert await anext(stream._lines) == b": alive\n\n"
+
+    async def test_it_ends_when_the_key_is_revoked_and_when_the_hub_closes(self, hub):
+        admitted = (number < 2 for number in count())
+
+        async def is_admitted():
+            return next(admitted)
+
+        lines = hub.listen(MINE, await hub.join(MINE, None), is_admitted)
+        assert [line async for line in lines] == [b"retry: 1000\n\n"]
+
+        stream = await listening(hub)
+        await anext(stream._lines)
+        hub.close()
+        assert [line async for line in stream._lines] == []
+
+
+class TestOverHttp:
+    async def test_a_stream_is_opened_heard_and_ends_with_the_server(self, front, api, database):
+        app = front.client._transport.app
+        with listen("127.0.0.1", 0) as listener:
+            server = Server(app, listener)
+            serving = asyncio.create_task(server.run())
+            headers = {"Authorization": f"Bearer {api.key}"}
+            async with (
+                httpx.AsyncClient(base_url=address_of(listener)) as client,
+                client.stream("GET", "/v1/events", headers=headers) as answer,
+            ):
+                assert answer.headers["content-type"].startswith("text/event-stream")
+                lines = answer.aiter_lines()
+                assert await anext(lines) == "retry: 1000"
+                await a_leased_run(database)
+                async with asyncio.timeout(10):
+                    while not (line := await anext(lines)).startswith("event:"):
+                        pass
+                assert line == "event: duly.run.started.v1"
+                front.door.close()
+                server.stop()
+                async with asyncio.timeout(10):
+                    assert [line async for line in lines if line.startswith("event:")] == []
+            await asyncio.wait_for(serving, 10)
+
+    async def test_an_unknown_type_is_refused_with_the_nearest(self, api):
+        answer = await api.get("/v1/events?types=duly.run.start.v1")
+
+        assert answer.json()["code"] == "invalid_query"
+        assert "duly.run.started.v1" in answer.json()["detail"]

@@ -1,0 +1,231 @@
+"""The same commands, spoken to a Duly over HTTP: from a folder in which nothing runs."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import pytest
+
+from duly.cli import desk
+from duly.client import Client
+from tests.cli.processes import inside, wait_for
+
+
+class Remote:
+    """Somebody elsewhere, who has an address and a key."""
+
+    def __init__(self, folder, address, key):
+        self.folder = folder
+        self.address = address
+        self.key = key
+
+    def duly(self, *arguments, **more):
+        return inside(*arguments, cwd=self.folder, **{"DULY_URL": self.address, "DULY_API_KEY": self.key, **more})
+
+    def says(self, *arguments):
+        done = self.duly(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def reads(self, *arguments):
+        return json.loads(self.says(*arguments, "--json"))
+
+
+@pytest.fixture
+def remote(up, tmp_path):
+    key = (up.folder / ".duly" / "api-key").read_text().strip()
+    return Remote(tmp_path, up.address, key)
+
+
+def a_name() -> str:
+    return f"job-{uuid4()}"
+
+
+class TestWork:
+    def test_a_run_is_submitted_waited_for_shown_and_its_log_read(self, remote):
+        done = remote.duly("run", "greet", "name=world", "--wait", "--tag", "new")
+        run_id = done.stderr.split()[1]
+        shown = remote.says("runs", "show", run_id)
+
+        assert done.returncode == 0, done.stderr
+        assert "succeeded" in done.stderr
+        assert f"run {run_id} is succeeded" in shown
+        assert "tags new" in shown
+        assert remote.duly("logs", run_id, "-f").returncode == 0
+        assert remote.reads("runs", "show", run_id)["attempts"][0]["outcome"] == "succeeded"
+
+    def test_a_job_later_is_listed_and_cancelled(self, remote):
+        tag = a_name()
+        run_id = remote.says(
+            "submit", "greet", "name=x", "--at", "2040-01-01T00:00Z", "--tag", tag, "--key", tag, "-q"
+        ).strip()
+        again = remote.says("submit", "greet", "name=x", "--at", "2040-01-01T00:00Z", "--tag", tag, "--key", tag, "-q")
+        listed = remote.reads("runs", "--filter", f"tag:{tag}", "--state", "scheduled")
+        cancelled = remote.says("runs", "cancel", run_id)
+
+        assert [row["run_id"] for row in listed] == [run_id]
+        assert cancelled == f"run {run_id}: cancelled\n"
+        assert again.strip() == run_id
+
+    def test_a_delay_counts_from_here_and_takes_no_key(self, remote):
+        delayed = remote.says("submit", "greet", "name=x", "--delay", "PT1H", "-q").strip()
+        refused = remote.duly("submit", "greet", "name=x", "--delay", "PT1H", "--key", a_name())
+
+        assert remote.reads("runs", "show", delayed)["state"] == "scheduled"
+        assert refused.returncode == 1
+        assert "give --at" in refused.stderr
+
+    def test_options_cross_the_wire(self, remote):
+        name = a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--tz", "Europe/Paris", "--name", name,
+                    "--max-attempts", "2", "--timeout", "PT30S", "--priority", "3", "--tag", "a", "--tag", "b")  # fmt: skip
+
+        job = remote.reads("jobs", "show", name)
+
+        assert (job["retry"]["max_attempts"], job["timeout"], job["priority"]) == (2, "PT30S", 3)
+        assert (job["tags"], job["payload"]) == (["a", "b"], {"name": "x"})
+
+
+class TestJobs:
+    def test_a_schedule_lives_from_its_submit_to_its_end(self, remote, up):
+        name = a_name()
+        said = remote.says(
+            "submit", "greet", "name=x", "--when", "every day at 9am", "--tz", "Europe/Paris", "--name", name
+        )
+        shown = remote.says("jobs", "show", name)
+        assert "At 09:00, Europe/Paris time" in said
+        assert "Europe/Paris" in said
+        assert "greet on queue default" in shown
+
+        assert "already" in remote.says("jobs", "resume", name)
+        assert ": paused" in remote.says("jobs", "pause", name, "--reason", "tea")
+        assert "paused: tea" in remote.says("jobs", "show", name)
+        assert name in remote.says("jobs", "list", "--state", "paused", "--limit", "1000")
+        assert ": active" in remote.says("jobs", "resume", name)
+        assert "leaves out" in remote.says("jobs", "skip-next", name)
+
+        run = remote.reads("jobs", "trigger", name, "--payload", '{"name": "y"}')
+        ended = wait_for(lambda: remote.reads("runs", "show", run["run_id"])["state"] == "succeeded")
+        listed = remote.reads("runs", "--job", name)
+        assert ended
+        assert run["run_id"] in [row["run_id"] for row in listed]
+        assert ": cancelled" in remote.says("jobs", "cancel", name)
+        assert "is cancelled" in up.duly("jobs", "show", listed[0]["job_id"]).stdout
+        assert remote.duly("jobs", "show", name).returncode == 4
+
+    def test_both_desks_say_the_same_of_a_job(self, remote, up):
+        name = a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name, "--tag", "a")
+
+        here, there = (where.duly("jobs", "show", name).stdout.splitlines() for where in (up, remote))
+
+        assert [line.replace('": ', '":') for line in there] == [
+            line.split("   options")[0].replace('": ', '":') for line in here
+        ]
+
+
+class TestDead:
+    def test_the_dead_are_listed_edited_replayed_and_discarded(self, remote):
+        first, second = (remote.says("submit", "fail", "reason=no", "-q").strip() for _ in range(2))
+        wait_for(lambda: {first, second} <= {row["run_id"] for row in remote.reads("dead", "list")})
+
+        assert "is dead: NonRetryable: no" in remote.says("dead", "show", first)
+        assert "edited" in remote.says("dead", "edit", first, "--payload", '{"reason": "still no"}')
+        assert "replayed" in remote.says("dead", "replay", first)
+        wait_for(lambda: first in {row["run_id"] for row in remote.reads("dead", "list")})
+        assert "would be discarded" in remote.says("dead", "discard", "--filter", "handler:fail", "--dry-run")
+        assert "discarded" in remote.says("dead", "discard", first)
+        assert "run" in remote.says("dead", "discard", "--all", "--queue", "default", "--yes")
+        assert remote.duly("dead", "replay", second).returncode == 4
+
+
+class TestLook:
+    def test_workers_and_queues(self, remote):
+        [worker] = remote.reads("workers")
+
+        assert "greet" in worker["handlers"]
+        assert "default" in [row["queue"] for row in remote.reads("queues")]
+        assert "default" in remote.says("queues")
+        assert worker["name"] in remote.says("workers")
+
+    def test_why_something_is_where_it_is(self, remote, up):
+        name = a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
+        run_id = remote.says("submit", "greet", "name=x", "--queue", a_name(), "-q").strip()
+
+        assert remote.says("explain", name) == up.duly("explain", name).stdout
+        assert remote.says("explain", run_id).startswith("run")
+
+    def test_what_happens_is_heard(self, remote):
+        with Client(remote.address, remote.key) as client, ThreadPoolExecutor(1) as pool:
+            hearing = pool.submit(next, client.events(types=["duly.run.succeeded.v1"]))
+            wait_for(lambda: remote.says("submit", "greet", "name=x", "-q") and hearing.done(), 20)
+            event = hearing.result()
+
+        assert (event.type, event.data["queue"]) == ("duly.run.succeeded.v1", "default")
+        assert event.place
+
+    def test_calendars(self, remote):
+        name = a_name()
+        file = remote.folder / "calendar.json"
+        file.write_text(json.dumps({"name": name, "dates": ["2040-12-25"]}))
+
+        assert f"calendar {name} is kept" in remote.says("calendars", "put", str(file))
+        assert name in [row["name"] for row in remote.reads("calendars", "list")]
+        assert "dates   2040-12-25" in remote.says("calendars", "show", name)
+        assert "is deleted" in remote.says("calendars", "delete", name)
+        assert remote.duly("calendars", "show", name).returncode == 4
+
+    def test_the_emergency_stop(self, remote):
+        queue = a_name()
+
+        assert "paused; nothing new starts" in remote.says("pause", "--queue", queue, "--reason", "tea")
+        assert "paused already" in remote.says("queues", "pause", queue)
+        assert "resumed" in remote.says("resume", "--queue", queue)
+
+
+class TestRefusals:
+    def test_what_needs_the_database_says_so_in_one_sentence(self, remote):
+        done = remote.duly("verify")
+
+        assert done.returncode == 2
+        assert "needs the database itself, and DULY_URL names a Duly over HTTP" in done.stderr
+
+    def test_a_database_that_was_typed_goes_before_an_address_that_was_not(self, remote, up):
+        assert remote.duly("verify", "--data", str(up.folder / ".duly")).returncode == 0
+        assert remote.duly("jobs", "--data", str(up.folder / ".duly"), DULY_URL="http://127.0.0.1:9").returncode == 0
+
+    def test_what_is_not_there_is_exit_code_4(self, remote):
+        missing = str(uuid4())
+
+        for arguments in (("runs", "show", missing), ("jobs", "show", "nothing"), ("logs", missing)):
+            done = remote.duly(*arguments)
+            assert (done.returncode, done.stdout) == (4, "")
+            assert done.stderr.startswith("duly: no ")
+
+    def test_a_wrong_key_is_a_sentence_that_does_not_show_it(self, remote):
+        done = remote.duly("runs", DULY_API_KEY="duly_wrong_secretsecret")
+
+        assert done.returncode == 1
+        assert "key" in done.stderr
+        assert "secretsecret" not in done.stderr
+
+    def test_an_address_that_is_none_is_refused(self, remote):
+        done = remote.duly("runs", "--url", "ftp://nowhere")
+
+        assert done.returncode == 1
+        assert "is not the URL of a Duly" in done.stderr
+
+    def test_nobody_there_is_exit_code_3(self, remote, unused_tcp_port, monkeypatch):
+        monkeypatch.setattr(desk, "_DEADLINE_SECONDS", 0.5)
+
+        done = remote.duly("runs", DULY_URL=f"http://127.0.0.1:{unused_tcp_port}")
+
+        assert done.returncode == 3
+        assert f"No answer from http://127.0.0.1:{unused_tcp_port}" in done.stderr
+
+    def test_the_config_shows_no_key(self, remote):
+        said = remote.says("config")
+
+        assert remote.key.rsplit("_", 1)[1] not in said
+        assert "DULY_API_KEY" in said

@@ -1,0 +1,289 @@
+"""Both clients against the real application: over the network, without one, and with answers that are lost."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import httpx2
+import msgspec
+import pytest
+
+import duly
+from duly.client import AsyncClient, Client, FunctionTarget, JobDefinition
+from duly.client.definitions import JobFields, written
+from duly.client.errors import Forbidden, Invalid, KeyReused, NotFound, Unauthorized, Unavailable, VersionChanged
+from duly.domain.errors import InvalidOption
+from duly.settings import load
+from tests.api.front import EVERY_HOUR
+from tests.client import twins
+from tests.client.faults import Between
+
+LATER = {"trigger": {"type": "at", "at": "2030-01-01T00:00:00Z"}}
+
+
+async def counted(database, table="ready"):
+    return await database.fetchval(f"select count(*) from duly.{table}")
+
+
+def test_the_two_colours_are_in_step():
+    found = {path.name: path.read_text() for path in sorted(twins.TWINS.glob("*.py"))}
+
+    assert found == twins.twins(), "run python -m tests.client.twins"
+
+
+def test_every_field_of_a_definition_can_be_given():
+    reserved = {"expires_at"}  # It takes nothing but null as yet.
+
+    assert set(JobFields.__annotations__) == set(JobDefinition.__struct_fields__) - {"target"} - reserved
+
+
+class TestJobs:
+    async def test_a_job_is_created_read_changed_replaced_and_ended(self, client):
+        made = await client.jobs.create("app:mail", name="hourly", schedule=EVERY_HOUR, payload={"n": 1})
+        job = await client.jobs.get(made.job_id)
+        changed = await client.jobs.change(job.job_id, {"queue": "mail"}, version=job.version)
+        replaced = await client.jobs.replace(
+            str(job.job_id), FunctionTarget(handler="app:other"), version=changed.version, schedule=EVERY_HOUR
+        )
+        ended = await client.jobs.delete(job.job_id, running="stop")
+
+        assert (job.name, job.payload, changed.queue) == ("hourly", {"n": 1}, "mail")
+        assert (replaced.target.handler, replaced.queue, ended.status) == ("app:other", "default", "cancelled")
+
+    async def test_a_job_has_one_name(self, client):
+        first = await client.jobs.put_by_name("reports/daily é", "app:mail", schedule=EVERY_HOUR)
+        second = await client.jobs.put_by_name("reports/daily é", "app:mail", schedule=EVERY_HOUR, queue="mail")
+
+        assert (first.job_id, second.queue, second.name) == (second.job_id, "mail", "reports/daily é")
+
+    async def test_what_is_done_with_a_job(self, client):
+        job = await client.jobs.create("app:mail", schedule=EVERY_HOUR)
+
+        run = await client.jobs.trigger(job.job_id, payload={"n": 2}, key="k")
+        again = await client.jobs.trigger(job.job_id, payload={"n": 2}, key="k")
+        skipped = await client.jobs.skip_next(job.job_id)
+        paused = await client.jobs.pause(job.job_id, reason="tea")
+        resumed = await client.jobs.resume(job.job_id)
+
+        assert run.run_id == again.run_id
+        assert skipped.scheduled_at == job.next_run_at
+        assert (paused.status, resumed.status) == ("paused", "active")
+
+    async def test_a_backfill_is_counted_made_and_stopped(self, client, database):
+        now = await database.read_clock()
+        start, end = now - timedelta(hours=5), now
+        anchored = {"trigger": {"type": "interval", "every": "PT1H", "anchor": "2020-01-01T00:00:00Z"}}
+        job = await client.jobs.create("app:mail", schedule=anchored)
+
+        dry = await client.jobs.backfill(job.job_id, start, end, dry_run=True)
+        made = await client.jobs.backfill(job.job_id, start, end, rate=0.01)
+        status = await client.backfills.get(made.backfill_id)
+        stopped = await client.backfills.cancel(made.backfill_id)
+
+        assert (dry.backfill_id, dry.count) == (None, made.count)
+        assert (status.state, stopped.backfill_id) == ("active", made.backfill_id)
+
+    async def test_many_are_made_in_chunks_and_each_line_is_answered(self, client, database):
+        jobs = [JobDefinition(target=FunctionTarget(handler="app:mail"), payload={"n": n}) for n in range(7)]
+        jobs[3] = JobDefinition(target=FunctionTarget(handler=""), queue="mail")
+
+        answers = [answer async for answer in client.jobs.create_many(iter(jobs), chunk=3, key="all")]
+        again = [answer async for answer in client.jobs.create_many(iter(jobs), chunk=3, key="all")]
+
+        assert [answer.line for answer in answers] == [1, 2, 3, 4, 5, 6, 7]
+        assert [answer.line for answer in answers if answer.error] == [4]
+        assert [answer.job_id for answer in again] == [answer.job_id for answer in answers]
+        assert await counted(database) == 6
+
+
+class TestOthers:
+    async def test_calendars(self, client):
+        kept = await client.calendars.put("holidays", {"dates": ["2026-12-25"]})
+        names = [calendar.name async for calendar in client.calendars.list()]
+        read = await client.calendars.get("holidays")
+        await client.calendars.delete("holidays")
+
+        assert (kept.schedules, names, read.definition["dates"]) == (0, ["holidays"], ["2026-12-25"])
+        with pytest.raises(NotFound):
+            await client.calendars.get("holidays")
+
+    async def test_a_schedule_is_tried_out(self, client):
+        seen = await client.preview(
+            {"trigger": {"type": "cron", "expr": "0 8 * * MON"}}, after=datetime(2026, 11, 1, tzinfo=UTC), n=2
+        )
+
+        assert [fire.scheduled_at for fire in seen.next] == ["2026-11-02T08:00:00Z", "2026-11-09T08:00:00Z"]
+
+
+class TestRefusals:
+    async def test_what_is_wrong_is_named_with_its_place(self, client):
+        with pytest.raises(Invalid) as raised:
+            await client.jobs.create("app:mail", priority=12)
+
+        assert [fault.pointer for fault in raised.value.errors] == ["/priority"]
+        assert (raised.value.code, raised.value.status) == ("invalid_body", 422)
+        assert raised.value.request_id
+        assert raised.value.remedy
+
+    async def test_each_refusal_has_its_exception(self, client, front, transport):
+        job = await client.jobs.create("app:mail", schedule=EVERY_HOUR, key="k")
+        reader = await front.caller("jobs:read")
+
+        with pytest.raises(duly.NotFound, match="no job"):
+            await client.jobs.get(uuid4())
+        with pytest.raises(NotFound):
+            await client.jobs.get("no/id?at=all#")
+        with pytest.raises(KeyReused):
+            await client.jobs.create("app:other", key="k")
+        with pytest.raises(VersionChanged):
+            await client.jobs.change(job.job_id, {"queue": "mail"}, version=7)
+        async with AsyncClient("http://duly", reader.key, transport=transport) as weak:
+            with pytest.raises(Forbidden, match="jobs:write"):
+                await weak.jobs.create("app:mail")
+        async with AsyncClient("http://duly", "duly_x_y", transport=transport) as stranger:
+            with pytest.raises(Unauthorized):
+                await stranger.jobs.get(job.job_id)
+
+    async def test_a_change_of_any_version_needs_none(self, client):
+        job = await client.jobs.create("app:mail", schedule=EVERY_HOUR)
+
+        assert (await client.jobs.change(job.job_id, {"queue": "mail"}, version=None)).queue == "mail"
+
+
+class TestFaults:
+    async def test_a_job_whose_answers_were_lost_exists_once(self, proxy, caller, database):
+        proxy.lose = 2
+        async with AsyncClient(proxy.url, caller.key, deadline=10.0) as client:
+            made = await client.jobs.create("app:mail", payload={"n": 1})
+
+        assert proxy.lost == 2
+        assert await database.fetch("select job_id from duly.ready") == [(made.job_id,)]
+
+    async def test_the_same_without_a_loop(self, proxy, caller, database):
+        def create() -> UUID:
+            with Client(proxy.url, caller.key, deadline=10.0) as client:
+                return client.jobs.create("app:mail", payload={"n": 1}).job_id
+
+        proxy.lose = 1
+        made = await asyncio.to_thread(create)
+
+        assert proxy.lost == 1
+        assert await database.fetch("select job_id from duly.ready") == [(made,)]
+
+    async def test_a_change_whose_answer_was_lost_is_made_once_and_answered(self, proxy, caller):
+        async with AsyncClient(proxy.url, caller.key, deadline=10.0) as client:
+            job = await client.jobs.create("app:mail", schedule=EVERY_HOUR, timeout="PT2M")
+            version = (await client.jobs.get(job.job_id)).version
+            proxy.lose = 1
+            changed = await client.jobs.change(job.job_id, {"timeout": 90, "queue": "mail"}, version=version)
+            proxy.lose = 1
+            replaced = await client.jobs.replace(
+                job.job_id, "app:mail", version=changed.version, schedule=EVERY_HOUR, timeout=60.0
+            )
+
+        assert proxy.lost == 2
+        assert (changed.version, changed.queue) == (version + 1, "mail")
+        assert (replaced.version, replaced.queue) == (version + 2, "default")
+
+    async def test_many_jobs_whose_answer_was_lost_exist_once(self, proxy, caller, database):
+        jobs = [JobDefinition(target=FunctionTarget(handler="app:mail"), payload={"n": n}) for n in range(5)]
+        async with AsyncClient(proxy.url, caller.key, deadline=10.0) as client:
+            proxy.lose = 1
+            answers = [answer async for answer in client.jobs.create_many(jobs, chunk=3)]
+
+        assert (len(answers), await counted(database), proxy.lost) == (5, 5, 1)
+
+    async def test_connections_are_kept(self, proxy, caller):
+        async with AsyncClient(proxy.url, caller.key) as client:
+            for _ in range(5):
+                await client.jobs.create("app:mail")
+
+        assert proxy.connections == 1
+
+    async def test_the_answers_of_somebody_in_between_are_survived(self, transport, caller, database):
+        between = Between(
+            transport,
+            [
+                httpx2.ConnectError("refused"),
+                httpx2.Response(503, headers={"Retry-After": "0"}),
+                httpx2.Response(502, text="<html>bad gateway</html>"),
+            ],
+        )
+        async with AsyncClient("http://duly", caller.key, transport=between) as client:
+            await client.jobs.create("app:mail")
+
+        assert len({request.headers["idempotency-key"] for request in between.sent}) == 1
+        assert (len(between.sent), await counted(database)) == (4, 1)
+
+    async def test_nobody_there_is_said_in_a_sentence(self, caller, unused_tcp_port):
+        async with AsyncClient(f"http://127.0.0.1:{unused_tcp_port}", caller.key, deadline=0.3) as client:
+            with pytest.raises(
+                Unavailable, match=rf"No answer from http://127.0.0.1:{unused_tcp_port}: .*given up after"
+            ):
+                await client.jobs.create("app:mail")
+
+
+class TestWithoutALoop:
+    async def test_it_does_the_same(self, blocking):
+        def story() -> tuple:
+            made = blocking.jobs.create("app:mail", schedule=EVERY_HOUR, name="hourly")
+            job = blocking.jobs.get(made.job_id)
+            many = list(
+                blocking.jobs.create_many([JobDefinition(target=FunctionTarget(handler="app:mail"))] * 3, chunk=2)
+            )
+            blocking.calendars.put("holidays", {"dates": ["2026-12-25"]})
+            names = [calendar.name for calendar in blocking.calendars.list()]
+            with pytest.raises(NotFound):
+                blocking.jobs.get(uuid4())
+            return job.name, [answer.line for answer in many], names
+
+        assert await asyncio.to_thread(story) == ("hourly", [1, 2, 3], ["holidays"])
+
+
+class TestWhereAndWho:
+    def test_they_come_from_the_environment(self, monkeypatch):
+        monkeypatch.setenv("DULY_URL", "https://duly.example/base/")
+        monkeypatch.setenv("DULY_API_KEY", "duly_abc_secret")
+
+        with duly.Client() as client:
+            assert client.url == "https://duly.example/base"
+            assert client._line.address.headers() == {"Authorization": "Bearer duly_abc_secret"}
+
+    @pytest.mark.parametrize(
+        "url", ["", "127.0.0.1:7300", "ftp://x", "http://", "http://a:99999", "http://a/?b", "http://me:pw@a"]
+    )
+    def test_what_is_no_url_of_a_duly_is_refused(self, url):
+        with pytest.raises(InvalidOption) as raised:
+            Client(url, "duly_abc_secret")
+
+        assert "pw" not in str(raised.value)
+
+    def test_without_a_url_the_remedy_is_named(self, monkeypatch, tmp_path):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("DULY_URL", raising=False)
+        with pytest.raises(InvalidOption, match="DULY_URL"):
+            Client(key="duly_abc_secret")
+
+    async def test_the_key_is_seen_nowhere(self, transport, caller, caplog, monkeypatch):
+        caplog.set_level(logging.DEBUG)
+        monkeypatch.setenv("DULY_API_KEY", caller.key)
+        between = Between(transport, [httpx2.ReadError("cut")])
+        async with AsyncClient("http://duly", transport=between, deadline=1.0) as client:
+            with pytest.raises(NotFound) as raised:
+                await client.jobs.get(uuid4())
+            seen = [repr(client), repr(client.jobs), repr(client._line.address), repr(client._line.address._key)]
+        error = raised.value
+
+        assert error.__cause__ is None
+        assert error.__context__ is None
+        secret = caller.key.rsplit("_", 1)[1]
+        assert secret not in " ".join([*seen, repr(error), str(error), caplog.text, repr(load())])
+
+    def test_a_request_of_a_batch_is_written_without_what_is_at_its_default(self):
+        job = JobDefinition(target=FunctionTarget(handler="app:mail"), queue="mail")
+
+        assert msgspec.json.decode(written(job)) == {
+            "target": {"type": "function", "handler": "app:mail"},
+            "queue": "mail",
+        }

@@ -1,0 +1,272 @@
+"""Whatever can be asked for over HTTP can be asked for with the client."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from duly.api.routes import OPERATIONS
+from duly.client import AsyncClient, Client, Conflict, NameTaken, NotFound, Unavailable
+from duly.wire.keys import TenantLimits
+from tests.api.front import EVERY_HOUR
+from tests.builders import a_dead_run
+
+SPOKEN = {
+    "create_job": "jobs.create",
+    "list_jobs": "jobs.list",
+    "read_job": "jobs.get",
+    "read_job_by_name": "jobs.get_by_name",
+    "explain_job": "jobs.explain",
+    "explain_run": "runs.explain",
+    "apply_file": "jobs.apply",
+    "export_file": "jobs.export",
+    "list_backfills": "backfills.list",
+    "replace_job": "jobs.replace",
+    "change_job": "jobs.change",
+    "put_job_by_name": "jobs.put_by_name",
+    "delete_job": "jobs.delete",
+    "trigger_job": "jobs.trigger",
+    "pause_job": "jobs.pause",
+    "resume_job": "jobs.resume",
+    "skip_next": "jobs.skip_next",
+    "backfill_job": "jobs.backfill",
+    "create_jobs": "jobs.create_many",
+    "read_backfill": "backfills.get",
+    "cancel_backfill": "backfills.cancel",
+    "list_calendars": "calendars.list",
+    "read_calendar": "calendars.get",
+    "keep_calendar": "calendars.put",
+    "delete_calendar": "calendars.delete",
+    "preview_trigger": "preview",
+    "stream_events": "events",
+    "take_in_event": "send_event",
+    "list_runs": "runs.list",
+    "read_run": "runs.get",
+    "list_attempts": "runs.attempts",
+    "read_logs": "runs.logs",
+    "cancel_run": "runs.cancel",
+    "replay_run": "runs.replay",
+    "list_dead": "dead.list",
+    "edit_dead": "dead.edit",
+    "replay_dead": "dead.replay",
+    "discard_dead": "dead.discard",
+    "replay_matching": "dead.replay_matching",
+    "discard_matching": "dead.discard_matching",
+    "edit_matching": "dead.edit_matching",
+    "list_queues": "queues.list",
+    "pause_queue": "queues.pause",
+    "resume_queue": "queues.resume",
+    "list_holds": "holds.list",
+    "pause": "holds.pause",
+    "resume": "holds.resume",
+    "list_workers": "workers.list",
+    "list_keys": "keys.list",
+    "make_key": "keys.create",
+    "end_key": "keys.revoke",
+    "list_tenants": "tenants.list",
+    "make_tenant": "tenants.create",
+    "read_tenant": "tenants.get",
+    "change_tenant": "tenants.change",
+}
+# The protocol of workers is for workers.
+OTHERS = {operation.name for operation in OPERATIONS if operation.path.startswith("/v1/worker/")}
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_each_operation_has_its_method(kind):
+    with Client("http://duly", "duly_a_b") as client:
+        opened = client if kind is Client else AsyncClient("http://duly", "duly_a_b")
+    for place in SPOKEN.values():
+        found = opened
+        for step in place.split("."):
+            found = getattr(found, step)
+        assert callable(found), place
+
+    assert {operation.name for operation in OPERATIONS} - OTHERS <= set(SPOKEN)
+
+
+async def everything(listed):
+    return [one async for one in listed]
+
+
+class TestJobs:
+    async def test_pages_of_jobs_are_turned_and_one_is_found_by_its_name(self, client):
+        for number in range(3):
+            await client.jobs.create("app:mail", schedule=EVERY_HOUR, name=f"job/{number}", tags=["new"])
+
+        names = [job.name for job in await everything(client.jobs.list("tag:new", page_size=1))]
+
+        assert sorted(names) == ["job/0", "job/1", "job/2"]
+        assert (await client.jobs.get_by_name("job/1")).name == "job/1"
+
+    async def test_why_a_job_and_a_run_are_where_they_are(self, client):
+        job = await client.jobs.create("app:mail", schedule=EVERY_HOUR)
+        run = await client.jobs.create("app:mail", queue="nobody")
+
+        assert (await client.jobs.explain(job.job_id)).kind == "job"
+        assert (await client.runs.explain(run.job_id)).reasons
+
+    async def test_a_file_is_planned_applied_and_written(self, client):
+        file = {"source": "shop", "jobs": {"nightly": {"target": "app:mail", "schedule": {"cron": "0 2 * * *"}}}}
+
+        plan = await client.jobs.apply(file, dry_run=True)
+        done = await client.jobs.apply(file, digest=plan.digest)
+        written = await client.jobs.export("shop")
+
+        assert [step.kind for step in plan.steps] == ["create"]
+        assert [one.name for one in done.done] == ["nightly"]
+        assert (await client.jobs.apply(written)).unchanged == 1
+
+    async def test_the_backfills_of_a_job(self, client, database):
+        anchored = {"trigger": {"type": "interval", "every": "PT1H", "anchor": "2020-01-01T00:00:00Z"}}
+        job = await client.jobs.create("app:mail", schedule=anchored)
+        now = await database.read_clock()
+        made = await client.jobs.backfill(job.job_id, now - timedelta(hours=3), now, overlap="allow", rate=0.01)
+
+        assert [one.backfill_id for one in await everything(client.backfills.list(job.job_id))] == [made.backfill_id]
+
+
+class TestEvents:
+    async def test_an_event_is_taken_once(self, client):
+        await client.jobs.create("app:mail", name="on-order", on_event={"type": "shop.order.placed"})
+
+        first = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
+        again = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
+
+        assert (len(first.runs), first.duplicate, again.duplicate, again.runs) == (1, False, True, first.runs)
+        assert (await client.runs.get(first.runs[0])).payload["event"]["data"] == {"order": 7}
+
+
+class TestRuns:
+    async def test_pages_are_turned_until_the_last(self, client):
+        made = [(await client.jobs.create("app:mail", payload={"n": n})).run_id for n in range(7)]
+
+        runs = await everything(client.runs.list("queue:default", page_size=3))
+
+        assert sorted(run.run_id for run in runs) == sorted(made)
+
+    async def test_a_list_can_be_left_early(self, client):
+        for _ in range(3):
+            await client.jobs.create("app:mail")
+
+        async for run in client.runs.list(page_size=1):
+            assert run.state == "ready"
+            break
+
+    async def test_pages_without_a_loop(self, client, blocking):
+        for _ in range(5):
+            await client.jobs.create("app:mail")
+
+        runs = await asyncio.to_thread(lambda: list(blocking.runs.list(page_size=2)))
+
+        assert len({run.run_id for run in runs}) == 5
+
+    async def test_a_run_is_read_and_cancelled(self, client):
+        made = await client.jobs.create("app:mail", payload={"n": 1}, tags=["new"])
+
+        run = await client.runs.get(made.run_id)
+        cancelled = await client.runs.cancel(made.run_id)
+        attempts = await everything(client.runs.attempts(made.run_id))
+
+        assert (run.payload, run.tags) == ({"n": 1}, ["new"])
+        assert (cancelled.status, attempts[-1].outcome) == ("cancelled", "cancelled")
+        with pytest.raises(Conflict, match="only dead runs"):
+            await client.runs.replay(made.run_id)
+
+    async def test_the_log_of_a_run_that_said_nothing_is_empty(self, client):
+        made = await client.jobs.create("app:mail")
+        await client.runs.cancel(made.run_id)
+
+        assert await everything(client.runs.logs(made.run_id)) == []
+        assert await everything(client.runs.logs(made.run_id, follow=True)) == []
+
+    async def test_the_end_of_a_run_is_waited_for(self, client):
+        made = await client.jobs.create("app:mail", wait=0)
+
+        assert (made.run, made.run_id) == (None, made.job_id)
+
+
+class TestDead:
+    async def test_one_by_one(self, client, database):
+        first, second = await a_dead_run(database), await a_dead_run(database)
+
+        await client.dead.edit(first, {"n": 2})
+        found = {letter.run_id for letter in await everything(client.dead.list("queue:default", page_size=1))}
+        replayed = await client.dead.replay(first)
+        discarded = await client.dead.discard(second)
+
+        assert found == {first, second}
+        assert (replayed.status, discarded.status) == ("replayed", "discarded")
+        assert (await client.runs.get(first)).payload == {"n": 2}
+        with pytest.raises(NotFound):
+            await client.dead.discard(second)
+
+    async def test_by_a_filter(self, client, database):
+        for _ in range(3):
+            await a_dead_run(database)
+
+        dry = await client.dead.discard_matching("queue:default", dry_run=True)
+        edited = await client.dead.edit_matching("queue:default", {"n": 3})
+        some = await client.dead.replay_matching("queue:default", limit=2)
+        rest = await client.dead.discard_matching("queue:default", page_token=some.next_page_token)
+
+        assert (dry.matched, dry.moved, edited.moved, some.moved, rest.moved) == (3, 0, 3, 2, 1)
+
+
+class TestOperator:
+    async def test_queues_and_holds(self, client):
+        await client.jobs.create("app:mail", queue="mail")
+
+        held = await client.queues.pause("mail", reason="tea")
+        [queue] = [one for one in await everything(client.queues.list()) if one.name == "mail"]
+        resumed = await client.queues.resume("mail")
+        stopped = await client.holds.pause(everything=True)
+        [hold] = await everything(client.holds.list())
+        await client.holds.resume(everything=True)
+
+        assert (held.status, queue.is_held, resumed.status) == ("paused", True, "resumed")
+        assert (stopped.status, hold.queue, hold.tenant) == ("paused", None, None)
+
+    async def test_workers(self, client):
+        [worker] = await everything(client.workers.list())
+
+        assert worker.queues == ["default"]
+
+    async def test_tenants_and_keys(self, client, transport):
+        tenant = await client.tenants.create("second", limits=TenantLimits(schedules_max=1))
+        made = await client.keys.create("writer", ["jobs:write"], tenant=tenant.tenant)
+        async with AsyncClient("http://duly", made.key, transport=transport) as theirs:
+            await theirs.jobs.create("app:mail", schedule=EVERY_HOUR)
+        names = [key.name for key in await everything(client.keys.list(tenant=tenant.tenant, page_size=1))]
+        await client.keys.revoke(made.key_id)
+        suspended = await client.tenants.change(tenant.tenant, state="suspended")
+
+        assert (names, suspended.state, suspended.limits.schedules_max) == (["writer"], "suspended", 1)
+        assert (await client.tenants.get(tenant.tenant)).name == "second"
+        assert "second" in [one.name for one in await everything(client.tenants.list())]
+        with pytest.raises(NameTaken):
+            await client.tenants.create("second")
+
+
+class TestLostAnswers:
+    async def test_a_key_is_not_made_twice(self, proxy, caller, client):
+        proxy.lose = 1
+        async with AsyncClient(proxy.url, caller.key, deadline=5.0) as lossy:
+            with pytest.raises(Unavailable, match="done twice"):
+                await lossy.keys.create("writer", ["jobs:write"])
+
+        assert [key.name for key in await everything(client.keys.list())].count("writer") == 1
+
+    async def test_a_tenant_that_was_perhaps_made_by_us_is_named_so(self, proxy, caller):
+        proxy.lose = 1
+        async with AsyncClient(proxy.url, caller.key, deadline=5.0) as lossy:
+            with pytest.raises(NameTaken, match="may be what that try did"):
+                await lossy.tenants.create("second")
+
+    async def test_a_calendar_that_is_gone_is_gone(self, proxy, caller, client):
+        await client.calendars.put("holidays", {"dates": ["2026-12-25"]})
+        proxy.lose = 1
+        async with AsyncClient(proxy.url, caller.key, deadline=5.0) as lossy:
+            await lossy.calendars.delete("holidays")
+
+        assert await everything(client.calendars.list()) == []

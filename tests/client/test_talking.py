@@ -1,0 +1,238 @@
+"""One request to its end: what is tried again, how long, and what is raised. No I/O: the test plays the world."""
+
+import pickle
+
+import msgspec
+import pytest
+
+from duly.client.asking import Ask, NoReply, Reply, getting, path, posting, removing
+from duly.client.definitions import changing
+from duly.client.errors import (
+    ApiError,
+    Conflict,
+    Invalid,
+    NotFound,
+    QuotaReached,
+    RateLimited,
+    ServerFailed,
+    Unavailable,
+    UnexpectedAnswer,
+    VersionChanged,
+)
+from duly.client.talking import Manners, Patience, Pause, Send, converse
+from duly.clock import Rng
+from duly.domain import errors
+from duly.wire.problems import problem
+
+LOST = NoReply("No answer: the connection was cut.", may_have_arrived=True)
+REFUSED = NoReply("No answer: connection refused.", may_have_arrived=False)
+DONE = Reply(200, {}, b'{"n": 1}')
+
+
+def told(code: str, **headers: str) -> Reply:
+    document = problem(code, f"It is {code}.", instance="/v1", request_id="r1")
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(document.status, names, msgspec.json.encode(document))
+
+
+class World:
+    """Answers a conversation from a script; pauses pass at once on its clock."""
+
+    def __init__(self, *events: Reply | NoReply, **patience: float) -> None:
+        self.events = list(events)
+        self.now = 100.0
+        self.sent: list[Send] = []
+        self.pauses: list[float] = []
+        self.manners = Manners(Patience(**patience), lambda: self.now, Rng(1))
+
+    def hear(self, ask: Ask):
+        conversation = converse(ask, self.manners)
+        try:
+            step = next(conversation)
+            while True:
+                step = conversation.send(self._take(step))
+        except StopIteration as done:
+            return done.value
+
+    def _take(self, step: Send | Pause):
+        if isinstance(step, Pause):
+            self.pauses.append(step.seconds)
+            self.now += step.seconds
+            return None
+        self.sent.append(step)
+        return self.events.pop(0) if len(self.events) > 1 else self.events[0]
+
+
+A_POST = posting(path("jobs"), dict, {"target": "app:mail"})
+A_GET = getting(path("jobs", "j"), dict)
+
+
+@pytest.mark.parametrize("event", [LOST, REFUSED, told("unavailable"), Reply(502, {}, b"<html>"), Reply(504, {}, b"")])
+@pytest.mark.parametrize("ask", [A_POST, A_GET])
+def test_what_passes_is_tried_again_under_the_same_key(event, ask):
+    world = World(event, event, DONE)
+
+    assert world.hear(ask) == {"n": 1}
+
+    assert len(world.sent) == 3
+    assert len({send.headers.get("Idempotency-Key") for send in world.sent}) == 1
+
+
+def test_a_post_has_a_key_of_its_own_or_the_one_that_was_given():
+    world = World(DONE)
+    for ask in (A_POST, A_POST, posting(path("jobs"), dict, {}, key="mine"), A_GET):
+        world.hear(ask)
+
+    first, second, given, none = (send.headers.get("Idempotency-Key") for send in world.sent)
+
+    assert first != second
+    assert (given, none) == ("mine", None)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("invalid_body", Invalid),
+        ("not_found", NotFound),
+        ("name_taken", errors.NameTaken),
+        ("conflict", Conflict),
+        ("internal_error", ServerFailed),
+        ("version_changed", VersionChanged),
+        ("quota_reached", QuotaReached),
+    ],
+)
+def test_what_trying_again_cannot_help_is_raised_at_once(code, kind):
+    world = World(told(code), DONE)
+
+    with pytest.raises(kind) as raised:
+        world.hear(A_POST)
+
+    assert len(world.sent) == 1
+    assert (raised.value.code, raised.value.request_id) == (code, "r1")
+
+
+def test_a_pause_is_as_long_as_the_server_asks_for():
+    world = World(told("rate_limited", retry_after="7"), told("key_in_progress", retry_after="2"), DONE)
+
+    world.hear(A_POST)
+
+    assert world.pauses == [7.0, 2.0]
+
+
+def test_pauses_double_up_to_the_longest_with_half_of_each_by_chance():
+    world = World(*[LOST] * 8, DONE, pause_first=0.1, pause_max=1.0)
+
+    world.hear(A_GET)
+
+    whole = [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
+    assert all(most / 2 <= pause <= most for pause, most in zip(world.pauses, whole, strict=True))
+
+
+def test_after_the_deadline_the_last_error_is_raised_with_the_key_to_ask_again_with():
+    world = World(LOST, deadline=10.0, pause_max=1.0)
+
+    with pytest.raises(Unavailable) as raised:
+        world.hear(A_POST)
+
+    assert world.now <= 110.0
+    assert raised.value.idempotency_key == world.sent[0].headers["Idempotency-Key"]
+    assert raised.value.idempotency_key in str(raised.value)
+    assert "may or may not have been done" in str(raised.value)
+
+
+def test_what_never_arrived_is_not_said_to_be_done_perhaps():
+    with pytest.raises(Unavailable) as raised:
+        World(REFUSED, deadline=1.0).hear(A_POST)
+
+    assert "may or may not" not in str(raised.value)
+
+
+def test_a_pause_beyond_the_deadline_is_not_waited_for():
+    world = World(told("rate_limited", retry_after="3600"), DONE, deadline=10.0)
+
+    with pytest.raises(RateLimited) as raised:
+        world.hear(A_POST)
+
+    assert (world.pauses, raised.value.retry_after) == ([], 3600.0)
+
+
+def test_a_try_takes_no_longer_than_is_left():
+    world = World(*[told("rate_limited", retry_after="8")] * 2, DONE, timeout=15.0, deadline=20.0)
+
+    world.hear(A_POST)
+
+    assert [send.timeout for send in world.sent] == [15.0, 12.0, 4.0]
+
+
+def test_an_untrusted_certificate_is_not_tried_again():
+    world = World(NoReply("No answer: untrusted", may_have_arrived=False, is_hopeless=True))
+
+    with pytest.raises(Unavailable):
+        world.hear(A_GET)
+
+    assert len(world.sent) == 1
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, b"<html>"), (302, b""), (200, b"[1]")])
+def test_an_answer_of_something_else_is_told_apart(status, body):
+    with pytest.raises(UnexpectedAnswer):
+        World(Reply(status, {}, body)).hear(A_GET)
+
+
+def test_what_is_gone_after_a_lost_answer_is_gone_as_asked():
+    world = World(LOST, told("not_found"))
+
+    assert world.hear(removing(path("calendars", "holidays"))) is None
+
+
+def test_what_was_never_there_is_still_not_found():
+    with pytest.raises(NotFound):
+        World(told("not_found")).hear(removing(path("calendars", "holidays")))
+    with pytest.raises(NotFound):  # The first try was never sent.
+        World(REFUSED, told("not_found")).hear(removing(path("calendars", "holidays")))
+
+
+def a_job(version: int, queue: str) -> Reply:
+    job = {
+        "job_id": "6b0b5c1e-0d1c-4b7e-8d43-0a6d0f7f4a11", "name": "n", "status": "active",
+        "target": {"type": "function", "handler": "app:mail"}, "queue": queue, "priority": 5, "payload": {},
+        "schedule": None, "description": "", "next_run_at": None, "next_fires": [], "retry": None, "timeout": "PT90S",
+        "concurrency": None, "on_event": None, "tags": [], "version": version, "owner": "api", "source": None,
+        "pause_reason": None, "last_run": None, "created_at": "2026-11-01T00:00:00Z",
+    }  # fmt: skip
+    return Reply(200, {}, msgspec.json.encode(job))
+
+
+A_CHANGE = changing("j", 3, {"queue": "mail", "timeout": 90})
+
+
+def test_a_change_whose_answer_was_lost_is_found_to_be_done():
+    world = World(LOST, told("version_changed"), a_job(4, "mail"))
+
+    assert world.hear(A_CHANGE).version == 4
+
+    assert [send.method for send in world.sent] == ["PATCH", "PATCH", "GET"]
+
+
+@pytest.mark.parametrize("now", [a_job(4, "default"), a_job(5, "mail")])
+def test_where_it_cannot_be_told_who_changed_a_job_that_is_said(now):
+    with pytest.raises(VersionChanged, match="cannot be told"):
+        World(LOST, told("version_changed"), now).hear(A_CHANGE)
+
+
+def test_a_change_that_came_too_late_is_refused_without_a_second_look():
+    world = World(told("version_changed"))
+
+    with pytest.raises(VersionChanged):
+        world.hear(A_CHANGE)
+
+    assert len(world.sent) == 1
+
+
+def test_an_error_can_be_sent_to_another_process():
+    with pytest.raises(ApiError) as raised:
+        World(told("not_found")).hear(A_GET)
+
+    again = pickle.loads(pickle.dumps(raised.value))
+
+    assert (type(again), str(again), again.code) == (NotFound, str(raised.value), "not_found")
