@@ -184,6 +184,56 @@ class TestLook:
         assert "resumed" in remote.says("resume", "--queue", queue)
 
 
+class TestFiles:
+    def test_a_file_is_planned_applied_and_exported(self, remote):
+        source, name = a_name(), a_name()
+        file = remote.folder / "duly.yaml"
+        job = {"target": "greet", "schedule": {"cron": "0 8 * * MON"}, "payload": {"name": "x"}}
+        file.write_text(json.dumps({"source": source, "jobs": {name: job}}))
+
+        plan = remote.says("plan")
+        assert f"+ {name}   At 08:00" in plan
+        assert f"{source}: 1 to create, 0 as they are" in plan
+        assert "no live worker" not in plan
+        assert remote.duly("plan", "--check").returncode == 1
+
+        digest = remote.reads("plan")["digest"]
+        assert f"{source}: 1 created" in remote.says("apply", "--expect", digest)
+        assert remote.duly("apply", "--expect", digest).returncode == 1
+        assert remote.duly("plan", "--check").returncode == 0
+
+        file.write_text(remote.says("export", "--source", source))
+        assert remote.duly("plan", "--check").returncode == 0
+        file.write_text(json.dumps({"source": source, "jobs": {}}))
+        done = remote.reads("apply", "--prune", "--yes")
+        assert [(one["name"], one["kind"]) for one in done["done"]] == [(name, "remove")]
+
+    def test_what_the_server_refuses_has_its_place_in_the_file(self, remote):
+        file = remote.folder / "duly.yaml"
+        file.write_text(
+            "source: holidays\njobs:\n  x:\n    target: greet\n    schedule:\n      every: PT1H\n"
+            "      calendars:\n        - nowhere\n"
+        )
+
+        done = remote.duly("plan")
+
+        assert done.returncode == 1
+        assert "duly.yaml:8:" in done.stderr
+        assert "nowhere" in done.stderr
+
+    def test_a_job_made_by_hand_is_not_taken_unless_asked_to(self, remote):
+        name = a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
+        job = {"target": "greet", "schedule": {"cron": "0 9 * * MON"}, "payload": {"name": "x"}}
+        (remote.folder / "duly.yaml").write_text(json.dumps({"source": a_name(), "jobs": {name: job}}))
+
+        refused = remote.duly("apply", "--yes")
+
+        assert refused.returncode == 1
+        assert f"job '{name}' was made by hand; adopt it with --adopt" in refused.stderr
+        assert "1 adopted" in remote.says("apply", "--yes", "--adopt")
+
+
 class TestRefusals:
     def test_what_needs_the_database_says_so_in_one_sentence(self, remote):
         done = remote.duly("verify")

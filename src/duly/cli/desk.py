@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -17,6 +17,11 @@ from duly.cli.connect import is_remote, opened
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
 from duly.settings import Settings
+
+if TYPE_CHECKING:  # Most commands never need them.
+    from duly.domain.manifest import Manifest
+    from duly.domain.manifest_plan import Plan
+    from duly.moves.apply import Applied
 
 Row = Mapping[str, Any]
 _DEADLINE_SECONDS = 20.0  # A person waits.
@@ -78,6 +83,20 @@ class Living(msgspec.Struct, frozen=True):
 
     queues: Sequence[str]
     handlers: Sequence[str]
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file of schedules: as it was written, and as it was read."""
+
+    document: Any
+    manifest: Manifest
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """The schedules of a file as that file, and what a reader would wonder about."""
+
+    document: dict[str, Any]
+    notes: list[str]
 
 
 class Desk(Protocol):
@@ -194,6 +213,18 @@ class Desk(Protocol):
 
     async def users_of_calendar(self, name: str) -> Sequence[Row] | None:
         """List the jobs that use a calendar, with their next moments; None: this desk does not tell."""
+        ...
+
+    async def plan(self, file: File) -> Plan:
+        """Say what applying a file would do."""
+        ...
+
+    async def apply(self, file: File, *, prune: bool, adopt: bool, expected: str | None) -> Applied:
+        """Apply a file, all of it or nothing; with `expected`, only if the plan is the one of that digest."""
+        ...
+
+    async def export(self, source: str | None, *, by_hand: bool) -> Exported:
+        """Write the schedules of a file, or of the only one there is, as that file."""
         ...
 
     async def explain(self, what: str) -> Explained:

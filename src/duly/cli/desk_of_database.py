@@ -10,23 +10,28 @@ from uuid import UUID
 
 import msgspec
 
-from duly.cli.desk import Explained, JobSeen, Kept, Living, Moved, Row, Sent
+from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, Living, Moved, Row, Sent
+from duly.cli.exporting import export
 from duly.cli.fires import both_clocks, fire_lines, schedule_notes
 from duly.cli.output import moment
 from duly.cli.paging import gather
 from duly.cli.policies import policy_line
 from duly.cli.queue_rows import read_queues
+from duly.clock import Rng
 from duly.domain.errors import DulyError, NotFound
 from duly.domain.filter import DEAD, JOBS, RUNS, parse
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
+from duly.domain.manifest_plan import Plan
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.summary import sentence
+from duly.moves import apply as applying
 from duly.moves import dead as bulk
 from duly.moves import hold as holding
 from duly.moves import pause as pauses
 from duly.moves import replay as single
 from duly.moves import submit as submitting
+from duly.moves.apply import Applied
 from duly.moves.calendars import drop_calendar, put_calendar
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.dead import Bulk
@@ -237,6 +242,20 @@ class DatabaseDesk:
         """List the jobs that use a calendar, with their next moments."""
         users = await schedules.using_calendar(self._database, TENANT_DEFAULT, name, None, _USERS_SHOWN)
         return [{"job_id": user.job_id, "name": user.name, "scheduled_at": user.scheduled_at} for user in users]
+
+    async def plan(self, file: File) -> Plan:
+        """Say what applying a file would do."""
+        return await applying.plan(self._database, TENANT_DEFAULT, file.manifest)
+
+    async def apply(self, file: File, *, prune: bool, adopt: bool, expected: str | None) -> Applied:
+        """Apply a file, all of it or nothing."""
+        return await applying.apply(
+            self._database, TENANT_DEFAULT, file.manifest, Rng(), prune=prune, adopt=adopt, expected=expected
+        )
+
+    async def export(self, source: str | None, *, by_hand: bool) -> Exported:
+        """Write the schedules of a file as that file."""
+        return await export(self._database, source, by_hand=by_hand)
 
     async def explain(self, what: str) -> Explained:
         """Say why a run, given by its id, or a job, by its id or its name, is where it is."""

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import msgspec
 
-from duly.cli import rows
-from duly.cli.desk import Explained, JobSeen, Kept, Living, Moved, Row, Sent
+from duly.cli import files_over_http, rows
+from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, Living, Moved, Row, Sent
 from duly.cli.fires import both_clocks, lines_of
 from duly.cli.output import moment
 from duly.cli.paging import quoted
@@ -20,8 +20,10 @@ from duly.client.errors import Forbidden, NotFound
 from duly.clock import host_now
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
+from duly.domain.manifest_plan import Plan
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.calendars import read_calendar
+from duly.moves.apply import Applied
 from duly.wire.jobs import Fire, Job
 from duly.wire.queues import HoldChange
 from duly.wire.runs import BulkAnswer
@@ -177,6 +179,18 @@ class HttpDesk:
     async def users_of_calendar(self, name: str) -> Sequence[Row] | None:
         """Tell nothing: the API does not say who uses a calendar."""
         return None
+
+    async def plan(self, file: File) -> Plan:
+        """Say what applying a file would do."""
+        return await files_over_http.plan(self._client, file)
+
+    async def apply(self, file: File, *, prune: bool, adopt: bool, expected: str | None) -> Applied:
+        """Apply a file, all of it or nothing."""
+        return await files_over_http.apply(self._client, file, prune=prune, adopt=adopt, expected=expected)
+
+    async def export(self, source: str | None, *, by_hand: bool) -> Exported:
+        """Write the schedules of a file as that file; the API does not count what has no name and is left out."""
+        return Exported(await self._client.jobs.export(source, by_hand=by_hand), [])
 
     async def explain(self, what: str) -> Explained:
         """Say why a run, given by its id, or a job, by its id or its name, is where it is."""
