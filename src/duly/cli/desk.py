@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 import msgspec
 
 from duly.cli.connect import is_remote, opened
+from duly.domain.api_key import Scope as KeyScope
+from duly.domain.api_key import Secret
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
 from duly.settings import Settings
@@ -22,6 +25,7 @@ if TYPE_CHECKING:  # Most commands never need them.
     from duly.domain.manifest import Manifest
     from duly.domain.manifest_plan import Plan
     from duly.moves.apply import Applied
+    from duly.store.tenants import Limits, Tenant
 
 Row = Mapping[str, Any]
 _DEADLINE_SECONDS = 20.0  # A person waits.
@@ -97,6 +101,15 @@ class Exported(msgspec.Struct, frozen=True):
 
     document: dict[str, Any]
     notes: list[str]
+
+
+class KeyWanted(msgspec.Struct, frozen=True):
+    """A key to be made; it ends after `expires`, if ever, and submits at `rate` a second, if it is limited."""
+
+    name: str
+    scopes: frozenset[KeyScope]
+    expires: timedelta | None
+    rate: float | None
 
 
 class Desk(Protocol):
@@ -237,6 +250,42 @@ class Desk(Protocol):
 
     async def queues(self) -> Sequence[Row]:
         """List the queues that have work or a worker, or are held by their name."""
+        ...
+
+    async def keys(self, tenant: str | None, limit: int) -> Sequence[Row]:
+        """List the keys of a tenant, given by its name or number, or all that are ours to see."""
+        ...
+
+    async def create_key(self, tenant: str | None, wanted: KeyWanted) -> tuple[Secret, Row]:
+        """Make a key of a tenant, or of our own; give its text, known to nobody else, and what is kept of it."""
+        ...
+
+    async def revoke_key(self, key_id: str) -> None:
+        """End a key for good."""
+        ...
+
+    async def tenants(self, limit: int) -> Sequence[Tenant]:
+        """List tenants."""
+        ...
+
+    async def tenant(self, name: str) -> Tenant:
+        """Find a tenant by its name or its number."""
+        ...
+
+    async def create_tenant(self, name: str, limits: Limits) -> Tenant:
+        """Make a tenant."""
+        ...
+
+    async def suspend_tenant(self, tenant: int) -> None:
+        """Let a tenant add nothing, and its keys open nothing, for now."""
+        ...
+
+    async def resume_tenant(self, tenant: int) -> None:
+        """Let a suspended tenant go on."""
+        ...
+
+    async def limit_tenant(self, tenant: int, limits: Limits) -> None:
+        """Say what a tenant may have from now on."""
         ...
 
     async def hold(self, scope: Scope, reason: str) -> tuple[str, Sequence[Hold]]:
