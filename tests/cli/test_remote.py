@@ -184,6 +184,95 @@ class TestLook:
         assert "resumed" in remote.says("resume", "--queue", queue)
 
 
+class TestFiles:
+    def test_a_file_is_planned_applied_and_exported(self, remote):
+        source, name = a_name(), a_name()
+        file = remote.folder / "duly.yaml"
+        job = {"target": "greet", "schedule": {"cron": "0 8 * * MON"}, "payload": {"name": "x"}}
+        file.write_text(json.dumps({"source": source, "jobs": {name: job}}))
+
+        plan = remote.says("plan")
+        assert f"+ {name}   At 08:00" in plan
+        assert f"{source}: 1 to create, 0 as they are" in plan
+        assert "no live worker" not in plan
+        assert remote.duly("plan", "--check").returncode == 1
+
+        digest = remote.reads("plan")["digest"]
+        assert f"{source}: 1 created" in remote.says("apply", "--expect", digest)
+        assert remote.duly("apply", "--expect", digest).returncode == 1
+        assert remote.duly("plan", "--check").returncode == 0
+
+        file.write_text(remote.says("export", "--source", source))
+        assert remote.duly("plan", "--check").returncode == 0
+        file.write_text(json.dumps({"source": source, "jobs": {}}))
+        done = remote.reads("apply", "--prune", "--yes")
+        assert [(one["name"], one["kind"]) for one in done["done"]] == [(name, "remove")]
+
+    def test_what_the_server_refuses_has_its_place_in_the_file(self, remote):
+        file = remote.folder / "duly.yaml"
+        file.write_text(
+            "source: holidays\njobs:\n  x:\n    target: greet\n    schedule:\n      every: PT1H\n"
+            "      calendars:\n        - nowhere\n"
+        )
+
+        done = remote.duly("plan")
+
+        assert done.returncode == 1
+        assert "duly.yaml:8:" in done.stderr
+        assert "nowhere" in done.stderr
+
+    def test_a_job_made_by_hand_is_not_taken_unless_asked_to(self, remote):
+        name = a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
+        job = {"target": "greet", "schedule": {"cron": "0 9 * * MON"}, "payload": {"name": "x"}}
+        (remote.folder / "duly.yaml").write_text(json.dumps({"source": a_name(), "jobs": {name: job}}))
+
+        refused = remote.duly("apply", "--yes")
+
+        assert refused.returncode == 1
+        assert f"job '{name}' was made by hand; adopt it with --adopt" in refused.stderr
+        assert "1 adopted" in remote.says("apply", "--yes", "--adopt")
+
+
+class TestPeople:
+    def test_a_key_is_made_used_listed_and_revoked(self, remote):
+        name = a_name()
+        made = remote.duly("keys", "create", "--scope", "jobs:read", "--name", name, "--expires", "P1D")
+        text = made.stdout.strip()
+        key_id = text.split("_")[1]
+        assert f"key {key_id} of tenant default, for jobs:read, until " in made.stderr
+        assert remote.duly("jobs", DULY_API_KEY=text).returncode == 0
+
+        [listed] = [key for key in remote.reads("keys") if key["name"] == name]
+        assert (listed["state"], listed["tenant_name"], listed["scopes"]) == ("active", "default", ["jobs:read"])
+        assert "secret" not in " ".join(listed)
+        assert f"key {key_id} is revoked" in remote.says("keys", "revoke", text)
+        assert [key["state"] for key in remote.reads("keys") if key["name"] == name] == ["revoked"]
+        assert remote.duly("keys", "revoke", "nothing").returncode == 4
+
+    def test_a_tenant_is_made_limited_suspended_and_has_keys_of_its_own(self, remote):
+        name = a_name()
+        assert f"tenant {name} is made" in remote.says("tenants", "create", name, "--ready-max", "10")
+        assert "ready_max 10, submit_rate 2.5" in remote.says("tenants", "limits", name, "--submit-rate", "2.5")
+        assert "ready_max none" in remote.says("tenants", "limits", name, "--ready-max", "none")
+
+        admin = remote.reads("keys", "create", "--tenant", name, "--scope", "admin")
+        inside_it = {"DULY_API_KEY": admin["key"]}
+        own = remote.duly("keys", "create", "--scope", "worker", "--json", **inside_it)
+        assert own.returncode == 0, own.stderr
+        assert json.loads(own.stdout)["tenant"] == admin["tenant"]
+        assert remote.duly("keys", "list", "--json", **inside_it).stdout.count('"key_id"') == 2
+        assert len(remote.reads("keys", "list", "--tenant", name)) == 2
+        assert remote.duly("tenants", **inside_it).returncode == 1
+
+        assert f"tenant {name} is suspended" in remote.says("tenants", "suspend", name)
+        [seen] = [tenant for tenant in remote.reads("tenants") if tenant["name"] == name]
+        assert (seen["state"], seen["submit_rate"]) == ("suspended", 2.5)
+        assert f"tenant {name} is active" in remote.says("tenants", "resume", str(seen["tenant"]))
+        assert remote.duly("tenants", "create", name).returncode == 1
+        assert remote.duly("tenants", "suspend", "nobody").returncode == 4
+
+
 class TestRefusals:
     def test_what_needs_the_database_says_so_in_one_sentence(self, remote):
         done = remote.duly("verify")
