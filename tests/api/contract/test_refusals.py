@@ -23,9 +23,9 @@ from duly.store.remote_workers import WORKERS_MAX
 from duly.store.tenants import Limits
 from duly.wire.batches import LINES_MAX
 from tests.api.contract.described import BY_NAME, NAMES, codes, faults
-from tests.api.contract.yard import HOURLY_SINCE_LONG_AGO, UNKNOWN_ID, Asked, Yard, request_for, unknown
+from tests.api.contract.yard import A_WORKER, HOURLY_SINCE_LONG_AGO, UNKNOWN_ID, Asked, Yard, request_for, unknown
 from tests.api.front import Caller, Front
-from tests.builders import a_key, a_schedule, a_worker
+from tests.builders import a_key, a_ready_run, a_schedule, a_worker
 
 A_LONG_WORD = "x" * 300_000
 CONTROL = "two\nlines"
@@ -201,24 +201,26 @@ async def _(scene, operation, asked):
 @provokes("quota_reached")
 async def _(scene, operation, asked):
     if operation.name == "register_worker":
+        await asked.by(scene.api)
         await fill_with_workers(scene.front.database)
         return await asked.by(scene.api)
     made = await tenants.create(scene.front.database, "small", Limits(schedules_max=0, ready_max=0))
     caller = await scene.front.caller(tenant=made.tenant)
-    if operation.name == "take_in_event":  # Its job is there before there is no room for its runs.
+    if operation.name in ("take_in_event", "trigger_job"):  # The job is there; for its runs there is no room.
         await tenants.set_limits(scene.front.database, made.tenant, Limits(ready_max=0))
-        await caller.a_job(schedule=None, on_event={"type": "word"})
+        on_event = {"schedule": None, "on_event": {"type": "shop.order.placed"}}
+        job = await caller.a_job(**(on_event if operation.name == "take_in_event" else {}))
+        asked = request_for(operation, job_id=job["job_id"])
     return await asked.by(caller)
 
 
 async def fill_with_workers(database: Database) -> None:
-    """Let so many workers live that there is no room for one more."""
-    await a_worker(database)
+    """Let so many workers live as the one that has registered that there is no room for one more."""
     columns = [row[0] for row in await database.fetch(COLUMNS)]
     others = ", ".join(column for column in columns if column != "worker_id")
     await database.execute(
         f"insert into duly.workers (worker_id, {others}) select gen_random_uuid(), {others}"
-        f" from (select * from duly.workers limit 1) as one, generate_series(1, {WORKERS_MAX})"
+        f" from (select * from duly.workers where tenant = 1 limit 1) as one, generate_series(1, {WORKERS_MAX})"
     )
 
 
@@ -291,8 +293,17 @@ async def of_a_run_that_is_not_dead(scene: Scene, operation: Operation) -> httpx
 
 async def numbered_as_one_before(scene: Scene, operation: Operation) -> httpx.Response:
     asked = (await scene.yard.request(operation)).with_fields(number=2)
-    await asked.by(scene.api)
+    for _ in range(2):
+        await a_ready_run(scene.front.database, queue=A_WORKER["queues"][0])
+    first = await asked.by(scene.api)
+    assert len(first.json()["runs"]) == 1, first.text
     return await asked.with_fields(number=1).by(scene.api)
+
+
+async def of_a_job_that_is_over(scene: Scene, operation: Operation) -> httpx.Response:
+    job = await scene.api.a_job()
+    await scene.api.delete(f"/v1/jobs/{job['job_id']}")
+    return await request_for(operation, job_id=job["job_id"]).by(scene.api)
 
 
 async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Response:
@@ -307,6 +318,11 @@ async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Re
 CONFLICTS: dict[str, Any] = {
     "replay_run": of_a_run_that_is_not_dead,
     "claim_runs": numbered_as_one_before,
+    "trigger_job": of_a_job_that_is_over,
+    "pause_job": of_a_job_that_is_over,
+    "resume_job": of_a_job_that_is_over,
+    "skip_next": of_a_job_that_is_over,
+    "backfill_job": of_a_job_that_is_over,
     "pause_queue": beside_too_many_pauses,
     "pause": beside_too_many_pauses,
 }

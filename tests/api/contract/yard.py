@@ -55,6 +55,11 @@ class Asked(msgspec.Struct):
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return msgspec.structs.replace(self, headers={**self.headers, **named})
 
+    @property
+    def query(self) -> str:
+        """The parameters that are required."""
+        return self.path.partition("?")[2]
+
     def with_query(self, query: str) -> Asked:
         """Give the same with another query."""
         return msgspec.structs.replace(self, path=f"{self.path.partition('?')[0]}?{query}")

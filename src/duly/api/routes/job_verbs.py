@@ -31,7 +31,7 @@ routes = Routes("jobs")
     scope="jobs:trigger",
     body=TriggerRequest,
     answers={202: TriggeredRun},
-    refuses=("invalid_payload", "conflict"),
+    refuses=("invalid_payload", "conflict", "quota_reached"),
 )
 async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Answer:
     """Run a job now, beside its schedule, with a payload of its own if one is given."""
