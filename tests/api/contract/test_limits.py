@@ -69,8 +69,8 @@ async def test_a_body_is_read_up_to_a_depth(api, depth, code):
 
 def nested(levels: int) -> dict[str, Any]:
     """Give an object of so many levels."""
-    value: Any = 1
-    for _ in range(levels):
+    value: dict[str, Any] = {"a": 1}
+    for _ in range(levels - 1):
         value = {"a": value}
     return value
 
