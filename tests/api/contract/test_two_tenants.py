@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""A crawler with the key of B, over everything that A has: each answer is that for what never was, and nothing of A changes."""
-=======
 """A crawler with the key of B, over all that A has: each answer is the one for what never was, and nothing of A's changes."""
->>>>>>> contract
 
 from __future__ import annotations
 
