@@ -1,11 +1,13 @@
 """Queues and the emergency stop over HTTP. What is held starts nowhere, and is kept."""
 
+from typing import Any
+
 from tests.api.front import A_TARGET
 from tests.api.test_runs import a_run
 from tests.api.working import stage, take
 
 
-async def queue(api, name: str) -> dict:
+async def queue(api, name: str) -> Any:
     [found] = [one for one in (await api.get("/v1/queues")).json()["items"] if one["name"] == name]
     return found
 
@@ -107,7 +109,7 @@ async def test_workers_are_for_the_operator(front, api, database):
 
 
 async def test_what_makes_no_sense_is_refused(api):
-    wrong = [
+    wrong: list[dict[str, Any]] = [
         {},
         {"all": True, "queue": "a"},
         {"queue": ""},
