@@ -1,8 +1,10 @@
 """Schedules as code over HTTP: plan, apply, export."""
 
+from typing import Any
+
 from tests.api.test_jobs import read
 
-FILE = {
+FILE: dict[str, Any] = {
     "source": "shop",
     "calendars": {"holidays": {"dates": ["2026-12-25"]}},
     "jobs": {
@@ -82,7 +84,14 @@ async def test_all_that_is_wrong_is_told_with_its_place(api):
     assert any(pointer.startswith("/jobs/a~1b/schedule") for pointer in pointers)
     assert any(pointer.startswith("/jobs/c") for pointer in pointers)
     assert "/jobs/d/payload" in pointers
-    for body in ({}, [], {"source": "\0", "jobs": {}}, {"source": "x", "jobs": []}, {"source": "x", "jobs": {"": {}}}):
+    others: list[Any] = [
+        {},
+        [],
+        {"source": "\0", "jobs": {}},
+        {"source": "x", "jobs": []},
+        {"source": "x", "jobs": {"": {}}},
+    ]
+    for body in others:
         assert (await apply(api, body)).status_code == 422, body
     assert (await apply(api, FILE, digest="x")).status_code == 400
 

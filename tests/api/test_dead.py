@@ -1,5 +1,7 @@
 """Dead letters over HTTP: look, mend, replay, discard; one by one and by a filter."""
 
+from typing import Any
+
 from duly.domain.outcome import Failed
 from tests.api.test_jobs import UNKNOWN
 from tests.api.test_runs import a_run, pages
@@ -55,12 +57,13 @@ async def test_pages_and_filters(api, database):
 async def test_many_are_counted_mended_replayed_and_given_up_by_a_filter(api, database):
     mail, other = await dead_runs(api, database, 5, "mail"), await dead_runs(api, database, 2, "other")
 
-    async def bulk(verb: str, **body) -> dict:
+    async def bulk(verb: str, **body) -> Any:
         answer = await api.post(f"/v1/dead:{verb}", json={"filter": "queue:mail", **body})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    for verb, more in (("replay", {}), ("discard", {}), ("edit", {"payload": {}})):
+    verbs: list[tuple[str, dict[str, Any]]] = [("replay", {}), ("discard", {}), ("edit", {"payload": {}})]
+    for verb, more in verbs:
         counted = await bulk(verb, dry_run=True, **more)
         assert (counted["matched"], counted["moved"], counted["dry_run"]) == (5, 0, True), verb
         assert set(counted["sample"]) == set(mail)

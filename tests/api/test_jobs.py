@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.api.working import stage, take, work
 from tests.builders import counts, settled
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
-SCHEDULES = {
+SCHEDULES: dict[str, Any] = {
     "at": {"trigger": {"type": "at", "at": "2126-01-01T09:00:00+02:00"}},
     "cron": {"trigger": {"type": "cron", "expr": "0 8 * * MON-FRI", "tz": "Europe/Berlin"}},
     "interval": {"trigger": {"type": "interval", "every": "PT86400S", "anchor": "2026-01-01T06:00:00Z"}},
@@ -31,7 +32,7 @@ SCHEDULES = {
         "max_runs": 7,
     },
 }
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "target": A_TARGET,
     "name": "nightly / report",
     "queue": "reports",

@@ -1,11 +1,14 @@
 """Queues and the emergency stop over HTTP. What is held starts nowhere, and is kept."""
 
+from typing import Any
+
 from tests.api.front import A_TARGET
+from tests.api.remote import a_remote
 from tests.api.test_runs import a_run
 from tests.api.working import stage, take
 
 
-async def queue(api, name: str) -> dict:
+async def queue(api, name: str) -> Any:
     [found] = [one for one in (await api.get("/v1/queues")).json()["items"] if one["name"] == name]
     return found
 
@@ -96,6 +99,19 @@ async def test_holds_of_one_tenant_are_not_seen_by_another(front, api):
     assert "secret" not in (await stranger.get("/v1/queues")).text
 
 
+async def test_workers_of_one_tenant_are_not_seen_by_another(front, api):
+    stranger = await front.stranger()
+    await a_remote(stranger, queues=["secret"])
+    assert (await queue(stranger, "secret"))["workers"] == 1
+
+    assert "secret" not in (await api.get("/v1/queues")).text
+    run_id = await a_run(api, queue="secret")
+    reasons = (await api.get(f"/v1/runs/{run_id}/explain")).json()["reasons"]
+    assert [reason["code"] for reason in reasons] == ["WAITS_IN_QUEUE", "NO_WORKER_FOR_QUEUE"]
+    [worker] = [one for one in (await api.get("/v1/workers")).json()["items"] if one["queues"] == ["secret"]]
+    assert worker["tenant"] == stranger.tenant
+
+
 async def test_workers_are_for_the_operator(front, api, database):
     await take(database, "mail")
     stranger = await front.stranger()
@@ -107,7 +123,7 @@ async def test_workers_are_for_the_operator(front, api, database):
 
 
 async def test_what_makes_no_sense_is_refused(api):
-    wrong = [
+    wrong: list[dict[str, Any]] = [
         {},
         {"all": True, "queue": "a"},
         {"queue": ""},

@@ -1,13 +1,14 @@
 """Tenants over HTTP, for the operator: made, limited, suspended."""
 
 from datetime import timedelta
+from typing import Any
 
 from duly.store import tenants as store
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_runs import pages
 
 
-async def made(api, name: str, **limits) -> dict:
+async def made(api, name: str, **limits) -> Any:
     answer = await api.post("/v1/tenants", json={"name": name, "limits": limits})
     assert answer.status_code == 201, answer.text
     return answer.json()
