@@ -123,6 +123,20 @@ class TestJobs:
             line.split("   options")[0].replace('": ', '":') for line in here
         ]
 
+    def test_occurrences_of_the_past_are_counted_made_again_listed_and_taken_back(self, remote):
+        name = a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * *", "--name", name, "--queue", a_name())
+        stretch = ("--from", "2026-01-01T00:00Z", "--to", "2026-01-11T00:00Z")
+
+        assert "10 occurrences" in remote.says("jobs", "backfill", name, *stretch, "--dry-run")
+        assert remote.reads("jobs", "backfills", name) == []
+        made = remote.reads("jobs", "backfill", name, *stretch, "--rate", "0.01")
+        [listed] = remote.reads("jobs", "backfills", name)
+        assert (listed["backfill_id"], listed["total"], listed["state"]) == (made["backfill_id"], 10, "active")
+        assert "cancelled, and " in remote.says("jobs", "cancel-backfill", made["backfill_id"])
+        assert [one["state"] for one in remote.reads("jobs", "backfills", name)] == ["cancelled"]
+        assert "name it: duly jobs backfills JOB" in remote.duly("jobs", "backfills").stderr
+
 
 class TestDead:
     def test_the_dead_are_listed_edited_replayed_and_discarded(self, remote):
