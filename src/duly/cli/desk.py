@@ -6,7 +6,7 @@ Commands that need the database itself say so.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -148,6 +148,10 @@ class Desk(Protocol):
 
     async def job(self, job_id: UUID) -> JobSeen | None:
         """Read a job; None when the id is that of a one-shot, or of nothing."""
+        ...
+
+    async def amend_job(self, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+        """Change something about a job, and give its new version; `change` is asked again when somebody was faster."""
         ...
 
     async def pause_job(self, job_id: UUID, reason: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -41,6 +41,7 @@ from duly.moves.backfill import Asked
 from duly.moves.calendars import drop_calendar, put_calendar
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.dead import Bulk
+from duly.moves.edit import amend
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import trigger
@@ -117,6 +118,10 @@ class DatabaseDesk:
             fire_lines(schedule, found),
             schedule_notes(schedule, found),
         )
+
+    async def amend_job(self, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+        """Change something about a job, and give its new version."""
+        return await amend(self._database, job_id, change)
 
     async def pause_job(self, job_id: UUID, reason: str) -> str:
         """Pause a job, and say what became of that."""

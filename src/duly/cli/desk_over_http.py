@@ -11,6 +11,7 @@ import msgspec
 
 from duly.cli import files_over_http, rows, tenants_over_http
 from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, KeyWanted, Living, Moved, Row, Sent, Stretch
+from duly.cli.edit_over_http import amend
 from duly.cli.fires import both_clocks, lines_of
 from duly.cli.output import moment
 from duly.cli.paging import quoted
@@ -83,6 +84,10 @@ class HttpDesk:
         except NotFound:
             return None
         return None if rows.is_one_shot(job) else _seen(job)
+
+    async def amend_job(self, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+        """Change something about a job, and give its new version."""
+        return await amend(self._client, job_id, change)
 
     async def pause_job(self, job_id: UUID, reason: str) -> str:
         """Pause a job, and say what became of that."""
