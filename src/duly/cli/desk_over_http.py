@@ -50,7 +50,6 @@ class HttpDesk:
         what = f"{made.description}: {job.handler} on queue {job.queue}"
         if isinstance(job, Recurring):
             return Sent(made.job_id, False, [what, *_fire_lines(made.next_fires, job.schedule)])
-        assert made.next_run_at is not None, "a one-shot has its moment"
         how = "Once, now" if job.at is None and not job.delay else "Once"
         assert made.next_run_at is not None, "a one-shot has its moment"
         at = f"{'at':6}{both_clocks(made.next_run_at)}"
