@@ -1,13 +1,17 @@
 """The same commands, spoken to a Duly over HTTP: from a folder in which nothing runs."""
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from duly.cli import desk
-from duly.client import Client
+from duly.cli.edit_over_http import amend
+from duly.client import AsyncClient, Client
+from duly.wire.events import EventMatch
 from tests.cli.processes import inside, wait_for
 
 
@@ -122,6 +126,76 @@ class TestJobs:
         assert [line.replace('": ', '":') for line in there] == [
             line.split("   options")[0].replace('": ', '":') for line in here
         ]
+
+    def test_what_is_typed_changes_and_nothing_else(self, remote, up):
+        name, other = a_name(), a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--tz", "Europe/Paris", "--name", name,
+                    "--timeout", "PT30S", "--tag", "a", "--jitter", "PT1M")  # fmt: skip
+
+        said = remote.says("jobs", "edit", name, "name=y", "--cron", "0 9 * * MON", "--max-attempts", "2")
+        job = remote.reads("jobs", "show", name)
+        assert ": version 2" in said
+        assert "At 09:00" in said
+        assert (job["payload"], job["retry"]["max_attempts"], job["timeout"]) == ({"name": "y"}, 2, "PT30S")
+        assert job["schedule"]["trigger"]["tz"] == "Europe/Paris"
+        assert (job["tags"], "jitter" in job["schedule"]) == (["a"], True)
+
+        remote.says("jobs", "edit", name, "--name", other, "--jitter", "none", "--timeout", "none")
+        here = json.loads(up.duly("jobs", "show", other, "--json").stdout)
+        assert ("jitter" in here["schedule"], "timeout_seconds" in here["options"]) == (False, False)
+        assert here["options"]["retry"]["max_attempts"] == 2
+        assert remote.duly("jobs", "edit", name, "--queue", "mail").returncode == 4
+        assert "priority" in remote.duly("jobs", "edit", other, "--priority", "12").stderr
+
+    def test_a_job_that_waits_for_events_is_edited(self, remote):
+        name = a_name()
+        with Client(remote.address, remote.key) as client:
+            client.jobs.create("greet", name=name, on_event={"type": "paid", "source": "shop"})
+
+            remote.says("jobs", "edit", name, "--queue", "mail")
+            job = client.jobs.get_by_name(name)
+
+        assert (job.queue, job.schedule, job.retry) == ("mail", None, None)
+        assert job.on_event == EventMatch(type="paid", source="shop")
+
+    def test_an_edit_that_was_overtaken_is_made_again_in_what_stands_then(self, remote):
+        name, seen = a_name(), []
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
+
+        def change(before):
+            seen.append(before.priority)
+            if len(seen) == 1:
+                with Client(remote.address, remote.key) as other:
+                    other.jobs.change(job_id, {"priority": 3}, version=None)
+            return msgspec.structs.replace(before, queue="mail")
+
+        async def edit():
+            async with AsyncClient(remote.address, remote.key) as client:
+                return await amend(client, job_id, change)
+
+        job_id = remote.reads("jobs", "show", name)["job_id"]
+        assert (asyncio.run(edit()), seen) == (3, [5, 3])
+        job = remote.reads("jobs", "show", name)
+        assert (job["queue"], job["priority"]) == ("mail", 3)
+
+    def test_a_one_shot_cannot_be_edited(self, remote):
+        run_id = remote.says("submit", "greet", "name=x", "--at", "2040-01-01T00:00Z", "-q").strip()
+
+        assert remote.duly("jobs", "edit", run_id, "--queue", "mail").returncode == 4
+
+    def test_occurrences_of_the_past_are_counted_made_again_listed_and_taken_back(self, remote):
+        name = a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * *", "--name", name, "--queue", a_name())
+        stretch = ("--from", "2026-01-01T00:00Z", "--to", "2026-01-11T00:00Z")
+
+        assert "10 occurrences" in remote.says("jobs", "backfill", name, *stretch, "--dry-run")
+        assert remote.reads("jobs", "backfills", name) == []
+        made = remote.reads("jobs", "backfill", name, *stretch, "--rate", "0.01")
+        [listed] = remote.reads("jobs", "backfills", name)
+        assert (listed["backfill_id"], listed["total"], listed["state"]) == (made["backfill_id"], 10, "active")
+        assert "cancelled, and " in remote.says("jobs", "cancel-backfill", made["backfill_id"])
+        assert [one["state"] for one in remote.reads("jobs", "backfills", name)] == ["cancelled"]
+        assert "name it: duly jobs backfills JOB" in remote.duly("jobs", "backfills").stderr
 
 
 class TestDead:

@@ -6,10 +6,10 @@ Commands that need the database itself say so.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import UUID
 
 import msgspec
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # Most commands never need them.
     from duly.domain.manifest import Manifest
     from duly.domain.manifest_plan import Plan
     from duly.moves.apply import Applied
+    from duly.moves.backfill import Asked
     from duly.store.tenants import Limits, Tenant
 
 Row = Mapping[str, Any]
@@ -103,6 +104,15 @@ class Exported(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
+class Stretch(msgspec.Struct, frozen=True):
+    """The occurrences of [start, end), `rate` a second; one after the other, or beside each other."""
+
+    start: datetime
+    end: datetime
+    rate: float
+    overlap: Literal["queue", "allow"]
+
+
 class KeyWanted(msgspec.Struct, frozen=True):
     """A key to be made; it ends after `expires`, if ever, and submits at `rate` a second, if it is limited."""
 
@@ -140,6 +150,10 @@ class Desk(Protocol):
         """Read a job; None when the id is that of a one-shot, or of nothing."""
         ...
 
+    async def amend_job(self, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+        """Change something about a job, and give its new version; `change` is asked again when somebody was faster."""
+        ...
+
     async def pause_job(self, job_id: UUID, reason: str) -> str:
         """Pause a job, and say what became of that."""
         ...
@@ -160,6 +174,18 @@ class Desk(Protocol):
         self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str
     ) -> tuple[UUID, str]:
         """Run a job now; give the run and where it stands."""
+        ...
+
+    async def backfill(self, job_id: UUID, stretch: Stretch, *, dry_run: bool) -> Asked:
+        """Make the occurrences of a stretch again, however many they are; with `dry_run` they are only counted."""
+        ...
+
+    async def backfills(self, job_id: UUID | None, limit: int) -> Sequence[Row]:
+        """List what was made again, of a job or of all, the newest first."""
+        ...
+
+    async def cancel_backfill(self, backfill_id: UUID) -> int:
+        """Stop a backfill, and say how many runs that had not begun were taken back."""
         ...
 
     async def runs(self, filter_text: str, limit: int) -> Sequence[Row]:

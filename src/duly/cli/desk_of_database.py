@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, KeyWanted, Living, Moved, Row, Sent
+from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, KeyWanted, Living, Moved, Row, Sent, Stretch
 from duly.cli.exporting import export
 from duly.cli.fires import both_clocks, fire_lines, schedule_notes
 from duly.cli.key_rows import key_row
@@ -29,6 +29,7 @@ from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.summary import sentence
 from duly.moves import api_keys as keying
 from duly.moves import apply as applying
+from duly.moves import backfill as backfilling
 from duly.moves import dead as bulk
 from duly.moves import hold as holding
 from duly.moves import pause as pauses
@@ -36,9 +37,11 @@ from duly.moves import replay as single
 from duly.moves import submit as submitting
 from duly.moves import tenants as letting
 from duly.moves.apply import Applied
+from duly.moves.backfill import Asked
 from duly.moves.calendars import drop_calendar, put_calendar
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.dead import Bulk
+from duly.moves.edit import amend
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import trigger
@@ -116,6 +119,10 @@ class DatabaseDesk:
             schedule_notes(schedule, found),
         )
 
+    async def amend_job(self, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+        """Change something about a job, and give its new version."""
+        return await amend(self._database, job_id, change)
+
     async def pause_job(self, job_id: UUID, reason: str) -> str:
         """Pause a job, and say what became of that."""
         return await pauses.pause(self._database, job_id, reason)
@@ -140,6 +147,28 @@ class DatabaseDesk:
         with suppress(DulyError):  # A hint that is lost costs a moment.
             await hints.send(self._database, [queue])
         return made.run_id, made.state.value
+
+    async def backfill(self, job_id: UUID, stretch: Stretch, *, dry_run: bool) -> Asked:
+        """Make the occurrences of a stretch again, however many they are."""
+        return await backfilling.backfill(
+            self._database,
+            job_id,
+            stretch.start,
+            stretch.end,
+            Rng(),
+            rate=stretch.rate,
+            overlap=stretch.overlap,
+            dry_run=dry_run,
+            confirm=True,
+        )
+
+    async def backfills(self, job_id: UUID | None, limit: int) -> Sequence[Row]:
+        """List what was made again, of a job or of all, the newest first."""
+        return [msgspec.structs.asdict(one) for one in await schedules.backfills(self._database, job_id, limit)]
+
+    async def cancel_backfill(self, backfill_id: UUID) -> int:
+        """Stop a backfill, and say how many runs that had not begun were taken back."""
+        return await backfilling.cancel_backfill(self._database, backfill_id)
 
     async def runs(self, filter_text: str, limit: int) -> Sequence[Row]:
         """List runs."""

@@ -10,7 +10,8 @@ from uuid import UUID
 import msgspec
 
 from duly.cli import files_over_http, rows, tenants_over_http
-from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, KeyWanted, Living, Moved, Row, Sent
+from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, KeyWanted, Living, Moved, Row, Sent, Stretch
+from duly.cli.edit_over_http import amend
 from duly.cli.fires import both_clocks, lines_of
 from duly.cli.output import moment
 from duly.cli.paging import quoted
@@ -19,12 +20,14 @@ from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Forbidden, NotFound
 from duly.clock import host_now
 from duly.domain.api_key import Secret
+from duly.domain.errors import InvalidOption
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_plan import Plan
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.calendars import read_calendar
 from duly.moves.apply import Applied
+from duly.moves.backfill import Asked
 from duly.store.tenants import Limits, Tenant
 from duly.wire.jobs import Fire, Job
 from duly.wire.queues import HoldChange
@@ -47,7 +50,6 @@ class HttpDesk:
         what = f"{made.description}: {job.handler} on queue {job.queue}"
         if isinstance(job, Recurring):
             return Sent(made.job_id, False, [what, *_fire_lines(made.next_fires, job.schedule)])
-        assert made.next_run_at is not None, "a one-shot has its moment"
         how = "Once, now" if job.at is None and not job.delay else "Once"
         assert made.next_run_at is not None, "a one-shot has its moment"
         at = f"{'at':6}{both_clocks(made.next_run_at)}"
@@ -82,6 +84,10 @@ class HttpDesk:
             return None
         return None if rows.is_one_shot(job) else _seen(job)
 
+    async def amend_job(self, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+        """Change something about a job, and give its new version."""
+        return await amend(self._client, job_id, change)
+
     async def pause_job(self, job_id: UUID, reason: str) -> str:
         """Pause a job, and say what became of that."""
         answer = await self._client.jobs.pause(job_id, reason=reason)
@@ -107,6 +113,29 @@ class HttpDesk:
         arguments = None if payload is None else msgspec.json.decode(payload)
         made = await self._client.jobs.trigger(job_id, payload=arguments, beside=beside, key=key)
         return made.run_id, made.state
+
+    async def backfill(self, job_id: UUID, stretch: Stretch, *, dry_run: bool) -> Asked:
+        """Make the occurrences of a stretch again, however many they are."""
+        told = await self._client.jobs.backfill(
+            job_id,
+            stretch.start,
+            stretch.end,
+            rate=stretch.rate,
+            overlap=stretch.overlap,
+            dry_run=dry_run,
+            confirm=True,
+        )
+        return Asked(told.backfill_id, told.count, told.first)
+
+    async def backfills(self, job_id: UUID | None, limit: int) -> Sequence[Row]:
+        """List what was made again of a job, the newest first. Raises InvalidOption: the API lists no others."""
+        if job_id is None:
+            raise InvalidOption("over HTTP the backfills of one job are listed; name it: duly jobs backfills JOB")
+        return [msgspec.structs.asdict(one) for one in await _first(self._client.backfills.list(job_id), limit)]
+
+    async def cancel_backfill(self, backfill_id: UUID) -> int:
+        """Stop a backfill, and say how many runs that had not begun were taken back."""
+        return (await self._client.backfills.cancel(backfill_id)).taken_back
 
     async def runs(self, filter_text: str, limit: int) -> Sequence[Row]:
         """List runs."""
