@@ -13,6 +13,7 @@ NAMES = {
     "duly_queue_depth",
     "duly_queue_oldest_age_seconds",
     "duly_shards_held",
+    "duly_staging_lag_seconds",
     "duly_fire_skew_seconds",
     "duly_run_duration_seconds",
     "duly_stage_duration_seconds",

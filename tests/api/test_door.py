@@ -57,6 +57,27 @@ class TestWho:
 
         assert (await brief.get("/v1/calendars")).status_code == 401
 
+    async def test_the_use_of_a_key_is_noted_to_the_minute(self, api, database, clock):
+        async def last_used():
+            return await database.fetchval("select last_used_at from duly.api_keys where key_id = $1", api.key_id)
+
+        async def noted(after) -> bool:
+            for _ in range(200):
+                if (seen := await last_used()) is not None and seen >= after:
+                    return True
+                await asyncio.sleep(0.01)
+            return False
+
+        await api.get("/v1/calendars")
+        assert await noted(first := await database.read_clock())
+
+        await clock.advance(timedelta(seconds=30))
+        await api.get("/v1/calendars")
+        await clock.advance(timedelta(seconds=31))
+        assert await last_used() == first
+        await api.get("/v1/calendars")
+        assert await noted(first + timedelta(seconds=61))
+
     async def test_a_key_without_the_scope_is_told_which_one_it_needs(self, front):
         reader = await front.caller("jobs:read")
 

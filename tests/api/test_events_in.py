@@ -6,6 +6,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from duly.log import Log
+from duly.moves import zones
 from duly.store import events
 from duly.store.history import verify
 from tests.api.front import A_TARGET, EVERY_HOUR
@@ -226,6 +228,18 @@ class TestTheJob:
         back = (await api.patch(path, {"on_event": ORDERS, "schedule": None}, headers=match)).json()
         assert (back["on_event"], back["next_run_at"]) == (ORDERS, None)
         assert len((await send(api, id="e4")).json()["runs"]) == 1
+        assert await verify(database) == []
+
+    async def test_new_time_zone_data_leaves_it_where_it_is(self, api, database):
+        await zones.follow(database, Log("test"))
+        job = await a_listener(api)
+        await database.execute("update duly.jobs set tzdb = '2020a'")
+
+        assert await zones.correct(database, Log("test")) == 1
+
+        assert await database.fetchval("select tzdb from duly.jobs") is None
+        assert (await api.get(f"/v1/jobs/{job['job_id']}")).json()["next_run_at"] is None
+        assert len((await send(api)).json()["runs"]) == 1
         assert await verify(database) == []
 
     async def test_it_may_stand_in_a_bulk(self, api):

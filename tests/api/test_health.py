@@ -3,12 +3,15 @@
 import pytest
 
 from duly.api.health import readiness
+from duly.cli.api import vitals_of
 from duly.domain.hold import Scope
+from duly.domain.job import Recurring
 from duly.moves.hold import hold
-from duly.store import shards
+from duly.moves.submit import submit_recurring
+from duly.store import history, shards
 from duly.store.database import Database
-from tests.api.conftest import parts_of
-from tests.builders import a_ready_run, a_worker
+from tests.api.conftest import Parts, parts_of
+from tests.builders import a_key, a_ready_run, a_waiting_run, a_worker
 
 
 async def failing(parts):
@@ -116,3 +119,51 @@ async def test_the_number_of_workers_expected_is_the_limit(parts, database, expe
     parts.vitals.workers_expected = expected
 
     assert await failing(parts) == ["workers"] * expected
+
+
+class TestOfAProcessThatOnlyServes:
+    """Nothing stages or reaps in it: it reads in the database what the others do."""
+
+    @pytest.fixture
+    async def alone(self, parts, database):
+        await history.note_duty(database, "reap")
+        return Parts(vitals_of(database), parts.pulse, parts.reaper)
+
+    async def test_it_is_ready_while_the_others_do_their_duties(self, alone):
+        seen = await readiness(alone.vitals)
+
+        assert seen.ready, seen
+        assert {check.name for check in seen.checks} >= {"staging_lag_seconds", "reaper_age_seconds", "shards_held"}
+
+    async def test_a_reaper_that_nobody_has_seen_lately_is_missed(self, alone, database, clock):
+        await clock.advance(4.1)
+
+        assert "reaper_age_seconds" in await failing(alone)
+
+    async def test_a_note_is_written_at_most_once_a_second_and_again_after_a_step_back_of_the_clock(
+        self, database, clock
+    ):
+        noted = "select done_at from duly.duties"
+        await history.note_duty(database, "reap")
+        first = await database.fetchval(noted)
+        await clock.advance(0.5)
+        await history.note_duty(database, "reap")
+        assert await database.fetchval(noted) == first
+
+        await clock.step(-60)
+        await history.note_duty(database, "reap")
+        assert await database.fetchval(noted) < first
+
+    async def test_a_timer_that_should_have_been_staged_is_a_lag(self, alone, database, clock):
+        await a_waiting_run(database, delay=6)
+        assert await failing(alone) == []
+
+        await clock.advance(11.5)
+
+        assert "staging_lag_seconds" in await failing(alone)
+
+    async def test_a_job_that_waits_for_events_is_no_lag(self, alone, database):
+        shape = {"on_event": {"type": "a"}}
+        await submit_recurring(database, Recurring("greet", "{}", "default", 5, shape), key=a_key())
+
+        assert await failing(alone) == []

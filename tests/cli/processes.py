@@ -153,7 +153,7 @@ class Up:
         self.process = process
         self.folder = folder
         process.wait_for_line("ready in")
-        self.address = process.wait_for_line("/readyz").split()[1].removesuffix("/readyz?verbose")
+        self.address = process.wait_for_line("/readyz").split()[1]
 
     def duly(self, *arguments: str) -> Finished:
         """Run one command beside it."""

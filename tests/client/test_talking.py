@@ -197,8 +197,8 @@ def a_job(version: int, queue: str) -> Reply:
         "job_id": "6b0b5c1e-0d1c-4b7e-8d43-0a6d0f7f4a11", "name": "n", "status": "active",
         "target": {"type": "function", "handler": "app:mail"}, "queue": queue, "priority": 5, "payload": {},
         "schedule": None, "description": "", "next_run_at": None, "next_fires": [], "retry": None, "timeout": "PT90S",
-        "concurrency": None, "tags": [], "version": version, "owner": "api", "source": None, "pause_reason": None,
-        "last_run": None, "created_at": "2026-11-01T00:00:00Z",
+        "concurrency": None, "on_event": None, "tags": [], "version": version, "owner": "api", "source": None,
+        "pause_reason": None, "last_run": None, "created_at": "2026-11-01T00:00:00Z",
     }  # fmt: skip
     return Reply(200, {}, msgspec.json.encode(job))
 

@@ -22,6 +22,7 @@ _WORDS = (
     (r"\b__aexit__\b", "__exit__"),
     (r"\baclose\b", "close"),
     (r"\baiter_lines\b", "iter_lines"),
+    (r"\baread\b", "read"),
 )
 _PACKAGE_ABOUT = (
     '"""The client for programs without an event loop, made from the one with: see tests/client/twins.py."""\n'

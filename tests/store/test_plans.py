@@ -18,6 +18,7 @@ from duly.domain import filter as filters
 from duly.store import (
     applied,
     declared,
+    events,
     explain,
     history,
     jobs,
@@ -57,6 +58,7 @@ GROWING = (
     "backfills",
     "progress",
     "checkpoints",
+    "events",
 )
 
 FILL = f"""
@@ -109,6 +111,11 @@ insert into duly.signals (worker_id, run_id, fence, what, sent_at)
 select gen_random_uuid(), run_id, 0, 'cancel', duly.clock_now()
   from ((select run_id from duly.timers where run_id is not null limit {BATCH // 2})
         union all (select run_id from duly.ready limit {BATCH // 2})) as left_over;
+insert into duly.jobs (job_id, tenant, queue, handler, schedule, cohort, created_at, updated_at)
+select gen_random_uuid(), 9, 'default', 'greet', format('{{"on_event": {{"type": "type %s"}}}}', n % 100)::jsonb, 1, at, at
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made;
+insert into duly.events (tenant, digest, runs, received_at)
+select 9, sha256(n::text::bytea), '{{}}', duly.clock_now() from generate_series(1, {ROWS}) as n;
 """
 A_REMOTE = """
 insert into duly.tenants (tenant, name, created_at) values ({tenant}, 'tenant {tenant}', duly.clock_now()) on conflict do nothing;
@@ -138,6 +145,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "schedules of a zone": (zones.SQL["page"], lambda s: (None, None, BATCH)),
     "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
     "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
+    "take an event": (events.SQL["take_event"], lambda s: (9, "/shop", a_key(), "type 7", "{}", None)),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
     "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
@@ -175,7 +183,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "discard": (runs.SQL["discard"], lambda s: (s["dead"],)),
     "find a run": (runs.SQL["find_live"], lambda s: (s["runs"][0] if s["runs"] else WORKER,)),
     "find its attempts": (runs.SQL["find_attempts"], lambda s: (s["settled"],)),
-    "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER, BATCH)),
+    "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER,)),
     "runs of a job in boxes": (jobs.SQL["staged_runs"], lambda s: (s["job"],)),
     "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
     "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"],)),

@@ -143,7 +143,7 @@ def named(statements) -> set[str]:
 RETIRE = {"retire": workers.SQL["retire"]}
 MOVED = {
     name: (statements[name], module.SQL[name])
-    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, applied.SQL, events.SQL, leased.SQL, RETIRE)
+    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, applied.SQL, leased.SQL, events.SQL, RETIRE)
     for name in statements
     if name in module.SQL
 }

@@ -7,6 +7,8 @@ the same, so that nobody learns whether a key was unknown, wrong, expired, revok
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from datetime import timedelta
 
 import msgspec
 
@@ -14,6 +16,7 @@ from duly.api.operations import Identity
 from duly.api.refusals import Refusal
 from duly.clock import moment_of
 from duly.domain.api_key import ApiKey, implied_by, parse
+from duly.domain.errors import DulyError
 from duly.store import api_keys
 from duly.store.database import Database
 
@@ -21,10 +24,13 @@ from duly.store.database import Database
 REMEMBERED_SECONDS = 3.0
 _REMEMBERED_MAX = 10_000
 _SCHEME = "bearer "
+_USE_NOTED_EVERY = timedelta(minutes=1)
 
 
 class _Memory(msgspec.Struct, frozen=True):
-    key: ApiKey | None
+    """What the database said of a key, and until when that is good."""
+
+    identity: Identity | None
     until: float
 
 
@@ -35,6 +41,7 @@ class Keys:
         self._database = database
         self._memories: dict[str, _Memory] = {}
         self._looking: dict[str, asyncio.Task[ApiKey | None]] = {}
+        self._touching: set[asyncio.Task[None]] = set()
 
     async def identify(self, authorization: str | None) -> Identity:
         """Say who a header names. Raises Refusal."""
@@ -42,22 +49,27 @@ class Keys:
         if found is None:
             raise _refusal()
         key_id, secret = found
-        key = await self._find(key_id)
-        now = moment_of(self._database.clock.now())
-        if key is None or not key.is_opened_by(secret) or not key.is_usable(now) or key.tenant_state != "active":
+        identity = await self._find(key_id)
+        if identity is None or not identity.key.is_opened_by(secret) or not self._is_usable(identity.key):
             raise _refusal()
-        return Identity(key, frozenset(map(str, implied_by(key.scopes))))
+        return identity
 
-    async def _find(self, key_id: str) -> ApiKey | None:
+    def _is_usable(self, key: ApiKey) -> bool:
+        return key.is_usable(moment_of(self._database.clock.now())) and key.tenant_state == "active"
+
+    async def _find(self, key_id: str) -> Identity | None:
         monotonic = self._database.clock.monotonic()
         memory = self._memories.get(key_id)
         if memory is not None and monotonic < memory.until:
-            return memory.key
+            return memory.identity
         key = await self._look_up(key_id)
+        identity = None if key is None else Identity(key, frozenset(map(str, implied_by(key.scopes))))
         if len(self._memories) >= _REMEMBERED_MAX:
             self._memories.clear()
-        self._memories[key_id] = _Memory(key, monotonic + REMEMBERED_SECONDS)
-        return key
+        self._memories[key_id] = _Memory(identity, monotonic + REMEMBERED_SECONDS)
+        if key is not None:
+            self._note_use(key)
+        return identity
 
     async def _look_up(self, key_id: str) -> ApiKey | None:
         """Ask the database, once for all who ask at this moment."""
@@ -67,6 +79,19 @@ class Keys:
             self._looking[key_id] = task
             task.add_done_callback(lambda _: self._looking.pop(key_id, None))
         return await asyncio.shield(task)
+
+    def _note_use(self, key: ApiKey) -> None:
+        """Write down, to the minute, that a key is in use; nobody waits for it."""
+        now = moment_of(self._database.clock.now())
+        if key.last_used_at is not None and now - key.last_used_at < _USE_NOTED_EVERY:
+            return
+        task = asyncio.get_running_loop().create_task(self._touch(key.key_id), name="duly-key-used")
+        self._touching.add(task)
+        task.add_done_callback(self._touching.discard)
+
+    async def _touch(self, key_id: str) -> None:
+        with suppress(DulyError):  # It is noted with the next look.
+            await api_keys.touch(self._database, [key_id])
 
 
 def _is_bearer(authorization: str | None) -> bool:

@@ -14,6 +14,7 @@ from duly.api.routes.runs import shown_run
 from duly.domain.errors import NotFound
 from duly.domain.filter import Filter
 from duly.domain.triggers.asking import asked_shape
+from duly.domain.triggers.moments import utc_text
 from duly.domain.triggers.summary import sentence
 from duly.store import jobs, lists, overview, runs
 from duly.store.database import Database
@@ -79,7 +80,7 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
         status=found["state"],
         target=FunctionTarget(handler=found["handler"]),
         payload=msgspec.json.decode(found["payload"] or "{}"),
-        **definitions.waits_shape(asked_shape(found["schedule"], found["every_seconds"])),
+        **definitions.waits_shape(_schedule(found)),
         description=sentence(schedule),
         next_run_at=pending,
         next_fires=[]
@@ -92,6 +93,15 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
         version=found["generation"],
         last_run=await _last_run(database, found),
     )
+
+
+def _schedule(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a schedule as it was asked for; an interval with the moment it counts from, so that it can be put back as it is."""
+    shape = asked_shape(row["schedule"], row["every_seconds"])
+    trigger, anchor = shape["trigger"], row["anchor_at"]
+    if anchor is None or trigger.get("anchor") is not None or trigger.get("mode") == "fixed_delay":
+        return shape
+    return {**shape, "trigger": {**trigger, "anchor": utc_text(int(anchor.timestamp()))}}
 
 
 async def _last_run(database: Database, found: Mapping[str, Any]) -> LastRun | None:
@@ -118,7 +128,7 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
         **{name: row[name] for name in copied},
         status=row["state"],
         target=FunctionTarget(handler=row["handler"]),
-        **definitions.waits_shape(asked_shape(row["schedule"], row["every_seconds"])),
+        **definitions.waits_shape(_schedule(row)),
         version=row["generation"],
     )
 

@@ -26,7 +26,7 @@ from duly.domain.errors import DulyError
 from duly.domain.hold import SCOPE_KINDS
 from duly.log import Log
 from duly.store import holds, ready
-from duly.store.overview import backlog
+from duly.store.overview import staging_lag_seconds
 from duly.store.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
 
 LOOK_SECONDS = 5.0
@@ -185,7 +185,7 @@ class Metrics:
             now = await self._vitals.database.read_clock()
             rows = await ready.depth(self._vitals.database)
             held = await holds.standing(self._vitals.database)
-            self.totals.lag_seconds = (await backlog(self._vitals.database)).lag_seconds
+            self.totals.lag_seconds = await staging_lag_seconds(self._vitals.database)
         self.totals.holds = Counter(hold.scope.kind for hold in held)
         ages = {row["queue"]: (now - row["oldest_due_at"]).total_seconds() for row in rows}
         emptied = {queue: Depth(0, 0.0) for queue in self.totals.depths}

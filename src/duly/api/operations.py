@@ -16,7 +16,8 @@ import msgspec
 from duly.api.hub import Hub
 from duly.clock import Clock, Rng
 from duly.domain.api_key import ApiKey, Scope
-from duly.domain.errors import NotFound
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
 from duly.store.database import Database
 from duly.wire.shapes import Nothing
@@ -135,8 +136,12 @@ class Call(Generic[Q, B]):
 
     @property
     def name(self) -> str:
-        """The name in the path, which may contain what divides a path."""
-        return self.path["name"].removeprefix("/")
+        """The name in the path, which may contain what divides a path. Raises NotFound: what is no name is nothing's."""
+        name = self.path["name"].removeprefix("/")
+        try:
+            return check_name(name, "name")
+        except InvalidOption as error:
+            raise NotFound(str(error)) from None
 
     def id(self, name: str) -> UUID:
         """Read an id from the path. Raises NotFound: what is no id is the id of nothing."""

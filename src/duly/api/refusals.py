@@ -18,6 +18,7 @@ from duly.wire.problems import Fault
 from duly.wire.reading import Malformed, Misshapen
 
 RETRY_SECONDS = 1
+QUOTA_SECONDS = 10
 _FAULTS_MAX = 100
 
 CODES: Mapping[type[Exception], str] = {
@@ -82,8 +83,13 @@ def found_in(error: Exception, base: str = "") -> Found | None:
     code = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), None)
     if code is None:
         return None
-    retry = {"Retry-After": str(RETRY_SECONDS)} if code in ("unavailable", "key_in_progress") else {}
-    return Found(code, _detail(error, code), retry, _faults_in(error, base))
+    return Found(code, _detail(error, code), _retry(code), _faults_in(error, base))
+
+
+def _retry(code: str) -> dict[str, str]:
+    """Say when it may be asked again, where that helps: what uses a quota up is counted anew by then."""
+    seconds = {"unavailable": RETRY_SECONDS, "key_in_progress": RETRY_SECONDS, "quota_reached": QUOTA_SECONDS}.get(code)
+    return {} if seconds is None else {"Retry-After": str(seconds)}
 
 
 def _faults_in(error: Exception, base: str) -> list[Fault]:

@@ -174,7 +174,7 @@ class House:
         if job is not None:
             state = "every 10 seconds   (off with --no-demo)" if job.state == "active" else f"is {job.state}"
             screen.fact("demo", f'job "{job.name}" {state}')
-        screen.fact("health", f"{address}/readyz?verbose    metrics {address}/metrics")
+        screen.fact("http", f"{address}    API /v1    docs /docs    health /readyz?verbose    metrics /metrics")
         tell_key(screen, self._key, address)
         fate = "the data goes with it" if self._plan.ephemeral else "the data stays (--ephemeral throws it away)"
         screen.line(f"ready in {self._clock.monotonic() - self._plan.began:.1f} s. Ctrl-C stops everything; {fate}.")

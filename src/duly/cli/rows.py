@@ -11,6 +11,7 @@ from duly.client.definitions import JobFields
 from duly.domain.job import Recurring, Submission
 from duly.domain.run import MARKS, read_options
 from duly.domain.triggers.asking import check
+from duly.domain.triggers.on_event import ON_EVENT, OnEvent, is_on_event
 from duly.domain.triggers.summary import sentence
 from duly.wire.jobs import Job, JobSummary
 from duly.wire.queues import Queue
@@ -50,9 +51,15 @@ def job(found: Job) -> dict[str, Any]:
 def job_in_list(found: JobSummary) -> dict[str, Any]:
     """Give a job of a list as a row, with its schedule in words."""
     row = msgspec.to_builtins(found, builtin_types=(datetime,))
-    words = "On an event" if found.schedule is None else sentence(check({**found.schedule, "calendars": None}))
+    words = _words(found)
     known = {"state": found.status, "handler": found.target.handler, "schedule": text(found.schedule)}
     return {**row, **known, "description": words, "removed_at": None}
+
+
+def _words(found: JobSummary) -> str:
+    if found.on_event is not None:
+        return OnEvent(found.on_event.type, found.on_event.source).describe()
+    return sentence(check({**(found.schedule or {}), "calendars": None}))
 
 
 def is_one_shot(found: Job) -> bool:
@@ -76,12 +83,18 @@ def fields_of(job: Submission | Recurring, now: datetime) -> JobFields:
     """Give the fields with which a job is created. A delay counts from the clock of this host."""
     fields: JobFields = {"queue": job.queue, "priority": job.priority, "payload": msgspec.json.decode(job.payload)}
     if isinstance(job, Recurring):
-        fields["schedule"] = dict(job.schedule)
+        fields |= _waits_for(job)
         if job.name is not None:
             fields["name"] = job.name
     elif (at := job.at or (_after(job.delay, now) if job.delay else None)) is not None:
         fields["schedule"] = {"trigger": {"type": "at", "at": at.isoformat()}}
     return {**fields, **_options_of(job.options)}
+
+
+def _waits_for(job: Recurring) -> JobFields:
+    if is_on_event(job.schedule):
+        return {"on_event": dict(job.schedule[ON_EVENT])}
+    return {"schedule": dict(job.schedule)}
 
 
 def _after(delay: timedelta, now: datetime) -> datetime:

@@ -23,6 +23,7 @@ from duly.client.errors import (
     UnexpectedAnswer,
     VersionChanged,
 )
+from duly.client.streaming import Event
 from duly.client.synchronous.client import Client
 from duly.wire.batches import LineAnswer
 from duly.wire.calendars import Calendar
@@ -39,6 +40,7 @@ __all__ = [
     "Conflict",
     "CreatedJob",
     "DeclaredInCode",
+    "Event",
     "Fault",
     "Forbidden",
     "FunctionTarget",

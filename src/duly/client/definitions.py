@@ -11,6 +11,7 @@ from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Settling, getting, pa
 from duly.client.errors import ApiError, VersionChanged
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
+from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
 
 Target = FunctionTarget | str
@@ -19,6 +20,7 @@ Target = FunctionTarget | str
 Agrees = Callable[[dict[str, Any], Mapping[str, Any]], bool]
 
 _DURATIONS = ("timeout", "base", "cap", "every", "max", "grace", "window")  # Told in another spelling, perhaps.
+_TOLD = ("anchor",)  # The server tells them where nothing was said.
 _RETRY_DEFAULT = msgspec.to_builtins(RetryPolicy())
 
 
@@ -33,6 +35,7 @@ class JobFields(TypedDict, total=False):
     retry: RetryPolicy | dict[str, Any] | None
     timeout: str | float | None
     concurrency: Concurrency | dict[str, Any] | None
+    on_event: EventMatch | dict[str, Any] | None
     tags: list[str]
 
 
@@ -128,6 +131,7 @@ def is_as_replaced(found: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
 def _is_same(found: Any, asked: Any, name: str) -> bool:
     if isinstance(asked, Mapping) and isinstance(found, Mapping):
         names = {field for side in (found, asked) for field, value in side.items() if value is not None}
+        names -= {field for field in _TOLD if asked.get(field) is None}
         return all(_is_same(found.get(field), asked.get(field), field) for field in names)
     return bool(found == asked) or (name in _DURATIONS and _is_same_duration(found, asked))
 

@@ -56,8 +56,8 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 Step = Send | Pause
-Event = Reply | NoReply | None
-Conversation = Generator[Step, Event, T]
+Came = Reply | NoReply | None
+Conversation = Generator[Step, Came, T]
 
 
 class Manners(msgspec.Struct, frozen=True):
@@ -79,8 +79,8 @@ def converse(ask: Ask[T], manners: Manners) -> Conversation[T]:
         if isinstance(event, Reply) and 200 <= event.status < 300:
             return ask.read(event)
         assert event is not None
-        error = _error(event)
-        if not _is_worth_repeating(event, error):
+        error = error_in(event)
+        if not is_worth_repeating(event, error):
             if may_be_done and ask.settle is not None:
                 return (yield from _settle(ask, error, manners))
             raise error
@@ -126,7 +126,8 @@ def _send(ask: Ask[T], headers: dict[str, str], manners: Manners, ends_at: float
     return Send(ask.method, ask.path, dict(ask.query), headers, ask.body, timeout)
 
 
-def _error(event: Reply | NoReply) -> ApiError:
+def error_in(event: Reply | NoReply) -> ApiError:
+    """Give the exception that an answer, or its absence, means."""
     if isinstance(event, NoReply):
         return Unavailable(event.why, code="no_answer")
     return error_of(event.status, event.body, _seconds(event.headers.get("retry-after")))
@@ -137,7 +138,8 @@ def _seconds(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
-def _is_worth_repeating(event: Reply | NoReply, error: ApiError) -> bool:
+def is_worth_repeating(event: Reply | NoReply, error: ApiError) -> bool:
+    """Say whether another try may help."""
     match event:
         case NoReply():
             return not event.is_hopeless
@@ -163,8 +165,20 @@ def _how_to_go_on(ask: Ask[T], key: str | None) -> str:
 def _gave_up(ask: Ask[T], error: ApiError, headers: dict[str, str], tries: int, *, may_be_done: bool) -> ApiError:
     """Say that we stopped trying, and how to ask again."""
     key = headers.get("Idempotency-Key")
-    detail = f"{error.detail.rstrip('.')}; given up after {tries} {'try' if tries == 1 else 'tries'}."
-    remedy = error.remedy
-    if may_be_done and ask.method != "GET":
-        remedy = f"It may or may not have been done; {_how_to_go_on(ask, key)}."
-    return type(error)(detail, error.status, error.code, remedy, error.request_id, error.errors, error.retry_after, key)
+    if not may_be_done or ask.method == "GET":
+        return gave_up_on(error, tries, key=key)
+    return gave_up_on(error, tries, f"It may or may not have been done; {_how_to_go_on(ask, key)}.", key)
+
+
+def gave_up_on(error: ApiError, tries: int, remedy: str | None = None, key: str | None = None) -> ApiError:
+    """Say that we stopped trying."""
+    return type(error)(
+        f"{error.detail.rstrip('.')}; given up after {tries} {'try' if tries == 1 else 'tries'}.",
+        error.status,
+        error.code,
+        error.remedy if remedy is None else remedy,
+        error.request_id,
+        error.errors,
+        error.retry_after,
+        key,
+    )

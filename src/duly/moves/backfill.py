@@ -13,6 +13,7 @@ from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import moments_between
+from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
 from duly.moves.schedule import see
 from duly.store import schedules
@@ -27,6 +28,7 @@ RATE_MAX = 1_000.0
 SHOWN_MAX = 20
 _WAITING_MAX = 100  # made and not begun, of one job
 _LOOK_MAX = 500
+_TURN = 1_000  # occurrences computed before others on this loop have their turn
 _FINEST = timedelta(microseconds=1)
 # How many runs of a backfill may be under way at once, by its overlap; bounded, for the case that nobody takes them.
 _PLACES = {"queue": 1, "allow": 100}
@@ -68,7 +70,8 @@ async def backfill(
     if isinstance(seen.schedule.trigger, OnEvent):
         raise InvalidOption(f"job {job_id} waits for events; it has no occurrences to make again")
     end = min(end, seen.read_at)  # What is still to come is left to the schedule.
-    moments = moments_between(seen.schedule, start, end, OCCURRENCES_MAX + 1) if start < end else []
+    most = OCCURRENCES_MAX if dry_run or confirm else UNCONFIRMED_MAX
+    moments = await _moments(database, seen.schedule, start, end, most + 1)
     if len(moments) > OCCURRENCES_MAX:
         raise InvalidOption(f"the stretch has over {OCCURRENCES_MAX:,} occurrences; ask for a shorter one")
     asked = Asked(None, len(moments), moments[:SHOWN_MAX])
@@ -76,7 +79,7 @@ async def backfill(
         return asked
     if len(moments) > UNCONFIRMED_MAX and not confirm:
         raise InvalidOption(
-            f"the stretch has {len(moments):,} occurrences; more than {UNCONFIRMED_MAX:,} need to be confirmed"
+            f"the stretch has more than {UNCONFIRMED_MAX:,} occurrences, which need to be confirmed; a dry run counts them"
         )
     backfill_id = rng.uuid()
     before = seen.schedule.latest_at_or_before(start - _FINEST)
@@ -86,6 +89,19 @@ async def backfill(
     ):
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
     return msgspec.structs.replace(asked, backfill_id=backfill_id)
+
+
+async def _moments(database: Database, schedule: Schedule, start: datetime, end: datetime, most: int) -> list[datetime]:
+    """Give the occurrences of a stretch, up to so many. A million take seconds: others have their turn in between."""
+    found: list[datetime] = []
+    while start < end and len(found) < most:
+        some = moments_between(schedule, start, end, min(_TURN, most - len(found)))
+        if not some:
+            break
+        found += some
+        start = some[-1] + _FINEST
+        await database.clock.sleep(0)
+    return found
 
 
 async def cancel_backfill(database: Database, backfill_id: UUID) -> int:

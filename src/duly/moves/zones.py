@@ -16,6 +16,7 @@ import msgspec
 from duly.domain.triggers import zones
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.moments import second_of
+from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import arm_anew, cohort_of
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
@@ -111,6 +112,9 @@ class Clocks:
     def timing(self, one: Zoned, left_out: datetime | None) -> Retiming | None:
         """Say when a schedule fires next; nothing of one that is of the version in force. Raises TriggerError."""
         new = self._compile(self._ours, one)
+        if isinstance(new.trigger, OnEvent):  # No clock says when it fires: it rests where it is.
+            still = Retiming(one.job_id, one.generation, one.scheduled_at, one.cohort, one.scheduled_at, 0)
+            return None if one.tzdb is None else still
         cohort = cohort_of(new)
         if one.tzdb is None and one.cohort == cohort:
             return None

@@ -69,7 +69,7 @@ async def run(database: Database, tenant: int, run_id: UUID, engine: Database | 
         before=beyond["before"],
         gate=await _gate(database, tenant, around),
         holds=await _holds(whole, Scope(tenant, found["queue"])),
-        workers=await _serving(whole, are_named=engine is None),
+        workers=await _serving(whole, tenant, are_named=engine is None),
         schedulers=await whole.fetchval(SQL["schedulers"]),
     )
     return Explanation("run", run_id, found["state"], explain_run(facts))
@@ -95,7 +95,7 @@ async def job(database: Database, tenant: int, job_id: UUID, engine: Database | 
         failures=found["failures"],
         last=last.rows,
         holds=await _holds(whole, Scope(tenant, found["queue"])),
-        workers=await _serving(whole, are_named=engine is None),
+        workers=await _serving(whole, tenant, are_named=engine is None),
         schedulers=await whole.fetchval(SQL["schedulers"]),
     )
     return Explanation("job", job_id, found["state"], explain_job(facts))
@@ -119,6 +119,6 @@ async def _holds(database: Database, scope: Scope) -> Sequence[Hold]:
     return [hold for hold in await holds.standing(database) if hold.scope.touches(scope)]
 
 
-async def _serving(database: Database, *, are_named: bool) -> list[Serving]:
-    live = [row for row in await workers.live(database) if row.until > row.read_at]
+async def _serving(database: Database, tenant: int, *, are_named: bool) -> list[Serving]:
+    live = [row for row in await workers.live(database) if row.serves(tenant)]
     return [Serving(row.name if are_named else None, row.queues, row.handlers, row.slots) for row in live]

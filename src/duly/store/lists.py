@@ -30,6 +30,7 @@ _FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
 _EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 # A job's id is made when its submit begins, and its row when that ends.
 _SUBMIT_MAX = timedelta(hours=1)
+_NEXT_ID = timedelta(milliseconds=1)  # Ids begin with a moment to the millisecond.
 
 # The boxes in which a run can be in a state.
 _BOXES = {
@@ -90,7 +91,7 @@ async def jobs(
         SQL["jobs"],
         tenant,
         _before(after, created.before),
-        _from(created.since and created.since - _SUBMIT_MAX),
+        _from(created.since and max(created.since, _EARLIEST) - _SUBMIT_MAX),
         *_lead(chosen),
         *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
         chosen.beginnings.get("name"),
@@ -196,7 +197,7 @@ def _boxes(chosen: Filter) -> list[str]:
 
 def _before(after: UUID | None, moment: datetime | None) -> UUID:
     """Give the id that all that are asked for lie before: of a position, and of a moment."""
-    bounds = [after or _LAST, _LAST if moment is None else least_id_at(moment + timedelta(milliseconds=1))]
+    bounds = [after or _LAST, _LAST if moment is None else least_id_at(min(moment, _LATEST) + _NEXT_ID)]
     return min(bounds)
 
 

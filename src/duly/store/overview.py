@@ -46,9 +46,7 @@ class Backlog(msgspec.Struct, frozen=True):
     @property
     def lag_seconds(self) -> float:
         """How long ago the first timer that is not staged was due."""
-        if self.next_due_at is None or self.next_due_at == NEVER:
-            return 0.0
-        return max(0.0, (self.read_at - self.next_due_at).total_seconds())
+        return _lag(self.read_at, self.next_due_at)
 
     @property
     def reaper_age_seconds(self) -> float | None:
@@ -71,6 +69,19 @@ async def arguments(database: Database, run_id: UUID) -> dict[str, Any]:
 async def finished_of_job(database: Database, job_id: UUID, since: datetime) -> list[dict[str, Any]]:
     """Read the attempts of a job that ended since a moment, and some seconds before it."""
     return [dict(row) for row in await database.fetch(SQL["finished_of_job"], job_id, since)]
+
+
+async def staging_lag_seconds(database: Database) -> float:
+    """Say how long ago the first timer that is not staged was due."""
+    row = await database.fetchrow(SQL["next_due"])
+    assert row is not None
+    return _lag(*row)
+
+
+def _lag(now: datetime, next_due_at: datetime | None) -> float:
+    if next_due_at is None or next_due_at == NEVER:
+        return 0.0
+    return max(0.0, (now - next_due_at).total_seconds())
 
 
 async def backlog(database: Database) -> Backlog:

@@ -29,6 +29,11 @@ class WorkerRow(msgspec.Struct, frozen=True):
     beat: int
     until: datetime
     read_at: datetime
+    tenant: int | None = None  # None: ours, and serves every tenant
+
+    def serves(self, tenant: int) -> bool:
+        """Say whether it lives, and may be given runs of a tenant."""
+        return self.until > self.read_at and self.tenant in (None, tenant)
 
 
 class Departed(msgspec.Struct, frozen=True):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.shapes import Asked, Moment, Name, Told
+from duly.wire.shapes import Asked, Moment, Name, Told, check_reach
 
 Scope = Literal["jobs:read", "jobs:write", "jobs:trigger", "worker", "admin"]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000, description="Submits a second.")]
@@ -23,6 +23,9 @@ class KeyRequest(Asked, frozen=True):
     tenant: TenantNumber | None = None
     expires_at: Moment | None = None
     rate: Rate | None = None
+
+    def __post_init__(self) -> None:
+        check_reach(expires_at=self.expires_at)
 
 
 class Key(Told, frozen=True):
@@ -48,6 +51,13 @@ class MadeKey(Told, frozen=True):
     scopes: list[Scope]
     expires_at: Moment | None
     key: str
+
+    def __repr__(self) -> str:
+        return f"MadeKey({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Give the fields to whoever prints them: the key itself is not for logs and tracebacks."""
+        return [(name, "***" if name == "key" else getattr(self, name)) for name in self.__struct_fields__]
 
 
 class KeyQuery(PageQuery, frozen=True):

@@ -90,6 +90,7 @@ class Worker(Told, frozen=True):
     worker_id: UUID
     name: str
     version: str
+    tenant: Annotated[int | None, Meta(description="The tenant it serves; null: all of them.")]
     queues: list[str]
     handlers: list[str]
     slots: int

@@ -64,7 +64,7 @@ _TRIGGERS: dict[str, Schema] = {
     "TriggerInterval": _trigger(
         "interval",
         "Again and again, a period apart.",
-        {"every": _DURATION},
+        {"every": {**_DURATION, "description": "ISO 8601 in clock units, such as PT5M or PT24H."}},
         {
             "anchor": _or_null(_MOMENT),
             "mode": {"enum": ["fixed_rate", "fixed_delay", None]},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
@@ -32,6 +32,16 @@ Duration = Annotated[
     Annotated[str, Meta(extra_json_schema={"pattern": DURATION_PATTERN, "minLength": 3})] | float,
     Meta(description="ISO 8601 in clock units, such as PT30S or P1D, or a number of seconds.", examples=["PT30S", 30]),
 ]
+
+
+_EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+
+
+def check_reach(**moments: datetime | None) -> None:
+    """Refuse moments at the very ends of time, with which nothing can be computed. Raises ValueError."""
+    for field, moment in moments.items():
+        if moment is not None and not _EARLIEST <= moment <= _LATEST:
+            raise ValueError(f"{field} is out of reach; give a moment between 0001-01-02 and 9999-12-30 in UTC")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

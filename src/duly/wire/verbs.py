@@ -10,7 +10,7 @@ from msgspec import Meta
 from duly.domain.job import REASON_CHARACTERS_MAX
 from duly.wire.jobs import Payload
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.shapes import PRINTABLE, Asked, Moment, Told
+from duly.wire.shapes import PRINTABLE, Asked, Moment, Told, check_reach
 
 
 class Deletion(Asked, frozen=True):
@@ -84,6 +84,9 @@ class BackfillRequest(Asked, frozen=True):
     ] = "queue"
     dry_run: bool = False
     confirm: bool = False
+
+    def __post_init__(self) -> None:
+        check_reach(start=self.start, end=self.end)
 
 
 class BackfillAsked(Told, frozen=True):

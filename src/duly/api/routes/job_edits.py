@@ -14,7 +14,6 @@ from duly.api.refusals import Refusal
 from duly.api.routes.jobs import REFUSED, created_headers, extra_of, find_live_job, now_of, submit_defined, tag_of
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
-from duly.domain.job import check_name
 from duly.moves.edit import edit_version
 from duly.moves.overtaken import until_settled
 from duly.store import overview
@@ -82,7 +81,7 @@ async def put_job_by_name(call: Call[Nothing, JobDefinition]) -> Answer:
     name, asked = call.name, call.body
     if asked.name not in (None, name):
         raise InvalidOption(f"the path names the job {name!r} and the body {asked.name!r}; name one")
-    definition = msgspec.structs.replace(asked, name=check_name(name, "name"))
+    definition = msgspec.structs.replace(asked, name=name)
 
     async def attempt() -> Answer | None:  # Somebody may make it, change it or end it between the look and the move.
         standing = await overview.job_by_name(call.database, name, call.tenant)

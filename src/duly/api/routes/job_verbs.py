@@ -104,6 +104,7 @@ async def skip_next(call: Call[Nothing, None]) -> Answer:
     body=BackfillRequest,
     answers={202: BackfillAsked},
     refuses=("invalid_option", "conflict"),
+    seconds_max=60.0,
 )
 async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Answer:
     """Make past occurrences again, at a rate and below all that is on time. With `dry_run` they are only counted."""

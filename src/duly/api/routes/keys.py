@@ -10,6 +10,7 @@ from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.domain.api_key import ApiKey, read_scopes
+from duly.domain.errors import NotFound
 from duly.moves.api_keys import create_key, revoke_key
 from duly.store import api_keys
 from duly.wire.keys import Key, KeyList, KeyQuery, KeyRequest, MadeKey
@@ -70,7 +71,10 @@ async def make_key(call: Call[Nothing, KeyRequest]) -> Answer:
 @routes.add("DELETE", "/v1/keys/{key_id}", scope="admin", answers={204: None}, in_session=False)
 async def end_key(call: Call[Nothing, None]) -> Answer:
     """End a key for good. Within five seconds it opens nothing any more."""
-    await revoke_key(call.database, call.path["key_id"], tenant=None if call.identity.is_operator else call.tenant)
+    key_id = call.path["key_id"]
+    if not (key_id.isascii() and key_id.isalnum()):
+        raise NotFound(f"no key {key_id!r}; GET /v1/keys lists them")
+    await revoke_key(call.database, key_id, tenant=None if call.identity.is_operator else call.tenant)
     return Answer(204)
 
 

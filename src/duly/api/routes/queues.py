@@ -38,7 +38,7 @@ async def list_queues(call: Call[Nothing, None]) -> Answer:
     """Show what waits of the caller's own in each queue, who serves it, and whether it is held."""
     now = await call.database.read_clock()
     depths = {row["queue"]: row for row in await ready.depth_of_tenant(call.database, call.tenant)}
-    living = [row for row in await store.live(call.database) if row.until > row.read_at]
+    living = [row for row in await store.live(call.database) if row.serves(call.tenant)]
     held = [one.scope for one in await holds.standing(call.database) if one.scope.tenant in (None, call.tenant)]
     named = (scope.queue for scope in held if scope.queue is not None)
     names = sorted({*depths, *(queue for row in living for queue in row.queues), *named})
@@ -56,7 +56,10 @@ async def list_queues(call: Call[Nothing, None]) -> Answer:
     is_keyed=False,
 )
 async def pause_queue(call: Call[Nothing, QueuePause]) -> Answer:
-    """Let nothing new of a queue start. What waits is kept, what runs ends as ever."""
+    """Let nothing new of a queue start. What waits is kept, what runs ends as ever.
+
+    A queue whose name contains a slash is named in the body of /v1/pause instead.
+    """
     scope = _scope_of_queue(call, call.body.everyone)
     return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=_who(call)))
 
@@ -137,7 +140,7 @@ def _queue(
 
 
 def _worker(row: WorkerRow) -> Worker:
-    copied = ("worker_id", "name", "version", "queues", "handlers", "slots", "started_at")
+    copied = ("worker_id", "name", "version", "tenant", "queues", "handlers", "slots", "started_at")
     left = (row.until - row.read_at).total_seconds()
     return Worker(**{name: getattr(row, name) for name in copied}, lease_seconds_left=left)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from duly.client.asking import Id, deleting, getting, path
 from duly.client.asynchronous.line import AsyncLine
+from duly.client.paging import listing
 from duly.wire.verbs import BackfillCancelled, BackfillStatus
 
 
@@ -12,6 +15,10 @@ class AsyncBackfills:
 
     def __init__(self, line: AsyncLine) -> None:
         self._line = line
+
+    def list(self, job_id: Id, *, page_size: int | None = None) -> AsyncIterator[BackfillStatus]:
+        """Give the backfills of a job, the last asked for first; pages are read as they are needed."""
+        return self._line.pages(listing(path("backfills"), BackfillStatus, job_id=job_id, page_size=page_size))
 
     async def get(self, backfill_id: Id) -> BackfillStatus:
         """Say how far a backfill has come. Raises NotFound."""

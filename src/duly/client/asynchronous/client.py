@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from duly.client.address import Address
-from duly.client.asking import given, path, posting
+from duly.client.asking import given, path, posting, query_of
 from duly.client.asynchronous.backfills import AsyncBackfills
 from duly.client.asynchronous.calendars import AsyncCalendars
 from duly.client.asynchronous.dead import AsyncDead
@@ -17,7 +19,9 @@ from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
 from duly.client.asynchronous.runs import AsyncRuns
+from duly.client.streaming import Event
 from duly.client.talking import Patience
+from duly.wire.events import MEDIA_TYPE, EventTaken
 from duly.wire.previews import Preview
 
 if TYPE_CHECKING:
@@ -76,3 +80,29 @@ class AsyncClient:
         """Say what a schedule means, in words and in its next fires; nothing is kept."""
         body = given(schedule=schedule, after=after, n=n)
         return await self._line.ask(posting(path("triggers", "preview"), Preview, body))
+
+    async def send_event(
+        self,
+        type: str,
+        source: str,
+        *,
+        data: Any = None,
+        id: str | None = None,
+        subject: str | None = None,
+        time: datetime | None = None,
+    ) -> EventTaken:
+        """Send an event: each active job with a matching `on_event` gets one run. One `id` of a source is taken once."""
+        name = self._line.manners.rng.secret(16).hex() if id is None else id
+        event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
+        ask = posting(path("events"), EventTaken, event)
+        return await self._line.ask(msgspec.structs.replace(ask, media_type=MEDIA_TYPE))
+
+    def events(
+        self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None
+    ) -> AsyncIterator[Event]:
+        """Hear of runs as they start and end, without end; a lost connection is made again, and nothing is left out.
+
+        `since` is the `place` of the last event that was got before. An event may come twice, with the same id. Where events
+        were lost for good, one of type `duly.stream.gap.v1` says so.
+        """
+        return self._line.listen(path("events"), query_of({"types": ",".join(types) or None, "queue": queue}), since)

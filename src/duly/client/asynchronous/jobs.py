@@ -6,14 +6,20 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal, Unpack
 
-from duly.client.asking import Id, deleting, getting, given, path, posting, putting
+import msgspec
+
+from duly.client.asking import Id, deleting, getting, given, path, posting, putting, query_of
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.batches import CHUNK_LINES, batches
 from duly.client.definitions import JobFields, Target, changing, creating, definition, replacing
 from duly.client.paging import listing
 from duly.wire.batches import LineAnswer
+from duly.wire.explanations import Explanation
 from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobSummary
+from duly.wire.manifests import Applied
 from duly.wire.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
+
+APPLY_SECONDS = 60.0  # The server takes as long as this for a large file.
 
 
 class AsyncJobs:
@@ -50,6 +56,14 @@ class AsyncJobs:
     async def get(self, job_id: Id) -> Job:
         """Read a job as it stands. Raises NotFound."""
         return await self._line.ask(getting(path("jobs", job_id), Job))
+
+    async def get_by_name(self, name: str) -> Job:
+        """Read the job that has this name. Raises NotFound."""
+        return await self._line.ask(getting(path("jobs", "by-name", name), Job))
+
+    async def explain(self, job_id: Id) -> Explanation:
+        """Say why a job is where it is. Raises NotFound."""
+        return await self._line.ask(getting(path("jobs", job_id, "explain"), Explanation))
 
     async def replace(self, job_id: Id, target: Target, *, version: int | None, **fields: Unpack[JobFields]) -> Job:
         """Replace a job's definition if it is still of `version`, or whatever it is with None. Raises VersionChanged."""
@@ -93,10 +107,33 @@ class AsyncJobs:
         end: datetime,
         *,
         rate: float | None = None,
+        overlap: Literal["queue", "allow"] | None = None,
         dry_run: bool = False,
         confirm: bool = False,
         key: str | None = None,
     ) -> BackfillAsked:
         """Make the occurrences of [start, end) again, `rate` a second; with `dry_run` they are only counted."""
-        body = given(start=start, end=end, rate=rate, dry_run=dry_run, confirm=confirm)
+        body = given(start=start, end=end, rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm)
         return await self._line.ask(posting(path("jobs", job_id, "backfill"), BackfillAsked, body, key=key))
+
+    async def apply(
+        self,
+        file: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        prune: bool = False,
+        adopt: bool = False,
+        digest: str | None = None,
+        key: str | None = None,
+    ) -> Applied:
+        """Bring the jobs of a file to what it says, all of it or none; with `dry_run`, say what would be done.
+
+        `digest` is that of the plan that was looked at: that very plan is carried out, or nothing. Raises Invalid, Conflict.
+        """
+        ask = posting("/v1/jobs:apply", Applied, file, key=key, seconds_more=APPLY_SECONDS)
+        query = query_of({"dry_run": dry_run, "prune": prune, "adopt": adopt, "digest": digest})
+        return await self._line.ask(msgspec.structs.replace(ask, query=query))
+
+    async def export(self, source: str | None = None, *, by_hand: bool = False) -> dict[str, Any]:
+        """Write the jobs of a file as that file: applied again, it changes nothing. Raises NotFound."""
+        return await self._line.ask(getting("/v1/jobs:export", dict[str, Any], source=source, by_hand=by_hand))

@@ -9,7 +9,8 @@ from duly.client.address import Address
 from duly.client.asking import Ask, NoReply, Reply
 from duly.client.paging import Page, after
 from duly.client.pausing import async_pause
-from duly.client.talking import Event, Manners, Patience, Pause, Send, Step, converse
+from duly.client.streaming import SILENCE_SECONDS, Event, Listening
+from duly.client.talking import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.clock import Rng, SystemClock
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class AsyncLine:
     async def ask(self, ask: Ask[T]) -> T:
         """Send one request and give its answer. Raises ApiError."""
         conversation = converse(ask, self.manners)
-        event: Event = None
+        event: Came = None
         try:
             while True:
                 event = await self._take(conversation.send(event))
@@ -54,11 +55,34 @@ class AsyncLine:
                 return
             ask = after(ask, page.next_page_token)
 
+    async def listen(self, where: str, query: dict[str, str], since: str | None) -> AsyncIterator[Event]:
+        """Give the events of a stream, and go on where the connection was lost. Raises ApiError."""
+        import httpx2
+
+        from duly.client.failing import no_reply
+
+        listening = Listening(since, self.manners)
+        timeout = httpx2.Timeout(self.manners.patience.timeout, read=SILENCE_SECONDS)
+        while True:
+            headers = {**listening.headers(), **self.address.headers()}
+            try:
+                async with self._http.stream("GET", where, params=query, headers=headers, timeout=timeout) as response:
+                    lost: Reply | NoReply = NoReply(f"{self.address.url} ended the stream.", may_have_arrived=True)
+                    if response.status_code != 200:
+                        lost = _reply(response, await response.aread())
+                    else:
+                        async for line in response.aiter_lines():
+                            if (event := listening.hear(line)) is not None:
+                                yield event
+            except httpx2.RequestError as error:
+                lost = no_reply(error, self.address.url)
+            await async_pause(listening.pause(lost))
+
     async def pause(self, seconds: float) -> None:
         """Wait."""
         await async_pause(seconds)
 
-    async def _take(self, step: Step) -> Event:
+    async def _take(self, step: Step) -> Came:
         if isinstance(step, Pause):
             await async_pause(step.seconds)
             return None
@@ -80,6 +104,8 @@ class AsyncLine:
             )
         except httpx2.RequestError as error:
             return no_reply(error, self.address.url)
-        return Reply(
-            response.status_code, {name.lower(): value for name, value in response.headers.items()}, response.content
-        )
+        return _reply(response, response.content)
+
+
+def _reply(response: httpx2.Response, body: bytes) -> Reply:
+    return Reply(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)

@@ -8,6 +8,7 @@ from duly.client.asking import Id, getting, path, posting
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.following import LINGER_SECONDS, LOOK_SECONDS
 from duly.client.paging import listing
+from duly.wire.explanations import Explanation
 from duly.wire.runs import Attempt, LogLine, LogPage, Run, RunCancelled, RunMoved, RunSummary
 
 
@@ -24,6 +25,10 @@ class AsyncRuns:
     async def get(self, run_id: Id) -> Run:
         """Read a run as it stands, with its attempts. Raises NotFound."""
         return await self._line.ask(getting(path("runs", run_id), Run))
+
+    async def explain(self, run_id: Id) -> Explanation:
+        """Say why a run is where it is. Raises NotFound."""
+        return await self._line.ask(getting(path("runs", run_id, "explain"), Explanation))
 
     def attempts(self, run_id: Id) -> AsyncIterator[Attempt]:
         """Give the attempts of a run, in order. Raises NotFound."""

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from duly.client.asking import Id, deleting, getting, path
+from duly.client.paging import listing
 from duly.client.synchronous.line import Line
 from duly.wire.verbs import BackfillCancelled, BackfillStatus
 
@@ -13,6 +16,10 @@ class Backfills:
 
     def __init__(self, line: Line) -> None:
         self._line = line
+
+    def list(self, job_id: Id, *, page_size: int | None = None) -> Iterator[BackfillStatus]:
+        """Give the backfills of a job, the last asked for first; pages are read as they are needed."""
+        return self._line.pages(listing(path("backfills"), BackfillStatus, job_id=job_id, page_size=page_size))
 
     def get(self, backfill_id: Id) -> BackfillStatus:
         """Say how far a backfill has come. Raises NotFound."""

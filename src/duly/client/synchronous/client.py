@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from duly.client.address import Address
-from duly.client.asking import given, path, posting
+from duly.client.asking import given, path, posting, query_of
+from duly.client.streaming import Event
 from duly.client.synchronous.backfills import Backfills
 from duly.client.synchronous.calendars import Calendars
 from duly.client.synchronous.dead import Dead
@@ -19,6 +22,7 @@ from duly.client.synchronous.line import Line
 from duly.client.synchronous.queues import Holds, Queues, Workers
 from duly.client.synchronous.runs import Runs
 from duly.client.talking import Patience
+from duly.wire.events import MEDIA_TYPE, EventTaken
 from duly.wire.previews import Preview
 
 if TYPE_CHECKING:
@@ -77,3 +81,29 @@ class Client:
         """Say what a schedule means, in words and in its next fires; nothing is kept."""
         body = given(schedule=schedule, after=after, n=n)
         return self._line.ask(posting(path("triggers", "preview"), Preview, body))
+
+    def send_event(
+        self,
+        type: str,
+        source: str,
+        *,
+        data: Any = None,
+        id: str | None = None,
+        subject: str | None = None,
+        time: datetime | None = None,
+    ) -> EventTaken:
+        """Send an event: each active job with a matching `on_event` gets one run. One `id` of a source is taken once."""
+        name = self._line.manners.rng.secret(16).hex() if id is None else id
+        event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
+        ask = posting(path("events"), EventTaken, event)
+        return self._line.ask(msgspec.structs.replace(ask, media_type=MEDIA_TYPE))
+
+    def events(
+        self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None
+    ) -> Iterator[Event]:
+        """Hear of runs as they start and end, without end; a lost connection is made again, and nothing is left out.
+
+        `since` is the `place` of the last event that was got before. An event may come twice, with the same id. Where events
+        were lost for good, one of type `duly.stream.gap.v1` says so.
+        """
+        return self._line.listen(path("events"), query_of({"types": ",".join(types) or None, "queue": queue}), since)

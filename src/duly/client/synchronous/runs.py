@@ -9,6 +9,7 @@ from duly.client.asking import Id, getting, path, posting
 from duly.client.following import LINGER_SECONDS, LOOK_SECONDS
 from duly.client.paging import listing
 from duly.client.synchronous.line import Line
+from duly.wire.explanations import Explanation
 from duly.wire.runs import Attempt, LogLine, LogPage, Run, RunCancelled, RunMoved, RunSummary
 
 
@@ -25,6 +26,10 @@ class Runs:
     def get(self, run_id: Id) -> Run:
         """Read a run as it stands, with its attempts. Raises NotFound."""
         return self._line.ask(getting(path("runs", run_id), Run))
+
+    def explain(self, run_id: Id) -> Explanation:
+        """Say why a run is where it is. Raises NotFound."""
+        return self._line.ask(getting(path("runs", run_id, "explain"), Explanation))
 
     def attempts(self, run_id: Id) -> Iterator[Attempt]:
         """Give the attempts of a run, in order. Raises NotFound."""

@@ -22,6 +22,11 @@ select run_id, attempt, fence, scheduled_at, due_at, started_at, finished_at, ou
           order by finished_at limit 100)) as ended
  where finished_at > $2::timestamptz - interval '5 seconds' order by finished_at limit 100
 
+-- name: next_due
+-- The first timer that is not staged, by one look into each shard.
+select duly.clock_now(), min(first.due_at) from generate_series(0, 63) as slice(shard) cross join lateral (
+    select due_at from duly.timers where timers.shard = slice.shard order by due_at limit 1) as first
+
 -- name: backlog
 -- What a live worker could take and has not: what nobody knows and what is held wait for a person, and are told apart.
 select duly.clock_now() as read_at,

@@ -19,7 +19,7 @@ update duly.workers set named = named || $2::text[] where worker_id = $1 and unt
 update duly.workers set named = array(select unnest(named) except select unnest($2::text[])) where worker_id = $1
 
 -- name: live
-select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at from duly.workers
+select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at, tenant from duly.workers
 
 -- name: expire
 -- The worker's row goes first; what it leaves tells the reaper until when it may have started runs.

@@ -1,0 +1,76 @@
+"""The stream of events: server-sent events read line by line, and gone on with where the connection was lost. No I/O."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from duly.client.asking import NoReply, Reply, unexpected
+from duly.client.talking import Manners, error_in, gave_up_on, is_worth_repeating
+
+# The server sends a comment every 15 seconds; whoever is silent for three times as long is gone.
+SILENCE_SECONDS = 45.0
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened, as CloudEvents 1.0 has it; `place` is where the stream can be gone on with."""
+
+    type: str
+    id: str
+    source: str
+    time: datetime | None = None
+    subject: str | None = None
+    data: Any = None
+    place: str = ""
+
+
+class Listening:
+    """What is known of a stream: the place of the last event, and how long nothing was heard."""
+
+    def __init__(self, since: str | None, manners: Manners) -> None:
+        self._place = since
+        self._manners = manners
+        self._heard_at = manners.monotonic()
+        self._losses = 0
+        self._data: list[str] = []
+        self._next_place = ""
+
+    def headers(self) -> dict[str, str]:
+        """Ask for what came after the last event."""
+        self._data, self._next_place = [], ""  # What was cut off comes again, whole.
+        place = {} if self._place is None else {"Last-Event-ID": self._place}
+        return {"Accept": "text/event-stream", **place}
+
+    def hear(self, line: str) -> Event | None:
+        """Take a line; give the event that it ends."""
+        self._heard_at, self._losses = self._manners.monotonic(), 0
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "id":
+            self._next_place = value
+        elif name == "data":
+            self._data.append(value)
+        return self._event() if not line and self._data else None
+
+    def _event(self) -> Event:
+        text, self._data = "\n".join(self._data), []
+        self._place = self._next_place or self._place
+        try:
+            event = msgspec.json.decode(text, type=Event)
+        except msgspec.MsgspecError as error:
+            raise unexpected(Reply(200, {}, b""), str(error)) from None
+        return msgspec.structs.replace(event, place=self._place or "")
+
+    def pause(self, lost: Reply | NoReply) -> float:
+        """Say how long to wait before the stream is asked for again. Raises ApiError when it is not."""
+        error = error_in(lost)
+        if not is_worth_repeating(lost, error):
+            raise error
+        self._losses += 1
+        manners = self._manners
+        pause = manners.patience.pause(self._losses, manners.rng.uniform(), error.retry_after)
+        if manners.monotonic() + pause >= self._heard_at + manners.patience.deadline + SILENCE_SECONDS:
+            raise gave_up_on(error, self._losses)
+        return pause

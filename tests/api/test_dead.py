@@ -1,0 +1,115 @@
+"""Dead letters over HTTP: look, mend, replay, discard; one by one and by a filter."""
+
+from typing import Any
+
+from duly.domain.outcome import Failed
+from tests.api.test_jobs import UNKNOWN
+from tests.api.test_runs import a_run, pages
+from tests.api.working import work
+
+
+async def dead_runs(api, database, count: int, queue: str = "default", reason: str = "broken") -> list[str]:
+    made = [await a_run(api, queue=queue, payload={"n": number}) for number in range(count)]
+    await work(database, Failed(reason, retryable=False), queue)
+    return made
+
+
+async def test_one_is_mended_and_replayed(api, database):
+    [run_id] = await dead_runs(api, database, 1)
+    [letter] = (await api.get("/v1/dead")).json()["items"]
+    assert (letter["run_id"], letter["reason"], letter["attempt"]) == (run_id, "broken", 1)
+
+    edited = await api.ask("PATCH", f"/v1/dead/{run_id}", json={"payload": {"n": "mended"}})
+    assert edited.status_code == 204
+    replayed = await api.post(f"/v1/dead/{run_id}/replay")
+    assert (replayed.status_code, replayed.json()["status"]) == (202, "replayed")
+
+    run = (await api.get(replayed.headers["location"])).json()
+    assert (run["state"], run["payload"]) == ("retrying", {"n": "mended"})
+    for answer in (
+        await api.post(f"/v1/dead/{run_id}/replay"),
+        await api.delete(f"/v1/dead/{run_id}"),
+        await api.ask("PATCH", f"/v1/dead/{run_id}", json={"payload": {}}),
+        await api.delete(f"/v1/dead/{UNKNOWN}"),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    [run] = await work(database)
+    assert run.attempt == 2, "attempts go on"
+
+
+async def test_one_is_given_up_and_its_record_stays(api, database):
+    [run_id] = await dead_runs(api, database, 1)
+
+    assert (await api.delete(f"/v1/dead/{run_id}")).json() == {"run_id": run_id, "status": "discarded"}
+    assert (await api.get("/v1/dead")).json()["items"] == []
+    assert (await api.get(f"/v1/runs/{run_id}")).json()["attempts"][0]["outcome"] == "failed"
+
+
+async def test_pages_and_filters(api, database):
+    mail = await dead_runs(api, database, 5, "mail", "smtp down")
+    other = await dead_runs(api, database, 2, "other", "bug")
+
+    assert sorted(one["run_id"] for one in await pages(api, "/v1/dead", page_size=2)) == sorted([*mail, *other])
+    for text in ("queue:mail", 'reason:"smtp down"', "reason:smtp*"):
+        assert {one["run_id"] for one in await pages(api, "/v1/dead", filter=text, page_size=3)} == set(mail), text
+
+
+async def test_many_are_counted_mended_replayed_and_given_up_by_a_filter(api, database):
+    mail, other = await dead_runs(api, database, 5, "mail"), await dead_runs(api, database, 2, "other")
+
+    async def bulk(verb: str, **body) -> Any:
+        answer = await api.post(f"/v1/dead:{verb}", json={"filter": "queue:mail", **body})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    verbs: list[tuple[str, dict[str, Any]]] = [("replay", {}), ("discard", {}), ("edit", {"payload": {}})]
+    for verb, more in verbs:
+        counted = await bulk(verb, dry_run=True, **more)
+        assert (counted["matched"], counted["moved"], counted["dry_run"]) == (5, 0, True), verb
+        assert set(counted["sample"]) == set(mail)
+    edited = await bulk("edit", payload={"n": "mended"})
+    assert (edited["matched"], edited["moved"]) == (5, 5)
+    first = await bulk("replay", limit=2)
+    assert (first["matched"], first["moved"]) == (2, 2)
+    rest = await bulk("replay", page_token=first["next_page_token"])
+    assert (rest["matched"], rest["moved"], rest["next_page_token"]) == (3, 3, None)
+    ready = await pages(api, "/v1/runs", filter="state:retrying")
+    assert {run["run_id"] for run in ready} == set(mail)
+    assert (await api.get(f"/v1/runs/{mail[0]}")).json()["payload"] == {"n": "mended"}
+    gone = (await api.post("/v1/dead:discard", json={"filter": ""})).json()
+    assert (gone["moved"], set(gone["sample"])) == (2, set(other))
+    assert (await api.get("/v1/dead")).json()["items"] == []
+
+
+async def test_a_bulk_under_a_key_is_done_once(api, database):
+    await dead_runs(api, database, 3)
+    first, again = [
+        await api.post("/v1/dead:replay", json={"filter": "", "limit": 1}, headers={"Idempotency-Key": "k"})
+        for _ in range(2)
+    ]
+
+    assert first.json() == again.json()
+    assert len((await api.get("/v1/dead")).json()["items"]) == 2
+
+
+async def test_what_makes_no_sense_is_refused(api, database):
+    [run_id] = await dead_runs(api, database, 1)
+    wrong = [
+        ("replay", {}),
+        ("replay", {"filter": "colour:blue"}),
+        ("replay", {"filter": "queue:\0"}),
+        ("replay", {"filter": "", "limit": 0}),
+        ("replay", {"filter": "", "limit": 10_001}),
+        ("replay", {"filter": "", "limit": 10**30}),
+        ("discard", {"filter": "", "page_token": "x"}),
+        ("discard", {"filter": "", "dry_run": "yes"}),
+        ("edit", {"filter": ""}),
+        ("edit", {"filter": "", "payload": []}),
+        ("edit", {"filter": "", "payload": {"x": "\0"}}),
+    ]
+    for verb, body in wrong:
+        answer = await api.post(f"/v1/dead:{verb}", json=body)
+        assert answer.status_code in (400, 422), (verb, body, answer.text)
+    for body in ({}, {"payload": None}, {"payload": {"x": "\0"}}, {"payload": {"x" * 300_000: 1}}):
+        assert (await api.ask("PATCH", f"/v1/dead/{run_id}", json=body)).status_code == 422, body
+    assert (await api.get(f"/v1/runs/{run_id}")).json()["payload"] == {"n": 0}

@@ -1,0 +1,147 @@
+"""Queues and the emergency stop over HTTP. What is held starts nowhere, and is kept."""
+
+from typing import Any
+
+from tests.api.front import A_TARGET
+from tests.api.remote import a_remote
+from tests.api.test_runs import a_run
+from tests.api.working import stage, take
+
+
+async def queue(api, name: str) -> Any:
+    [found] = [one for one in (await api.get("/v1/queues")).json()["items"] if one["name"] == name]
+    return found
+
+
+async def test_depth_age_and_workers_are_seen(api, database, clock):
+    await a_run(api, queue="mail")
+    await clock.advance(30)
+    await a_run(api, queue="mail")
+    assert {"ready": 2, "workers": 0, "slots": 0, "is_held": False}.items() <= (await queue(api, "mail")).items()
+
+    await take(database, "mail")
+
+    seen = await queue(api, "mail")
+    assert (seen["ready"], seen["workers"], seen["slots"]) == (0, 1, 10)
+
+
+async def test_the_age_is_that_of_the_oldest(api, clock):
+    await a_run(api, queue="mail")
+    await clock.advance(30)
+
+    assert 29 <= (await queue(api, "mail"))["oldest_age_seconds"] <= 31
+
+
+async def test_a_tenant_pauses_its_own_share_and_nobody_elses(front, api, database):
+    stranger = await front.stranger()
+    for caller in (api, stranger):
+        await a_run(caller, queue="mail")
+    paused = await stranger.post("/v1/queues/mail/pause", json={"reason": "broken"})
+    again = await stranger.post("/v1/queues/mail/pause", json={"reason": "another"})
+
+    assert (paused.status_code, paused.json()["status"], again.json()["status"]) == (200, "paused", "already")
+    [held] = again.json()["standing"]
+    assert (held["tenant"], held["queue"], held["reason"]) == (stranger.tenant, "mail", "broken")
+    assert ((await queue(api, "mail"))["is_held"], (await queue(stranger, "mail"))["is_held"]) == (False, True)
+    _, runs = await take(database, "mail")
+    assert {run.tenant for run in runs} == {api.tenant}
+    assert (await stranger.post("/v1/queues/mail/resume", json={})).json()["status"] == "resumed"
+    assert (await stranger.post("/v1/queues/mail/resume", json={})).json()["status"] == "not_paused"
+    _, runs = await take(database, "mail")
+    assert {run.tenant for run in runs} == {stranger.tenant}
+
+
+async def test_a_queue_of_everyone_is_for_the_operator(front, api, database):
+    stranger = await front.stranger()
+    await a_run(stranger, queue="mail")
+    refused = await stranger.post("/v1/queues/mail/pause", json={"everyone": True})
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+
+    assert (await api.post("/v1/queues/mail/pause", json={"everyone": True})).json()["status"] == "paused"
+
+    _, runs = await take(database, "mail")
+    assert runs == []
+    [seen] = (await stranger.get("/v1/holds")).json()["items"]
+    assert (seen["tenant"], seen["queue"]) == (None, "mail")
+
+
+async def test_everything_stops_and_goes_on(front, api, database):
+    stranger = await front.stranger()
+    run_ids = {await a_run(api), await a_run(stranger)}
+    assert (await api.post("/v1/pause", json={"all": True, "reason": "fire"})).json()["status"] == "paused"
+    await stage(database)
+    _, runs = await take(database)
+    assert runs == []
+
+    assert (await api.post("/v1/resume", json={"all": True})).json()["status"] == "resumed"
+
+    _, runs = await take(database)
+    assert {str(run.run_id) for run in runs} == run_ids, "what waited was kept"
+
+
+async def test_an_admin_of_a_tenant_stops_that_tenant(front, api, database):
+    stranger = await front.stranger()
+    for body in ({"all": True}, {"tenant": 1}, {"tenant": 1, "queue": "mail"}):
+        assert (await stranger.post("/v1/pause", json=body)).status_code == 403, body
+    paused = await stranger.post("/v1/pause", json={"tenant": stranger.tenant})
+    assert paused.json()["standing"][0]["tenant"] == stranger.tenant
+
+    assert (await api.get("/v1/holds")).json()["items"], "the operator sees all"
+    assert (await (await front.caller("jobs:write")).post("/v1/pause", json={"all": True})).status_code == 403
+    assert (await api.post("/v1/resume", json={"tenant": stranger.tenant})).json()["status"] == "resumed"
+
+
+async def test_holds_of_one_tenant_are_not_seen_by_another(front, api):
+    stranger = await front.stranger()
+    await api.post("/v1/queues/secret/pause", json={})
+
+    assert (await stranger.get("/v1/holds")).json()["items"] == []
+    assert "secret" not in (await stranger.get("/v1/queues")).text
+
+
+async def test_workers_of_one_tenant_are_not_seen_by_another(front, api):
+    stranger = await front.stranger()
+    await a_remote(stranger, queues=["secret"])
+    assert (await queue(stranger, "secret"))["workers"] == 1
+
+    assert "secret" not in (await api.get("/v1/queues")).text
+    run_id = await a_run(api, queue="secret")
+    reasons = (await api.get(f"/v1/runs/{run_id}/explain")).json()["reasons"]
+    assert [reason["code"] for reason in reasons] == ["WAITS_IN_QUEUE", "NO_WORKER_FOR_QUEUE"]
+    [worker] = [one for one in (await api.get("/v1/workers")).json()["items"] if one["queues"] == ["secret"]]
+    assert worker["tenant"] == stranger.tenant
+
+
+async def test_workers_are_for_the_operator(front, api, database):
+    await take(database, "mail")
+    stranger = await front.stranger()
+
+    assert (await stranger.get("/v1/workers")).status_code == 403
+    [worker] = [one for one in (await api.get("/v1/workers")).json()["items"] if one["queues"] == ["mail"]]
+    assert (worker["handlers"], worker["slots"]) == ([A_TARGET["handler"]], 10)
+    assert worker["lease_seconds_left"] > 0
+
+
+async def test_what_makes_no_sense_is_refused(api):
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"all": True, "queue": "a"},
+        {"queue": ""},
+        {"queue": "\0"},
+        {"queue": "x" * 201},
+        {"tenant": 0},
+        {"tenant": 2**31},
+        {"tenant": 10**400},
+        {"tenant": 1.5},
+        {"all": "yes"},
+        {"all": True, "reason": "a\nb"},
+        {"all": True, "reason": ""},
+    ]
+    for body in wrong:
+        assert (await api.post("/v1/pause", json=body)).status_code == 422, body
+        lift = {key: value for key, value in body.items() if key != "reason"}
+        if lift != {"all": True}:
+            assert (await api.post("/v1/resume", json=lift)).status_code == 422, body
+    for name in ("%00", "a%0Ab", "x" * 201):
+        assert (await api.post(f"/v1/queues/{name}/pause", json={})).status_code == 404
+    assert (await api.get("/v1/holds")).json()["items"] == []

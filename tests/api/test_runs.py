@@ -1,0 +1,196 @@
+"""Runs over HTTP: where each stands, its attempts and its log; cancel and replay."""
+
+from datetime import timedelta
+from uuid import UUID
+
+from duly.domain.outcome import Failed, Succeeded
+from duly.store import runs as store
+from duly.store.runs import LogLine
+from tests.api.front import A_TARGET
+from tests.api.test_jobs import UNKNOWN
+from tests.api.working import stage, take, work
+from tests.builders import settled
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+async def a_run(api, **fields) -> str:
+    answer = await api.post("/v1/jobs", json={"target": A_TARGET, **fields})
+    assert answer.status_code == 202, answer.text
+    run_id: str = answer.json()["run_id"]
+    return run_id
+
+
+async def one_of_each(api, database, clock) -> dict[str, str]:
+    """Give a run in each state."""
+    made = {"dead": await a_run(api, queue="dead", tags=["x"])}
+    await work(database, Failed("broken", retryable=False), "dead")
+    made["succeeded"] = await a_run(api, queue="fine")
+    await work(database, Succeeded('{"sum": 3}'), "fine")
+    made["retrying"] = await a_run(api, queue="again")
+    await work(database, Failed("broken", retry_after=timedelta(hours=1)), "again")
+    made["running"] = await a_run(api, queue="busy")
+    await take(database, "busy")
+    made["cancelled"] = await a_run(api, queue="gone")
+    await api.post(f"/v1/runs/{made['cancelled']}/cancel")
+    gated = {"queue": "gated", "concurrency": {"key": "g", "limit": 1}}
+    inside = await a_run(api, **gated)
+    await stage(database)
+    made["blocked"] = await a_run(api, **gated)
+    await clock.advance(1)
+    await stage(database)
+    later = (await database.read_clock() + timedelta(days=1)).isoformat()
+    made["scheduled"] = await a_run(api, schedule={"trigger": {"type": "at", "at": later}})
+    made["ready"] = await a_run(api)
+    return {**made, "inside": inside}
+
+
+async def pages(api, path, **query) -> list[dict]:
+    seen, token = [], None
+    while True:
+        answer = await api.get(path, params=query | ({"page_token": token} if token else {}))
+        assert answer.status_code == 200, answer.text
+        seen += answer.json()["items"]
+        token = answer.json()["next_page_token"]
+        if token is None:
+            return seen
+
+
+async def test_a_run_in_each_state_is_read_listed_explained_and_cancelled_as_it_can_be(api, database, clock):
+    made = await one_of_each(api, database, clock)
+    inside = made.pop("inside")
+
+    for state, run_id in made.items():
+        run = (await api.get(f"/v1/runs/{run_id}")).json()
+        assert (run["state"], run["run_id"], run["job_id"]) == (state, run_id, run_id)
+        [listed] = (await api.get("/v1/runs", params={"filter": f"state:{state} AND job_id:{run_id}"})).json()["items"]
+        assert listed["run_id"] == run_id
+        explained = (await api.get(f"/v1/runs/{run_id}/explain")).json()
+        assert (explained["kind"], explained["state"]) == ("run", state)
+        assert explained["reasons"], state
+    every = await pages(api, "/v1/runs", page_size=2)
+    assert sorted(run["run_id"] for run in every) == sorted([*made.values(), inside]), "each once"
+
+    for state, run_id in made.items():
+        if state != "dead":
+            assert (await api.post(f"/v1/runs/{run_id}/replay")).status_code == 409, state
+        answer = (await api.post(f"/v1/runs/{run_id}/cancel")).json()
+        waits = {"scheduled", "retrying", "ready", "blocked"}
+        told = "cancelled" if state in waits else "cancelling" if state == "running" else "too_late"
+        assert answer == {"run_id": run_id, "status": told}, state
+    assert (await api.post(f"/v1/runs/{made['dead']}/replay")).json() == {"run_id": made["dead"], "status": "replayed"}
+    assert (await api.get(f"/v1/runs/{made['dead']}")).json()["state"] == "retrying"
+
+
+async def test_filters_choose(api, database, clock):
+    made = await one_of_each(api, database, clock)
+    inside = made.pop("inside")
+    now = (await database.read_clock()).isoformat()
+
+    async def found(text: str) -> set[str]:
+        return {run["run_id"] for run in await pages(api, "/v1/runs", filter=text, page_size=3)}
+
+    assert await found("queue:(busy,fine)") == {made["running"], made["succeeded"]}
+    assert await found("tag:x") == {made["dead"]}
+    assert await found(f'scheduled_at>"{now}"') == {made["scheduled"]}
+    assert await found("state:(dead,blocked)") == {made["dead"], made["blocked"]}
+    assert await found('handler:"app:mail"') == {*made.values(), inside}
+    assert await found("handler:other") == set()
+
+
+async def test_no_worker_is_named_by_an_explanation(api, database):
+    run_id = await a_run(api)
+    await take(database)
+    explained = await api.get(f"/v1/runs/{run_id}/explain")
+    shown = (await api.get(f"/v1/runs/{run_id}")).json()
+
+    [running] = explained.json()["reasons"]
+    assert running["code"] == "RUNNING"
+    assert running["facts"]["worker"] == shown["worker_id"]
+
+    waiting = await a_run(api, target={"type": "function", "handler": "nobody:knows"})
+    reasons = (await api.get(f"/v1/runs/{waiting}/explain")).json()["reasons"]
+    [missing] = [reason for reason in reasons if reason["code"] == "NO_WORKER_KNOWS_HANDLER"]
+    assert missing["facts"]["known"] == []
+
+
+async def test_what_is_paused_is_a_reason(api):
+    run_id = await a_run(api, queue="mail")
+    await api.post("/v1/pause", json={"all": True, "reason": "the building is on fire"})
+
+    reasons = (await api.get(f"/v1/runs/{run_id}/explain")).json()["reasons"]
+
+    assert reasons[0]["code"] == "HELD"
+    assert "the building is on fire" in reasons[0]["text"]
+
+
+async def test_attempts_and_their_results_are_told(api, database, clock):
+    run_id = await a_run(api)
+    [first] = await work(database, Failed("broken", retry_after=timedelta()))
+    [second] = await work(database, Succeeded('{"sum": 3}'))
+    run = (await api.get(f"/v1/runs/{run_id}")).json()
+
+    assert (run["state"], run["attempt"], run["result"]) == ("succeeded", 2, {"sum": 3})
+    assert [(one["attempt"], one["outcome"], one["fence"]) for one in run["attempts"]] == [
+        (1, "failed", first.fence),
+        (2, "succeeded", second.fence),
+    ]
+    assert (await api.get(f"/v1/runs/{run_id}/attempts")).json()["items"] == run["attempts"]
+    assert run["finished_at"] == run["attempts"][-1]["finished_at"]
+
+
+async def test_logs_come_page_by_page_until_the_end(api, database):
+    run_id = await a_run(api)
+    worker_id, [run] = await take(database)
+    at = await database.read_clock()
+    lines = [LogLine(UUID(run_id), 1, number, at, "info", f"line {number}", None) for number in range(1001)]
+    await store.append_logs(database, lines)
+    path = f"/v1/runs/{run_id}/logs"
+
+    first = (await api.get(path)).json()
+    second = (await api.get(path, params={"page_token": first["next_page_token"]})).json()
+    assert [line["number"] for line in first["items"] + second["items"]] == list(range(1001))
+    assert (first["is_final"], second["is_final"]) == (False, False)
+    await settled(database, worker_id, run)
+    last = (await api.get(path, params={"page_token": second["next_page_token"]})).json()
+    assert (last["items"], last["is_final"]) == ([], True)
+    other = await a_run(api)
+    answer = await api.get(f"/v1/runs/{other}/logs", params={"page_token": first["next_page_token"]})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_query")
+
+
+async def test_the_request_and_the_trace_stay_with_the_run_also_after_its_end(api, database):
+    headers = {"X-Request-ID": "mine-7", "traceparent": TRACE}
+    answer = await api.post("/v1/jobs", json={"target": A_TARGET, "tags": ["x"]}, headers=headers)
+    assert answer.headers["x-request-id"] == "mine-7"
+    path = f"/v1/runs/{answer.json()['run_id']}"
+
+    for state in ("ready", "succeeded"):
+        run = (await api.get(path)).json()
+        assert (run["state"], run["request_id"], run["traceparent"]) == (state, "mine-7", TRACE)
+        assert run["tags"] == ["x"]
+        await work(database)
+
+
+async def test_the_request_stays_with_the_runs_of_a_schedule(api, database):
+    headers = {"X-Request-ID": "mine-7", "traceparent": TRACE}
+    body = {"target": A_TARGET, "schedule": {"trigger": {"type": "interval", "every": "PT1H"}}}
+    assert (await api.post("/v1/jobs", json=body, headers=headers)).status_code == 202
+    [run] = await work(database)
+
+    shown = (await api.get(f"/v1/runs/{run.run_id}")).json()
+
+    assert (shown["request_id"], shown["traceparent"]) == ("mine-7", TRACE)
+
+
+async def test_a_trace_that_cannot_be_read_is_not_kept(api):
+    for given in ("nonsense", "00-" + "0" * 400, "\t"):
+        headers = {"traceparent": given, "X-Request-ID": "x" * 201}
+        answer = await api.post("/v1/jobs", json={"target": A_TARGET}, headers=headers)
+        run = (await api.get(f"/v1/runs/{answer.json()['run_id']}")).json()
+        assert (run["traceparent"], run["request_id"]) == (None, None)
+
+
+async def test_what_is_not_there_is_404(api):
+    for verb in ("cancel", "replay"):
+        assert (await api.post(f"/v1/runs/{UNKNOWN}/{verb}")).status_code == 404

@@ -1,0 +1,109 @@
+"""Tenants over HTTP, for the operator: made, limited, suspended."""
+
+from datetime import timedelta
+from typing import Any
+
+from duly.store import tenants as store
+from tests.api.front import A_TARGET, EVERY_HOUR
+from tests.api.test_runs import pages
+
+
+async def made(api, name: str, **limits) -> Any:
+    answer = await api.post("/v1/tenants", json={"name": name, "limits": limits})
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+async def test_one_is_made_read_listed_and_changed(api):
+    tenant = await made(api, "acme", schedules_max=3)
+    path = f"/v1/tenants/{tenant['tenant']}"
+
+    assert (await api.get(path)).json() == tenant
+    assert (tenant["name"], tenant["state"], tenant["limits"]["schedules_max"]) == ("acme", "active", 3)
+    assert (await api.post("/v1/tenants", json={"name": "acme"})).status_code == 409
+    await made(api, "other")
+    assert [one["name"] for one in await pages(api, "/v1/tenants", page_size=1)][-2:] == ["acme", "other"]
+    changed = await api.ask("PATCH", path, json={"limits": {"submit_rate": 5}})
+    assert changed.json()["limits"] == {"schedules_max": None, "ready_max": None, "submit_rate": 5.0}
+    assert (await api.ask("PATCH", path, json={})).json() == changed.json()
+
+
+async def test_a_suspended_tenants_keys_open_nothing_until_it_goes_on(front, api, clock):
+    stranger = await front.stranger()
+    path = f"/v1/tenants/{stranger.tenant}"
+    job = await stranger.a_job()
+
+    assert (await api.ask("PATCH", path, json={"state": "suspended"})).json()["state"] == "suspended"
+    await clock.advance(timedelta(seconds=4))
+
+    assert (await stranger.get("/v1/jobs")).status_code == 401
+    await api.ask("PATCH", path, json={"state": "active"})
+    await clock.advance(timedelta(seconds=4))
+    assert (await stranger.get(f"/v1/jobs/{job['job_id']}")).status_code == 200
+
+
+async def test_the_operators_own_cannot_be_suspended(api):
+    answer = await api.ask("PATCH", "/v1/tenants/1", json={"state": "suspended"})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
+    assert (await api.get("/v1/tenants/1")).json()["state"] == "active"
+
+
+async def test_a_quota_is_429_and_says_when_to_come_back(front, api, database, clock):
+    stranger = await front.stranger()
+    path = f"/v1/tenants/{stranger.tenant}"
+    await api.ask("PATCH", path, json={"limits": {"schedules_max": 1, "ready_max": 1}})
+    await clock.advance(timedelta(seconds=4))
+    await stranger.a_job()
+    body = {"target": A_TARGET, "schedule": EVERY_HOUR}
+
+    for answer in (
+        await stranger.post("/v1/jobs", json=body),
+        await stranger.put("/v1/jobs/by-name/x", json=body),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (429, "quota_reached"), answer.text
+        assert int(answer.headers["retry-after"]) >= 1
+    assert (await stranger.post("/v1/jobs", json={"target": A_TARGET})).status_code == 202
+    await store.count_usage(database)
+    assert (await stranger.post("/v1/jobs", json={"target": A_TARGET})).status_code == 429
+
+
+async def test_a_rate_is_429_for_all_keys_of_the_tenant(front, api):
+    tenant = await made(api, "slow", submit_rate=1)
+    first, second = [await front.caller("jobs:write", tenant=tenant["tenant"]) for _ in range(2)]
+    answers = [await caller.post("/v1/jobs", json={"target": A_TARGET}) for caller in [first, second] * 15]
+
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert refused
+    assert int(refused[-1].headers["retry-after"]) >= 1
+    assert refused[-1].headers["ratelimit"]
+
+
+async def test_it_is_for_the_operator(front):
+    stranger = await front.stranger()
+
+    assert (await stranger.get("/v1/tenants")).status_code == 403
+    assert (await stranger.get(f"/v1/tenants/{stranger.tenant}")).status_code == 403
+    assert (await stranger.post("/v1/tenants", json={"name": "x"})).status_code == 403
+
+
+async def test_what_makes_no_sense_is_refused(api):
+    wrong = [
+        {},
+        {"name": ""},
+        {"name": "\0"},
+        {"name": "x" * 201},
+        {"name": "x", "limits": {"schedules_max": -1}},
+        {"name": "x", "limits": {"schedules_max": 2_000_000_001}},
+        {"name": "x", "limits": {"ready_max": 10**400}},
+        {"name": "x", "limits": {"submit_rate": 0}},
+        {"name": "x", "limits": {"submit_rate": 1e-9}},
+        {"name": "x", "limits": {"colour": 1}},
+        {"name": "x", "limits": None},
+    ]
+    for body in wrong:
+        assert (await api.post("/v1/tenants", json=body)).status_code == 422, body
+    for number in ("999", "0", "x", "9" * 30, "%00", "-1", "1.0"):
+        assert (await api.get(f"/v1/tenants/{number}")).status_code == 404, number
+    for body in ({"state": "gone"}, {"state": None}, {"limits": None}, {"name": "y"}):
+        assert (await api.ask("PATCH", "/v1/tenants/1", json=body)).status_code == 422, body

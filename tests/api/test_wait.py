@@ -1,0 +1,83 @@
+"""`Prefer: wait=n`: the answer to a create waits for the end of a one-shot, and not longer than was asked."""
+
+import asyncio
+
+import pytest
+
+from duly.api.waiting import seconds_asked
+from duly.domain.outcome import Failed, Succeeded
+from tests.api.front import A_TARGET, EVERY_HOUR
+from tests.api.working import work
+
+ONE = {"target": A_TARGET}
+
+
+async def worked(database, outcome) -> None:
+    while not await work(database, outcome):
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "result"),
+    [(Succeeded('{"sum": 3}'), "succeeded", {"sum": 3}), (Failed("broken", retryable=False), "dead", None)],
+)
+async def test_the_end_is_answered_with_the_run(api, database, outcome, state, result):
+    asked = asyncio.create_task(api.post("/v1/jobs", json=ONE, headers={"Prefer": "wait=60"}))
+    async with asyncio.timeout(30):
+        await worked(database, outcome)
+        answer = await asked
+
+    run = answer.json()["run"]
+    assert (answer.status_code, answer.headers["preference-applied"]) == (200, "wait=60")
+    assert (run["state"], run["result"], run["run_id"]) == (state, result, answer.json()["job_id"])
+
+
+async def test_after_the_wait_it_is_accepted_as_ever(api, database, clock):
+    asked = asyncio.create_task(api.post("/v1/jobs", json=ONE, headers={"Prefer": "respond-async, wait=2"}))
+    async with asyncio.timeout(30):
+        while not await database.fetchval("select count(*) from duly.ready"):
+            await asyncio.sleep(0.01)
+        assert not asked.done()
+        await clock.advance(3)
+        answer = await asked
+
+    assert (answer.status_code, answer.json()["run"]) == (202, None)
+    assert answer.headers["location"] == f"/v1/jobs/{answer.json()['job_id']}"
+
+
+async def test_a_key_keeps_what_was_made_and_not_the_wait(api, database):
+    headers = {"Prefer": "wait=0", "Idempotency-Key": "k"}
+    first, again = [await api.post("/v1/jobs", json=ONE, headers=headers) for _ in range(2)]
+
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json()["job_id"] == again.json()["job_id"]
+    assert again.headers["idempotency-replayed"] == "true"
+
+
+async def test_a_schedule_has_no_end_to_wait_for(api):
+    answer = await api.post("/v1/jobs", json={**ONE, "schedule": EVERY_HOUR}, headers={"Prefer": "wait=60"})
+
+    assert answer.status_code == 202
+    assert "preference-applied" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (None, None),
+        ("", None),
+        ("wait", None),
+        ("wait=", None),
+        ("wait=-1", None),
+        ("wait=1.5", None),
+        ("await=5", None),
+        ("wait=5", 5),
+        ("WAIT = 5", 5),
+        ("respond-async, wait=5", 5),
+        ("wait=999999", 60),
+        ("wait=" + "9" * 400, None),
+        ("wait=٣", None),
+    ],
+)
+def test_how_long_is_asked(text, seconds):
+    assert seconds_asked(text) == seconds
