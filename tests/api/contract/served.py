@@ -27,6 +27,18 @@ from tests.api.front import Front
 T = TypeVar("T")
 
 
+class Kept(Log):
+    """A log that keeps what needs a person."""
+
+    def __init__(self) -> None:
+        super().__init__("served")
+        self.errors: list[dict[str, Any]] = []
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Keep it."""
+        self.errors.append({"event": event, **fields})
+
+
 class Served:
     """A front door that is open from `start` to `stop`. Time is real here, so that waits end."""
 
@@ -37,6 +49,7 @@ class Served:
         listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self._listener = listener
+        self.log = Kept()
         self.front: Front
 
     def run(self, doing: Coroutine[Any, Any, T], seconds: float = 60) -> T:
@@ -58,8 +71,9 @@ class Served:
     async def _open(self) -> None:
         self._database = await Database(self._database_url, size_max=6).__aenter__()
         await migrate(self._database)
+        await self._database.read_clock()  # When it was opened there was no clock to be read.
         self._sessions = await Sessions(self._database).__aenter__()
-        log = Log("served")
+        log = self.log
         door = Door(
             self._database, self._sessions, Keys(self._database), Admission(self._database), lambda _: None, log
         )

@@ -11,24 +11,25 @@ Checks of the tool that are off, and why:
 - status_code_conformance, content_type_conformance, response_schema_conformance: `faults` does the same for each answer, by code.
 - positive_data_acceptance: it knows statuses only, and 422 is both; ours knows codes.
 - negative_data_rejection stays on, except for what the tool sends that HTTP makes valid on its way, which it knows itself.
-- unsupported_method, ignored_auth, missing_required_header, use_after_free: shown by the directed tests beside this one; a job that
-  was deleted stays readable on purpose.
+- unsupported_method, ignored_auth, missing_required_header: shown by the directed tests beside this one.
+- use_after_free: a job that was deleted stays readable on purpose.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
-from duly.api.operations import EVENT_STREAM
+from duly.api.operations import EVENT_STREAM, NDJSON
 from tests.api.contract.described import BY_NAME, DOCUMENT, NAMES, faults
 from tests.api.contract.yard import Yard
 
@@ -57,7 +58,9 @@ NOT_IN_SCHEMAS = {
     "headers_too_large",
     "forbidden",
 }
-FUZZED = [name for name in NAMES if BY_NAME[name].answer_type != EVENT_STREAM]  # A stream does not end by itself.
+# A stream does not end by itself; and the tool writes no NDJSON: a line of it is the body of `create_job`, which is here.
+FUZZED = [name for name in NAMES if BY_NAME[name].answer_type not in (EVENT_STREAM, NDJSON)]
+TELLS_WHAT_IS_WRONG = {"preview_trigger"}  # with 200, because that is what it is for
 SHORT, LONG = 4, 300
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 
@@ -85,7 +88,7 @@ class World:
         pairs = [(name, value) for name, values in response.headers.items() for value in values]
         answer = httpx.Response(response.status_code, headers=pairs, content=response.content)
         told = f"{case.method} {response.request.url} {response.request.body!r:.600} -> {answer.status_code} {answer.text:.600}"
-        assert answer.status_code < 500, told
+        assert answer.status_code < 500, f"{told}\n{self._served.log.errors[-1:]}"
         if answer.status_code == 405 or is_of_no_path(answer):  # What was put into the path led past the operation.
             return answer
         assert faults(BY_NAME[case.operation.definition.raw["operationId"]], answer) == [], told
@@ -108,9 +111,13 @@ def operation_of(name: str) -> Any:
 
 
 def few(number: int) -> Any:
-    """Give the settings of a programme: reproducible, and with no database of its own."""
+    """Give the settings of a programme under its seed alone. What fails is shown as it came: to shrink it takes minutes."""
     return settings(
-        max_examples=number, deadline=None, database=None, derandomize=False, suppress_health_check=list(HealthCheck)
+        max_examples=number,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
     )
 
 
@@ -127,9 +134,11 @@ def what_fits_is_accepted(world: World, name: str, number: int) -> None:
         answer = world.ask(case)
         if answer.is_error and answer.status_code != 405:
             code = answer.json()["code"]
-            is_token = code == "invalid_query" and "page_token" in answer.json()["detail"]
+            detail = answer.json()["detail"]
+            # A token is opaque; and 1.0 is an integer to a schema, but no client writes one so, and we read strictly.
+            is_fine = "page_token" in detail or re.search(r"expected `int\b.*`, got `float`", detail)
             body = f"{case.method} {case.path_parameters} {case.query} {case.headers} {case.body!r:.800}"
-            assert is_token or code in NOT_IN_SCHEMAS, f"{body}\n-> {answer.text}"
+            assert is_fine or code in NOT_IN_SCHEMAS, f"{body}\n-> {answer.text}"
 
     programme()
 
@@ -167,12 +176,15 @@ def can_be_negated(name: str) -> bool:
     return bool(list(operation.query) or list(operation.path_parameters) or list(operation.body))
 
 
+NEGATED = [name for name in FUZZED if can_be_negated(name) and name not in TELLS_WHAT_IS_WRONG]
+
+
 @pytest.mark.parametrize("name", FUZZED)
 def test_what_fits_is_accepted(world, name):
     what_fits_is_accepted(world, name, SHORT)
 
 
-@pytest.mark.parametrize("name", list(filter(can_be_negated, FUZZED)))
+@pytest.mark.parametrize("name", NEGATED)
 def test_what_does_not_fit_is_refused(world, name):
     what_does_not_fit_is_refused(world, name, SHORT)
 
@@ -188,7 +200,7 @@ def test_at_length_what_fits_is_accepted(world, name):
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("name", list(filter(can_be_negated, FUZZED)))
+@pytest.mark.parametrize("name", NEGATED)
 def test_at_length_what_does_not_fit_is_refused(world, name):
     what_does_not_fit_is_refused(world, name, LONG)
 

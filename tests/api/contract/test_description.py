@@ -1,0 +1,130 @@
+"""The description by itself: valid, complete, and plain enough for a generator of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import schemathesis
+
+from duly.api.routes import OPERATIONS
+from duly.wire.problems import KINDS
+from duly.wire.shapes import Asked
+from tests.api.contract.described import BY_NAME, DOCUMENT, NAMES, codes, described, responses
+
+COMPONENTS = DOCUMENT["components"]
+
+
+def within(value: Any) -> Iterator[dict[str, Any]]:
+    """Give every object in a document."""
+    if isinstance(value, dict):
+        yield value
+        for inner in value.values():
+            yield from within(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from within(inner)
+
+
+def test_it_is_openapi_3_1():
+    schemathesis.openapi.from_dict(DOCUMENT).validate()
+
+    assert DOCUMENT["openapi"].startswith("3.1")
+
+
+def test_every_reference_leads_somewhere_and_nothing_is_left_over():
+    references = {one["$ref"] for one in within(DOCUMENT) if isinstance(one.get("$ref"), str)}
+    there = {
+        f"#/components/{kind}/{name}"
+        for kind in ("schemas", "headers", "links", "responses")
+        for name in COMPONENTS[kind]
+    }
+
+    assert references - there == set()
+    assert {one for one in there if "/schemas/" in one} - references == set()
+
+
+def test_every_schema_is_one():
+    for name, schema in COMPONENTS["schemas"].items():
+        jsonschema_rs.Draft202012Validator({**schema, "components": COMPONENTS}), name
+
+
+def test_ids_of_operations_are_unique_and_every_operation_is_described():
+    ids = [operation["operationId"] for methods in DOCUMENT["paths"].values() for operation in methods.values()]
+
+    assert sorted(ids) == NAMES
+    assert len(ids) == len(OPERATIONS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_operation_says_all_that_a_caller_needs(name):
+    operation, found = BY_NAME[name], described(BY_NAME[name])
+    in_path = {one["name"] for one in found["parameters"] if one["in"] == "path"}
+
+    assert found["summary"].endswith((".", ":")), found["summary"]
+    assert found["x-scope"] == operation.scope
+    assert found["tags"]
+    assert all("schema" in one for one in found["parameters"])
+    assert in_path == {part[1:-1] for part in operation.path.split("/") if part.startswith("{")}
+    assert all(one["required"] for one in found["parameters"] if one["in"] == "path")
+    assert {"401", "403", "503"} <= responses(operation).keys()
+    assert any(status < "300" for status in responses(operation))
+    assert set(codes(operation)) <= KINDS.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_answer_tells_its_type_and_its_headers(name):
+    for status, response in responses(BY_NAME[name]).items():
+        assert "X-Request-ID" in response["headers"]
+        assert ("content" in response) == (status != "204")
+        if status >= "400":
+            assert list(response["content"]) == ["application/problem+json"]
+            assert response["x-codes"]
+    assert "Retry-After" in responses(BY_NAME[name])["503"]["headers"]
+
+
+def test_unknown_fields_are_refused_wherever_callers_write():
+    asked = [kind.__name__ for kind in subclasses(Asked) if kind.__name__ in COMPONENTS["schemas"]]
+
+    assert len(asked) > 15
+    assert [name for name in asked if COMPONENTS["schemas"][name].get("additionalProperties") is not False] == []
+
+
+def subclasses(kind: type) -> Iterator[type]:
+    """Give all that is made from a class."""
+    found: list[type] = kind.__subclasses__()
+    for inner in found:
+        yield inner
+        yield from subclasses(inner)
+
+
+def test_unions_tell_their_cases_apart():
+    for schema in within(COMPONENTS["schemas"]):
+        if "oneOf" in schema and {"type": "null"} not in schema["oneOf"]:
+            mapping = schema["discriminator"]["mapping"]
+            assert sorted(mapping.values()) == sorted(one["$ref"] for one in schema["oneOf"])
+
+
+def test_ids_and_moments_have_their_format():
+    for name, schema in COMPONENTS["schemas"].items():
+        for field, part in schema.get("properties", {}).items():
+            if field in ("job_id", "run_id", "worker_id", "backfill_id"):
+                assert "uuid" in {one.get("format") for one in within(part)}, (name, field)
+            if field.endswith("_at") and field != "expires_at" and name not in WRITTEN_OUT:
+                assert "date-time" in {one.get("format") for one in within(part)}, (name, field)
+
+
+WRITTEN_OUT = {"Fire"}  # in the offset of the schedule's zone, as people read them
+
+
+def test_nothing_is_nullable_in_the_old_way():
+    assert [one for one in within(DOCUMENT) if "nullable" in one] == []
+
+
+def test_links_lead_to_operations_that_are_there():
+    for link in COMPONENTS["links"].values():
+        operation = BY_NAME[link["operationId"]]
+        known = {f"{one['in']}.{one['name']}" for one in described(operation)["parameters"]}
+        assert link["parameters"].keys() <= known
