@@ -1,13 +1,17 @@
 """The same commands, spoken to a Duly over HTTP: from a folder in which nothing runs."""
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from duly.cli import desk
-from duly.client import Client
+from duly.cli.edit_over_http import amend
+from duly.client import AsyncClient, Client
+from duly.wire.events import EventMatch
 from tests.cli.processes import inside, wait_for
 
 
@@ -123,6 +127,76 @@ class TestJobs:
             line.split("   options")[0].replace('": ', '":') for line in here
         ]
 
+    def test_what_is_typed_changes_and_nothing_else(self, remote, up):
+        name, other = a_name(), a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--tz", "Europe/Paris", "--name", name,
+                    "--timeout", "PT30S", "--tag", "a", "--jitter", "PT1M")  # fmt: skip
+
+        said = remote.says("jobs", "edit", name, "name=y", "--cron", "0 9 * * MON", "--max-attempts", "2")
+        job = remote.reads("jobs", "show", name)
+        assert ": version 2" in said
+        assert "At 09:00" in said
+        assert (job["payload"], job["retry"]["max_attempts"], job["timeout"]) == ({"name": "y"}, 2, "PT30S")
+        assert job["schedule"]["trigger"]["tz"] == "Europe/Paris"
+        assert (job["tags"], "jitter" in job["schedule"]) == (["a"], True)
+
+        remote.says("jobs", "edit", name, "--name", other, "--jitter", "none", "--timeout", "none")
+        here = json.loads(up.duly("jobs", "show", other, "--json").stdout)
+        assert ("jitter" in here["schedule"], "timeout_seconds" in here["options"]) == (False, False)
+        assert here["options"]["retry"]["max_attempts"] == 2
+        assert remote.duly("jobs", "edit", name, "--queue", "mail").returncode == 4
+        assert "priority" in remote.duly("jobs", "edit", other, "--priority", "12").stderr
+
+    def test_a_job_that_waits_for_events_is_edited(self, remote):
+        name = a_name()
+        with Client(remote.address, remote.key) as client:
+            client.jobs.create("greet", name=name, on_event={"type": "paid", "source": "shop"})
+
+            remote.says("jobs", "edit", name, "--queue", "mail")
+            job = client.jobs.get_by_name(name)
+
+        assert (job.queue, job.schedule, job.retry) == ("mail", None, None)
+        assert job.on_event == EventMatch(type="paid", source="shop")
+
+    def test_an_edit_that_was_overtaken_is_made_again_in_what_stands_then(self, remote):
+        name, seen = a_name(), []
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
+
+        def change(before):
+            seen.append(before.priority)
+            if len(seen) == 1:
+                with Client(remote.address, remote.key) as other:
+                    other.jobs.change(job_id, {"priority": 3}, version=None)
+            return msgspec.structs.replace(before, queue="mail")
+
+        async def edit():
+            async with AsyncClient(remote.address, remote.key) as client:
+                return await amend(client, job_id, change)
+
+        job_id = remote.reads("jobs", "show", name)["job_id"]
+        assert (asyncio.run(edit()), seen) == (3, [5, 3])
+        job = remote.reads("jobs", "show", name)
+        assert (job["queue"], job["priority"]) == ("mail", 3)
+
+    def test_a_one_shot_cannot_be_edited(self, remote):
+        run_id = remote.says("submit", "greet", "name=x", "--at", "2040-01-01T00:00Z", "-q").strip()
+
+        assert remote.duly("jobs", "edit", run_id, "--queue", "mail").returncode == 4
+
+    def test_occurrences_of_the_past_are_counted_made_again_listed_and_taken_back(self, remote):
+        name = a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * *", "--name", name, "--queue", a_name())
+        stretch = ("--from", "2026-01-01T00:00Z", "--to", "2026-01-11T00:00Z")
+
+        assert "10 occurrences" in remote.says("jobs", "backfill", name, *stretch, "--dry-run")
+        assert remote.reads("jobs", "backfills", name) == []
+        made = remote.reads("jobs", "backfill", name, *stretch, "--rate", "0.01")
+        [listed] = remote.reads("jobs", "backfills", name)
+        assert (listed["backfill_id"], listed["total"], listed["state"]) == (made["backfill_id"], 10, "active")
+        assert "cancelled, and " in remote.says("jobs", "cancel-backfill", made["backfill_id"])
+        assert [one["state"] for one in remote.reads("jobs", "backfills", name)] == ["cancelled"]
+        assert "name it: duly jobs backfills JOB" in remote.duly("jobs", "backfills").stderr
+
 
 class TestDead:
     def test_the_dead_are_listed_edited_replayed_and_discarded(self, remote):
@@ -182,6 +256,95 @@ class TestLook:
         assert "paused; nothing new starts" in remote.says("pause", "--queue", queue, "--reason", "tea")
         assert "paused already" in remote.says("queues", "pause", queue)
         assert "resumed" in remote.says("resume", "--queue", queue)
+
+
+class TestFiles:
+    def test_a_file_is_planned_applied_and_exported(self, remote):
+        source, name = a_name(), a_name()
+        file = remote.folder / "duly.yaml"
+        job = {"target": "greet", "schedule": {"cron": "0 8 * * MON"}, "payload": {"name": "x"}}
+        file.write_text(json.dumps({"source": source, "jobs": {name: job}}))
+
+        plan = remote.says("plan")
+        assert f"+ {name}   At 08:00" in plan
+        assert f"{source}: 1 to create, 0 as they are" in plan
+        assert "no live worker" not in plan
+        assert remote.duly("plan", "--check").returncode == 1
+
+        digest = remote.reads("plan")["digest"]
+        assert f"{source}: 1 created" in remote.says("apply", "--expect", digest)
+        assert remote.duly("apply", "--expect", digest).returncode == 1
+        assert remote.duly("plan", "--check").returncode == 0
+
+        file.write_text(remote.says("export", "--source", source))
+        assert remote.duly("plan", "--check").returncode == 0
+        file.write_text(json.dumps({"source": source, "jobs": {}}))
+        done = remote.reads("apply", "--prune", "--yes")
+        assert [(one["name"], one["kind"]) for one in done["done"]] == [(name, "remove")]
+
+    def test_what_the_server_refuses_has_its_place_in_the_file(self, remote):
+        file = remote.folder / "duly.yaml"
+        file.write_text(
+            "source: holidays\njobs:\n  x:\n    target: greet\n    schedule:\n      every: PT1H\n"
+            "      calendars:\n        - nowhere\n"
+        )
+
+        done = remote.duly("plan")
+
+        assert done.returncode == 1
+        assert "duly.yaml:8:" in done.stderr
+        assert "nowhere" in done.stderr
+
+    def test_a_job_made_by_hand_is_not_taken_unless_asked_to(self, remote):
+        name = a_name()
+        remote.says("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--name", name)
+        job = {"target": "greet", "schedule": {"cron": "0 9 * * MON"}, "payload": {"name": "x"}}
+        (remote.folder / "duly.yaml").write_text(json.dumps({"source": a_name(), "jobs": {name: job}}))
+
+        refused = remote.duly("apply", "--yes")
+
+        assert refused.returncode == 1
+        assert f"job '{name}' was made by hand; adopt it with --adopt" in refused.stderr
+        assert "1 adopted" in remote.says("apply", "--yes", "--adopt")
+
+
+class TestPeople:
+    def test_a_key_is_made_used_listed_and_revoked(self, remote):
+        name = a_name()
+        made = remote.duly("keys", "create", "--scope", "jobs:read", "--name", name, "--expires", "P1D")
+        text = made.stdout.strip()
+        key_id = text.split("_")[1]
+        assert f"key {key_id} of tenant default, for jobs:read, until " in made.stderr
+        assert remote.duly("jobs", DULY_API_KEY=text).returncode == 0
+
+        [listed] = [key for key in remote.reads("keys") if key["name"] == name]
+        assert (listed["state"], listed["tenant_name"], listed["scopes"]) == ("active", "default", ["jobs:read"])
+        assert "secret" not in " ".join(listed)
+        assert f"key {key_id} is revoked" in remote.says("keys", "revoke", text)
+        assert [key["state"] for key in remote.reads("keys") if key["name"] == name] == ["revoked"]
+        assert remote.duly("keys", "revoke", "nothing").returncode == 4
+
+    def test_a_tenant_is_made_limited_suspended_and_has_keys_of_its_own(self, remote):
+        name = a_name()
+        assert f"tenant {name} is made" in remote.says("tenants", "create", name, "--ready-max", "10")
+        assert "ready_max 10, submit_rate 2.5" in remote.says("tenants", "limits", name, "--submit-rate", "2.5")
+        assert "ready_max none" in remote.says("tenants", "limits", name, "--ready-max", "none")
+
+        admin = remote.reads("keys", "create", "--tenant", name, "--scope", "admin")
+        inside_it = {"DULY_API_KEY": admin["key"]}
+        own = remote.duly("keys", "create", "--scope", "worker", "--json", **inside_it)
+        assert own.returncode == 0, own.stderr
+        assert json.loads(own.stdout)["tenant"] == admin["tenant"]
+        assert remote.duly("keys", "list", "--json", **inside_it).stdout.count('"key_id"') == 2
+        assert len(remote.reads("keys", "list", "--tenant", name)) == 2
+        assert remote.duly("tenants", **inside_it).returncode == 1
+
+        assert f"tenant {name} is suspended" in remote.says("tenants", "suspend", name)
+        [seen] = [tenant for tenant in remote.reads("tenants") if tenant["name"] == name]
+        assert (seen["state"], seen["submit_rate"]) == ("suspended", 2.5)
+        assert f"tenant {name} is active" in remote.says("tenants", "resume", str(seen["tenant"]))
+        assert remote.duly("tenants", "create", name).returncode == 1
+        assert remote.duly("tenants", "suspend", "nobody").returncode == 4
 
 
 class TestRefusals:

@@ -183,7 +183,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "discard": (runs.SQL["discard"], lambda s: (s["dead"],)),
     "find a run": (runs.SQL["find_live"], lambda s: (s["runs"][0] if s["runs"] else WORKER,)),
     "find its attempts": (runs.SQL["find_attempts"], lambda s: (s["settled"],)),
-    "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER, BATCH)),
+    "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER,)),
     "runs of a job in boxes": (jobs.SQL["staged_runs"], lambda s: (s["job"],)),
     "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
     "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"],)),

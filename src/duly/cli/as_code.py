@@ -10,20 +10,15 @@ from typing import Any
 
 import click
 
-from duly.cli.connect import opened
+from duly.cli.desk import Desk, File, at_desk
 from duly.cli.failures import REFUSED
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
 from duly.cli.plan_text import applied_lines, obstacle_lines, plan_lines
-from duly.clock import Rng
 from duly.domain.manifest import Manifest, read_manifest
 from duly.domain.manifest_plan import Plan, StepKind
 from duly.domain.manifest_text import FILE_BYTES_MAX, read_text
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves import apply as moves
 from duly.settings import Settings
-from duly.store import workers
-from duly.store.database import Database
 
 FILE_DEFAULT = "duly.yaml"
 
@@ -45,7 +40,7 @@ def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("plan")
 @_file_options
 @click.option("--check", is_flag=True, help="Exit with 1 when something would change.")
-@with_settings()
+@with_settings("url")
 def plan(settings: Settings, file: str, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
     """Show what `duly apply` would do: what is new, what differs, what somebody else has changed. Nothing is changed."""
     return asyncio.run(_plan(settings, read_file(file), prune=prune, adopt=adopt, check=check, as_json=as_json))
@@ -55,7 +50,7 @@ def plan(settings: Settings, file: str, prune: bool, adopt: bool, check: bool, a
 @_file_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--expect", metavar="DIGEST", help="Apply only the plan of this digest, as `duly plan` gave it.")
-@with_settings()
+@with_settings("url")
 def apply(
     settings: Settings, file: str, prune: bool, adopt: bool, yes: bool, expect: str | None, as_json: bool
 ) -> None:
@@ -66,7 +61,7 @@ def apply(
     asyncio.run(_apply(settings, read_file(file), asked, yes=yes, expect=expect, as_json=as_json))
 
 
-def read_file(file: str) -> Manifest:
+def read_file(file: str) -> File:
     """Read a file of schedules. Raises UsageError, InvalidManifest."""
     name = "standard input" if file == "-" else file
     try:
@@ -81,43 +76,43 @@ def read_file(file: str) -> Manifest:
     except OSError as error:
         raise click.UsageError(f"{name} cannot be read: {error.strerror}; name the file with -f FILE") from None
     document = read_text(text, name)
-    return read_manifest(document.value, document.places, name)
+    return File(document.value, read_manifest(document.value, document.places, name))
 
 
-async def _plan(settings: Settings, manifest: Manifest, *, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
-    async with opened(settings) as database:
-        found = await moves.plan(database, TENANT_DEFAULT, manifest)
+async def _plan(settings: Settings, file: File, *, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
+    async with at_desk(settings) as desk:
+        found = await desk.plan(file)
         if as_json:
             print_json(found)
         else:
-            await _show(database, manifest, found, prune=prune, adopt=adopt)
+            await _show(desk, file.manifest, found, prune=prune, adopt=adopt)
             click.echo(f"digest {found.digest}")
     found.check(adopt=adopt)
     return REFUSED if check and _does_something(found, prune=prune) else 0
 
 
 async def _apply(
-    settings: Settings, manifest: Manifest, asked: dict[str, bool], *, yes: bool, expect: str | None, as_json: bool
+    settings: Settings, file: File, asked: dict[str, bool], *, yes: bool, expect: str | None, as_json: bool
 ) -> None:
-    async with opened(settings) as database:
+    async with at_desk(settings) as desk:
         if not as_json:
-            found = await moves.plan(database, TENANT_DEFAULT, manifest)
-            await _show(database, manifest, found, **asked)
+            found = await desk.plan(file)
+            await _show(desk, file.manifest, found, **asked)
             found.check(adopt=asked["adopt"])
             if not yes and expect is None and _does_something(found, prune=asked["prune"]):
                 _ask()
                 expect = found.digest  # What was agreed to is done, and nothing else.
-        done = await moves.apply(database, TENANT_DEFAULT, manifest, Rng(), **asked, expected=expect)
+        done = await desk.apply(file, **asked, expected=expect)
     if as_json:
         print_json(done)
     else:
         click.echo("\n".join(applied_lines(done)))
 
 
-async def _show(database: Database, manifest: Manifest, found: Plan, *, prune: bool, adopt: bool) -> None:
-    live = [row for row in await workers.live(database) if row.until > row.read_at]
+async def _show(desk: Desk, manifest: Manifest, found: Plan, *, prune: bool, adopt: bool) -> None:
+    live = await desk.living()
     lines = plan_lines(found, manifest, prune=prune, adopt=adopt)
-    click.echo("\n".join([*lines, *obstacle_lines(found, manifest, live)]))
+    click.echo("\n".join([*lines, *([] if live is None else obstacle_lines(found, manifest, live))]))
 
 
 def _ask() -> None:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from shlex import quote
+from typing import Literal
 from uuid import UUID
 
 import click
-import msgspec
 
 from duly.cli.arguments import read_moment
-from duly.cli.connect import opened
+from duly.cli.desk import Desk, Stretch, at_desk
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, show_list
 from duly.cli.screen import some
-from duly.clock import Rng
 from duly.domain.job import check_moment
-from duly.moves.backfill import UNCONFIRMED_MAX, Asked, backfill, cancel_backfill
-from duly.moves.schedule import find_job_id
+from duly.moves.backfill import UNCONFIRMED_MAX, Asked
 from duly.settings import Settings
-from duly.store import schedules
-from duly.store.database import Database
 
 COLUMNS = {
     "id": lambda row: row["backfill_id"],
@@ -50,14 +47,14 @@ COLUMNS = {
 @click.option("--dry-run", is_flag=True, help="Only count them, and show the first.")
 @click.option("--yes", is_flag=True, help="Do not ask, however many they are.")
 @json_option
-@with_settings()
+@with_settings("url")
 def backfill_job(
     settings: Settings,
     job: str,
     start: str,
     end: str,
     rate: float,
-    overlap: str,
+    overlap: Literal["queue", "allow"],
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -66,56 +63,46 @@ def backfill_job(
 
     They wait for each other, unless told otherwise, and the schedule is not moved. More than 10,000 are asked about first.
     """
-    stretch = _moment(start, "from"), _moment(end, "to")
-    asyncio.run(_backfill(settings, job, stretch, rate, overlap, dry_run, yes, as_json))
+    stretch = Stretch(_moment(start, "from"), _moment(end, "to"), rate, overlap)
+    asyncio.run(_backfill(settings, job, stretch, dry_run, yes, as_json))
 
 
 @click.command("backfills")
 @click.argument("job", metavar="[JOB]", required=False)
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @listing_options
-@with_settings()
+@with_settings("url")
 def list_backfills(settings: Settings, listing: Listing, job: str | None, limit: int) -> None:
     """List what was made again or made up for, of JOB or of all, the newest first."""
 
-    async def read(database: Database) -> Sequence[Row]:
-        job_id = None if job is None else await find_job_id(database, job)
-        return [msgspec.structs.asdict(one) for one in await schedules.backfills(database, job_id, limit)]
+    async def read(desk: Desk) -> Sequence[Row]:
+        return await desk.backfills(None if job is None else await desk.job_id(job), limit)
 
     show_list(
-        settings, listing, read, COLUMNS, "no backfills; ask for one: duly jobs backfill JOB --from … --to …", opened
+        settings, listing, read, COLUMNS, "no backfills; ask for one: duly jobs backfill JOB --from … --to …", at_desk
     )
 
 
 @click.command("cancel-backfill")
 @click.argument("backfill_id", metavar="BACKFILL", type=click.UUID)
 @json_option
-@with_settings()
+@with_settings("url")
 def cancel(settings: Settings, backfill_id: UUID, as_json: bool) -> None:
     """Stop BACKFILL, and take back what it made that has not started."""
     asyncio.run(_cancel(settings, backfill_id, as_json))
 
 
-async def _backfill(
-    settings: Settings,
-    job: str,
-    stretch: tuple[datetime, datetime],
-    rate: float,
-    overlap: str,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    async with opened(settings) as database:
-        job_id = await find_job_id(database, job)
-        asked = await backfill(database, job_id, *stretch, Rng(), rate=rate, dry_run=True)
+async def _backfill(settings: Settings, job: str, stretch: Stretch, dry_run: bool, yes: bool, as_json: bool) -> None:
+    async with at_desk(settings) as desk:
+        job_id = await desk.job_id(job)
+        asked = await desk.backfill(job_id, stretch, dry_run=True)
         if not dry_run and asked.count:
             _confirm(asked.count, yes)
-            asked = await backfill(database, job_id, *stretch, Rng(), rate=rate, overlap=overlap, confirm=True)
+            asked = await desk.backfill(job_id, stretch, dry_run=False)
     if as_json:
         print_json(asked)
     else:
-        click.echo("\n".join(_lines(asked, rate, dry_run=dry_run)))
+        click.echo("\n".join(_lines(asked, job, stretch.rate, dry_run=dry_run)))
 
 
 def _confirm(count: int, yes: bool) -> None:
@@ -123,20 +110,21 @@ def _confirm(count: int, yes: bool) -> None:
         click.confirm(f"The stretch has {count:,} occurrences. Make all of them?", abort=True, err=True)
 
 
-def _lines(asked: Asked, rate: float, *, dry_run: bool) -> list[str]:
+def _lines(asked: Asked, job: str, rate: float, *, dry_run: bool) -> list[str]:
     first = f", from {moment(asked.first[0])}" if asked.first else ""
     if asked.backfill_id is not None:
         return [
             f"backfill {asked.backfill_id}: {some(asked.count, 'occurrence')}{first}, {rate:g} a second",
-            f"how far it has come: duly jobs backfills   to stop it: duly jobs cancel-backfill {asked.backfill_id}",
+            f"how far it has come: duly jobs backfills {quote(job)}",
+            f"to stop it: duly jobs cancel-backfill {asked.backfill_id}",
         ]
     shown = [f"      {moment(one)}" for one in asked.first] if dry_run else []
     return [f"{some(asked.count, 'occurrence')}{first}; nothing was made", *shown]
 
 
 async def _cancel(settings: Settings, backfill_id: UUID, as_json: bool) -> None:
-    async with opened(settings) as database:
-        taken = await cancel_backfill(database, backfill_id)
+    async with at_desk(settings) as desk:
+        taken = await desk.cancel_backfill(backfill_id)
     if as_json:
         print_json({"backfill_id": backfill_id, "taken_back": taken})
     else:

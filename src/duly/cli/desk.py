@@ -6,17 +6,27 @@ Commands that need the database itself say so.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import UUID
 
 import msgspec
 
 from duly.cli.connect import is_remote, opened
+from duly.domain.api_key import Scope as KeyScope
+from duly.domain.api_key import Secret
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
 from duly.settings import Settings
+
+if TYPE_CHECKING:  # Most commands never need them.
+    from duly.domain.manifest import Manifest
+    from duly.domain.manifest_plan import Plan
+    from duly.moves.apply import Applied
+    from duly.moves.backfill import Asked
+    from duly.store.tenants import Limits, Tenant
 
 Row = Mapping[str, Any]
 _DEADLINE_SECONDS = 20.0  # A person waits.
@@ -80,6 +90,38 @@ class Living(msgspec.Struct, frozen=True):
     handlers: Sequence[str]
 
 
+class File(msgspec.Struct, frozen=True):
+    """A file of schedules: as it was written, and as it was read."""
+
+    document: Any
+    manifest: Manifest
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """The schedules of a file as that file, and what a reader would wonder about."""
+
+    document: dict[str, Any]
+    notes: list[str]
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """The occurrences of [start, end), `rate` a second; one after the other, or beside each other."""
+
+    start: datetime
+    end: datetime
+    rate: float
+    overlap: Literal["queue", "allow"]
+
+
+class KeyWanted(msgspec.Struct, frozen=True):
+    """A key to be made; it ends after `expires`, if ever, and submits at `rate` a second, if it is limited."""
+
+    name: str
+    scopes: frozenset[KeyScope]
+    expires: timedelta | None
+    rate: float | None
+
+
 class Desk(Protocol):
     """What commands ask for. What is not there raises NotFound; what is refused, Refused."""
 
@@ -108,6 +150,10 @@ class Desk(Protocol):
         """Read a job; None when the id is that of a one-shot, or of nothing."""
         ...
 
+    async def amend_job(self, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+        """Change something about a job, and give its new version; `change` is asked again when somebody was faster."""
+        ...
+
     async def pause_job(self, job_id: UUID, reason: str) -> str:
         """Pause a job, and say what became of that."""
         ...
@@ -128,6 +174,18 @@ class Desk(Protocol):
         self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str
     ) -> tuple[UUID, str]:
         """Run a job now; give the run and where it stands."""
+        ...
+
+    async def backfill(self, job_id: UUID, stretch: Stretch, *, dry_run: bool) -> Asked:
+        """Make the occurrences of a stretch again, however many they are; with `dry_run` they are only counted."""
+        ...
+
+    async def backfills(self, job_id: UUID | None, limit: int) -> Sequence[Row]:
+        """List what was made again, of a job or of all, the newest first."""
+        ...
+
+    async def cancel_backfill(self, backfill_id: UUID) -> int:
+        """Stop a backfill, and say how many runs that had not begun were taken back."""
         ...
 
     async def runs(self, filter_text: str, limit: int) -> Sequence[Row]:
@@ -196,6 +254,18 @@ class Desk(Protocol):
         """List the jobs that use a calendar, with their next moments; None: this desk does not tell."""
         ...
 
+    async def plan(self, file: File) -> Plan:
+        """Say what applying a file would do."""
+        ...
+
+    async def apply(self, file: File, *, prune: bool, adopt: bool, expected: str | None) -> Applied:
+        """Apply a file, all of it or nothing; with `expected`, only if the plan is the one of that digest."""
+        ...
+
+    async def export(self, source: str | None, *, by_hand: bool) -> Exported:
+        """Write the schedules of a file, or of the only one there is, as that file."""
+        ...
+
     async def explain(self, what: str) -> Explained:
         """Say why a run, given by its id, or a job, by its id or its name, is where it is."""
         ...
@@ -206,6 +276,42 @@ class Desk(Protocol):
 
     async def queues(self) -> Sequence[Row]:
         """List the queues that have work or a worker, or are held by their name."""
+        ...
+
+    async def keys(self, tenant: str | None, limit: int) -> Sequence[Row]:
+        """List the keys of a tenant, given by its name or number, or all that are ours to see."""
+        ...
+
+    async def create_key(self, tenant: str | None, wanted: KeyWanted) -> tuple[Secret, Row]:
+        """Make a key of a tenant, or of our own; give its text, known to nobody else, and what is kept of it."""
+        ...
+
+    async def revoke_key(self, key_id: str) -> None:
+        """End a key for good."""
+        ...
+
+    async def tenants(self, limit: int) -> Sequence[Tenant]:
+        """List tenants."""
+        ...
+
+    async def tenant(self, name: str) -> Tenant:
+        """Find a tenant by its name or its number."""
+        ...
+
+    async def create_tenant(self, name: str, limits: Limits) -> Tenant:
+        """Make a tenant."""
+        ...
+
+    async def suspend_tenant(self, tenant: int) -> None:
+        """Let a tenant add nothing, and its keys open nothing, for now."""
+        ...
+
+    async def resume_tenant(self, tenant: int) -> None:
+        """Let a suspended tenant go on."""
+        ...
+
+    async def limit_tenant(self, tenant: int, limits: Limits) -> None:
+        """Say what a tenant may have from now on."""
         ...
 
     async def hold(self, scope: Scope, reason: str) -> tuple[str, Sequence[Hold]]:

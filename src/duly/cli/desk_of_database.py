@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -10,35 +10,49 @@ from uuid import UUID
 
 import msgspec
 
-from duly.cli.desk import Explained, JobSeen, Kept, Living, Moved, Row, Sent
+from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, KeyWanted, Living, Moved, Row, Sent, Stretch
+from duly.cli.exporting import export
 from duly.cli.fires import both_clocks, fire_lines, schedule_notes
+from duly.cli.key_rows import key_row
 from duly.cli.output import moment
 from duly.cli.paging import gather
 from duly.cli.policies import policy_line
 from duly.cli.queue_rows import read_queues
+from duly.clock import Rng
+from duly.domain.api_key import Secret
 from duly.domain.errors import DulyError, NotFound
 from duly.domain.filter import DEAD, JOBS, RUNS, parse
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
+from duly.domain.manifest_plan import Plan
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.summary import sentence
+from duly.moves import api_keys as keying
+from duly.moves import apply as applying
+from duly.moves import backfill as backfilling
 from duly.moves import dead as bulk
 from duly.moves import hold as holding
 from duly.moves import pause as pauses
 from duly.moves import replay as single
 from duly.moves import submit as submitting
+from duly.moves import tenants as letting
+from duly.moves.apply import Applied
+from duly.moves.backfill import Asked
 from duly.moves.calendars import drop_calendar, put_calendar
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.dead import Bulk
+from duly.moves.edit import amend
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import trigger
+from duly.store import api_keys, hints, jobs, lists, overview, runs, schedules, tenants, workers
 from duly.store import explain as explaining
-from duly.store import hints, jobs, lists, overview, runs, schedules, workers
 from duly.store.database import Database, DiskFull, Unavailable
 from duly.store.jobs import Submitted
+from duly.store.tenants import Limits, Tenant
 
 HELD_BY = "the command line"
+_TENANT_NAME_DEFAULT = "default"
 _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.02, 0.5
 # Workers write log lines in batches, so the last ones come a moment after the outcome.
 _LINGER_SECONDS = 0.7
@@ -105,6 +119,10 @@ class DatabaseDesk:
             schedule_notes(schedule, found),
         )
 
+    async def amend_job(self, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+        """Change something about a job, and give its new version."""
+        return await amend(self._database, job_id, change)
+
     async def pause_job(self, job_id: UUID, reason: str) -> str:
         """Pause a job, and say what became of that."""
         return await pauses.pause(self._database, job_id, reason)
@@ -129,6 +147,28 @@ class DatabaseDesk:
         with suppress(DulyError):  # A hint that is lost costs a moment.
             await hints.send(self._database, [queue])
         return made.run_id, made.state.value
+
+    async def backfill(self, job_id: UUID, stretch: Stretch, *, dry_run: bool) -> Asked:
+        """Make the occurrences of a stretch again, however many they are."""
+        return await backfilling.backfill(
+            self._database,
+            job_id,
+            stretch.start,
+            stretch.end,
+            Rng(),
+            rate=stretch.rate,
+            overlap=stretch.overlap,
+            dry_run=dry_run,
+            confirm=True,
+        )
+
+    async def backfills(self, job_id: UUID | None, limit: int) -> Sequence[Row]:
+        """List what was made again, of a job or of all, the newest first."""
+        return [msgspec.structs.asdict(one) for one in await schedules.backfills(self._database, job_id, limit)]
+
+    async def cancel_backfill(self, backfill_id: UUID) -> int:
+        """Stop a backfill, and say how many runs that had not begun were taken back."""
+        return await backfilling.cancel_backfill(self._database, backfill_id)
 
     async def runs(self, filter_text: str, limit: int) -> Sequence[Row]:
         """List runs."""
@@ -238,6 +278,20 @@ class DatabaseDesk:
         users = await schedules.using_calendar(self._database, TENANT_DEFAULT, name, None, _USERS_SHOWN)
         return [{"job_id": user.job_id, "name": user.name, "scheduled_at": user.scheduled_at} for user in users]
 
+    async def plan(self, file: File) -> Plan:
+        """Say what applying a file would do."""
+        return await applying.plan(self._database, TENANT_DEFAULT, file.manifest)
+
+    async def apply(self, file: File, *, prune: bool, adopt: bool, expected: str | None) -> Applied:
+        """Apply a file, all of it or nothing."""
+        return await applying.apply(
+            self._database, TENANT_DEFAULT, file.manifest, Rng(), prune=prune, adopt=adopt, expected=expected
+        )
+
+    async def export(self, source: str | None, *, by_hand: bool) -> Exported:
+        """Write the schedules of a file as that file."""
+        return await export(self._database, source, by_hand=by_hand)
+
     async def explain(self, what: str) -> Explained:
         """Say why a run, given by its id, or a job, by its id or its name, is where it is."""
         found = await explaining.job_or_run(self._database, TENANT_DEFAULT, await find_job_id(self._database, what))
@@ -253,6 +307,56 @@ class DatabaseDesk:
     async def queues(self) -> Sequence[Row]:
         """List the queues that have work or a worker, or are held by their name."""
         return await read_queues(self._database)
+
+    async def keys(self, tenant: str | None, limit: int) -> Sequence[Row]:
+        """List the keys of a tenant, or of all."""
+        number = None if tenant is None else (await self.tenant(tenant)).tenant
+        now = await self._database.read_clock()
+        return [key_row(key, now) for key in await api_keys.page(self._database, number, None, limit)]
+
+    async def create_key(self, tenant: str | None, wanted: KeyWanted) -> tuple[Secret, Row]:
+        """Make a key of a tenant, or of the first."""
+        owner, now = await self.tenant(tenant or _TENANT_NAME_DEFAULT), await self._database.read_clock()
+        made = await keying.create_key(
+            self._database,
+            Rng(),
+            tenant=owner.tenant,
+            name=wanted.name,
+            scopes=wanted.scopes,
+            expires_at=None if wanted.expires is None else now + wanted.expires,
+            rate=wanted.rate,
+        )
+        kept = await api_keys.find(self._database, made.key_id)
+        assert kept is not None
+        return made.text, key_row(kept, now)
+
+    async def revoke_key(self, key_id: str) -> None:
+        """End a key for good."""
+        await keying.revoke_key(self._database, key_id)
+
+    async def tenants(self, limit: int) -> Sequence[Tenant]:
+        """List tenants."""
+        return await tenants.page(self._database, None, limit)
+
+    async def tenant(self, name: str) -> Tenant:
+        """Find a tenant by its name or its number."""
+        return await letting.tenant_named(self._database, name)
+
+    async def create_tenant(self, name: str, limits: Limits) -> Tenant:
+        """Make a tenant."""
+        return await letting.create_tenant(self._database, name, limits)
+
+    async def suspend_tenant(self, tenant: int) -> None:
+        """Let a tenant add nothing, and its keys open nothing, for now."""
+        await letting.suspend_tenant(self._database, tenant)
+
+    async def resume_tenant(self, tenant: int) -> None:
+        """Let a suspended tenant go on."""
+        await letting.resume_tenant(self._database, tenant)
+
+    async def limit_tenant(self, tenant: int, limits: Limits) -> None:
+        """Say what a tenant may have from now on."""
+        await letting.limit_tenant(self._database, tenant, limits)
 
     async def hold(self, scope: Scope, reason: str) -> tuple[str, Sequence[Hold]]:
         """Let nothing new of a scope start."""

@@ -9,8 +9,9 @@ from uuid import UUID
 
 import msgspec
 
-from duly.cli import rows
-from duly.cli.desk import Explained, JobSeen, Kept, Living, Moved, Row, Sent
+from duly.cli import files_over_http, rows, tenants_over_http
+from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, KeyWanted, Living, Moved, Row, Sent, Stretch
+from duly.cli.edit_over_http import amend
 from duly.cli.fires import both_clocks, lines_of
 from duly.cli.output import moment
 from duly.cli.paging import quoted
@@ -18,10 +19,16 @@ from duly.cli.policies import policy_line
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Forbidden, NotFound
 from duly.clock import host_now
+from duly.domain.api_key import Secret
+from duly.domain.errors import InvalidOption
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
+from duly.domain.manifest_plan import Plan
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.calendars import read_calendar
+from duly.moves.apply import Applied
+from duly.moves.backfill import Asked
+from duly.store.tenants import Limits, Tenant
 from duly.wire.jobs import Fire, Job
 from duly.wire.queues import HoldChange
 from duly.wire.runs import BulkAnswer
@@ -43,7 +50,6 @@ class HttpDesk:
         what = f"{made.description}: {job.handler} on queue {job.queue}"
         if isinstance(job, Recurring):
             return Sent(made.job_id, False, [what, *_fire_lines(made.next_fires, job.schedule)])
-        assert made.next_run_at is not None, "a one-shot has its moment"
         how = "Once, now" if job.at is None and not job.delay else "Once"
         assert made.next_run_at is not None, "a one-shot has its moment"
         at = f"{'at':6}{both_clocks(made.next_run_at)}"
@@ -78,6 +84,10 @@ class HttpDesk:
             return None
         return None if rows.is_one_shot(job) else _seen(job)
 
+    async def amend_job(self, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+        """Change something about a job, and give its new version."""
+        return await amend(self._client, job_id, change)
+
     async def pause_job(self, job_id: UUID, reason: str) -> str:
         """Pause a job, and say what became of that."""
         answer = await self._client.jobs.pause(job_id, reason=reason)
@@ -103,6 +113,29 @@ class HttpDesk:
         arguments = None if payload is None else msgspec.json.decode(payload)
         made = await self._client.jobs.trigger(job_id, payload=arguments, beside=beside, key=key)
         return made.run_id, made.state
+
+    async def backfill(self, job_id: UUID, stretch: Stretch, *, dry_run: bool) -> Asked:
+        """Make the occurrences of a stretch again, however many they are."""
+        told = await self._client.jobs.backfill(
+            job_id,
+            stretch.start,
+            stretch.end,
+            rate=stretch.rate,
+            overlap=stretch.overlap,
+            dry_run=dry_run,
+            confirm=True,
+        )
+        return Asked(told.backfill_id, told.count, told.first)
+
+    async def backfills(self, job_id: UUID | None, limit: int) -> Sequence[Row]:
+        """List what was made again of a job, the newest first. Raises InvalidOption: the API lists no others."""
+        if job_id is None:
+            raise InvalidOption("over HTTP the backfills of one job are listed; name it: duly jobs backfills JOB")
+        return [msgspec.structs.asdict(one) for one in await _first(self._client.backfills.list(job_id), limit)]
+
+    async def cancel_backfill(self, backfill_id: UUID) -> int:
+        """Stop a backfill, and say how many runs that had not begun were taken back."""
+        return (await self._client.backfills.cancel(backfill_id)).taken_back
 
     async def runs(self, filter_text: str, limit: int) -> Sequence[Row]:
         """List runs."""
@@ -178,6 +211,18 @@ class HttpDesk:
         """Tell nothing: the API does not say who uses a calendar."""
         return None
 
+    async def plan(self, file: File) -> Plan:
+        """Say what applying a file would do."""
+        return await files_over_http.plan(self._client, file)
+
+    async def apply(self, file: File, *, prune: bool, adopt: bool, expected: str | None) -> Applied:
+        """Apply a file, all of it or nothing."""
+        return await files_over_http.apply(self._client, file, prune=prune, adopt=adopt, expected=expected)
+
+    async def export(self, source: str | None, *, by_hand: bool) -> Exported:
+        """Write the schedules of a file as that file; the API does not count what has no name and is left out."""
+        return Exported(await self._client.jobs.export(source, by_hand=by_hand), [])
+
     async def explain(self, what: str) -> Explained:
         """Say why a run, given by its id, or a job, by its id or its name, is where it is."""
         identifier = await self.job_id(what)
@@ -196,6 +241,43 @@ class HttpDesk:
     async def queues(self) -> Sequence[Row]:
         """List the queues that have work or a worker, or are held by their name."""
         return [rows.queue(queue) async for queue in self._client.queues.list()]
+
+    async def keys(self, tenant: str | None, limit: int) -> Sequence[Row]:
+        """List the keys of a tenant, or all that are ours to see."""
+        return await tenants_over_http.keys(self._client, tenant, limit)
+
+    async def create_key(self, tenant: str | None, wanted: KeyWanted) -> tuple[Secret, Row]:
+        """Make a key of a tenant, or of our own."""
+        return await tenants_over_http.create_key(self._client, tenant, wanted)
+
+    async def revoke_key(self, key_id: str) -> None:
+        """End a key for good."""
+        await self._client.keys.revoke(key_id)
+
+    async def tenants(self, limit: int) -> Sequence[Tenant]:
+        """List tenants."""
+        return await _first(tenants_over_http.each_tenant(self._client), limit)
+
+    async def tenant(self, name: str) -> Tenant:
+        """Find a tenant by its name or its number."""
+        return await tenants_over_http.tenant_named(self._client, name)
+
+    async def create_tenant(self, name: str, limits: Limits) -> Tenant:
+        """Make a tenant."""
+        made = await self._client.tenants.create(name, limits=tenants_over_http.limits_of(limits))
+        return tenants_over_http.tenant_of(made)
+
+    async def suspend_tenant(self, tenant: int) -> None:
+        """Let a tenant add nothing, and its keys open nothing, for now."""
+        await self._client.tenants.change(tenant, state="suspended")
+
+    async def resume_tenant(self, tenant: int) -> None:
+        """Let a suspended tenant go on."""
+        await self._client.tenants.change(tenant, state="active")
+
+    async def limit_tenant(self, tenant: int, limits: Limits) -> None:
+        """Say what a tenant may have from now on."""
+        await self._client.tenants.change(tenant, limits=tenants_over_http.limits_of(limits))
 
     async def hold(self, scope: Scope, reason: str) -> tuple[str, Sequence[Hold]]:
         """Let nothing new of a scope start."""

@@ -11,7 +11,7 @@ import msgspec
 from duly.cli.output import duration
 from duly.domain.triggers.preview import fires
 from duly.domain.triggers.schedules import Schedule
-from duly.domain.triggers.summary import brief, sentence
+from duly.domain.triggers.summary import brief
 
 FIRES_SHOWN = 3
 _FINEST = timedelta(microseconds=1)
@@ -38,18 +38,6 @@ def schedule_notes(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
     """Say what the words of a schedule became, and what of it may not be meant."""
     saved = [f"saved as {brief(schedule.trigger.canonical)}"] if _was_asked_in_words(job) else []
     return [*saved, *(f"note  {warning.message}" for warning in schedule.warnings_after(job["read_at"]))]
-
-
-def job_lines(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
-    """Say when a job fires: a sentence with what runs, what its words became, the next fires, and what may not be meant."""
-    saved = [note for note in schedule_notes(schedule, job) if note.startswith("saved")]
-    rest = [note for note in schedule_notes(schedule, job) if note not in saved]
-    return [
-        f"{sentence(schedule)}: {job['handler']} on queue {job['queue']}",
-        *saved,
-        *fire_lines(schedule, job),
-        *rest,
-    ]
 
 
 def _was_asked_in_words(job: Mapping[str, Any]) -> bool:

@@ -10,8 +10,7 @@ import msgspec
 
 from duly.cli import apps, schedule_flags
 from duly.cli.arguments import read_duration, read_payload
-from duly.cli.connect import opened
-from duly.cli.fires import job_lines
+from duly.cli.desk import at_desk
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, plain, print_json
 from duly.domain import payload as payloads
@@ -19,10 +18,7 @@ from duly.domain.job import Recurring, check_name, check_priority, check_timeout
 from duly.domain.retry import retry_policy
 from duly.domain.run import DEFAULTS, Options, amend_options, read_options
 from duly.domain.triggers import asking
-from duly.moves.edit import amend
-from duly.moves.schedule import find_job_id
 from duly.settings import Settings
-from duly.store import jobs
 
 
 @click.command("edit")
@@ -37,7 +33,7 @@ from duly.store import jobs
 @click.option("--max-attempts", type=int, help="How often a run is tried at most.")
 @click.option("--timeout", metavar="DURATION", help="When an attempt is stopped; none for never.")
 @json_option
-@with_settings("app")
+@with_settings("app", "url")
 def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
     """Change JOB, given by its id or its name, from now on. Only what is typed changes.
 
@@ -54,16 +50,15 @@ def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
 
 async def _edit(settings: Settings, job: str, typed: dict[str, Any], as_json: bool) -> None:
     app = apps.load(settings.app) if settings.app else None
-    async with opened(settings) as database:
-        job_id = await find_job_id(database, job)
-        version = await amend(database, job_id, lambda before: changed(before, typed, app))
-        found = await jobs.find(database, job_id)
-        assert found is not None
-        lines = job_lines(await jobs.schedule_of_job(database, found), found)
+    async with at_desk(settings) as desk:
+        job_id = await desk.job_id(job)
+        version = await desk.amend_job(job_id, lambda before: changed(before, typed, app))
+        seen = await desk.job(job_id)
+    assert seen is not None
     if as_json:
-        print_json(plain(found))
+        print_json(plain(seen.row))
     else:
-        click.echo("\n".join([f"job {job_id}: version {version}", *lines]))
+        click.echo("\n".join([f"job {job_id}: version {version}", *seen.lines]))
 
 
 def changed(job: Recurring, typed: dict[str, Any], app: Any | None) -> Recurring:

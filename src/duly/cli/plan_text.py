@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
+from duly.cli.desk import Living
 from duly.domain.manifest import Manifest
 from duly.domain.manifest_diff import Difference
 from duly.domain.manifest_plan import CalendarStep, Pausing, Plan, Step, StepKind
 from duly.domain.triggers import asking
 from duly.domain.triggers.summary import sentence
 from duly.moves.apply import Applied
-from duly.store.workers import WorkerRow
 
 _SHOWN_MAX = 200
 _NOTES_MAX = 10
@@ -53,7 +53,7 @@ def applied_lines(applied: Applied) -> list[str]:
     return [f"{applied.plan.source}: {', '.join([*calendars, *counts]) or 'nothing was to be changed'}"]
 
 
-def obstacle_lines(plan: Plan, manifest: Manifest, live: Sequence[WorkerRow]) -> list[str]:
+def obstacle_lines(plan: Plan, manifest: Manifest, live: Sequence[Living]) -> list[str]:
     """Say what nobody would run at this moment."""
     steps = plan.of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT)
     wanted = dict.fromkeys((job.handler, job.queue) for job in (manifest.jobs[step.name].job for step in steps))

@@ -11,7 +11,7 @@ from duly.client.definitions import JobFields
 from duly.domain.job import Recurring, Submission
 from duly.domain.run import MARKS, read_options
 from duly.domain.triggers.asking import check
-from duly.domain.triggers.on_event import OnEvent
+from duly.domain.triggers.on_event import ON_EVENT, OnEvent, is_on_event
 from duly.domain.triggers.summary import sentence
 from duly.wire.jobs import Job, JobSummary
 from duly.wire.queues import Queue
@@ -83,12 +83,18 @@ def fields_of(job: Submission | Recurring, now: datetime) -> JobFields:
     """Give the fields with which a job is created. A delay counts from the clock of this host."""
     fields: JobFields = {"queue": job.queue, "priority": job.priority, "payload": msgspec.json.decode(job.payload)}
     if isinstance(job, Recurring):
-        fields["schedule"] = dict(job.schedule)
+        fields |= _waits_for(job)
         if job.name is not None:
             fields["name"] = job.name
     elif (at := job.at or (_after(job.delay, now) if job.delay else None)) is not None:
         fields["schedule"] = {"trigger": {"type": "at", "at": at.isoformat()}}
     return {**fields, **_options_of(job.options)}
+
+
+def _waits_for(job: Recurring) -> JobFields:
+    if is_on_event(job.schedule):
+        return {"on_event": dict(job.schedule[ON_EVENT])}
+    return {"schedule": dict(job.schedule)}
 
 
 def _after(delay: timedelta, now: datetime) -> datetime:

@@ -9,14 +9,11 @@ from typing import Any
 import click
 import msgspec
 
-from duly.cli.connect import opened
+from duly.cli.desk import Desk, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list
-from duly.moves.tenants import create_tenant, limit_tenant, resume_tenant, suspend_tenant, tenant_named
 from duly.settings import Settings
-from duly.store import tenants as store
-from duly.store.database import Database
 from duly.store.tenants import Limits, Tenant
 
 _SHOWN_MAX = 10_000
@@ -64,21 +61,21 @@ def tenants() -> None:
 
 @tenants.command("list")
 @listing_options
-@with_settings()
+@with_settings("url")
 def list_tenants(settings: Settings, listing: Listing) -> None:
     """List tenants and what each may have."""
 
-    async def read(database: Database) -> Sequence[Row]:
-        return [_row(tenant) for tenant in await store.page(database, None, _SHOWN_MAX)]
+    async def read(desk: Desk) -> Sequence[Row]:
+        return [_row(tenant) for tenant in await desk.tenants(_SHOWN_MAX)]
 
-    show_list(settings, listing, read, COLUMNS, "no tenants", opened)
+    show_list(settings, listing, read, COLUMNS, "no tenants", at_desk)
 
 
 @tenants.command("create")
 @click.argument("name")
 @limit_options
 @json_option
-@with_settings()
+@with_settings("url")
 def create(settings: Settings, name: str, as_json: bool, **limits: object) -> None:
     """Make a tenant. Its name is never given again."""
     asyncio.run(_create(settings, name, _limits(Limits(), limits), as_json))
@@ -86,49 +83,50 @@ def create(settings: Settings, name: str, as_json: bool, **limits: object) -> No
 
 @tenants.command("suspend")
 @click.argument("name")
-@with_settings()
+@with_settings("url")
 def suspend(settings: Settings, name: str) -> None:
     """Let a tenant add nothing, and its keys open nothing, for now. What it has goes on."""
-    asyncio.run(_change(settings, name, suspend_tenant, "is suspended: its keys open nothing; its schedules go on"))
+    told = "is suspended: its keys open nothing; its schedules go on"
+    asyncio.run(_change(settings, name, lambda desk, tenant: desk.suspend_tenant(tenant), told))
 
 
 @tenants.command("resume")
 @click.argument("name")
-@with_settings()
+@with_settings("url")
 def resume(settings: Settings, name: str) -> None:
     """Let a suspended tenant go on."""
-    asyncio.run(_change(settings, name, resume_tenant, "is active"))
+    asyncio.run(_change(settings, name, lambda desk, tenant: desk.resume_tenant(tenant), "is active"))
 
 
 @tenants.command("limits")
 @click.argument("name")
 @limit_options
 @json_option
-@with_settings()
+@with_settings("url")
 def limits(settings: Settings, name: str, as_json: bool, **limits: object) -> None:
     """Show what a tenant may have, or change what is named."""
     asyncio.run(_limit(settings, name, limits, as_json))
 
 
 async def _create(settings: Settings, name: str, limits: Limits, as_json: bool) -> None:
-    async with opened(settings) as database:
-        made = await create_tenant(database, name, limits)
+    async with at_desk(settings) as desk:
+        made = await desk.create_tenant(name, limits)
     _show(made, as_json, f"tenant {made.name} is made, number {made.tenant}")
 
 
-async def _change(settings: Settings, name: str, change: Callable[[Database, int], Awaitable[None]], told: str) -> None:
-    async with opened(settings) as database:
-        found = await tenant_named(database, name)
-        await change(database, found.tenant)
+async def _change(settings: Settings, name: str, change: Callable[[Desk, int], Awaitable[None]], told: str) -> None:
+    async with at_desk(settings) as desk:
+        found = await desk.tenant(name)
+        await change(desk, found.tenant)
     click.echo(f"tenant {found.name} {told}")
 
 
 async def _limit(settings: Settings, name: str, changes: dict[str, object], as_json: bool) -> None:
-    async with opened(settings) as database:
-        found = await tenant_named(database, name)
+    async with at_desk(settings) as desk:
+        found = await desk.tenant(name)
         changed = msgspec.structs.replace(found, limits=_limits(found.limits, changes))
         if changed.limits != found.limits:
-            await limit_tenant(database, found.tenant, changed.limits)
+            await desk.limit_tenant(found.tenant, changed.limits)
     shown = ", ".join(f"{name} {_words(value)}" for name, value in msgspec.structs.asdict(changed.limits).items())
     _show(changed, as_json, f"tenant {changed.name}: {shown}")
 

@@ -20,6 +20,7 @@ Target = FunctionTarget | str
 Agrees = Callable[[dict[str, Any], Mapping[str, Any]], bool]
 
 _DURATIONS = ("timeout", "base", "cap", "every", "max", "grace", "window")  # Told in another spelling, perhaps.
+_TOLD = ("anchor",)  # The server tells them where nothing was said.
 _RETRY_DEFAULT = msgspec.to_builtins(RetryPolicy())
 
 
@@ -130,6 +131,7 @@ def is_as_replaced(found: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
 def _is_same(found: Any, asked: Any, name: str) -> bool:
     if isinstance(asked, Mapping) and isinstance(found, Mapping):
         names = {field for side in (found, asked) for field, value in side.items() if value is not None}
+        names -= {field for field in _TOLD if asked.get(field) is None}
         return all(_is_same(found.get(field), asked.get(field), field) for field in names)
     return bool(found == asked) or (name in _DURATIONS and _is_same_duration(found, asked))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -51,6 +51,13 @@ class MadeKey(Told, frozen=True):
     scopes: list[Scope]
     expires_at: Moment | None
     key: str
+
+    def __repr__(self) -> str:
+        return f"MadeKey({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Give the fields to whoever prints them: the key itself is not for logs and tracebacks."""
+        return [(name, "***" if name == "key" else getattr(self, name)) for name in self.__struct_fields__]
 
 
 class KeyQuery(PageQuery, frozen=True):

@@ -1,4 +1,4 @@
-"""A crawler with the key of B, over everything that A has: each answer is that for what never was, and nothing of A changes."""
+"""A crawler with the key of B, over all that A has: each answer is the one for what never was, and nothing of A's changes."""
 
 from __future__ import annotations
 
@@ -70,10 +70,8 @@ async def estate(front, api, database):
     ids.append(remote.json()["worker_id"])
     await api.put(f"/v1/calendars/{SECRET}", json={"dates": ["2026-12-25"]})
     await api.post(f"/v1/queues/{SECRET}/pause", json={"reason": SECRET})
-    await api.post(
-        "/v1/jobs:apply",
-        json={"source": SECRET, "jobs": {f"{SECRET}-file": {"target": "a:b", "schedule": "every day at 9am"}}},
-    )
+    jobs = {f"{SECRET}-file": {"target": "a:b", "schedule": "every day at 9am"}}
+    await api.post("/v1/jobs:apply", json={"source": SECRET, "jobs": jobs})
     made.ids["name"] += [SECRET, f"{SECRET}-file"]
     made.ids["key_id"].append(api.key_id)
     made.keys.append(SECRET)
@@ -149,7 +147,6 @@ async def forget(database, stranger: Caller) -> None:
 
 async def test_leases_of_another_cannot_be_spoken_for(front, api, estate, database):
     stranger = await front.stranger()
-    own = (await stranger.post("/v1/worker/register", json=A_WORKER)).json()["worker_id"]
     before = await belongings(database)
     wrong = []
     for operation in OPERATIONS:
@@ -158,6 +155,7 @@ async def test_leases_of_another_cannot_be_spoken_for(front, api, estate, databa
         for lease in estate.leases:
             answers = []
             for one in (lease, {"run_id": UNKNOWN_ID, "fence": lease["fence"]}):
+                own = (await stranger.post("/v1/worker/register", json=A_WORKER)).json()["worker_id"]
                 asked = request_for(operation, worker_id=own)
                 fields = set(getattr(operation.body, "__struct_fields__", ()))
                 if {"run_id", "fence"} <= fields:

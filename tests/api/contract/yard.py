@@ -25,7 +25,7 @@ UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
 UNKNOWN = {"key_id": "a" * 10, "tenant": "999999", "name": "never-was"}
 HOURLY_SINCE_LONG_AGO = {"trigger": {"type": "interval", "every": "PT1H", "anchor": "2026-11-01T00:00:00Z"}}
 A_WORKER: dict[str, Any] = {"name": "remote", "queues": ["remote"], "handlers": [HANDLER]}
-_PARAMETER = re.compile(r"{(\w+)}")
+PARAMETER = re.compile(r"{(\w+)}")
 _A_BATCH = b'{"target": {"type": "function", "handler": "app:mail"}}\n{"nothing": 1}\n'
 
 
@@ -67,7 +67,7 @@ class Asked(msgspec.Struct):
 
 def request_for(operation: Operation, **named: str) -> Asked:
     """Give a plain request for an operation about what is named."""
-    path = _PARAMETER.sub(lambda found: named[found[1]], operation.path)
+    path = PARAMETER.sub(lambda found: named[found[1]], operation.path)
     required = [
         f"{one['name']}={least(one['schema'])}"
         for one in described(operation)["parameters"]
@@ -83,7 +83,7 @@ def request_for(operation: Operation, **named: str) -> Asked:
 
 def unknown(operation: Operation) -> dict[str, str]:
     """Name what never was."""
-    return {name: UNKNOWN.get(name, UNKNOWN_ID) for name in _PARAMETER.findall(operation.path)}
+    return {name: UNKNOWN.get(name, UNKNOWN_ID) for name in PARAMETER.findall(operation.path)}
 
 
 def _body(operation: Operation) -> Any:
@@ -100,7 +100,11 @@ _BODIES: dict[str, Any] = {
     "replay_matching": {"filter": "", "dry_run": True},
     "discard_matching": {"filter": "", "dry_run": True},
     "apply_file": {"source": "test", "jobs": {"by-file": {"target": "app:mail", "schedule": "every day at 9am"}}},
-    "append_logs": {"lines": [{"level": "info", "message": "hello"}], "run_id": UNKNOWN_ID, "fence": 1},
+    "append_logs": {
+        "lines": [{"level": "info", "message": "hello"}],
+        "run_id": "00000000-0000-4000-8000-00000000abcd",
+        "fence": 1,
+    },
     "edit_matching": {"filter": "", "dry_run": True, "payload": {}},
 }
 
@@ -123,7 +127,7 @@ class Yard:
 
     async def request(self, operation: Operation) -> Asked:
         """Give a request that will be done."""
-        named = {name: await self._makers[name](operation) for name in _PARAMETER.findall(operation.path)}
+        named = await self.named(operation)
         asked = request_for(operation, **named)
         if operation.name in ("make_tenant", "make_key"):
             return asked.with_fields(name=f"fresh-{uuid4()}")
@@ -133,6 +137,10 @@ class Yard:
         if {"run_id", "fence"} <= set(getattr(operation.body, "__struct_fields__", ())):
             return asked.with_fields(**await self._lease(named["worker_id"]))
         return asked
+
+    async def named(self, operation: Operation) -> dict[str, str]:
+        """Make what a path names."""
+        return {name: await self._makers[name](operation) for name in PARAMETER.findall(operation.path)}
 
     async def _job(self, _: Operation | None = None) -> str:
         made = await self.api.a_job(schedule=HOURLY_SINCE_LONG_AGO)

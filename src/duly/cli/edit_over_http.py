@@ -1,0 +1,41 @@
+"""Edits of a job over HTTP: it is read, changed as a person asks, and put back if it is still of the version that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import msgspec
+
+from duly.api import definitions
+from duly.cli import rows
+from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import VersionChanged
+from duly.clock import host_now
+from duly.domain.errors import NotFound, Unsettled
+from duly.domain.job import Recurring
+from duly.wire.jobs import Job, JobDefinition
+
+_LOOKS_MAX = 10
+
+
+async def amend(client: AsyncClient, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+    """Change something about a job, and give its new version. Raises NotFound, DeclaredInCode, Unsettled."""
+    for _ in range(_LOOKS_MAX):
+        standing = await client.jobs.get(job_id)
+        if rows.is_one_shot(standing):
+            raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
+        wanted = change(recurring_of(standing))
+        fields = rows.fields_of(wanted, host_now())
+        try:
+            return (await client.jobs.replace(job_id, wanted.handler, version=standing.version, **fields)).version
+        except VersionChanged:  # Somebody was faster: what was typed is changed in what they have made of it.
+            continue
+    raise Unsettled(f"job {job_id}")
+
+
+def recurring_of(job: Job) -> Recurring:
+    """Give the definition of a job that the API tells."""
+    told = msgspec.to_builtins(job)
+    stated = {name: told[name] for name in JobDefinition.__struct_fields__ if told.get(name) is not None}
+    return definitions.recurring(msgspec.convert(stated, JobDefinition), host_now(), {})

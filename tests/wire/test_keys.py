@@ -1,0 +1,17 @@
+"""Keys as they cross HTTP."""
+
+import msgspec
+
+from duly.wire.keys import MadeKey
+
+TEXT = "duly_abcdefghij_" + "k" * 39
+
+
+def test_a_key_that_was_made_is_sent_whole_and_printed_without_its_text():
+    made = MadeKey(key_id="abcdefghij", tenant=1, name="cli", scopes=["admin"], expires_at=None, key=TEXT)
+
+    for printed in (repr(made), str(made), f"{[made]}", repr(made.__rich_repr__())):
+        assert TEXT not in printed
+        assert "abcdefghij" in printed
+    assert repr(made).endswith("key='***')")
+    assert msgspec.json.decode(msgspec.json.encode(made))["key"] == TEXT
