@@ -102,7 +102,12 @@ _TRIGGERS: dict[str, Schema] = {
 _CALENDAR = _object(
     "Days and hours at which jobs do, or do not, fire.",
     {
-        "name": {"type": "string", "minLength": 1, "maxLength": 200},
+        "name": {
+            "type": "string",
+            "description": "The same as in the path; may be left out there.",
+            "minLength": 1,
+            "maxLength": 200,
+        },
         "tz": _or_null(_ZONE),
         "dates": {"type": ["array", "null"], "items": {"type": "string", "format": "date"}},
         "windows": {
@@ -124,7 +129,7 @@ _CALENDAR = _object(
             ),
         },
     },
-    ["name"],
+    [],
 )
 
 COMPONENTS: dict[str, Schema] = {

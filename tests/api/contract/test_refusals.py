@@ -114,6 +114,11 @@ async def _(scene, operation, asked):
         return await asked.with_fields(tenant=999_999).by(scene.api)
     if operation.name == "export_file":
         return await asked.with_query("source=never-was").by(scene.api)
+    if "{name}" in operation.path and operation.method in (
+        "PUT",
+        "POST",
+    ):  # A name that is none is the name of nothing.
+        return await request_for(operation, name="two%0Alines").by(scene.api)
     if operation.name in OF_A_LEASE:
         return await request_for(operation, worker_id="no-id").by(scene.api)
     return await request_for(operation, **unknown(operation)).by(scene.api)
@@ -335,9 +340,12 @@ def with_two_lines_as(field: str) -> Any:
     return ask
 
 
-async def with_two_lines_in_the_path(scene: Scene, asked: Asked) -> httpx.Response:
-    asked.path = asked.path.replace("named-", "two%0Alines-")
-    return await asked.by(scene.api)
+async def after_the_end_of_time(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(after="9999-12-30T00:00:00Z").by(scene.api)
+
+
+async def under_another_name_than_its_path(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(name="another").by(scene.api)
 
 
 async def with_its_end_before_its_start(scene: Scene, asked: Asked) -> httpx.Response:
@@ -381,6 +389,7 @@ PAYLOADS: dict[str, Any] = {
     "append_logs": {"lines": [{"level": "info", "message": "much", "fields": {"word": A_LONG_WORD}}]},
 }
 OPTIONS: dict[str, Any] = {
+    "preview_trigger": after_the_end_of_time,
     "register_worker": with_a_lease_of_an_hour,
     "claim_runs": with_a_wait_of_an_hour,
     "settle_runs": of_a_snooze_without_end,
@@ -388,10 +397,9 @@ OPTIONS: dict[str, Any] = {
     "take_in_event": with_two_lines_as("id"),
     "pause_job": with_two_lines_as("reason"),
     "pause_queue": with_two_lines_as("reason"),
-    "resume_queue": with_two_lines_in_the_path,
     "make_tenant": with_two_lines_as("name"),
     "make_key": with_two_lines_as("name"),
-    "keep_calendar": with_two_lines_in_the_path,
+    "keep_calendar": under_another_name_than_its_path,
     "backfill_job": with_its_end_before_its_start,
     "delete_calendar": of_a_calendar_in_use,
     "skip_next": of_a_job_that_counts_from_its_end,
