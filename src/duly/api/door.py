@@ -39,6 +39,8 @@ Act = Callable[[Database], Awaitable[Answer]]
 HEADER_BYTES_MAX = 8_192
 REQUEST_ID_CHARACTERS_MAX = 200
 _TRIES_MAX = 3
+# The first hint goes out at once; under load those of five milliseconds go together.
+WAKE_PAUSE_SECONDS = 0.005
 _ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 # What a key is not held against: it says nothing of the request itself.
 _NOT_KEPT = frozenset(

@@ -9,7 +9,7 @@ from typing import Any
 from litestar import Litestar, Request, Response, post
 
 from duly.api.app import served
-from duly.api.door import Door
+from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
 from duly.api.listening import listen
 from duly.api.server import Server
@@ -37,6 +37,13 @@ async def opened(url: str, port: int) -> AsyncIterator[Server]:
             await database.execute(_INSERT, body.decode())
             return Response(body, status_code=202, media_type="application/json")
 
-        door = Door(database, sessions, Keys(database), Admission(database), Waker(database).wake, Log("api"))
+        door = Door(
+            database,
+            sessions,
+            Keys(database),
+            Admission(database),
+            Waker(database, WAKE_PAUSE_SECONDS).wake,
+            Log("api"),
+        )
         app = Litestar([*served(door), bare], openapi_config=None, logging_config=None, request_max_body_size=None)
         yield Server(app, listen("127.0.0.1", port))

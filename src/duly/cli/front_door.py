@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from duly.api.door import Door
+from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
 from duly.log import Log
 from duly.moves.admit import Admission
@@ -19,7 +19,7 @@ SESSIONS_MAX = 8
 @asynccontextmanager
 async def opened_door(database: Database) -> AsyncIterator[Door]:
     """Open the door over a database, and close what it needed at the end."""
-    waker = Waker(database)
+    waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with Sessions(database, size_max=SESSIONS_MAX) as sessions:
         yield Door(database, sessions, Keys(database), Admission(database), waker.wake, Log("api"))
     await waker.close()

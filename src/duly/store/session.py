@@ -112,22 +112,6 @@ class Session(Database):
             yield self
 
 
-class Guarded:
-    """Moves by their guarded twins, each a transaction of its own: for what only inserts, under a tenant that is known.
-
-    The twins hold what is added against the tenant's quotas, which the engine's own moves do not.
-    """
-
-    __slots__ = ("_database",)
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
-        """Run one statement, a move by its guarded twin, and give its rows."""
-        return await self._database.fetch(_GUARDED.get(query, query), *args)
-
-
 class Opening:
     """A session for an `async with`."""
 

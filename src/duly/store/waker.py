@@ -7,14 +7,15 @@ import asyncio
 from duly.store import hints
 from duly.store.database import Database
 
-_PAUSE_SECONDS = 0.001
+PAUSE_SECONDS = 0.001
 
 
 class Waker:
-    """Sends hints on a connection of our own: one in flight at most, a millisecond apart, those of that time together."""
+    """Sends hints on a connection of our own: one in flight at most, a pause apart, those of that time together."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, pause_seconds: float = PAUSE_SECONDS) -> None:
         self._database = database
+        self._pause_seconds = pause_seconds
         self._queues: set[str] = set()
         self._sending: asyncio.Task[None] | None = None
 
@@ -31,7 +32,7 @@ class Waker:
                 await hints.send(self._database, queues)
             except Exception:  # noqa: BLE001 - a hint that is lost costs a moment; workers look by themselves
                 return
-            await self._database.clock.sleep(_PAUSE_SECONDS)
+            await self._database.clock.sleep(self._pause_seconds)
 
     async def close(self) -> None:
         """Drop what has not been sent."""

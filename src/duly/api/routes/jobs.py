@@ -27,7 +27,6 @@ from duly.moves.cancel import end_job
 from duly.moves.submit import Accepted
 from duly.store import explain, jobs, lists, overview, runs
 from duly.store.database import Database
-from duly.store.session import Guarded
 from duly.wire.explanations import Explanation
 from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobList, NewJob
 from duly.wire.pages import FilteredQuery
@@ -147,7 +146,7 @@ async def _is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
 
 async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
     shot = definitions.one_shot(call.body, extra_of(call))
-    submitted = await moves.submit(Guarded(call.database), shot, key=_key(call), tenant=call.tenant)
+    submitted = await moves.submit(call.database, shot, key=_key(call), tenant=call.tenant)
     if submitted.scheduled_at - now_of(call) <= HORIZON:
         call.wake(shot.queue)
     words = "Once, now" if shot.at is None else f"Once, at {shot.at.astimezone(UTC).isoformat()}"
@@ -157,7 +156,7 @@ async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
 async def submit_defined(call: Call[Any, Any], asked: JobDefinition) -> CreatedJob:
     """Make a job that has a definition of its own. Raises Refused."""
     job = definitions.recurring(asked, now_of(call), extra_of(call))
-    accepted = await moves.submit_recurring(Guarded(call.database), job, key=_key(call), tenant=call.tenant)
+    accepted = await moves.submit_recurring(call.database, job, key=_key(call), tenant=call.tenant)
     return _scheduled(accepted, job.name)
 
 
