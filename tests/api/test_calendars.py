@@ -59,7 +59,7 @@ async def test_what_makes_no_sense_is_refused(api):
         assert answer.status_code == 422, (body, answer.text)
     assert (await api.get("/v1/calendars")).json()["items"] == []
     for name in ("%00", "x" * 201):
-        assert (await api.put(f"/v1/calendars/{name}", json=HOLIDAYS)).status_code == 404
+        assert (await api.put(f"/v1/calendars/{name}", json=HOLIDAYS)).status_code == 422
         assert (await api.delete(f"/v1/calendars/{name}")).status_code == 404
 
 
@@ -101,4 +101,4 @@ class TestPreview:
         ):
             for schedule in SCHEDULES.values():
                 answer = await api.post("/v1/triggers/preview", json={"schedule": schedule, "after": after, "n": 3})
-                assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option"), answer.text
+                assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body"), answer.text

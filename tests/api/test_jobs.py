@@ -392,7 +392,7 @@ class TestByName:
         body = {"target": A_TARGET, "schedule": EVERY_HOUR}
 
         for name in ("%00", "a%0Ab", "x" * 201):
-            assert (await api.put(f"/v1/jobs/by-name/{name}", json=body)).status_code == 404
+            assert (await api.put(f"/v1/jobs/by-name/{name}", json=body)).status_code == 422
             assert (await api.get(f"/v1/jobs/by-name/{name}")).status_code == 404
 
 

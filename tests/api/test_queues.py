@@ -143,5 +143,5 @@ async def test_what_makes_no_sense_is_refused(api):
         if lift != {"all": True}:
             assert (await api.post("/v1/resume", json=lift)).status_code == 422, body
     for name in ("%00", "a%0Ab", "x" * 201):
-        assert (await api.post(f"/v1/queues/{name}/pause", json={})).status_code == 404
+        assert (await api.post(f"/v1/queues/{name}/pause", json={})).status_code == 422
     assert (await api.get("/v1/holds")).json()["items"] == []

@@ -98,8 +98,8 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
 def _schedule(row: Mapping[str, Any]) -> dict[str, Any]:
     """Give a schedule as it was asked for; an interval with the moment it counts from, so that it can be put back as it is."""
     shape = asked_shape(row["schedule"], row["every_seconds"])
-    trigger, anchor = shape["trigger"], row["anchor_at"]
-    if anchor is None or trigger.get("anchor") is not None or trigger.get("mode") == "fixed_delay":
+    trigger, anchor = shape.get("trigger"), row["anchor_at"]
+    if trigger is None or anchor is None or trigger.get("anchor") is not None or trigger.get("mode") == "fixed_delay":
         return shape
     return {**shape, "trigger": {**trigger, "anchor": utc_text(int(anchor.timestamp()))}}
 

@@ -136,10 +136,14 @@ class Call(Generic[Q, B]):
 
     @property
     def name(self) -> str:
-        """The name in the path, which may contain what divides a path. Raises NotFound: what is no name is nothing's."""
-        name = self.path["name"].removeprefix("/")
+        """The name in the path, which may contain what divides a path."""
+        return self.path["name"].removeprefix("/")
+
+    @property
+    def known_name(self) -> str:
+        """The name in the path of something that is there. Raises NotFound: what is no name is nothing's."""
         try:
-            return check_name(name, "name")
+            return check_name(self.name, "name")
         except InvalidOption as error:
             raise NotFound(str(error)) from None
 

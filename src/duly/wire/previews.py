@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from duly.domain.triggers.moments import DAY, FIRST_SECOND, LAST_SECOND, LAST_YEAR, second_of
 from duly.wire.jobs import Fire
 from duly.wire.schedule_schema import ScheduleShape
 from duly.wire.shapes import Asked, Moment, Told
@@ -17,6 +18,10 @@ class PreviewRequest(Asked, frozen=True):
     schedule: ScheduleShape
     after: Moment | None = None
     n: Annotated[int, Meta(ge=1, le=1000)] = 10
+
+    def __post_init__(self) -> None:
+        if self.after is not None and not FIRST_SECOND + DAY <= second_of(self.after) <= LAST_SECOND:
+            raise ValueError(f"after is out of reach; give a moment before the year {LAST_YEAR + 1}")
 
 
 class Preview(Told, frozen=True):

@@ -25,7 +25,7 @@ async def list_calendars(call: Call[Nothing, None]) -> Answer:
 @routes.add("GET", "/v1/calendars/{name}", scope="jobs:read", answers={200: Calendar})
 async def read_calendar(call: Call[Nothing, None]) -> Answer:
     """Read a calendar."""
-    name = call.name
+    name = call.known_name
     found = await schedules.calendars(call.database, call.tenant, [name])
     if name not in found:
         raise NotFound(f"no calendar is named {name!r}")
@@ -53,5 +53,5 @@ async def keep_calendar(call: Call[Nothing, dict[str, Any]]) -> Answer:
 @routes.add("DELETE", "/v1/calendars/{name}", scope="jobs:write", answers={204: None}, refuses=("invalid_option",))
 async def delete_calendar(call: Call[Nothing, None]) -> Answer:
     """Forget a calendar that no job uses."""
-    await drop_calendar(call.database, call.name, call.tenant)
+    await drop_calendar(call.database, call.known_name, call.tenant)
     return Answer(204)

@@ -14,6 +14,7 @@ from duly.api.refusals import Refusal
 from duly.api.routes.jobs import REFUSED, created_headers, extra_of, find_live_job, now_of, submit_defined, tag_of
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
+from duly.domain.job import check_name
 from duly.moves.edit import edit_version
 from duly.moves.overtaken import until_settled
 from duly.store import overview
@@ -78,7 +79,7 @@ async def change_job(call: Call[Nothing, dict[str, Any]]) -> Answer:
 )
 async def put_job_by_name(call: Call[Nothing, JobDefinition]) -> Answer:
     """Make a job of this name, or bring the one there is to this definition. Asked twice, there is one job."""
-    name, asked = call.name, call.body
+    name, asked = check_name(call.name, "name"), call.body
     if asked.name not in (None, name):
         raise InvalidOption(f"the path names the job {name!r} and the body {asked.name!r}; name one")
     definition = msgspec.structs.replace(asked, name=name)

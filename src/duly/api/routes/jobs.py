@@ -86,9 +86,10 @@ async def read_job(call: Call[Nothing, None]) -> Answer:
 @routes.add("GET", "/v1/jobs/by-name/{name}", scope="jobs:read", answers={200: Job})
 async def read_job_by_name(call: Call[Nothing, None]) -> Answer:
     """Read the job that has a name now. One that is over has given its name up, and is found by its id."""
-    found = await overview.job_by_name(call.database, call.name, call.tenant)
+    name = call.known_name
+    found = await overview.job_by_name(call.database, name, call.tenant)
     if found is None:
-        raise NotFound(f"no job is named {call.name!r}; GET /v1/jobs lists them")
+        raise NotFound(f"no job is named {name!r}; GET /v1/jobs lists them")
     job = await shown_job(call.database, call.tenant, found.job_id)
     return Answer(200, job, {"ETag": tag_of(job.version), "Content-Location": f"/v1/jobs/{job.job_id}"})
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from duly.api.operations import Answer, Call, Routes
 from duly.clock import moment_of
-from duly.domain.errors import InvalidOption
-from duly.domain.triggers.moments import DAY, FIRST_SECOND, LAST_SECOND, LAST_YEAR, second_of
 from duly.domain.triggers.preview import preview_schedule
 from duly.domain.triggers.timing import calendars_in, read_calendars
 from duly.store import schedules
@@ -23,7 +19,6 @@ routes = Routes("triggers")
     scope="jobs:read",
     body=PreviewRequest,
     answers={200: Preview},
-    refuses=("invalid_option",),
     is_keyed=False,
 )
 async def preview_trigger(call: Call[Nothing, PreviewRequest]) -> Answer:
@@ -34,12 +29,5 @@ async def preview_trigger(call: Call[Nothing, PreviewRequest]) -> Answer:
     asked = call.body
     names = calendars_in(asked.schedule)
     known = read_calendars(await schedules.calendars(call.database, call.tenant, names) if names else {})
-    after = moment_of(call.clock.now()) if asked.after is None else _checked(asked.after)
+    after = moment_of(call.clock.now()) if asked.after is None else asked.after
     return Answer(200, Preview(**preview_schedule(asked.schedule, after, asked.n, None, known)))
-
-
-def _checked(after: datetime) -> datetime:
-    """Take a moment for which schedules are computed. Raises InvalidOption."""
-    if not FIRST_SECOND + DAY <= second_of(after) <= LAST_SECOND:
-        raise InvalidOption(f"after {after.isoformat()} is out of reach; give a moment before the year {LAST_YEAR + 1}")
-    return after

@@ -13,13 +13,13 @@ create index events_by_time on duly.events (received_at);
 
 -- A job that waits for events has its match where others have their trigger. Its next fire rests at infinity: it is the job's
 -- mutex like any other, and is never due.
-create index jobs_by_event on duly.jobs (tenant, (schedule->'on_event'->>'type')) where schedule ? 'on_event' and state = 'active';
+create index jobs_by_event on duly.jobs (tenant, (schedule->'on_event'->>'type'), job_id) where schedule ? 'on_event' and state = 'active';
 
 -- Take an event: one run of each job that waits for it, and never again under the same source and id. A job that is being changed
 -- is waited for, and then judged by what it has become; whoever changes a job changes its row.
 create function duly.take_event_v1(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_marks jsonb)
 returns table (is_duplicate boolean, runs uuid[], queues text[])
-language plpgsql set lock_timeout = '2s' set enable_seqscan = off set jit = off as $$
+language plpgsql set lock_timeout = '2s' set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_incremental_sort = off set jit = off as $$
 #variable_conflict use_column
 declare
     c_jobs_max constant integer := 1000;
@@ -34,11 +34,13 @@ begin
         return query select true, events.runs, '{}'::text[] from duly.events where events.tenant = p_tenant and events.digest = v_digest;
         return;
     end if;
-    v_jobs := array(select listening from (
+    v_jobs := array(select listening from (            -- Compared and ordered as whole keys, so that no other index can serve.
         select jobs.* from duly.jobs
-         where jobs.tenant = p_tenant and jobs.schedule->'on_event'->>'type' = p_type and jobs.schedule ? 'on_event' and jobs.state = 'active'
+         where (jobs.tenant, jobs.schedule->'on_event'->>'type', jobs.job_id) >= (p_tenant, p_type, '00000000-0000-0000-0000-000000000000'::uuid)
+           and (jobs.tenant, jobs.schedule->'on_event'->>'type', jobs.job_id) <= (p_tenant, p_type, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+           and jobs.schedule ? 'on_event' and jobs.state = 'active'
            and coalesce(jobs.schedule->'on_event'->>'source', p_source) = p_source
-         order by jobs.job_id limit c_jobs_max + 1 for share) as listening);
+         order by jobs.tenant, jobs.schedule->'on_event'->>'type', jobs.job_id limit c_jobs_max + 1 for share) as listening);
     if cardinality(v_jobs) > c_jobs_max then
         raise exception using errcode = 'DU005', message = format(
             'more than %s jobs wait for events of type %s; let fewer jobs wait for it, or give them a source', c_jobs_max, quote_literal(p_type));
