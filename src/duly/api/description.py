@@ -182,13 +182,19 @@ def refusals_of(operation: Operation) -> list[str]:
         found += ["body_too_large", "unsupported_media_type"]
         if operation.body is not bytes:
             found += ["malformed_json", "invalid_body"]
-    if _PARAMETER.search(operation.path):
+    if _may_be_missing(operation):
         found.append("not_found")
     if operation.is_keyed:
         found += ["invalid_header", "key_in_progress", "key_reused"]
     if operation.is_matched:
         found += ["precondition_required", "version_changed"]
     return list(dict.fromkeys([*found, *operation.refuses]))
+
+
+def _may_be_missing(operation: Operation) -> bool:
+    """Say whether what the path names must be there; a name that is put, or held, need not be."""
+    named = set(_PARAMETER.findall(operation.path))
+    return bool(named - {"name"}) or ("name" in named and operation.method in ("GET", "DELETE"))
 
 
 def _success(operation: Operation, status: int, shape: Any, schemas: Schemas) -> Schema:

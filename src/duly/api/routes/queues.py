@@ -70,6 +70,7 @@ async def pause_queue(call: Call[Nothing, QueuePause]) -> Answer:
     scope="jobs:write",
     body=QueueResume,
     answers={200: HoldChange},
+    refuses=("invalid_option",),
     in_session=False,
     is_keyed=False,
 )
