@@ -114,11 +114,6 @@ async def _(scene, operation, asked):
         return await asked.with_fields(tenant=999_999).by(scene.api)
     if operation.name == "export_file":
         return await asked.with_query("source=never-was").by(scene.api)
-    if "{name}" in operation.path and operation.method in (
-        "PUT",
-        "POST",
-    ):  # A name that is none is the name of nothing.
-        return await request_for(operation, name="two%0Alines").by(scene.api)
     if operation.name in OF_A_LEASE:
         return await request_for(operation, worker_id="no-id").by(scene.api)
     return await request_for(operation, **unknown(operation)).by(scene.api)
