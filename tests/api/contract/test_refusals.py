@@ -114,11 +114,6 @@ async def _(scene, operation, asked):
         return await asked.with_fields(tenant=999_999).by(scene.api)
     if operation.name == "export_file":
         return await asked.with_query("source=never-was").by(scene.api)
-    if "{name}" in operation.path and operation.method in (
-        "PUT",
-        "POST",
-    ):  # A name that is none is the name of nothing.
-        return await request_for(operation, name="two%0Alines").by(scene.api)
     if operation.name in OF_A_LEASE:
         return await request_for(operation, worker_id="no-id").by(scene.api)
     return await request_for(operation, **unknown(operation)).by(scene.api)
@@ -344,6 +339,11 @@ async def after_the_end_of_time(scene: Scene, asked: Asked) -> httpx.Response:
     return await asked.with_fields(after="9999-12-30T00:00:00Z").by(scene.api)
 
 
+async def of_a_name_that_is_none(scene: Scene, asked: Asked) -> httpx.Response:
+    asked.path = asked.path.replace("named-", "two%0Alines-")
+    return await asked.by(scene.api)
+
+
 async def under_another_name_than_its_path(scene: Scene, asked: Asked) -> httpx.Response:
     return await asked.with_fields(name="another").by(scene.api)
 
@@ -389,6 +389,7 @@ PAYLOADS: dict[str, Any] = {
     "append_logs": {"lines": [{"level": "info", "message": "much", "fields": {"word": A_LONG_WORD}}]},
 }
 OPTIONS: dict[str, Any] = {
+    "resume_queue": of_a_name_that_is_none,
     "preview_trigger": after_the_end_of_time,
     "register_worker": with_a_lease_of_an_hour,
     "claim_runs": with_a_wait_of_an_hour,
