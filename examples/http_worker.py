@@ -65,12 +65,13 @@ class Worker:
             return  # Somebody else may have begun it before it ended.
         outcome = {"run_id": run["run_id"], "fence": run["fence"], "outcome": "succeeded"}
         try:
-            outcome["result"] = json.loads(json.dumps(self.handlers[run["handler"]](run), allow_nan=False))
+            result = json.dumps(self.handlers[run["handler"]](run), allow_nan=False, ensure_ascii=False)
+            outcome["result"] = json.loads(result.encode())
         except Exception as error:  # Also of what is no JSON.
             outcome["outcome"] = "cancelled" if run.get("cancelled") else "failed"
             outcome["error"] = {"type": type(error).__name__, "message": str(error), "traceback": format_exc()}
-        while not self.ask(f"{self.id}/settle", {"outcomes": [outcome]}):  # Settled; or fenced, if the lease was lost.
-            time.sleep(0.2)
+        # Settled; or fenced, if the lease was lost. What nobody takes for a minute goes back, and is tried again.
+        any(self.ask(f"{self.id}/settle", {"outcomes": [outcome]}) or time.sleep(0.2) for _ in range(300))
         del self.held[run["run_id"], run["fence"]]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from duly.domain.errors import InvalidOption, Refused
-from duly.domain.hold import EVERYTHING, HOLDS_MAX, Hold, Scope
+from duly.domain.hold import EVERYTHING, HOLDS_MAX, TENANT_HOLDS_MAX, Hold, Scope
 from duly.moves.hold import Change, HoldAnswer, hold, lift
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit
@@ -217,15 +217,25 @@ class TestRefusals:
 
     async def test_one_hold_too_many(self, database):
         await database.execute(
-            "insert into duly.holds select n, null, '', '', duly.clock_now() from generate_series(1, $1::int) as n",
+            "insert into duly.holds select null, 'q' || n, '', '', duly.clock_now() from generate_series(1, $1::int) as n",
             HOLDS_MAX,
         )
 
         with pytest.raises(Refused, match=f"queue mail cannot be paused beside {HOLDS_MAX} other pauses"):
             await held(database, Scope(queue="mail"))
 
-        assert await held(database, Scope(tenant=1)) is HoldAnswer.ALREADY, "what is held is not one too many"
-        await lift(database, Scope(tenant=1))
+        assert await held(database, Scope(queue="q1")) is HoldAnswer.ALREADY, "what is held is not one too many"
+        assert await held(database, Scope(tenant=1)) is HoldAnswer.PAUSED, "a tenant has room of its own"
+        await lift(database, Scope(queue="q1"))
+        assert await held(database) is HoldAnswer.PAUSED
+
+    async def test_a_tenant_has_its_own_number_of_holds(self, database):
+        for number in range(TENANT_HOLDS_MAX):
+            await held(database, Scope(7, f"q{number}"))
+
+        with pytest.raises(Refused, match=f"queue mail of tenant 7 cannot be paused beside {TENANT_HOLDS_MAX} other"):
+            await held(database, Scope(7, "mail"))
+        assert await held(database, Scope(8, "mail")) is HoldAnswer.PAUSED
         assert await held(database) is HoldAnswer.PAUSED
 
 

@@ -65,7 +65,11 @@ def _shape(job: JobDefinition, now: datetime) -> Mapping[str, Any]:
     """Say when a job runs, in the shape that is compiled. Raises Refused."""
     if job.on_event is not None:
         return _event_shape(job, job.on_event)
-    shape = {"trigger": {"type": "at", "at": now.isoformat()}} if job.schedule is None else job.schedule
+    shape = (
+        {"trigger": {"type": "at", "at": now.isoformat(timespec="milliseconds")}}
+        if job.schedule is None
+        else job.schedule
+    )
     asking.check(shape)
     return shape
 
@@ -76,7 +80,9 @@ def _event_shape(job: JobDefinition, match: EventMatch) -> Mapping[str, Any]:
     if "event" in job.payload:
         raise InvalidOption("the payload has a field event, which is where the event will stand; give it another name")
     kind = check_name(match.type, "on_event.type")
-    return {ON_EVENT: {"type": kind} if match.source is None else {"type": kind, "source": match.source}}
+    if match.source is None:
+        return {ON_EVENT: {"type": kind}}
+    return {ON_EVENT: {"type": kind, "source": check_name(match.source, "on_event.source")}}
 
 
 def waits_shape(shape: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,6 +143,19 @@ def tags_shape(options: str | None) -> list[str]:
 
 def _iso(seconds: float) -> str:
     return to_iso(timedelta(seconds=seconds))
+
+
+def moment_of_one_shot(job: JobDefinition) -> datetime | None:
+    """Give the moment of a job that fires once, at a moment; None of any other. Raises TriggerError."""
+    return moment_of_shape(job.schedule)
+
+
+def moment_of_shape(shape: Mapping[str, Any] | None) -> datetime | None:
+    """Give the moment of a schedule that fires once, at a moment; None of any other. Raises TriggerError."""
+    if shape is None:
+        return None
+    trigger = asking.check(shape).trigger
+    return trigger.moment if isinstance(trigger, At) else None
 
 
 def _moment(shape: Mapping[str, Any]) -> datetime:

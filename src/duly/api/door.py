@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Any, Protocol
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 from litestar import Request, Response
@@ -165,7 +165,7 @@ class Door:
         async def act(database: Database) -> Answer:
             call: Call[Any, Any] = Call(
                 identity=identity,
-                path=request.path_params,
+                path=_path(operation, request),
                 headers=request.headers,
                 query=_read_query(operation, request),
                 body=_read_body(operation, body),
@@ -299,6 +299,15 @@ def _key_inside(operation: Operation, body: bytes) -> str | None:
         return msgspec.json.decode(body, type=_Peek).idempotency_key
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None  # It is refused when the body is read.
+
+
+def _path(operation: Operation, request: AnyRequest) -> Mapping[str, str]:
+    """Give what stands in the path. A name at its end is read as it was sent, because slashes may be part of it."""
+    head, name, rest = operation.path.partition("{name}")
+    if not name or rest:
+        return request.path_params
+    sent = request.scope["raw_path"].decode("latin-1").partition("?")[0]
+    return {**request.path_params, "name": unquote(sent.removeprefix(head), errors="surrogateescape")}
 
 
 def _read_query(operation: Operation, request: AnyRequest) -> Any:

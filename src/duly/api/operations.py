@@ -137,7 +137,7 @@ class Call(Generic[Q, B]):
     @property
     def name(self) -> str:
         """The name in the path, which may contain what divides a path."""
-        return self.path["name"].removeprefix("/")
+        return self.path["name"]
 
     @property
     def known_name(self) -> str:

@@ -58,5 +58,9 @@ def to_iso(duration: timedelta) -> str:
     seconds = duration.total_seconds()
     hours, rest = divmod(seconds, 3600)
     minutes, rest = divmod(rest, 60)
-    parts = [f"{hours:.0f}H" if hours else "", f"{minutes:.0f}M" if minutes else "", f"{rest:g}S" if rest else ""]
+    parts = [
+        f"{hours:.0f}H" if hours else "",
+        f"{minutes:.0f}M" if minutes else "",
+        f"{rest:.6f}".rstrip("0").rstrip(".") + "S" if rest else "",
+    ]
     return "PT" + ("".join(parts) or "0S")

@@ -10,6 +10,7 @@ import msgspec
 from duly.domain.run import Run
 
 HOLDS_MAX = 1_000  # Every worker reads all of them several times a second.
+TENANT_HOLDS_MAX = 100
 SCOPE_KINDS = ("everything", "queue", "tenant", "queue_of_tenant")
 
 
@@ -30,6 +31,11 @@ class Scope(msgspec.Struct, frozen=True):
         if self.tenant is None:
             return "everything" if self.queue is None else "queue"
         return "tenant" if self.queue is None else "queue_of_tenant"
+
+    @property
+    def holds_max(self) -> int:
+        """How many holds may stand beside each other: of what is everyone's, or of one tenant."""
+        return HOLDS_MAX if self.tenant is None else TENANT_HOLDS_MAX
 
     def touches(self, other: Scope) -> bool:
         """Say whether some run belongs to both."""

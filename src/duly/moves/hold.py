@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from duly.domain.errors import DulyError, InvalidOption, Refused
-from duly.domain.hold import HOLDS_MAX, Hold, Scope
+from duly.domain.hold import Hold, Scope
 from duly.domain.job import check_name, check_reason
 from duly.store import hints, holds
 from duly.store.database import Database
@@ -40,7 +40,7 @@ async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -
     answer = await holds.hold(database, scope, check_reason(reason), check_name(held_by, "who holds it"))
     if answer == "full":
         raise Refused(
-            f"{scope} cannot be paused beside {HOLDS_MAX} other pauses; resume some of them, or pause more at once:"
+            f"{scope} cannot be paused beside {scope.holds_max} other pauses; resume some of them, or pause more at once:"
             " a whole queue, a whole tenant or everything"
         )
     await _hint(database)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duly.domain.hold import HOLDS_MAX, Hold, Scope
+from duly.domain.hold import Hold, Scope
 from duly.store.database import Database
 from duly.store.statements import load
 
@@ -11,7 +11,7 @@ SQL = load("holds")
 
 async def hold(database: Database, scope: Scope, reason: str, held_by: str) -> str:
     """Hold a scope: held, already, or full when there is no room for another hold."""
-    answer: str = await database.fetchval(SQL["hold"], scope.tenant, scope.queue, reason, held_by, HOLDS_MAX)
+    answer: str = await database.fetchval(SQL["hold"], scope.tenant, scope.queue, reason, held_by, scope.holds_max)
     return answer
 
 

@@ -95,7 +95,8 @@ def check_depth(body: bytes) -> None:
         raise _too_deep()
 
 
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+# A string that is not closed reaches to the end: were it no token, each quote in it would be looked at as a new beginning.
+_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -309,7 +309,8 @@ async def of_a_job_that_is_over(scene: Scene, operation: Operation) -> httpx.Res
 async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Response:
     await scene.front.database.execute(
         "insert into duly.holds (tenant, queue, reason, held_by, held_at)"
-        " select 1, 'queue-' || number, 'full', 'test', duly.clock_now() from generate_series(1, $1::int) as number",
+        " select tenant, 'queue-' || number, 'full', 'test', duly.clock_now()"
+        "   from generate_series(1, $1::int) as number, unnest(array[1, null]) as tenant",
         HOLDS_MAX,
     )
     return await (await scene.yard.request(operation)).by(scene.api)

@@ -12,7 +12,7 @@ from duly.api.operations import NDJSON, Answer, Call, Routes
 from duly.api.refusals import Refusal, found_in
 from duly.api.routes.jobs import extra_of, now_of
 from duly.domain.errors import Refused
-from duly.domain.job import Recurring, Submission
+from duly.domain.job import Recurring, Submission, check_key
 from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
 from duly.store.jobs import Submitted
@@ -77,7 +77,8 @@ async def _read(call: Call[Any, bytes], lines: Sequence[bytes], answers: list[Li
             asked = read_body(line, NewJob)
             plain = definitions.is_plain(asked)
             job = definitions.one_shot(asked, extra) if plain else definitions.recurring(asked, now, extra)
-            read.append(_Line(number, job, asked.idempotency_key))
+            key = None if asked.idempotency_key is None else check_key(asked.idempotency_key)
+            read.append(_Line(number, job, key))
         except Refused as error:
             answers.append(_refused(number, error))
     return read

@@ -14,10 +14,11 @@ from duly.api.refusals import Refusal
 from duly.api.routes.jobs import REFUSED, created_headers, extra_of, find_live_job, now_of, submit_defined, tag_of
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
+from duly.domain.filter import Filter
 from duly.domain.job import check_name
 from duly.moves.edit import edit_version
 from duly.moves.overtaken import until_settled
-from duly.store import overview
+from duly.store import lists, overview
 from duly.wire.jobs import Job, JobDefinition, JobPatch
 from duly.wire.reading import merge_patch, read_value
 from duly.wire.shapes import Nothing
@@ -82,6 +83,11 @@ async def put_job_by_name(call: Call[Nothing, JobDefinition]) -> Answer:
     name, asked = check_name(call.name, "name"), call.body
     if asked.name not in (None, name):
         raise InvalidOption(f"the path names the job {name!r} and the body {asked.name!r}; name one")
+    if asked.schedule is None and asked.on_event is None:
+        raise InvalidOption(
+            "a job that is put by its name needs a schedule or on_event, so that asking twice makes one;"
+            " POST /v1/jobs runs one now"
+        )
     definition = msgspec.structs.replace(asked, name=name)
 
     async def attempt() -> Answer | None:  # Somebody may make it, change it or end it between the look and the move.
@@ -89,12 +95,26 @@ async def put_job_by_name(call: Call[Nothing, JobDefinition]) -> Answer:
         try:
             async with call.database.transaction():
                 if standing is None:
-                    return await _make(call, definition)
+                    return await _over(call, definition) or await _make(call, definition)
                 return await _bring(call, await find_live_job(call, standing.job_id), definition)
         except (NameTaken, VersionChanged, NotFound):
             return None
 
     return await until_settled(f"job {name!r}", attempt)
+
+
+async def _over(call: Call[Any, Any], definition: JobDefinition) -> Answer | None:
+    """Give the one-shot of this name and moment that has fired already: asked for again, it is not made again."""
+    moment = definitions.moment_of_one_shot(definition)
+    if moment is None:
+        return None
+    chosen = Filter({"name": (str(definition.name),), "state": ("completed",)})
+    page = await lists.jobs(call.database, call.tenant, chosen, 1)
+    for row in page.rows:
+        shown = await shown_job(call.database, call.tenant, row["job_id"])
+        if definitions.moment_of_shape(shown.schedule) == moment:
+            return Answer(200, shown, {"ETag": tag_of(shown.version)})
+    return None
 
 
 async def _make(call: Call[Any, Any], definition: JobDefinition) -> Answer:

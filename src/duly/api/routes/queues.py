@@ -8,11 +8,11 @@ from typing import Any
 
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
-from duly.domain.errors import InvalidOption
+from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.hold import Hold as Held
 from duly.domain.hold import Scope
 from duly.moves.hold import Change, hold, lift
-from duly.store import holds, ready
+from duly.store import holds, ready, tenants
 from duly.store import workers as store
 from duly.store.workers import WorkerRow
 from duly.wire.queues import (
@@ -99,6 +99,8 @@ async def list_holds(call: Call[Nothing, None]) -> Answer:
 async def pause(call: Call[Nothing, HoldRequest]) -> Answer:
     """The emergency stop: within a second nothing new of what is named starts. What waits is kept, what runs ends as ever."""
     scope = _scope(call, call.body)
+    if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
+        raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
     return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=_who(call)))
 
 

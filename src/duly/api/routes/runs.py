@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
@@ -38,6 +39,7 @@ from duly.wire.shapes import Nothing
 
 routes = Routes("runs")
 _FIRST_LINE = (0, -1)
+_Number = Annotated[int, Meta(ge=-1, lt=2**31)]
 _LOG_PAGE = 1000  # lines that the store gives at once
 
 
@@ -71,7 +73,7 @@ async def read_logs(call: Call[LogQuery, None]) -> Answer:
     """Read what a run logged, over all its attempts, in order; again with the token for what came since."""
     run_id = call.id("run_id")
     of = f"logs {run_id}"
-    after = paging.position(call.query.page_token, of, tuple[int, int]) or _FIRST_LINE
+    after = paging.position(call.query.page_token, of, tuple[_Number, _Number]) or _FIRST_LINE
     found = await find_run(call.database, call.tenant, run_id)
     lines = await runs.read_logs(call.database, run_id, after)
     last = (lines[-1]["attempt"], lines[-1]["number"]) if lines else after

@@ -1,11 +1,12 @@
 -- name: hold
--- A scope that is held keeps its first reason. The limit is about the work of reading them, so that two who come at once may pass it.
+-- A scope that is held keeps its first reason. Each tenant has its own number of holds, so that none of them can use up the room for
+-- the others, or for a stop of everything. Two who come at once may pass it: it is about the work of reading them.
 with made as (
     insert into duly.holds (tenant, queue, reason, held_by, held_at)
-    select $1, $2, $3, $4, duly.clock_now() where (select count(*) from duly.holds) < $5
+    select $1, $2, $3, $4, duly.clock_now() where (select count(*) from duly.holds where tenant is not distinct from $1) < $5
     on conflict do nothing returning held_at)
 select case when exists (select from made) then 'held'
-            when (select count(*) from duly.holds where tenant is distinct from $1 or queue is distinct from $2) < $5 then 'already'
+            when exists (select from duly.holds where tenant is not distinct from $1 and queue is not distinct from $2) then 'already'
             else 'full' end
 
 -- name: lift
