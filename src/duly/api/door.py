@@ -8,44 +8,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from hashlib import sha256
 from typing import Any, Protocol
-from urllib.parse import parse_qsl, unquote
 
-import msgspec
-from litestar import Request, Response
+from litestar import Response
 from litestar.response import Stream
 
+from duly.api import asked
+from duly.api.asked import AnyRequest
 from duly.api.hub import Hub
-from duly.api.operations import JSON, Answer, Call, Identity, Operation
+from duly.api.once import Act, act_once, encoded
+from duly.api.operations import Answer, Call, Identity, Operation
 from duly.api.refusals import Refusal, found_in
 from duly.api.traffic import Traffic
 from duly.clock import Rng
-from duly.domain.errors import DulyError, InvalidOption
-from duly.domain.job import check_key
+from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.moves.admit import Admission
-from duly.store import answers
-from duly.store.answers import KeptAnswer
 from duly.store.database import Database
 from duly.store.session import RolledBack, Sessions
 from duly.wire import problems
-from duly.wire.problems import KINDS
-from duly.wire.reading import Misshapen, read_body, read_query
 
-AnyRequest = Request[Any, Any, Any]
-Act = Callable[[Database], Awaitable[Answer]]
-
-HEADER_BYTES_MAX = 8_192
-REQUEST_ID_CHARACTERS_MAX = 200
 _TRIES_MAX = 3
 # The first hint goes out at once; under load those of five milliseconds go together.
 WAKE_PAUSE_SECONDS = 0.005
 _ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-# What a key is not held against: it says nothing of the request itself.
-_NOT_KEPT = frozenset(
-    {"unauthorized", "forbidden", "rate_limited", "quota_reached", "key_in_progress", "key_reused", "conflict"}
-)
 
 
 class Keys(Protocol):
@@ -54,10 +40,6 @@ class Keys(Protocol):
     async def identify(self, authorization: str | None) -> Identity:
         """Give who a header names. Raises Refusal."""
         ...
-
-
-class _Peek(msgspec.Struct):
-    idempotency_key: str | None = None
 
 
 class Door:
@@ -86,7 +68,7 @@ class Door:
     def request_id(self, request: AnyRequest) -> str:
         """Give the caller's own id for the request, or make one up."""
         given = request.headers.get("x-request-id")
-        if given and given.isprintable() and len(given) <= REQUEST_ID_CHARACTERS_MAX:
+        if given and given.isprintable() and len(given) <= asked.REQUEST_ID_CHARACTERS_MAX:
             return given
         return str(self._rng.uuid())
 
@@ -131,22 +113,22 @@ class Door:
     async def _answer(
         self, operation: Operation, request: AnyRequest, request_id: str, headers: dict[str, str]
     ) -> Answer:
-        _check_headers(request)
+        asked.check_headers(request)
         identity = await self._keys.identify(request.headers.get("authorization"))
         _check_scope(operation, identity)
         admit = partial(self._admit, identity, headers)
         if operation.is_submit:
             await admit(1)
-        body = await _take_in(operation, request)
-        key = _key(operation, request, body)
+        body = await asked.take_in(operation, request)
+        key = asked.key_of(operation, request, body)
         woken: set[str] = set()
         act = self._acting(operation, request, request_id, identity, key, body, woken, admit)
         if key is None:
             answer = await self._act(operation, identity, act)
         else:
-            digest = sha256(b"\0".join((request.url.path.encode(), request.url.query.encode(), body))).digest()
             refuse = partial(self._refusal, operation, request, request_id)
-            answer = await self._act_once(operation, identity, key, digest, act, refuse)
+            digest = asked.digest(request, body)
+            answer = await act_once(self._sessions, operation, identity, key, digest, act, refuse)
         for queue in woken:  # After the commit: a worker that looked before it would find nothing.
             self._wake(queue)
         return answer
@@ -165,10 +147,10 @@ class Door:
         async def act(database: Database) -> Answer:
             call: Call[Any, Any] = Call(
                 identity=identity,
-                path=_path(operation, request),
+                path=asked.path_of(operation, request),
                 headers=request.headers,
-                query=_read_query(operation, request),
-                body=_read_body(operation, body),
+                query=asked.query_of(operation, request),
+                body=asked.body_of(operation, body),
                 raw=request.stream,
                 key=key,
                 request_id=request_id,
@@ -215,41 +197,6 @@ class Door:
                     raise
         raise AssertionError("unreachable")
 
-    async def _act_once(
-        self,
-        operation: Operation,
-        identity: Identity,
-        key: str,
-        digest: bytes,
-        act: Act,
-        refusal: Callable[[Exception], Answer],
-    ) -> Answer:
-        async with self._sessions.open(identity.tenant) as session:
-            held = await answers.hold(session, identity.tenant, operation.name, key)
-            if held.answer is not None:
-                return _replayed(held.answer, digest, key)
-            if not held.is_ours:
-                raise _busy(key)
-            try:
-                async with session.savepoint():
-                    answer = await act(session)
-            except Exception as error:
-                if not _is_kept(error):
-                    raise
-                answer = refusal(error)
-            kept = KeptAnswer(
-                digest, answer.status, {**answer.headers, "Content-Type": answer.media_type}, _encoded(answer)
-            )
-            if not await answers.keep(session, identity.tenant, operation.name, key, kept):
-                raise _busy(key)
-            return answer
-
-
-def _check_headers(request: AnyRequest) -> None:
-    size = sum(len(name) + len(value) + 4 for name, value in request.scope["headers"])
-    if size > HEADER_BYTES_MAX:
-        raise Refusal("headers_too_large", f"The headers have {size} bytes; the limit is {HEADER_BYTES_MAX}.")
-
 
 def _check_scope(operation: Operation, identity: Identity) -> None:
     if operation.scope not in identity.scopes:
@@ -261,102 +208,13 @@ def _check_scope(operation: Operation, identity: Identity) -> None:
         raise Refusal("forbidden", "This is for the operator: an admin key of the first tenant.")
 
 
-async def _take_in(operation: Operation, request: AnyRequest) -> bytes:
-    """Take the body in, up to the operation's limit."""
-    if operation.body is None:
-        return b""
-    given = (request.headers.get("content-type") or "").partition(";")[0].strip().lower()
-    taken = bytearray()
-    async for chunk in request.stream():
-        taken += chunk
-        if len(taken) > operation.body_bytes_max:
-            raise Refusal("body_too_large", f"The body has more than {operation.body_bytes_max} bytes.")
-    if taken and given not in (operation.media_type, *((JSON,) if operation.media_type.endswith("+json") else ())):
-        raise Refusal("unsupported_media_type", f"The body is {given or 'of no type'}; send {operation.media_type}.")
-    return bytes(taken)
-
-
-def _key(operation: Operation, request: AnyRequest, body: bytes) -> str | None:
-    """Give the idempotency key, from the header or the body; both must say the same."""
-    if not operation.is_keyed:
-        return None
-    header, inside = request.headers.get("idempotency-key"), _key_inside(operation, body)
-    if header is not None and inside is not None and header != inside:
-        raise Refusal(
-            "key_reused", f"The header says Idempotency-Key {header!r} and the body {inside!r}; give one of them."
-        )
-    key = inside if header is None else header
-    try:
-        return None if key is None else check_key(key)
-    except InvalidOption as error:
-        raise Refusal("invalid_header", str(error)) from None
-
-
-def _key_inside(operation: Operation, body: bytes) -> str | None:
-    if operation.media_type != JSON or b'"idempotency_key"' not in body:
-        return None
-    try:
-        return msgspec.json.decode(body, type=_Peek).idempotency_key
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None  # It is refused when the body is read.
-
-
-def _path(operation: Operation, request: AnyRequest) -> Mapping[str, str]:
-    """Give what stands in the path. A name at its end is read as it was sent, because slashes may be part of it."""
-    head, name, rest = operation.path.partition("{name}")
-    if not name or rest:
-        return request.path_params
-    sent = request.scope["raw_path"].decode("latin-1").partition("?")[0]
-    return {**request.path_params, "name": unquote(sent.removeprefix(head), errors="surrogateescape")}
-
-
-def _read_query(operation: Operation, request: AnyRequest) -> Any:
-    try:
-        pairs = parse_qsl(request.url.query, keep_blank_values=True, errors="strict", max_num_fields=50)
-        return read_query(pairs, operation.query)
-    except Misshapen as error:
-        raise Refusal("invalid_query", str(error)) from None
-    except ValueError:
-        raise Refusal("invalid_query", "The query is not UTF-8, or has more than 50 parameters.") from None
-
-
-def _read_body(operation: Operation, body: bytes) -> Any:
-    if operation.body is None or operation.body is bytes:
-        return body
-    return read_body(body or b"{}", operation.body)
-
-
 def _base(operation: Operation) -> str:
     """Say where in the body a schedule stands; a body that is one has it at its root."""
     return "/schedule" if "schedule" in getattr(operation.body, "__struct_fields__", ()) else ""
-
-
-def _is_kept(error: Exception) -> bool:
-    found = found_in(error)
-    return found is not None and found.code not in _NOT_KEPT and KINDS[found.code].status < 500
-
-
-def _busy(key: str) -> Refusal:
-    return Refusal("key_in_progress", f"A request with the key {key!r} is under way.", headers={"Retry-After": "1"})
-
-
-def _replayed(kept: KeptAnswer, digest: bytes, key: str) -> Answer:
-    if kept.body_hash != digest:
-        raise Refusal("key_reused", f"The key {key!r} was used for another request in the last 24 hours.")
-    headers = {name: value for name, value in kept.headers.items() if name != "Content-Type"}
-    return Answer(
-        kept.status, kept.body, {**headers, "Idempotency-Replayed": "true"}, media_type=kept.headers["Content-Type"]
-    )
-
-
-def _encoded(answer: Answer) -> bytes:
-    if answer.body is None:
-        return b""
-    return answer.body if isinstance(answer.body, bytes) else problems.encode(answer.body)
 
 
 def _response(answer: Answer, headers: Mapping[str, str]) -> Response[Any]:
     every = {**headers, **answer.headers}
     if answer.stream is not None:
         return Stream(answer.stream, status_code=answer.status, headers=every, media_type=answer.media_type)
-    return Response(_encoded(answer), status_code=answer.status, headers=every, media_type=answer.media_type)
+    return Response(encoded(answer), status_code=answer.status, headers=every, media_type=answer.media_type)

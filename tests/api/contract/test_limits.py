@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from duly.api.door import HEADER_BYTES_MAX
+from duly.api.asked import HEADER_BYTES_MAX
 from duly.api.operations import NDJSON
 from duly.api.routes import OPERATIONS
 from duly.domain.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 
-from duly.api.door import HEADER_BYTES_MAX
+from duly.api.asked import HEADER_BYTES_MAX
 from duly.api.operations import EVENT_STREAM, NDJSON, Operation
 from duly.domain.api_key import Scope, implied_by
 from duly.domain.declaration import OWNER

@@ -1,0 +1,108 @@
+"""What a request says, taken in and read: its headers, its path, its query, its body and its idempotency key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+from litestar import Request
+
+from duly.api.operations import JSON, Operation
+from duly.api.refusals import Refusal
+from duly.domain.errors import InvalidOption
+from duly.domain.job import check_key
+from duly.wire.reading import Misshapen, read_body, read_query
+
+AnyRequest = Request[Any, Any, Any]
+
+HEADER_BYTES_MAX = 8_192
+REQUEST_ID_CHARACTERS_MAX = 200
+PARAMETERS_MAX = 50
+
+
+class _Peek(msgspec.Struct):
+    idempotency_key: str | None = None
+
+
+def check_headers(request: AnyRequest) -> None:
+    """Refuse headers that are too large. Raises Refusal."""
+    size = sum(len(name) + len(value) + 4 for name, value in request.scope["headers"])
+    if size > HEADER_BYTES_MAX:
+        raise Refusal("headers_too_large", f"The headers have {size} bytes; the limit is {HEADER_BYTES_MAX}.")
+
+
+async def take_in(operation: Operation, request: AnyRequest) -> bytes:
+    """Take the body in, up to the operation's limit. Raises Refusal."""
+    if operation.body is None:
+        return b""
+    given = (request.headers.get("content-type") or "").partition(";")[0].strip().lower()
+    taken = bytearray()
+    async for chunk in request.stream():
+        taken += chunk
+        if len(taken) > operation.body_bytes_max:
+            raise Refusal("body_too_large", f"The body has more than {operation.body_bytes_max} bytes.")
+    if taken and given not in (operation.media_type, *((JSON,) if operation.media_type.endswith("+json") else ())):
+        raise Refusal("unsupported_media_type", f"The body is {given or 'of no type'}; send {operation.media_type}.")
+    return bytes(taken)
+
+
+def key_of(operation: Operation, request: AnyRequest, body: bytes) -> str | None:
+    """Give the idempotency key, from the header or the body; both must say the same. Raises Refusal."""
+    if not operation.is_keyed:
+        return None
+    header, inside = request.headers.get("idempotency-key"), _key_inside(operation, body)
+    if header is not None and inside is not None and header != inside:
+        raise Refusal(
+            "key_reused", f"The header says Idempotency-Key {header!r} and the body {inside!r}; give one of them."
+        )
+    key = inside if header is None else header
+    try:
+        return None if key is None else check_key(key)
+    except InvalidOption as error:
+        raise Refusal("invalid_header", str(error)) from None
+
+
+def _key_inside(operation: Operation, body: bytes) -> str | None:
+    if operation.media_type != JSON or b'"idempotency_key"' not in body:
+        return None
+    try:
+        return msgspec.json.decode(body, type=_Peek).idempotency_key
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None  # It is refused when the body is read.
+
+
+def path_of(operation: Operation, request: AnyRequest) -> Mapping[str, str]:
+    """Give what stands in the path. A name at its end is read as it was sent, because slashes may be part of it."""
+    head, name, rest = operation.path.partition("{name}")
+    if not name or rest:
+        return request.path_params
+    sent = request.scope["raw_path"].decode("latin-1").partition("?")[0]
+    return {**request.path_params, "name": unquote(sent.removeprefix(head), errors="surrogateescape")}
+
+
+def query_of(operation: Operation, request: AnyRequest) -> Any:
+    """Read the query into its shape. Raises Refusal."""
+    try:
+        pairs = parse_qsl(request.url.query, keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS_MAX)
+        return read_query(pairs, operation.query)
+    except Misshapen as error:
+        raise Refusal("invalid_query", str(error)) from None
+    except ValueError:
+        raise Refusal(
+            "invalid_query", f"The query is not UTF-8, or has more than {PARAMETERS_MAX} parameters."
+        ) from None
+
+
+def body_of(operation: Operation, body: bytes) -> Any:
+    """Read the body into its shape. Raises Malformed, Misshapen."""
+    if operation.body is None or operation.body is bytes:
+        return body
+    return read_body(body or b"{}", operation.body)
+
+
+def digest(request: AnyRequest, body: bytes) -> bytes:
+    """Give what tells one request under a key from another."""
+    return sha256(b"\0".join((request.url.path.encode(), request.url.query.encode(), body))).digest()
