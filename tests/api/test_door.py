@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from duly.store import answers
 from tests.api.front import A_TARGET, EVERY_HOUR
 
 ONE_SHOT = {"target": A_TARGET, "payload": {"customer": 7}}
@@ -183,6 +184,16 @@ class TestKey:
 
         assert later.status_code == 202
         assert later.json()["job_id"] != first.json()["job_id"]
+
+    async def test_answers_are_kept_for_a_day_and_no_longer(self, api, database, clock):
+        await api.post("/v1/jobs", json=ONE_SHOT, headers={"Idempotency-Key": "k1"})
+        await clock.advance(timedelta(hours=23))
+        await api.post("/v1/jobs", json=ONE_SHOT, headers={"Idempotency-Key": "k2"})
+
+        await clock.advance(timedelta(hours=2))
+        await answers.forget(database, 100)
+
+        assert [row[0] for row in await database.fetch("select key from duly.answers")] == ["k2"]
 
     async def test_keys_of_two_tenants_have_nothing_to_do_with_each_other(self, front, api):
         stranger = await front.stranger()

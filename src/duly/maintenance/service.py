@@ -13,7 +13,7 @@ from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.cancel import carry_out, void_overstayed
-from duly.store import events, history, leased, ready, shards, tenants, workers, zones
+from duly.store import answers, events, history, leased, ready, shards, tenants, workers, zones
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
@@ -104,6 +104,7 @@ class Maintenance:
         await history.forget_progress(self._database, BATCH_MAX)
         await history.forget_checkpoints(self._database, BATCH_MAX)
         await events.forget(self._database, EVENTS_KEPT, BATCH_MAX)
+        await answers.forget(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
         await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)

@@ -8,3 +8,7 @@ select pg_try_advisory_xact_lock(hashtextextended($1::int::text || ' ' || $2::te
 
 -- name: keep
 select duly.api_keep_answer_v1($1, $2, $3, $4, $5, $6::text::jsonb, $7)
+
+-- name: forget
+delete from duly.answers where (tenant, route, key) in (
+    select tenant, route, key from duly.answers where expires_at <= (select duly.clock_now()) order by expires_at limit $1)
