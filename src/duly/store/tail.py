@@ -84,9 +84,11 @@ class Growth:
         return sorted(sizes)
 
     def _floors(self, leaves: Sequence[str]) -> list[tuple[int, int]]:
-        """Say where to begin: in the block that was the last one when the overlap began, which may have filled up since."""
-        _, sizes = self._sizes[0]
-        return [(max(0, sizes.get(leaf, 0) - 1), 0) for leaf in leaves]
+        """Say where to begin: in the block that was the last one when the overlap began, which may have filled up since.
+
+        A partition may also have shrunk since: a vacuum gives back what was deleted at its end.
+        """
+        return [(max(0, min(sizes.get(leaf, 0) for _, sizes in self._sizes) - 1), 0) for leaf in leaves]
 
 
 class Tail(Growth):

@@ -18,7 +18,7 @@ from duly.moves.settle import Settled, settle
 from duly.store.database import Database
 from tests.api.contract.described import described
 from tests.api.contract.samples import least
-from tests.api.front import Caller
+from tests.api.front import A_TARGET, EVERY_HOUR, Caller
 from tests.builders import HANDLER, RNG, a_leased_run, a_ready_run
 
 UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
@@ -93,6 +93,7 @@ def _body(operation: Operation) -> Any:
 
 # Where the least that the schema asks for is not sensible.
 _BODIES: dict[str, Any] = {
+    "put_job_by_name": {"target": A_TARGET, "schedule": EVERY_HOUR},
     "keep_calendar": {"dates": ["2026-12-25"]},
     "backfill_job": {"start": "2026-11-01T00:00:00Z", "end": "2026-11-01T03:00:00Z", "confirm": True},
     "pause": {"queue": "pausable"},

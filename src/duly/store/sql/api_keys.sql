@@ -1,5 +1,6 @@
 -- name: find
-select api_keys.key_id, api_keys.tenant, tenants.name as tenant_name, tenants.state as tenant_state, tenants.submit_rate as tenant_rate, api_keys.name,
+select api_keys.key_id, api_keys.tenant, tenants.name as tenant_name, tenants.state as tenant_state, tenants.submit_rate as tenant_rate,
+       (tenants.schedules_max is not null or tenants.ready_max is not null) as tenant_is_counted, api_keys.name,
        api_keys.secret_hash, api_keys.scopes, api_keys.submit_rate as rate, api_keys.created_at, api_keys.expires_at, api_keys.revoked_at,
        api_keys.last_used_at
   from duly.api_keys join duly.tenants using (tenant) where api_keys.key_id = $1
@@ -15,7 +16,8 @@ returning key_id
 update duly.api_keys set revoked_at = coalesce(revoked_at, duly.clock_now()) where key_id = $1 and ($2::integer is null or tenant = $2) returning key_id
 
 -- name: page
-select api_keys.key_id, api_keys.tenant, tenants.name as tenant_name, tenants.state as tenant_state, tenants.submit_rate as tenant_rate, api_keys.name,
+select api_keys.key_id, api_keys.tenant, tenants.name as tenant_name, tenants.state as tenant_state, tenants.submit_rate as tenant_rate,
+       (tenants.schedules_max is not null or tenants.ready_max is not null) as tenant_is_counted, api_keys.name,
        api_keys.secret_hash, api_keys.scopes, api_keys.submit_rate as rate, api_keys.created_at, api_keys.expires_at, api_keys.revoked_at,
        api_keys.last_used_at
   from duly.api_keys join duly.tenants using (tenant)

@@ -6,7 +6,8 @@ with made as (
     select $1, $2, $3, $4, duly.clock_now() where (select count(*) from duly.holds where tenant is not distinct from $1) < $5
     on conflict do nothing returning held_at)
 select case when exists (select from made) then 'held'
-            when exists (select from duly.holds where tenant is not distinct from $1 and queue is not distinct from $2) then 'already'
+            when exists (select from duly.holds where tenant is not distinct from $1 and queue is not distinct from $2)
+              or (select count(*) from duly.holds where tenant is not distinct from $1) < $5 then 'already'     -- Made by another just now.
             else 'full' end
 
 -- name: lift
