@@ -19,7 +19,7 @@ ENGINE = "engine"
 # Minutes on two cores.
 BUDGET_MINUTES = {ENGINE: 6, "triggers": 2, "api": 3, "targets": 3, "flow": 2, "dashboard": 3}
 # Folders whose area has another name than theirs. A folder named in neither belongs to the engine.
-AREAS = {"schedules": "triggers"}
+AREAS = {"schedules": "triggers", "client": "api", "wire": "api"}
 
 in_ci = bool(os.environ.get("CI"))
 times_file = os.environ.get("TEST_TIMES")
