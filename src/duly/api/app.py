@@ -74,12 +74,17 @@ def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:
         """Describe the API to people."""
         return Response(page, headers=handbook.HEADERS, media_type="text/html; charset=utf-8")
 
+    @get("/")
+    async def front_page() -> Response[None]:
+        """Lead people who typed the address alone to what there is to see."""
+        return Response(None, status_code=303, headers={**_NO_STORE, "Location": "/docs"})
+
     @get(handbook.STYLE_PATH)
     async def style() -> Response[str]:
         """Give the page its looks."""
         return Response(handbook.STYLE, headers=handbook.HEADERS, media_type="text/css; charset=utf-8")
 
-    return [openapi, docs, style]
+    return [openapi, docs, front_page, style]
 
 
 def _watching(vitals: Vitals, metrics: Metrics) -> list[HTTPRouteHandler]:

@@ -145,11 +145,6 @@ def _iso(seconds: float) -> str:
     return to_iso(timedelta(seconds=seconds))
 
 
-def moment_of_one_shot(job: JobDefinition) -> datetime | None:
-    """Give the moment of a job that fires once, at a moment; None of any other. Raises TriggerError."""
-    return moment_of_shape(job.schedule)
-
-
 def moment_of_shape(shape: Mapping[str, Any] | None) -> datetime | None:
     """Give the moment of a schedule that fires once, at a moment; None of any other. Raises TriggerError."""
     if shape is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -71,17 +73,7 @@ _BULK_REFUSED = ("invalid_filter", "invalid_query")
 )
 async def replay_matching(call: Call[Nothing, BulkRequest]) -> Answer:
     """Replay the dead letters that fit a filter; with `dry_run` they are only counted."""
-    asked = call.body
-    after, of = _after(asked), _of(asked)
-    done = await moves.replay_matching(
-        call.database,
-        call.tenant,
-        parse(asked.filter or "", DEAD),
-        limit=asked.limit,
-        dry_run=asked.dry_run,
-        after=after,
-    )
-    return _told(asked, done, of)
+    return await _bulk(call, moves.replay_matching)
 
 
 @routes.add(
@@ -89,17 +81,7 @@ async def replay_matching(call: Call[Nothing, BulkRequest]) -> Answer:
 )
 async def discard_matching(call: Call[Nothing, BulkRequest]) -> Answer:
     """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted."""
-    asked = call.body
-    after, of = _after(asked), _of(asked)
-    done = await moves.discard_matching(
-        call.database,
-        call.tenant,
-        parse(asked.filter or "", DEAD),
-        limit=asked.limit,
-        dry_run=asked.dry_run,
-        after=after,
-    )
-    return _told(asked, done, of)
+    return await _bulk(call, moves.discard_matching)
 
 
 @routes.add(
@@ -112,18 +94,7 @@ async def discard_matching(call: Call[Nothing, BulkRequest]) -> Answer:
 )
 async def edit_matching(call: Call[Nothing, BulkEdit]) -> Answer:
     """Give the dead letters that fit a filter another payload, the same for all, for their replay."""
-    asked = call.body
-    after, of = _after(asked), _of(asked)
-    done = await moves.edit_matching(
-        call.database,
-        call.tenant,
-        parse(asked.filter or "", DEAD),
-        asked.payload,
-        limit=asked.limit,
-        dry_run=asked.dry_run,
-        after=after,
-    )
-    return _told(asked, done, of)
+    return await _bulk(call, partial(moves.edit_matching, payload=call.body.payload))
 
 
 async def _dead_id(call: Call[Any, Any]) -> UUID:
@@ -139,15 +110,18 @@ def _not_dead(run_id: UUID) -> NotFound:
     return NotFound(f"no dead run {run_id}; GET /v1/dead lists them")
 
 
-def _of(asked: BulkRequest) -> str:
-    return f"dead {asked.filter}"
-
-
-def _after(asked: BulkRequest) -> DeadAt | None:
-    return paging.position(asked.page_token, _of(asked), DeadAt)
-
-
-def _told(asked: BulkRequest, done: Bulk, of: str) -> Answer:
+async def _bulk(call: Call[Nothing, Any], move: Callable[..., Awaitable[Bulk]]) -> Answer:
+    """Do something with the dead letters that fit, from where an earlier request ended."""
+    asked: BulkRequest = call.body
+    of = f"dead {asked.filter}"
+    done = await move(
+        call.database,
+        call.tenant,
+        parse(asked.filter, DEAD),
+        limit=asked.limit,
+        dry_run=asked.dry_run,
+        after=paging.position(asked.page_token, of, DeadAt),
+    )
     told = BulkAnswer(
         matched=done.matched,
         moved=done.moved,

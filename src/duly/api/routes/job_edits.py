@@ -105,7 +105,7 @@ async def put_job_by_name(call: Call[Nothing, JobDefinition]) -> Answer:
 
 async def _over(call: Call[Any, Any], definition: JobDefinition) -> Answer | None:
     """Give the one-shot of this name and moment that has fired already: asked for again, it is not made again."""
-    moment = definitions.moment_of_one_shot(definition)
+    moment = definitions.moment_of_shape(definition.schedule)
     if moment is None:
         return None
     chosen = Filter({"name": (str(definition.name),), "state": ("completed",)})
