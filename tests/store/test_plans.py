@@ -130,9 +130,23 @@ select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) as rows
 """
 Arguments = Callable[[dict[str, Any]], tuple[Any, ...]]
 
+
+def accounts(fires: list[DueFire]) -> tuple[list[Any], ...]:
+    """Ask from where on the jobs of fires are accountable for what calendars took."""
+    return (
+        [fire.cohort for fire in fires],
+        [fire.scheduled_at for fire in fires],
+        [START - timedelta(days=9999)] * len(fires),
+    )
+
+
 # Each hot statement, with what it is called with.
 HOT: dict[str, tuple[str, Arguments]] = {
     "due fires": (timers.SQL["due_fires"], lambda s: (s["shards"], "5 seconds", BATCH // 50)),
+    "due accounts": (
+        timers.SQL["due_accounts"],
+        lambda s: (s["shards"], "5 seconds", BATCH // 50, *accounts(s["fires"])),
+    ),
     "stage": (
         timers.SQL["stage"],
         lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"])),
