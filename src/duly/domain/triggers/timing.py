@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from duly.domain.duration import to_iso
 from duly.domain.triggers.at import At
 from duly.domain.triggers.calendars import Calendar, read_calendar
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
@@ -46,7 +47,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 def every_shape(every_seconds: int, anchor: datetime | None = None) -> dict[str, Any]:
     """Give the shape of a plain interval."""
-    trigger: dict[str, Any] = {"type": "interval", "every": f"PT{every_seconds}S"}
+    trigger: dict[str, Any] = {"type": "interval", "every": to_iso(timedelta(seconds=every_seconds))}
     if anchor is not None:
         trigger["anchor"] = anchor.isoformat()
     return {"trigger": trigger}
