@@ -196,5 +196,37 @@ begin
                           select due_at from duly.timers where timers.shard = held.shard and due_at < 'infinity' order by due_at limit 1) as t), v_now;
 end $$;
 
+-- Renew, as before; a run that is settled is not named as one to be stopped, however late its signal is swept.
+create or replace function duly.api_renew_v1(
+    p_worker_id uuid, p_held uuid[], p_fences bigint[], p_answered bigint,
+    out lease interval, out cancel_runs uuid[], out cancel_fences bigint[], out lost_runs uuid[], out lost_fences bigint[])
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_below   bigint;
+    v_run_ids uuid[];
+    v_fences  bigint[];
+begin
+    update duly.workers set beat = workers.beat + 1, until = v_now + workers.lease, safe_until = greatest(workers.safe_until, v_now + workers.lease * 2 / 3)
+     where workers.worker_id = p_worker_id and workers.tenant is not null and duly.is_ours(workers.tenant)
+    returning workers.lease, case when p_answered >= workers.claim_number then 9223372036854775807
+                                  when p_answered = workers.claim_number - 1 then workers.claim_fence else 0 end
+      into lease, v_below;
+    if not found then
+        perform duly.no_worker(p_worker_id);
+    end if;
+    select array_agg(leased.run_id), array_agg(leased.fence) into v_run_ids, v_fences
+      from duly.leased where leased.worker_id = p_worker_id and leased.fence < v_below
+       and not exists (select from unnest(p_held, p_fences) as held(run_id, fence) where held.run_id = leased.run_id and held.fence = leased.fence);
+    perform duly.hand_back_v1(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
+    select coalesce(array_agg(held.run_id), '{}'), coalesce(array_agg(held.fence), '{}') into lost_runs, lost_fences
+      from unnest(p_held, p_fences) as held(run_id, fence)
+     where not exists (select from duly.leased where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true);
+    select coalesce(array_agg(signals.run_id), '{}'), coalesce(array_agg(signals.fence), '{}') into cancel_runs, cancel_fences
+      from duly.signals where signals.worker_id = p_worker_id and signals.what = 'cancel'
+       and exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence);
+end $$;
+
 revoke execute on function duly.accountable_from, duly.timed_anew_v1, duly.api_timed_anew_v1, duly.due_accounts_v1, duly.skips_of from public;
 grant execute on function duly.api_timed_anew_v1 to duly_api;
