@@ -161,6 +161,10 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
     "take an event": (events.SQL["take_event"], lambda s: (9, "/shop", a_key(), "type 7", "{}", None)),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
+    "backfills of a tenant": (
+        schedules.SQL["backfills_of_tenant"],
+        lambda s: (1, START + timedelta(days=99), WORKER, BATCH),
+    ),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
     "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
     "claim from three queues": (ready.SQL["claim"], lambda s: (WORKER, ["default", "mail", "idle"], ["greet"], BATCH)),

@@ -198,6 +198,13 @@ async def backfills_of_job(
     return [dict(row) for row in await database.fetch(SQL["backfills_of_job"], tenant, job_id, *before, limit)]
 
 
+async def backfills_of_tenant(
+    database: Database, tenant: int, before: tuple[datetime, UUID], limit: int
+) -> list[dict[str, Any]]:
+    """Read the backfills of a tenant that were asked for before a position, the newest first."""
+    return [dict(row) for row in await database.fetch(SQL["backfills_of_tenant"], tenant, *before, limit)]
+
+
 async def find_backfill(database: Database, tenant: int, backfill_id: UUID) -> dict[str, Any] | None:
     """Read one backfill of a tenant."""
     row = await database.fetchrow(SQL["find_backfill"], tenant, backfill_id)

@@ -228,5 +228,7 @@ begin
        and exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence);
 end $$;
 
+create index backfills_of_tenant on duly.backfills (tenant, asked_at, backfill_id);
+
 revoke execute on function duly.accountable_from, duly.timed_anew_v1, duly.api_timed_anew_v1, duly.due_accounts_v1, duly.skips_of from public;
 grant execute on function duly.api_timed_anew_v1 to duly_api;

@@ -59,6 +59,10 @@ select backfill_id, job_id, tenant, origin, state, from_at, to_at, cursor_at, ra
 select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills
  where tenant = $1 and job_id = $2 and (asked_at, backfill_id) < ($3, $4) order by asked_at desc, backfill_id desc limit $5
 
+-- name: backfills_of_tenant
+select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills
+ where tenant = $1 and (asked_at, backfill_id) < ($2, $3) order by asked_at desc, backfill_id desc limit $4
+
 -- name: find_backfill
 select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills where tenant = $1 and backfill_id = $2
 
