@@ -130,6 +130,14 @@ class HttpDesk:
         """List what was made again, of one job or of all, the newest first."""
         return [msgspec.structs.asdict(one) for one in await _first(self._client.backfills.list(job_id), limit)]
 
+    async def versions(self, job_id: UUID, limit: int) -> Sequence[Row]:
+        """Show what a job's definition was, the newest version first."""
+        found = await _first(self._client.jobs.versions(job_id), limit)
+        return [
+            {**msgspec.to_builtins(one), "handler": one.target.handler, "schedule": one.schedule or one.on_event}
+            for one in found
+        ]
+
     async def cancel_backfill(self, backfill_id: UUID) -> int:
         """Stop a backfill, and say how many runs that had not begun were taken back."""
         return (await self._client.backfills.cancel(backfill_id)).taken_back

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from duly.cli import backfills, job_edit, job_verbs, moved
+from duly.cli import backfills, job_edit, job_verbs, moved, versions
 from duly.cli.desk import JobSeen, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
@@ -99,6 +99,7 @@ for _verb in (
     backfills.list_backfills,
     backfills.cancel,
     moved.list_moved,
+    versions.list_versions,
 ):
     jobs.add_command(_verb)
 

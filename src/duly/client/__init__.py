@@ -31,6 +31,7 @@ from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
 from duly.wire.previews import Preview
 from duly.wire.problems import Fault
+from duly.wire.versions import JobVersion
 
 __all__ = [
     "ApiError",
@@ -49,6 +50,7 @@ __all__ = [
     "Invalid",
     "Job",
     "JobDefinition",
+    "JobVersion",
     "KeyReused",
     "LineAnswer",
     "NameTaken",

@@ -230,5 +230,49 @@ end $$;
 
 create index backfills_of_tenant on duly.backfills (tenant, asked_at, backfill_id);
 
-revoke execute on function duly.accountable_from, duly.timed_anew_v1, duly.api_timed_anew_v1, duly.due_accounts_v1, duly.skips_of from public;
+-------------------------------------------------------------------------------------------------------------- versions
+
+-- What the definitions of jobs were before they were changed, the last hundred of each. What stands is in jobs.
+create table duly.job_versions (
+    job_id       uuid        not null,
+    generation   integer     not null,
+    tenant       integer     not null,
+    made_at      timestamptz not null,
+    replaced_at  timestamptz not null,
+    name         text,
+    owner        text        not null,
+    source       text,
+    queue        text        not null,
+    handler      text        not null,
+    priority     smallint    not null,
+    every_seconds integer,
+    anchor_at    timestamptz,
+    schedule     jsonb,
+    payload      jsonb,                                 -- null: it is, or was, among the payloads
+    options      jsonb,
+    primary key (job_id, generation)
+);
+alter table duly.job_versions enable row level security;
+create policy of_its_tenant on duly.job_versions for select to duly_api using (tenant = duly.current_tenant());
+grant select on duly.job_versions to duly_api;
+
+create function duly.keep_version_v1() returns trigger
+language plpgsql set enable_seqscan = off set jit = off as $$
+begin
+    insert into duly.job_versions (job_id, generation, tenant, made_at, replaced_at, name, owner, source, queue, handler, priority, every_seconds,
+                                   anchor_at, schedule, payload, options)
+    values (old.job_id, old.generation, old.tenant,
+            coalesce((select replaced_at from duly.job_versions where job_versions.job_id = old.job_id and job_versions.generation = old.generation - 1),
+                     old.created_at),
+            duly.clock_now(), old.name, old.owner, old.source, old.queue, old.handler, old.priority, old.every_seconds, old.anchor_at, old.schedule,
+            old.payload, old.options);
+    delete from duly.job_versions where job_versions.job_id = old.job_id and job_versions.generation < new.generation - 100;
+    return null;
+end $$;
+
+create trigger jobs_versioned after update of generation on duly.jobs
+   for each row when (old.generation <> new.generation) execute function duly.keep_version_v1();
+
+revoke execute on function duly.accountable_from, duly.timed_anew_v1, duly.api_timed_anew_v1, duly.due_accounts_v1, duly.skips_of,
+    duly.keep_version_v1 from public;
 grant execute on function duly.api_timed_anew_v1 to duly_api;

@@ -53,3 +53,20 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
   left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation
  where jobs.job_id = $1
+
+-- name: versions
+-- Of a tenant's job, the newest first, behind a version. The one that stands is among them.
+select * from (
+    select jobs.generation, coalesce((select replaced_at from duly.job_versions as before
+                                       where before.job_id = jobs.job_id and before.generation = jobs.generation - 1), jobs.created_at) as made_at,
+           null::timestamptz as replaced_at, jobs.name, jobs.owner, jobs.source, jobs.queue, jobs.handler, jobs.priority, jobs.every_seconds,
+           jobs.anchor_at, jobs.schedule::text as schedule, coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options
+      from duly.jobs left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation
+     where jobs.tenant = $1 and jobs.job_id = $2
+    union all
+    select version.generation, version.made_at, version.replaced_at, version.name, version.owner, version.source, version.queue, version.handler,
+           version.priority, version.every_seconds, version.anchor_at, version.schedule::text, coalesce(version.payload, payloads.body)::text,
+           version.options::text
+      from duly.job_versions as version left join duly.payloads on payloads.job_id = version.job_id and payloads.generation = version.generation
+     where version.tenant = $1 and version.job_id = $2) as versions
+ where generation < $3 order by generation desc limit $4
