@@ -26,7 +26,7 @@ class JobVersion(Told, frozen=True):
     target: FunctionTarget
     queue: str
     priority: int
-    payload: Annotated[Payload | None, Meta(description="Null where a large one is no longer kept.")]
+    payload: Payload | None
     schedule: ScheduleShape | None
     on_event: EventMatch | None
     retry: RetryPolicy | None
