@@ -1,0 +1,260 @@
+"""A process of a run: started by way of a launcher, heard to the end, and stopped with everything it started.
+
+The launcher (`launch.py`) stands between us and the program. Hanging up on it kills the program's whole tree; so does our
+death, because the kernel hangs up for us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from duly.worker.targets import launch
+
+LAUNCHER = str(Path(launch.__file__).resolve())
+FILE_FD, STATUS_FD = launch.FILE_FD, launch.STATUS_FD
+_SIGNALLED = (
+    128  # What a shell, a sandbox and a container engine add to the number of the signal that killed a program.
+)
+_CHUNK_BYTES = 65_536
+_ENDING_SECONDS = 30.0
+_EMPTYING_SECONDS = 5.0
+
+Heard = Callable[[str, bytes], None]
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A user of this machine."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """What to start, and how."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = {}
+    account: Account | None = None  # None: as ourselves
+    file: bytes | None = None  # what the program reads from FILE_FD
+    is_wrapped: bool = False  # the exit status comes by way of a sandbox or a container engine
+    tells_start: bool = False  # and a sandbox says whether it got as far as the program
+    ends_tree: bool = True
+    last: tuple[str, ...] = ()  # runs when all else is over, even when the worker has died
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """How a program ended, if it was started at all."""
+
+    status: int
+    signal: signal.Signals | None = None
+    started: bool = True
+
+    @property
+    def words(self) -> str:
+        """Say it in words."""
+        return f"exit status {self.status}" if self.signal is None else f"killed by {self.signal.name}"
+
+
+class _Said(msgspec.Struct):
+    """A line of the launcher, or one of a sandbox that it passes on."""
+
+    pid: int | None = None
+    status: int | None = None
+    child_pid: int | None = msgspec.field(default=None, name="child-pid")
+    exit_code: int | None = msgspec.field(default=None, name="exit-code")
+
+
+class Process:
+    """One program under way."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        launcher: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._launch = launch
+        self._launcher = launcher
+        self._reader = reader
+        self._writer = writer
+        self._group: int | None = None
+        self._ended: asyncio.Task[Exit] | None = None
+        self._feeding: asyncio.Task[None] | None = None
+        self._listening: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def start(cls, launch: Launch) -> Process:
+        """Start a program."""
+        ours, theirs = socket.socketpair()
+        files = [_file_of(_lines_of(launch.environment)), *([] if launch.file is None else [_file_of(launch.file)])]
+        try:
+            launcher = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-I", "-S", LAUNCHER),
+                *_orders(launch, theirs.fileno(), *files),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env={},
+                cwd="/",
+                pass_fds=(theirs.fileno(), *files),
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            for file in files:
+                os.close(file)
+        return cls(launch, launcher, *await asyncio.open_connection(sock=ours))
+
+    def begin(self, stdin: bytes, heard: Heard) -> None:
+        """Give the program its input, and pass on what it says until it has ended."""
+        assert self._launcher.stdout
+        assert self._launcher.stderr
+        self._listening = [
+            asyncio.create_task(_listen(self._launcher.stdout, "stdout", heard)),
+            asyncio.create_task(_listen(self._launcher.stderr, "stderr", heard)),
+        ]
+        self._feeding = asyncio.create_task(self._feed(stdin))
+        self._ended = asyncio.create_task(self._until_ended())
+
+    async def ended(self) -> Exit:
+        """Wait until the program has ended and all it said was heard."""
+        assert self._ended is not None
+        ended = await asyncio.shield(self._ended)
+        await asyncio.wait(self._listening, timeout=_EMPTYING_SECONDS)
+        return ended
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Ask the program to end, and kill it with all it started when it has not within the grace."""
+        assert self._ended is not None
+        try:
+            self._terminate()
+            await asyncio.wait({self._ended}, timeout=grace_seconds)
+        finally:  # Cancelled once more: there is no time left.
+            self.kill()
+            await asyncio.wait({self._ended}, timeout=_ENDING_SECONDS)
+
+    def close(self) -> None:
+        """Listen no longer."""
+        for task in (*self._listening, *((self._feeding,) if self._feeding else ())):
+            task.cancel()
+
+    def kill(self) -> None:
+        """Kill the program and all it started, without waiting for it."""
+        with contextlib.suppress(OSError, RuntimeError):
+            self._writer.write_eof()
+
+    def _terminate(self) -> None:
+        if self._group is None:
+            self.kill()  # It has hardly begun.
+            return
+        try:
+            os.killpg(self._group, signal.SIGTERM)
+        except (ProcessLookupError, PermissionError):
+            self.kill()
+
+    async def _until_ended(self) -> Exit:
+        """Read what the launcher says, to its end."""
+        status, exit_code = None, None
+        while line := await self._reader.readline():
+            said = msgspec.json.decode(line, type=_Said)
+            self._group = said.child_pid or said.pid or self._group
+            exit_code = said.exit_code if said.exit_code is not None else exit_code
+            status = said.status if said.status is not None else status
+        self._group = None
+        self._writer.close()
+        await self._launcher.wait()
+        if status is None:
+            return Exit(-1, signal.SIGKILL)  # The launcher itself was killed.
+        return _exit_of(status, self._launch, exit_code)
+
+    async def _feed(self, stdin: bytes) -> None:
+        assert self._launcher.stdin
+        with contextlib.suppress(OSError):
+            self._launcher.stdin.write(stdin)
+            await self._launcher.stdin.drain()
+            self._launcher.stdin.close()
+
+
+async def run(launch: Launch, stdin: bytes, heard: Heard, grace_seconds: Callable[[], float]) -> Exit:
+    """Run a program to its end. Cancelled, it is stopped with all it started before this returns."""
+    starting = asyncio.ensure_future(Process.start(launch))
+    try:
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        (await starting).kill()
+        raise
+    process.begin(stdin, heard)
+    try:
+        return await process.ended()
+    except asyncio.CancelledError:
+        await process.stop(grace_seconds())
+        raise
+    finally:
+        process.close()
+
+
+async def ask(argv: tuple[str, ...], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """Run a program of ours to its end, and give its status and what it said; -1 when it took too long."""
+    process = await asyncio.create_subprocess_exec(
+        *argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environment, cwd="/"
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            said, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        return -1, f"{argv[0]} did not answer within {seconds:g} s"
+    status = process.returncode or 0
+    return status, (said if status == 0 else errors).decode(errors="replace").strip()
+
+
+def _orders(launch: Launch, control: int, variables: int, file: int = -1) -> list[str]:
+    uid, gid = (-1, -1) if launch.account is None else (launch.account.uid, launch.account.gid)
+    numbers = (control, variables, file, uid, gid, int(launch.ends_tree), len(launch.last))
+    return [*map(str, numbers), *launch.last, *launch.argv]
+
+
+def _lines_of(environment: Mapping[str, str]) -> bytes:
+    return "".join(f"{name}={value}\0" for name, value in environment.items()).encode()
+
+
+def _file_of(content: bytes) -> int:
+    """Give a file without a name, so that nobody else finds it and nothing is left of it."""
+    descriptor = os.memfd_create("duly")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _exit_of(status: int, launch: Launch, exit_code: int | None) -> Exit:
+    if os.WIFSIGNALED(status):
+        return Exit(-1, signal.Signals(os.WTERMSIG(status)))
+    code = os.waitstatus_to_exitcode(status)
+    return Exit(code, _killer(code) if launch.is_wrapped else None, exit_code is not None or not launch.tells_start)
+
+
+def _killer(code: int) -> signal.Signals | None:
+    number = code - _SIGNALLED
+    return signal.Signals(number) if 0 < number < signal.SIGRTMIN and number in signal.valid_signals() else None
+
+
+async def _listen(stream: asyncio.StreamReader, name: str, heard: Heard) -> None:
+    while data := await stream.read(_CHUNK_BYTES):
+        heard(name, data)
