@@ -31,6 +31,7 @@ def main(
     control: int, variables: int, file: int, user: tuple[int, int], tree: bool, last: list[str], program: list[str]
 ) -> None:
     """Start the program, see it through, and say how it ended."""
+    close_all_but({0, 1, 2, control, variables, file})
     os.set_inheritable(control, False)
     environment = variables_in(variables)
     woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -54,6 +55,14 @@ def main(
     if last:
         run_last(last, environment)
     say(control, b'{"status": %d}\n' % (signal.SIGKILL if ended is None else ended))
+
+
+def close_all_but(kept: set[int]) -> None:
+    """Close what the worker has handed down without meaning to: some event loops do."""
+    for entry in list(os.scandir("/proc/self/fd")):
+        if int(entry.name) not in kept:
+            with contextlib.suppress(OSError):
+                os.close(int(entry.name))
 
 
 def variables_in(file: int) -> dict[bytes, bytes]:

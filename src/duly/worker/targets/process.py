@@ -18,18 +18,16 @@ from pathlib import Path
 
 import msgspec
 
-from duly.worker.targets import launch
+from duly.worker.targets import launch as launcher
+from duly.worker.targets.wires import Heard, Wires, listen
 
-LAUNCHER = str(Path(launch.__file__).resolve())
-FILE_FD, STATUS_FD = launch.FILE_FD, launch.STATUS_FD
+FILE_FD, STATUS_FD = launcher.FILE_FD, launcher.STATUS_FD
+_LAUNCHER = str(Path(launcher.__file__).resolve())
 _SIGNALLED = (
     128  # What a shell, a sandbox and a container engine add to the number of the signal that killed a program.
 )
-_CHUNK_BYTES = 65_536
 _ENDING_SECONDS = 30.0
 _EMPTYING_SECONDS = 5.0
-
-Heard = Callable[[str, bytes], None]
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -48,9 +46,14 @@ class Launch(msgspec.Struct, frozen=True):
     account: Account | None = None  # None: as ourselves
     file: bytes | None = None  # what the program reads from FILE_FD
     is_wrapped: bool = False  # the exit status comes by way of a sandbox or a container engine
-    tells_start: bool = False  # and a sandbox says whether it got as far as the program
+    tells_start: bool = False  # and a sandbox says on STATUS_FD whether it got as far as the program
     ends_tree: bool = True
     last: tuple[str, ...] = ()  # runs when all else is over, even when the worker has died
+
+    @property
+    def user(self) -> tuple[int, int]:
+        """The numbers of its account, negative when it is ours."""
+        return (-1, -1) if self.account is None else (self.account.uid, self.account.gid)
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -66,7 +69,7 @@ class Exit(msgspec.Struct, frozen=True):
         return f"exit status {self.status}" if self.signal is None else f"killed by {self.signal.name}"
 
 
-class _Said(msgspec.Struct):
+class Said(msgspec.Struct):
     """A line of the launcher, or one of a sandbox that it passes on."""
 
     pid: int | None = None
@@ -78,91 +81,70 @@ class _Said(msgspec.Struct):
 class Process:
     """One program under way."""
 
-    def __init__(
-        self,
-        launch: Launch,
-        launcher: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
+    def __init__(self, launch: Launch, launcher: asyncio.subprocess.Process, wires: Wires, heard: Heard) -> None:
         self._launch = launch
         self._launcher = launcher
-        self._reader = reader
-        self._writer = writer
+        self._line = wires.line
+        self._line.setblocking(False)
         self._group: int | None = None
-        self._ended: asyncio.Task[Exit] | None = None
-        self._feeding: asyncio.Task[None] | None = None
-        self._listening: list[asyncio.Task[None]] = []
+        self._ended = asyncio.create_task(self._until_ended())
+        self._listening = [
+            asyncio.create_task(listen(wires.stdout, "stdout", heard)),
+            asyncio.create_task(listen(wires.stderr, "stderr", heard)),
+        ]
 
     @classmethod
-    async def start(cls, launch: Launch) -> Process:
-        """Start a program."""
-        ours, theirs = socket.socketpair()
-        files = [_file_of(_lines_of(launch.environment)), *([] if launch.file is None else [_file_of(launch.file)])]
+    async def start(cls, launch: Launch, stdin: bytes, heard: Heard) -> Process:
+        """Start a program, and pass on what it says."""
+        wires = Wires(stdin, launch.environment, launch.file, launch.user[0])
         try:
-            launcher = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-I", "-S", LAUNCHER),
-                *_orders(launch, theirs.fileno(), *files),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
+                *("-I", "-S", _LAUNCHER),
+                *_orders(launch, wires),
+                stdin=wires.stdin,
+                stdout=wires.their_stdout,
+                stderr=wires.their_stderr,
                 env={},
                 cwd="/",
-                pass_fds=(theirs.fileno(), *files),
+                pass_fds=(wires.control, *wires.files),
                 start_new_session=True,
             )
         except BaseException:
-            ours.close()
+            wires.close_ours()
             raise
         finally:
-            theirs.close()
-            for file in files:
-                os.close(file)
-        return cls(launch, launcher, *await asyncio.open_connection(sock=ours))
-
-    def begin(self, stdin: bytes, heard: Heard) -> None:
-        """Give the program its input, and pass on what it says until it has ended."""
-        assert self._launcher.stdout
-        assert self._launcher.stderr
-        self._listening = [
-            asyncio.create_task(_listen(self._launcher.stdout, "stdout", heard)),
-            asyncio.create_task(_listen(self._launcher.stderr, "stderr", heard)),
-        ]
-        self._feeding = asyncio.create_task(self._feed(stdin))
-        self._ended = asyncio.create_task(self._until_ended())
+            wires.close_theirs()
+        return cls(launch, process, wires, heard)
 
     async def ended(self) -> Exit:
         """Wait until the program has ended and all it said was heard."""
-        assert self._ended is not None
         ended = await asyncio.shield(self._ended)
         await asyncio.wait(self._listening, timeout=_EMPTYING_SECONDS)
         return ended
 
     async def stop(self, grace_seconds: float) -> None:
         """Ask the program to end, and kill it with all it started when it has not within the grace."""
-        assert self._ended is not None
         try:
             self._terminate()
             await asyncio.wait({self._ended}, timeout=grace_seconds)
         finally:  # Cancelled once more: there is no time left.
             self.kill()
-            await asyncio.wait({self._ended}, timeout=_ENDING_SECONDS)
+            await asyncio.wait({self._ended, *self._listening}, timeout=_ENDING_SECONDS)
+
+    def kill(self) -> None:
+        """Hang up: the program and all it started are killed. Does not wait for it."""
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Listen no longer."""
-        for task in (*self._listening, *((self._feeding,) if self._feeding else ())):
+        for task in self._listening:
             task.cancel()
-
-    def kill(self) -> None:
-        """Kill the program and all it started, without waiting for it."""
-        with contextlib.suppress(OSError, RuntimeError):
-            self._writer.write_eof()
 
     def _terminate(self) -> None:
         if self._group is None:
-            self.kill()  # It has hardly begun.
-            return
+            return self.kill()  # It has hardly begun.
         try:
             os.killpg(self._group, signal.SIGTERM)
         except (ProcessLookupError, PermissionError):
@@ -170,36 +152,29 @@ class Process:
 
     async def _until_ended(self) -> Exit:
         """Read what the launcher says, to its end."""
+        reader, writer = await asyncio.open_connection(sock=self._line)
         status, exit_code = None, None
-        while line := await self._reader.readline():
-            said = msgspec.json.decode(line, type=_Said)
+        while line := await reader.readline():
+            said = msgspec.json.decode(line, type=Said)
             self._group = said.child_pid or said.pid or self._group
             exit_code = said.exit_code if said.exit_code is not None else exit_code
             status = said.status if said.status is not None else status
         self._group = None
-        self._writer.close()
+        writer.close()
         await self._launcher.wait()
         if status is None:
             return Exit(-1, signal.SIGKILL)  # The launcher itself was killed.
         return _exit_of(status, self._launch, exit_code)
 
-    async def _feed(self, stdin: bytes) -> None:
-        assert self._launcher.stdin
-        with contextlib.suppress(OSError):
-            self._launcher.stdin.write(stdin)
-            await self._launcher.stdin.drain()
-            self._launcher.stdin.close()
-
 
 async def run(launch: Launch, stdin: bytes, heard: Heard, grace_seconds: Callable[[], float]) -> Exit:
     """Run a program to its end. Cancelled, it is stopped with all it started before this returns."""
-    starting = asyncio.ensure_future(Process.start(launch))
+    starting = asyncio.ensure_future(Process.start(launch, stdin, heard))
     try:
         process = await asyncio.shield(starting)
     except asyncio.CancelledError:
         (await starting).kill()
         raise
-    process.begin(stdin, heard)
     try:
         return await process.ended()
     except asyncio.CancelledError:
@@ -224,23 +199,10 @@ async def ask(argv: tuple[str, ...], environment: Mapping[str, str], seconds: fl
     return status, (said if status == 0 else errors).decode(errors="replace").strip()
 
 
-def _orders(launch: Launch, control: int, variables: int, file: int = -1) -> list[str]:
-    uid, gid = (-1, -1) if launch.account is None else (launch.account.uid, launch.account.gid)
-    numbers = (control, variables, file, uid, gid, int(launch.ends_tree), len(launch.last))
+def _orders(launch: Launch, wires: Wires) -> list[str]:
+    file = wires.files[1] if launch.file is not None else -1
+    numbers = (wires.control, wires.files[0], file, *launch.user, int(launch.ends_tree), len(launch.last))
     return [*map(str, numbers), *launch.last, *launch.argv]
-
-
-def _lines_of(environment: Mapping[str, str]) -> bytes:
-    return "".join(f"{name}={value}\0" for name, value in environment.items()).encode()
-
-
-def _file_of(content: bytes) -> int:
-    """Give a file without a name, so that nobody else finds it and nothing is left of it."""
-    descriptor = os.memfd_create("duly")
-    with open(descriptor, "wb", closefd=False) as file:
-        file.write(content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
 
 
 def _exit_of(status: int, launch: Launch, exit_code: int | None) -> Exit:
@@ -253,8 +215,3 @@ def _exit_of(status: int, launch: Launch, exit_code: int | None) -> Exit:
 def _killer(code: int) -> signal.Signals | None:
     number = code - _SIGNALLED
     return signal.Signals(number) if 0 < number < signal.SIGRTMIN and number in signal.valid_signals() else None
-
-
-async def _listen(stream: asyncio.StreamReader, name: str, heard: Heard) -> None:
-    while data := await stream.read(_CHUNK_BYTES):
-        heard(name, data)
