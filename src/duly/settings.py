@@ -330,7 +330,7 @@ KNOWN: Mapping[str, Known] = {
     "command_paths": Known(_paths, (), "what commands see besides the system's programs, read-only"),
     "command_memory": Known(_size(1_048_576), 536_870_912, "the most memory that a job may ask for, and its default"),
     "command_processes": Known(_whole(1, 100_000), 64, "the most processes that a job may ask for, and its default"),
-    "command_grace": Known(_duration, 10.0, "how long a command or container that is asked to stop may take"),
+    "command_grace": Known(_duration, 8.0, "how long a command or container that is asked to stop may take"),
     "containers": Known(_words, (), "the images that jobs may run as containers; none unless named"),
     "container_command": Known(
         _arguments, (), "the container engine's program; the first found of podman, docker, nerdctl"

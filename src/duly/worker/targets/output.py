@@ -23,7 +23,7 @@ class Output:
     def __init__(self, log: RunLog) -> None:
         self._log = log
         self._unfinished = {"stdout": b"", "stderr": b""}
-        self._tails = {"stdout": b"", "stderr": b""}
+        self._tails = {"stdout": bytearray(), "stderr": bytearray()}
         self._lines = 0
         self._room = KEPT_BYTES_MAX
         self.bytes_heard = 0
@@ -32,7 +32,7 @@ class Output:
     def hear(self, stream: str, data: bytes) -> None:
         """Take a piece as it comes."""
         self.bytes_heard += len(data)
-        self._tails[stream] = (self._tails[stream] + data)[-RESULT_BYTES_MAX:]
+        self._remember(self._tails[stream], data)
         if self._is_full:
             self.bytes_dropped += len(data)
             return
@@ -54,7 +54,7 @@ class Output:
     @property
     def result(self) -> str | None:
         """Give what standard output ends with: a line of JSON as it is, else the text, shortened from its beginning."""
-        text = self._tails["stdout"].decode(errors="replace").strip()
+        text = self._tails["stdout"][-RESULT_BYTES_MAX:].decode(errors="replace").strip()
         if not text:
             return None
         try:
@@ -75,6 +75,12 @@ class Output:
     @property
     def _is_full(self) -> bool:
         return self._room <= 0 or self._lines >= LINES_MAX
+
+    @staticmethod
+    def _remember(tail: bytearray, data: bytes) -> None:
+        tail += data
+        if len(tail) > 2 * RESULT_BYTES_MAX:
+            del tail[:-RESULT_BYTES_MAX]
 
     def _flush(self, stream: str) -> None:
         line, self._unfinished[stream] = self._unfinished[stream], b""

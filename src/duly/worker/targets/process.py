@@ -72,9 +72,7 @@ class Exit(msgspec.Struct, frozen=True):
 class Said(msgspec.Struct):
     """A line of the launcher, or one of a sandbox that it passes on."""
 
-    pid: int | None = None
     status: int | None = None
-    child_pid: int | None = msgspec.field(default=None, name="child-pid")
     exit_code: int | None = msgspec.field(default=None, name="exit-code")
 
 
@@ -86,7 +84,6 @@ class Process:
         self._launcher = launcher
         self._line = wires.line
         self._line.setblocking(False)
-        self._group: int | None = None
         self._ended = asyncio.create_task(self._until_ended())
         self._listening = [
             asyncio.create_task(listen(wires.stdout, "stdout", heard)),
@@ -126,7 +123,8 @@ class Process:
     async def stop(self, grace_seconds: float) -> None:
         """Ask the program to end, and kill it with all it started when it has not within the grace."""
         try:
-            self._terminate()
+            with contextlib.suppress(OSError):
+                self._line.send(b"end\n")
             await asyncio.wait({self._ended}, timeout=grace_seconds)
         finally:  # Cancelled once more: there is no time left.
             self.kill()
@@ -142,24 +140,14 @@ class Process:
         for task in self._listening:
             task.cancel()
 
-    def _terminate(self) -> None:
-        if self._group is None:
-            return self.kill()  # It has hardly begun.
-        try:
-            os.killpg(self._group, signal.SIGTERM)
-        except (ProcessLookupError, PermissionError):
-            self.kill()
-
     async def _until_ended(self) -> Exit:
         """Read what the launcher says, to its end."""
         reader, writer = await asyncio.open_connection(sock=self._line)
         status, exit_code = None, None
         while line := await reader.readline():
             said = msgspec.json.decode(line, type=Said)
-            self._group = said.child_pid or said.pid or self._group
             exit_code = said.exit_code if said.exit_code is not None else exit_code
             status = said.status if said.status is not None else status
-        self._group = None
         writer.close()
         await self._launcher.wait()
         if status is None:
@@ -173,13 +161,18 @@ async def run(launch: Launch, stdin: bytes, heard: Heard, grace_seconds: Callabl
     try:
         process = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        (await starting).kill()
+        await _stop(await starting, 0.0)
         raise
     try:
         return await process.ended()
     except asyncio.CancelledError:
-        await process.stop(grace_seconds())
+        await _stop(process, grace_seconds())
         raise
+
+
+async def _stop(process: Process, grace_seconds: float) -> None:
+    try:
+        await process.stop(grace_seconds)
     finally:
         process.close()
 
