@@ -13,6 +13,7 @@ from duly.store import explain, history, runs
 from duly.worker.handlers import Registry
 from duly.worker.targets import Targets
 from tests.cli.processes import Process
+from tests.worker.family import family_of
 from tests.worker.stories import attempts_of, ended, reaping, state_of, submitted, until, working
 from tests.worker.targets.engine import IMAGE, names
 from tests.worker.targets.scene import PYTHON, SHELL, a_mark, command_lines, commands, marked, needs_bubblewrap, sh
@@ -183,6 +184,20 @@ class TestWorkerProcess:
                 await until(lambda: marked(mark))
                 process.process.kill()
                 await until(lambda: marked(mark) == [])
+
+    async def test_when_its_lease_is_lost_what_it_runs_is_ended(self, url, store, tmp_path):
+        mark = a_mark()
+        with a_worker(url, tmp_path, DULY_COMMANDS=SHELL) as process:
+            await submitted_target(store, sh("trap '' TERM; sleep $1; sleep $1", mark))
+            await until(lambda: marked(mark))
+            [pulse] = [
+                pid for pid in family_of(process.process.pid) if "duly.worker.pulse" in command_lines().get(pid, "")
+            ]
+
+            os.kill(pulse, signal.SIGSTOP)
+
+            await until(lambda: marked(mark) == [])
+            os.kill(pulse, signal.SIGKILL)
 
     async def test_what_is_allowed_and_cannot_work_keeps_it_from_starting(self, url, tmp_path):
         process = Process("worker", cwd=tmp_path, DULY_DATABASE_URL=url, DULY_COMMANDS="/usr/bin/no-such-program")

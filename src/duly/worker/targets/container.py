@@ -122,7 +122,8 @@ class Containers:
 
 
 def _engine_failed(ended: Exit, target: Container) -> bool:
-    return ended.status == _ENGINE_FAILED and _ENGINE_FAILED not in (*target.ok, *target.retry)
+    is_named = _ENGINE_FAILED in (*target.ok, *target.retry)
+    return not ended.started or (ended.status == _ENGINE_FAILED and not is_named)
 
 
 def _env_file(environment: Mapping[str, str]) -> bytes:

@@ -149,10 +149,12 @@ class Process:
             exit_code = said.exit_code if said.exit_code is not None else exit_code
             status = said.status if said.status is not None else status
         writer.close()
-        await self._launcher.wait()
-        if status is None:
-            return Exit(-1, signal.SIGKILL)  # The launcher itself was killed.
-        return _exit_of(status, self._launch, exit_code)
+        launcher_status = await self._launcher.wait()
+        if status is not None:
+            return _exit_of(status, self._launch, exit_code)
+        if launcher_status < 0:  # Somebody killed the launcher, and with it the program.
+            return Exit(-1, signal.Signals(-launcher_status))
+        return Exit(launcher_status, started=False)
 
 
 async def run(launch: Launch, stdin: bytes, heard: Heard, grace_seconds: Callable[[], float]) -> Exit:
