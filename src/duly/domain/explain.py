@@ -15,6 +15,7 @@ import msgspec
 
 from duly.domain.hold import Hold, Scope
 from duly.domain.run import QUEUE_DEFAULT
+from duly.domain.target import COMMAND, CONTAINER
 
 POSITION_MAX = 10_000  # What waits before a run is counted up to this.
 _LATE_LEAST = timedelta(seconds=1)
@@ -223,12 +224,16 @@ def _no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Rea
     if not any(handler in one.handlers for one in serving):
         known = sorted({name for one in serving if one.name is not None for name in one.handlers})[:10]
         others = f" (known: {', '.join(known)})" if known else ""
-        text = (
-            f"no live worker of queue {queue} knows handler {handler!r}{others};"
-            f" start a worker for the app that has it: duly worker module:app{flag}"
-        )
+        text = f"no live worker of queue {queue} knows handler {handler!r}{others}; {_who_would(handler, flag)}"
         return [Reason("NO_WORKER_KNOWS_HANDLER", text, {"queue": queue, "handler": handler, "known": known})]
     return []
+
+
+def _who_would(handler: str, flag: str) -> str:
+    for target, setting in ((COMMAND, "commands"), (CONTAINER, "containers")):
+        if handler.startswith(target):
+            return f"an operator has to allow it: name {handler.removeprefix(target)} in the setting `{setting}` of a worker"
+    return f"start a worker for the app that has it: duly worker module:app{flag}"
 
 
 def _held(holds: Sequence[Hold]) -> list[Reason]:
