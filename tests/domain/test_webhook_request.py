@@ -13,18 +13,27 @@ def test_a_method_is_taken_in_any_case(given, method):
     assert check_method(given) == method
 
 
-@pytest.mark.parametrize("method", ["", "CONNECT", "TRACE", "PRI", "POST /x HTTP/1.1\r\nHost: inner\r\n\r\nGET", "PÖST"])
+@pytest.mark.parametrize(
+    "method", ["", "CONNECT", "TRACE", "PRI", "POST /x HTTP/1.1\r\nHost: inner\r\n\r\nGET", "PÖST"]
+)
 def test_a_method_that_is_not_sent_is_refused(method):
     with pytest.raises(InvalidOption, match="webhook method"):
         check_method(method)
 
 
 def test_headers_of_a_job_are_taken():
-    headers = {"Authorization": "Bearer x", "Content-Type": "application/cloudevents+json", "X-Own": "", "Cookie": "a=b"}
+    headers = {
+        "Authorization": "Bearer x",
+        "Content-Type": "application/cloudevents+json",
+        "X-Own": "",
+        "Cookie": "a=b",
+    }
     assert check_headers(headers) == headers
 
 
-@pytest.mark.parametrize("name", [*sorted(RESERVED), "Host", "X-FENCE", "Webhook-Id", "webhook-anything", "Proxy-Authorization"])
+@pytest.mark.parametrize(
+    "name", [*sorted(RESERVED), "Host", "X-FENCE", "Webhook-Id", "webhook-anything", "Proxy-Authorization"]
+)
 def test_what_we_say_ourselves_cannot_be_said_by_a_job(name):
     with pytest.raises(InvalidOption, match="set by Duly itself"):
         check_headers({name: "x"})
