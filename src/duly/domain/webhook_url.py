@@ -45,6 +45,11 @@ class WebhookUrl(msgspec.Struct, frozen=True):
         return f"{self.scheme}://{host}" + ("" if self.port == PORTS[self.scheme] else f":{self.port}")
 
     @property
+    def authority(self) -> str:
+        """Write the host and, unless it is the usual one, the port: what a `Host` header says."""
+        return self.origin.partition("://")[2]
+
+    @property
     def shown(self) -> str:
         """Write it for a log: the query may hold a secret, so it is left out."""
         path, question, _ = self.target.partition("?")
