@@ -24,6 +24,7 @@ from duly.log import Log
 
 if TYPE_CHECKING:
     from duly.outbound.calling import Caller
+    from duly.worker.targets import Targets
     from duly.worker.targets.webhook import Sender
 
 SCHEDULER_CONNECTIONS_MAX = 4
@@ -56,12 +57,11 @@ async def work(config: RoleConfig) -> None:
     from duly.bench.app import app, stamps
     from duly.worker.handlers import Registry
     from duly.worker.service import Worker, WorkerOptions
-    from duly.worker.targets import Targets
 
     app_path = None if config.sink_port else "duly.bench.app:app"
     options = WorkerOptions(name=config.name, slots=config.slots, webhooks=config.slots, app_path=app_path)
     registry = Registry() if config.sink_port else app.registry
-    targets = Targets([webhook_sender(config.sink_port)[1].handler]) if config.sink_port else None
+    targets = _webhooks_to(config.sink_port) if config.sink_port else None
     worker = Worker(config.url, registry, options, rng=Rng(), log=Log("worker"), targets=targets)
 
     def told() -> Told:
@@ -74,6 +74,13 @@ async def work(config: RoleConfig) -> None:
     telling.cancel()
     if config.stamps:
         stamps.write(Path(config.stamps))
+
+
+def _webhooks_to(port: int) -> Targets:
+    from duly.worker.targets import Targets
+
+    caller, sender = webhook_sender(port)
+    return Targets([sender.handler], closing=[caller.close])
 
 
 def webhook_sender(port: int) -> tuple[Caller, Sender]:
