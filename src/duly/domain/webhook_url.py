@@ -69,7 +69,7 @@ def origin_of(url: str) -> str:
     return read_url(url).origin
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def read_url(url: str) -> WebhookUrl:
     """Take a webhook's address apart. Raises InvalidOption."""
     if len(url) > CHARACTERS_MAX:

@@ -17,7 +17,7 @@ from duly.outbound.egress import Egress
 from duly.outbound.errors import NotAllowed, NotFound
 from duly.outbound.resolver import Resolver, Unresolved
 
-_JUDGED_MAX = 4_096
+_JUDGED_MAX = 1_024
 
 
 class Pin(msgspec.Struct, frozen=True):

@@ -95,7 +95,7 @@ class AiohttpTransport:
             async with session.request(
                 request.method,
                 url,
-                data=request.body or None,
+                data=aiohttp.BytesPayload(request.body) if request.body else None,
                 headers={**request.headers, "Host": host},
                 server_hostname=pin.url.host,
                 allow_redirects=False,
@@ -150,7 +150,7 @@ class _NoResolver(AbstractResolver):
         return
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def _aim(url: WebhookUrl, address: Address) -> tuple[URL, str]:
     """Give the URL that leads to the address, and the name to call it by."""
     place = f"[{address}]" if address.version == 6 else str(address)
