@@ -93,6 +93,35 @@ async def test_endless_interim_answers_end_at_the_deadline():
     await ends_at_the_deadline(go_on)
 
 
+async def test_two_hundred_slow_servers_end_in_time_and_hold_nobody_up():
+    async def drip(reader, writer):
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.5)
+
+    async with (
+        serving(drip) as slow,
+        answering(OK) as (port, asked),
+        a_caller(f"127.0.0.1:{slow}", f"127.0.0.1:{port}") as caller,
+    ):
+
+        async def wait_in_vain():
+            began = time.monotonic()
+            with pytest.raises(DeadlinePassed):
+                await call(caller, slow, seconds=2.0)
+            return time.monotonic() - began
+
+        waiting = [asyncio.create_task(wait_in_vain()) for _ in range(200)]
+        await asyncio.sleep(1.0)
+        for _ in range(20):
+            assert (await call(caller, port, seconds=0.5)).status == 200
+        assert all(span == pytest.approx(2.0, abs=LATE_SECONDS) for span in await asyncio.gather(*waiting))
+    assert len(asked.requests) == 20
+
+
 async def test_a_tls_greeting_that_never_comes_ends_at_the_deadline():
     async def stay_silent(reader, writer):
         await asyncio.sleep(60)

@@ -75,7 +75,7 @@ class Targets:
             await part.end()
 
     async def close(self) -> None:
-        """Let go of what is held open on the handlers' loop, once the worker has ended."""
+        """Close what handlers have opened, on their loop, when the worker has ended."""
         for close in self._closing:
             await close()
 
