@@ -13,7 +13,6 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import NoReturn
 from urllib.parse import quote
 
-import idna
 import msgspec
 
 from duly.domain.errors import InvalidOption
@@ -131,6 +130,8 @@ def _ascii(url: str, name: str) -> str:
     """Write an international name in its ASCII form; look at one that claims to be in it."""
     if name.isascii() and "xn--" not in name.lower():
         return name.lower()
+    import idna  # Its tables take a while to load, and most names need none of them.
+
     try:
         return idna.encode(name, uts46=True, std3_rules=True).decode()
     except (idna.IDNAError, UnicodeError) as error:
