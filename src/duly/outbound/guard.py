@@ -1,0 +1,97 @@
+"""The egress guard: it turns a URL into a pin, the checked addresses that a call may be made to, or refuses.
+
+A name is looked up once. Each address it has must be one that may be called, because whoever owns the name chooses which of
+them we would get. The transport connects to the pin and looks nothing up.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+
+from duly.domain.webhook_url import WebhookUrl, read_url
+from duly.log import Log
+from duly.outbound.addresses import Address, read_address
+from duly.outbound.egress import Egress
+from duly.outbound.errors import NotAllowed, NotFound
+from duly.outbound.resolver import Resolver, Unresolved
+
+_JUDGED_MAX = 1_024
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """Where a call may go: the URL, and the checked addresses to connect to, in this order. Only the guard makes one."""
+
+    url: WebhookUrl
+    addresses: tuple[Address, ...]
+
+
+class Guard:
+    """Decides about every call out."""
+
+    def __init__(self, egress: Egress, resolver: Resolver, log: Log) -> None:
+        self._egress = egress
+        self._resolver = resolver
+        self._log = log
+        # What is allowed does not change while we live, so neither does what was judged once.
+        self._judged = lru_cache(_JUDGED_MAX)(self._judge)
+        self._checked = lru_cache(_JUDGED_MAX)(self._check)
+
+    def check_url(self, text: str) -> WebhookUrl:
+        """Judge what the URL says by itself, without looking anything up. Raises InvalidOption, NotAllowed."""
+        return self._judged(text)[0]
+
+    def _judge(self, text: str) -> tuple[WebhookUrl, Pin | None]:
+        """Read the URL, and pin it where it names an address itself."""
+        url = read_url(text)
+        literal = _literal(url)
+        if not self._egress.allows_port(url.port) or (literal and not self._egress.allows(literal, url.port)):
+            raise NotAllowed(
+                f"{url.origin} may not be called: {self._why_not(url, literal)};"
+                " ask the operator, whose settings egress_ports and egress_allow decide it",
+                f"port {url.port}",
+            )
+        return url, None if literal is None else Pin(url, (literal,))
+
+    async def pin(self, text: str, tenant: int) -> Pin:
+        """Give the addresses that may be called. Raises InvalidOption, NotAllowed, NotFound."""
+        url, pin = self._judged(text)
+        if pin is not None:
+            return pin
+        try:
+            found = await self._resolver.addresses_of(url.host, tenant)
+            return Pin(url, self._checked(tuple(found), url.port))
+        except (Unresolved, ValueError) as error:
+            raise self._not_found(url, tenant, str(error)) from None
+
+    def _check(self, found: tuple[str, ...], port: int) -> tuple[Address, ...]:
+        """Read the addresses of a name. Raises ValueError when one of them may not be called, or is none."""
+        addresses = tuple(dict.fromkeys(map(read_address, found)))
+        for address in addresses:
+            if not self._egress.allows(address, port):
+                raise ValueError(f"it leads to {address}, which may not be called on port {port}")
+        return addresses
+
+    def _not_found(self, url: WebhookUrl, tenant: int, detail: str) -> NotFound:
+        self._log.warning("egress_refused", origin=url.origin, tenant=tenant, reason=detail)
+        return NotFound(
+            f"{url.origin} may not be called: its host was not found, or leads to an address that webhooks are not sent to",
+            detail,
+        )
+
+    def _why_not(self, url: WebhookUrl, literal: Address | None) -> str:
+        if literal is None or url.port not in self._egress.ports:
+            ports = ", ".join(map(str, sorted(self._egress.ports)))
+            return f"port {url.port} is not one that webhooks are sent to; usual ones are {ports}"
+        return f"address {literal} is not one that webhooks are sent to"
+
+
+def _literal(url: WebhookUrl) -> Address | None:
+    """Give the address that a URL names instead of a host."""
+    if ":" in url.host or url.host[-1].isdigit():
+        try:
+            return read_address(url.host)
+        except ValueError:  # A name such as `web1`.
+            return None
+    return None
