@@ -178,7 +178,7 @@ class TestRuns:
         await client.runs.cancel(made.run_id)
 
         assert await everything(client.runs.logs(made.run_id)) == []
-        assert await everything(client.runs.logs(made.run_id, follow=True)) == []
+        assert await everything(client.runs.follow_logs(made.run_id)) == []
 
     async def test_the_end_of_a_run_is_waited_for(self, client):
         made = await client.jobs.create("app:mail", wait=0)

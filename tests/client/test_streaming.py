@@ -10,7 +10,7 @@ import pytest
 from duly.api.server import Server
 from duly.client import AsyncClient, Client, Unauthorized, Unavailable
 from duly.client.asking import NoReply
-from duly.client.streaming import Listening
+from duly.client.streaming import Listening, read_event
 from duly.client.talking import Manners, Patience
 from duly.clock import Rng
 
@@ -100,7 +100,7 @@ async def test_a_refusal_is_raised():
 
 def test_when_nothing_was_heard_for_too_long_it_is_given_up():
     now = [0.0]
-    listening = Listening(None, Manners(Patience(deadline=10.0), lambda: now[0], Rng(1)))
+    listening = Listening(None, Manners(Patience(deadline=10.0), lambda: now[0], Rng(1)), read_event)
 
     def wait_and_lose() -> None:
         while True:

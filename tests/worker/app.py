@@ -150,7 +150,7 @@ def count_steps(run: RunContext, mark: str, crash_at: int) -> list[int]:
             os.kill(os.getpid(), signal.SIGKILL)
         done.append(step)
         run.checkpoint_sync(done)
-        run.progress_sync(step / 5, f"step {step}")
+        run.progress_sync(step, 5, f"step {step}")
         run.log.info("step", number=step)
     return done
 

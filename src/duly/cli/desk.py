@@ -57,6 +57,14 @@ class Sent(msgspec.Struct, frozen=True):
     lines: list[str]
 
 
+class Stopped(msgspec.Struct, frozen=True):
+    """What became of a cancel: the answer, the state of the run by now, and how many subtasks were taken along."""
+
+    answer: str
+    state: str
+    children: int
+
+
 class Moved(msgspec.Struct, frozen=True):
     """What a filter chose, how many were moved, a few of them, and where to go on; None: these were all."""
 
@@ -196,8 +204,8 @@ class Desk(Protocol):
         """Read a run, with its attempts."""
         ...
 
-    async def cancel_run(self, run_id: UUID) -> str:
-        """Cancel a run, and say what became of that."""
+    async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
+        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
         ...
 
     def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:

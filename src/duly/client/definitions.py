@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
+from uuid import UUID
 
 import msgspec
 
@@ -37,6 +38,7 @@ class JobFields(TypedDict, total=False):
     concurrency: Concurrency | dict[str, Any] | None
     on_event: EventMatch | dict[str, Any] | None
     tags: list[str]
+    parent: UUID | str | None
 
 
 def definition(target: Target, fields: Mapping[str, object]) -> dict[str, Any]:

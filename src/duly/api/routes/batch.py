@@ -13,6 +13,7 @@ from duly.api.refusals import Refusal, found_in
 from duly.api.routes.jobs import extra_of, now_of
 from duly.domain.errors import Refused
 from duly.domain.job import Recurring, Submission, check_key
+from duly.domain.run import has_parent
 from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
 from duly.store.jobs import Submitted
@@ -85,7 +86,7 @@ async def _read(call: Call[Any, bytes], lines: Sequence[bytes], answers: list[Li
 
 
 async def _submit(call: Call[Any, bytes], lines: Sequence[_Line], answers: list[LineAnswer]) -> None:
-    together = [line for line in lines if isinstance(line.job, Submission) and line.key is None]
+    together = [line for line in lines if not _goes_alone(line)]
     key = call.key or str(call.rng.uuid())
     for start in range(0, len(together), _TOGETHER):
         some = together[start : start + _TOGETHER]
@@ -93,10 +94,15 @@ async def _submit(call: Call[Any, bytes], lines: Sequence[_Line], answers: list[
         made = await moves.submit_many(call.database, shots, key=f"{key}/{start}", tenant=call.tenant)
         answers += [_made(line.number, one) for line, one in zip(some, made, strict=True)]
     for line in lines:
-        if isinstance(line.job, Recurring) or line.key is not None:
+        if _goes_alone(line):
             answers.append(await _submit_alone(call, line, f"{key}:{line.number}"))
     for queue in {line.job.queue for line in lines if isinstance(line.job, Submission)}:
         call.wake(queue)
+
+
+def _goes_alone(line: _Line) -> bool:
+    """Say whether a line may be refused by itself: it has a key, a definition of its own, or a parent that may have ended."""
+    return isinstance(line.job, Recurring) or line.key is not None or has_parent(line.job.options)
 
 
 async def _submit_alone(call: Call[Any, bytes], line: _Line, key: str) -> LineAnswer:
