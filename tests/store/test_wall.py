@@ -43,6 +43,7 @@ READABLE = {
     "payloads",
     "progress",
     "ready",
+    "subtasks",
     "test_clock",
     "timers",
 }
@@ -63,6 +64,7 @@ PLAIN = {
     "clock_now",
     "current_tenant",
     "made_at",
+    "marks_but_parent",
     "marks_of",
     "occurrence_id",
     "run_id",

@@ -18,6 +18,7 @@ from duly.cli.output import Listing, Row, json_option, listing_options, moment, 
 from duly.cli.paging import chosen, filter_option, limit_option
 from duly.cli.replaying import replay_runs
 from duly.cli.screen import some
+from duly.clock import SystemClock
 from duly.domain.filter import RUN_STATES, RUNS
 from duly.domain.progress import progress_text
 from duly.settings import Settings
@@ -134,7 +135,7 @@ async def _follow_progress(desk: Desk, run_id: UUID) -> None:
         if found["state"] in FINAL:
             return
         last = now
-        await asyncio.sleep(_LOOK_SECONDS)
+        await SystemClock().sleep(_LOOK_SECONDS)
 
 
 async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool) -> None:

@@ -116,10 +116,8 @@ create function duly.api_submit_subtask_v1(
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
-      from duly.api_submit_one_v1(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
-    if not replayed then
-        perform duly.note_subtasks_v1(p_tenant, array[(p_options::jsonb->>'parent')::uuid], array[job_id]);
-    end if;
+      from duly.submit_subtask_v1(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
+    perform duly.admit_v1(p_tenant, 0, case when replayed then 0 else 1 end);
 end $$;
 
 -- Many, of which some have a parent.
