@@ -239,7 +239,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
             5,
             None,
             None,
-            '{"parent": "%s"}' % s["waiting"][0] if s["waiting"] else None,
+            f'{{"parent": "{s["waiting"][0]}"}}' if s["waiting"] else None,
             "5 seconds",
         ),
     ),
@@ -311,7 +311,6 @@ ANSWER_NOTHING = {
     "what is declared",
     "timed by other data",
     "runs of a job in boxes",
-    "progress of many",
 }
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
 WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4, "runs of a job in boxes": ROWS}

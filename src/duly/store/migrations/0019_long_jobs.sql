@@ -25,6 +25,23 @@ begin
     returning run_id;
 end $$;
 
+-- How far several runs of a worker have come. In the order of their ids, so that of two who write the same rows none waits for the
+-- other in a circle.
+create function duly.save_progresses_v1(
+    p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_done double precision[], p_totals double precision[], p_notes text[]) returns void
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+begin
+    insert into duly.progress (run_id, fence, done, total, note, updated_at)
+    select told.run_id, told.fence, told.done, told.total, told.note, duly.clock_now()
+      from unnest(p_run_ids, p_fences, p_done, p_totals, p_notes) as told(run_id, fence, done, total, note)
+      join duly.leased on leased.run_id = told.run_id and leased.fence = told.fence and (leased.worker_id = p_worker_id) is true
+     order by told.run_id
+    on conflict (run_id) do update set fence = excluded.fence, done = excluded.done, total = excluded.total, note = excluded.note,
+                                       fraction = null, message = null, updated_at = excluded.updated_at
+     where progress.fence <= excluded.fence;
+end $$;
+
 ----------------------------------------------------------------------------------------------------------- checkpoints
 
 -- As it was sent: what is stored is written anew by the database, with other spaces.
@@ -79,16 +96,17 @@ $$;
 -- Note whose runs these are. The parent must be under way: what has ended asks for nothing more. It is read and not locked, for a
 -- submit holds up nobody.
 create function duly.note_subtasks_v1(p_tenant integer, p_parents uuid[], p_run_ids uuid[]) returns void
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     v_ended uuid;
 begin
     select asked.parent into v_ended from (select distinct parent from unnest(p_parents) as parent where parent is not null) as asked
-     where not exists (select from duly.timers where timers.run_id = asked.parent and timers.tenant = p_tenant)
-       and not exists (select from duly.blocked where blocked.run_id = asked.parent and blocked.tenant = p_tenant)
-       and not exists (select from duly.ready where ready.run_id = asked.parent and ready.tenant = p_tenant)
-       and not exists (select from duly.leased where leased.run_id = asked.parent and leased.tenant = p_tenant)
-     limit 1;
+      left join lateral (
+                  select tenant from duly.timers where timers.run_id = asked.parent
+        union all select tenant from duly.blocked where blocked.run_id = asked.parent
+        union all select tenant from duly.ready where ready.run_id = asked.parent
+        union all select tenant from duly.leased where leased.run_id = asked.parent limit 1) as place on true
+     where place.tenant is distinct from p_tenant limit 1;
     if found then
         raise exception using errcode = 'DU030', message = format('run %s is not under way, so it can have no subtasks', v_ended);
     end if;
@@ -212,10 +230,12 @@ language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set e
 begin
     return query
     select subtasks.run_id from duly.subtasks
+     cross join lateral (
+                  select from duly.timers where timers.run_id = subtasks.run_id
+        union all select from duly.blocked where blocked.run_id = subtasks.run_id
+        union all select from duly.ready where ready.run_id = subtasks.run_id
+        union all select from duly.leased where leased.run_id = subtasks.run_id and leased.due_at > duly.clock_now() limit 1) as place
      where subtasks.parent = p_parent and subtasks.run_id > p_after
-       and (exists (select from duly.timers where timers.run_id = subtasks.run_id) or exists (select from duly.blocked where blocked.run_id = subtasks.run_id)
-            or exists (select from duly.ready where ready.run_id = subtasks.run_id)
-            or exists (select from duly.leased where leased.run_id = subtasks.run_id and leased.due_at > duly.clock_now()))
      order by subtasks.run_id limit p_limit;
 end $$;
 
@@ -228,7 +248,7 @@ begin
 end $$;
 
 revoke execute on function
-    duly.api_save_progress_v2, duly.api_save_checkpoint_v2, duly.is_parent, duly.are_options, duly.marks_of, duly.note_subtasks_v1,
+    duly.save_progresses_v1, duly.api_save_progress_v2, duly.api_save_checkpoint_v2, duly.is_parent, duly.are_options, duly.marks_of, duly.note_subtasks_v1,
     duly.submit_subtask_v1, duly.api_submit_subtask_v1, duly.submit_subtasks_v1, duly.api_submit_subtasks_v1, duly.page_subtasks_v1,
     duly.waiting_subtasks_v1, duly.api_waiting_subtasks_v1
     from public;

@@ -69,15 +69,7 @@ on conflict (run_id) do update set fence = excluded.fence, done = excluded.done,
 returning run_id
 
 -- name: save_progresses
--- In the order of their ids, so that of two who write the same rows none waits for the other in a circle.
-insert into duly.progress (run_id, fence, done, total, note, updated_at)
-select told.run_id, told.fence, told.done, told.total, told.note, duly.clock_now()
-  from unnest($2::uuid[], $3::bigint[], $4::double precision[], $5::double precision[], $6::text[]) as told(run_id, fence, done, total, note)
- where exists (select from duly.leased where leased.run_id = told.run_id and leased.fence = told.fence and (leased.worker_id = $1) is true)
- order by told.run_id
-on conflict (run_id) do update set fence = excluded.fence, done = excluded.done, total = excluded.total, note = excluded.note,
-                                   fraction = null, message = null, updated_at = excluded.updated_at
- where progress.fence <= excluded.fence
+select duly.save_progresses_v1($1, $2, $3, $4, $5, $6)
 
 -- name: read_progress
 -- A worker of the version before has told a fraction and a message, and left what stood beside them.
