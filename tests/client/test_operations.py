@@ -53,6 +53,7 @@ SPOKEN = {
     "replay_matching": "dead.replay_matching",
     "discard_matching": "dead.discard_matching",
     "edit_matching": "dead.edit_matching",
+    "read_checkpoint": "runs.checkpoint",
     "list_queues": "queues.list",
     "pause_queue": "queues.pause",
     "resume_queue": "queues.resume",

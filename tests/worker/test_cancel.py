@@ -140,7 +140,8 @@ async def test_a_child_process_is_stopped(url, store, tmp_path):
     assert await attempts_of(store, run_id) == [(1, "cancelled")]
 
 
-async def test_a_cancel_that_overtakes_the_answer_to_the_claim_is_not_forgotten(url, store, monkeypatch):
+@pytest.mark.parametrize("delay", [2, 0], ids=["in the wheel", "due already"])
+async def test_a_cancel_that_overtakes_the_answer_to_the_claim_is_not_forgotten(url, store, monkeypatch, delay):
     """The claim has committed, its rows are on their way, and the signal is read before they arrive."""
     started = []
 
@@ -161,7 +162,7 @@ async def test_a_cancel_that_overtakes_the_answer_to_the_claim_is_not_forgotten(
     monkeypatch.setattr(claiming, "claim", slow_claim)
     monkeypatch.setattr(engine, "LOOK_IDLE_SECONDS", 0.05)
     async with working(url, registry_of(work)) as worker:
-        run_id = await submitted(store, "work", delay=2)
+        run_id = await submitted(store, "work", delay=delay)
         await asyncio.wait_for(committed.wait(), 20)
         assert await cancel_run(store, run_id) == CancelAnswer.REQUESTED
         looks = _count_looks(monkeypatch)

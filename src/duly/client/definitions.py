@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
-from uuid import UUID
 
 import msgspec
 
@@ -38,7 +37,6 @@ class JobFields(TypedDict, total=False):
     concurrency: Concurrency | dict[str, Any] | None
     on_event: EventMatch | dict[str, Any] | None
     tags: list[str]
-    parent: UUID | str | None
 
 
 def definition(target: Target, fields: Mapping[str, object]) -> dict[str, Any]:

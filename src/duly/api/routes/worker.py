@@ -179,7 +179,7 @@ async def settle_runs(call: Call[Nothing, Settlement]) -> Answer:
     scope="worker",
     body=ProgressReport,
     answers={204: None},
-    refuses=("lease_lost", "invalid_option"),
+    refuses=("lease_lost",),
     is_keyed=False,
 )
 async def report_progress(call: Call[Nothing, ProgressReport]) -> Answer:
