@@ -24,6 +24,7 @@ from duly.clock import Rng
 from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.moves.admit import Admission
+from duly.moves.gather import Gatherer
 from duly.store.database import Database
 from duly.store.session import RolledBack, Sessions
 from duly.wire import problems
@@ -63,6 +64,7 @@ class Door:
         self._hub = hub or Hub(database, log)
         self.traffic = Traffic()
         self._rng = Rng()
+        self._gatherer = Gatherer(database, self._rng)
         self._log = log
 
     def request_id(self, request: AnyRequest) -> str:
@@ -160,6 +162,7 @@ class Door:
                 admit=admit,
                 rng=self._rng,
                 hub=self._hub,
+                gatherer=self._gatherer,
                 is_admitted=partial(self._is_admitted, operation, request),
             )
             return await operation.act(call)

@@ -19,6 +19,7 @@ from duly.domain.api_key import ApiKey, Scope
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
+from duly.moves.gather import Gatherer
 from duly.store.database import Database
 from duly.wire.shapes import Nothing
 
@@ -77,6 +78,7 @@ class Call(Generic[Q, B]):
         "body",
         "clock",
         "database",
+        "gatherer",
         "headers",
         "hub",
         "identity",
@@ -109,6 +111,7 @@ class Call(Generic[Q, B]):
         admit: Callable[[int], Awaitable[None]],
         rng: Rng,
         hub: Hub,
+        gatherer: Gatherer,
         is_admitted: Callable[[], Awaitable[bool]],
     ) -> None:
         self.identity = identity
@@ -126,6 +129,7 @@ class Call(Generic[Q, B]):
         self.admit = admit
         self.rng = rng
         self.hub = hub
+        self.gatherer = gatherer
         self.is_admitted = is_admitted
         self.clock: Clock = database.clock
 
