@@ -16,7 +16,8 @@ from duly.store.runs import LogLine
 from tests.api.front import A_TARGET
 from tests.api.test_runs import a_run, pages
 from tests.api.working import stage, take, work
-from tests.builders import START, a_leased_run, settled
+from tests.builders import a_leased_run, settled
+from tests.clock import START
 
 EVENTS = {"Accept": "text/event-stream"}
 
