@@ -52,7 +52,7 @@ from duly.moves import tenants as letting
 from duly.moves.apply import Applied
 from duly.moves.backfill import Asked
 from duly.moves.calendars import drop_calendar, put_calendar
-from duly.moves.cancel import cancel_job, cancel_run, cancel_subtasks
+from duly.moves.cancel import cancel_run, cancel_subtasks, end_job
 from duly.moves.dead import Bulk
 from duly.moves.edit import amend
 from duly.moves.schedule import find_job_id
@@ -148,9 +148,11 @@ class DatabaseDesk:
         """Leave the next occurrence out, and say which."""
         return f"leaves out {moment(await skip_next(self._database, job_id))}"
 
-    async def cancel_job(self, job_id: UUID) -> str:
-        """End a job, and say what became of that."""
-        return (await cancel_job(self._database, job_id)).value
+    async def cancel_job(self, job_id: UUID) -> Stopped:
+        """End a job: what has not started will not; say what became of that."""
+        ended = await end_job(self._database, job_id, stop=False)
+        found = await jobs.find(self._database, job_id) or await self._find_run(job_id)
+        return Stopped(ended.answer.value, found["state"])
 
     async def trigger(
         self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str

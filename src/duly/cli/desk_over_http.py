@@ -115,9 +115,10 @@ class HttpDesk:
         """Leave the next occurrence out, and say which."""
         return f"leaves out {moment((await self._client.jobs.skip_next(job_id)).scheduled_at)}"
 
-    async def cancel_job(self, job_id: UUID) -> str:
-        """End a job, and say what became of that."""
-        return (await self._client.jobs.delete(job_id)).status
+    async def cancel_job(self, job_id: UUID) -> Stopped:
+        """End a job: what has not started will not; say what became of that."""
+        told = await self._client.jobs.delete(job_id)
+        return Stopped(told.status, told.state)
 
     async def trigger(
         self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str

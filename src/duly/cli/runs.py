@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 import msgspec
 
-from duly.cli.desk import Desk, Stopped, at_desk
+from duly.cli.desk import Desk, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
@@ -141,17 +141,7 @@ async def _follow_progress(desk: Desk, run_id: UUID) -> None:
 async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool) -> None:
     async with at_desk(settings) as desk:
         for run_id in run_ids:
-            click.echo(f"run {run_id}: {_told(await desk.cancel_run(run_id, children=children))}")
-
-
-def _told(stopped: Stopped) -> str:
-    """Say what became of a cancel."""
-    words = stopped.answer.replace("_", " ")
-    if stopped.answer == "too_late":
-        words += f": it is {stopped.state}"
-    if stopped.answer == "requested":
-        words += ": its worker has been asked to stop it"
-    return f"{words}; {some(stopped.children, 'subtask')} with it" if stopped.children else words
+            click.echo(f"run {run_id}: {(await desk.cancel_run(run_id, children=children)).words}")
 
 
 async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
