@@ -27,9 +27,11 @@ from duly.client.streaming import Event
 from duly.client.synchronous.client import Client
 from duly.wire.batches import LineAnswer
 from duly.wire.calendars import Calendar
+from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
 from duly.wire.previews import Preview
 from duly.wire.problems import Fault
+from duly.wire.versions import JobVersion
 
 __all__ = [
     "ApiError",
@@ -41,12 +43,14 @@ __all__ = [
     "CreatedJob",
     "DeclaredInCode",
     "Event",
+    "EventMatch",
     "Fault",
     "Forbidden",
     "FunctionTarget",
     "Invalid",
     "Job",
     "JobDefinition",
+    "JobVersion",
     "KeyReused",
     "LineAnswer",
     "NameTaken",
