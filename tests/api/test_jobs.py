@@ -414,9 +414,10 @@ class TestDelete:
         await take(database)
         path = f"/v1/jobs/{made['job_id']}"
 
-        assert (await api.delete(path)).json() == {"job_id": made["job_id"], "status": "too_late", "stopping": 0}
+        told = {"job_id": made["job_id"], "status": "too_late", "state": "running", "stopping": 0}
+        assert (await api.delete(path)).json() == told
         assert await database.fetchval("select count(*) from duly.signals") == 0
-        assert (await api.delete(f"{path}?running=stop")).json()["status"] == "cancelling"
+        assert (await api.delete(f"{path}?running=stop")).json()["status"] == "requested"
         assert await database.fetchval("select count(*) from duly.signals") == 1
 
     async def test_what_waits_is_taken_out(self, api, database):

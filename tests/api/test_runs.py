@@ -76,8 +76,9 @@ async def test_a_run_in_each_state_is_read_listed_explained_and_cancelled_as_it_
             assert (await api.post(f"/v1/runs/{run_id}/replay")).status_code == 409, state
         answer = (await api.post(f"/v1/runs/{run_id}/cancel")).json()
         waits = {"scheduled", "retrying", "ready", "blocked"}
-        told = "cancelled" if state in waits else "cancelling" if state == "running" else "too_late"
-        assert answer == {"run_id": run_id, "status": told}, state
+        told = "cancelled" if state in waits else "requested" if state == "running" else "too_late"
+        now = "cancelled" if told == "cancelled" else state
+        assert answer == {"run_id": run_id, "status": told, "state": now, "children": 0}, state
     assert (await api.post(f"/v1/runs/{made['dead']}/replay")).json() == {"run_id": made["dead"], "status": "replayed"}
     assert (await api.get(f"/v1/runs/{made['dead']}")).json()["state"] == "retrying"
 

@@ -54,6 +54,7 @@ SPOKEN = {
     "replay_matching": "dead.replay_matching",
     "discard_matching": "dead.discard_matching",
     "edit_matching": "dead.edit_matching",
+    "read_checkpoint": "runs.checkpoint",
     "list_queues": "queues.list",
     "pause_queue": "queues.pause",
     "resume_queue": "queues.resume",
@@ -188,7 +189,7 @@ class TestRuns:
         await client.runs.cancel(made.run_id)
 
         assert await everything(client.runs.logs(made.run_id)) == []
-        assert await everything(client.runs.logs(made.run_id, follow=True)) == []
+        assert await everything(client.runs.follow_logs(made.run_id)) == []
 
     async def test_the_end_of_a_run_is_waited_for(self, client):
         made = await client.jobs.create("app:mail", wait=0)

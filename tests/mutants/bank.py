@@ -602,10 +602,31 @@ BANK = [
     Mutant(
         "a worker forgets a cancel it has only read",
         "src/duly/worker/engine.py",
-        "        for signal in (await self._watch.look()).signals:\n            self._heed(signal)\n",
-        "        for signal in (await self._watch.look()).signals:\n            self._heed(signal)\n"
+        "        for signal in signals:\n            self._heed(signal)\n",
+        "        for signal in signals:\n            self._heed(signal)\n"
         "            await runs.drop_signals(self._database, self.worker_id, [signal])\n",
         FOUND,
+    ),
+    Mutant(
+        "a worker starts what it was told to stop before it knew of it",
+        "src/duly/worker/engine.py",
+        "            if (signal := self._signalled.get((run.run_id, run.fence))) is not None:\n",
+        "            if (signal := self._signalled.get((run.run_id, 0))) is not None:\n",
+        "tests/worker/test_cancel.py",
+    ),
+    Mutant(
+        "an outcome does not wait for the progress that is being written",
+        "src/duly/worker/desk.py",
+        "        return name in self._progress or name in self._showing\n",
+        "        return name in self._progress\n",
+        "tests/worker/test_desk.py",
+    ),
+    Mutant(
+        "a run of another tenant may have subtasks",
+        "src/duly/store/migrations/0019_long_jobs.sql",
+        "     where place.tenant is distinct from p_tenant limit 1;\n",
+        "     where place.tenant is null limit 1;\n",
+        "tests/api/test_long_jobs.py",
     ),
     Mutant(
         "a cancel is carried out some time after it was looked for",

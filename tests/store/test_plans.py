@@ -58,6 +58,7 @@ GROWING = (
     "backfills",
     "progress",
     "checkpoints",
+    "subtasks",
     "events",
 )
 
@@ -107,6 +108,9 @@ insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fe
 select gen_random_uuid(), gen_random_uuid(), at, at, at, n, 1, 1, outcome, 'succeeded', 'default', 'greet', '{WORKER}'
   from (select n, duly.clock_now() as at, (array['succeeded', 'failed'])[1 + n % 2]::duly.outcome as outcome
           from generate_series(1, {ROWS}) as n) as made;
+insert into duly.subtasks (parent, run_id, tenant, noted_at)
+select (case when n % 80 = 0 then '{WORKER}' else gen_random_uuid()::text end)::uuid, run_id, 1, duly.clock_now()
+  from (select run_id, row_number() over () as n from duly.timers where run_id is not null) as made;
 insert into duly.signals (worker_id, run_id, fence, what, sent_at)
 select gen_random_uuid(), run_id, 0, 'cancel', duly.clock_now()
   from ((select run_id from duly.timers where run_id is not null limit {BATCH // 2})
@@ -224,7 +228,37 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "progress": (
         runs.SQL["save_progress"],
         lambda s: (
-            (s["runs"][0], s["fences"][0], WORKER, 0.5, "half") if s["held"] else (WORKER, 1, WORKER, 0.5, "half")
+            (s["runs"][0], s["fences"][0], WORKER, 1.0, 2.0, "half")
+            if s["held"]
+            else (WORKER, 1, WORKER, 1.0, None, "half")
+        ),
+    ),
+    "progress of many": (
+        runs.SQL["save_progresses"],
+        lambda s: (
+            WORKER,
+            s["runs"],
+            s["fences"],
+            [1.0] * s["held"],
+            [None] * s["held"],
+            ["half"] * s["held"],
+        ),
+    ),
+    "is it over": (runs.SQL["is_over"], lambda s: (s["settled"],)),
+    "subtasks that wait": (runs.SQL["waiting_subtasks"], lambda s: (WORKER, UUID(int=0), BATCH)),
+    "submit a subtask": (
+        jobs.SQL["submit_subtask"],
+        lambda s: (
+            1,
+            a_key(),
+            "greet",
+            "{}",
+            "default",
+            5,
+            None,
+            None,
+            f'{{"parent": "{s["waiting"][0]}"}}' if s["waiting"] else None,
+            "5 seconds",
         ),
     ),
     "forget keys": (history.SQL["forget_keys"], lambda s: (BATCH,)),
@@ -454,6 +488,8 @@ LISTS = {
             "scheduled_at<1999-01-01",
             "job_id:{job}",
             "job_id:{run}",
+            "parent:{worker}",
+            "parent:{worker} AND state:dead",
         )
     },
     **{
@@ -469,7 +505,7 @@ async def list_touches(connection: asyncpg.Connection, name: str, tenant: int) -
     kind, text, fields = LISTS[name]
     job = await connection.fetchval("select job_id from duly.jobs limit 1") or WORKER
     run = await connection.fetchval("select run_id from duly.ready limit 1") or WORKER
-    chosen = filters.parse(text.format(job=job, run=run), fields)
+    chosen = filters.parse(text.format(job=job, run=run, worker=WORKER), fields)
     async with connection.transaction():
         before = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
         await getattr(lists, kind)(connection, tenant, chosen, BATCH // 2, None, BATCH)

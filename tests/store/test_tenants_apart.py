@@ -8,6 +8,7 @@ import pytest
 from duly.domain.errors import NotFound
 from duly.domain.filter import Filter
 from duly.domain.outcome import Failed
+from duly.domain.progress import Progress
 from duly.moves import calendars
 from duly.moves.backfill import backfill, cancel_backfill
 from duly.moves.cancel import cancel_job, cancel_run
@@ -78,7 +79,7 @@ async def estate(database, clock):
     made.dead = dead.run_id
     _, held = await a_leased_run(database, worker_id, payload=BIG, gate=None)
     await runs.save_checkpoint(database, held.run_id, held.fence, worker_id, '{"at": 1}')
-    await runs.save_progress(database, held.run_id, held.fence, worker_id, 0.5, "half")
+    await runs.save_progress(database, held.run_id, held.fence, worker_id, Progress(1, 2, "half"))
     made.leased = held.run_id
     made.waiting = (await submit(database, a_submission(delay=600, payload=BIG), key="waiting")).job_id
     made.ready = (await submit(database, a_submission(payload=BIG), key="ready")).job_id

@@ -18,7 +18,7 @@ from duly.domain.triggers.on_event import ON_EVENT
 from duly.domain.triggers.preview import fires
 from duly.domain.triggers.schedules import Schedule
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, Fire, JobDefinition, RetryPolicy
+from duly.wire.jobs import Concurrency, Fire, JobDefinition, NewJob, RetryPolicy
 
 NEXT_FIRES = 3
 
@@ -49,6 +49,8 @@ def one_shot(job: JobDefinition, extra: Mapping[str, Any]) -> Submission:
 
 def recurring(job: JobDefinition, now: datetime, extra: Mapping[str, Any]) -> Recurring:
     """Read a job with a definition of its own; without a schedule it fires once, at `now`. Raises Refused."""
+    if parent_of(job) is not None:
+        raise InvalidOption("parent belongs to a one-shot without a name; leave out its name, schedule or on_event")
     shape = _shape(job, now)
     return Recurring(
         check_name(job.target.handler, "handler"),
@@ -107,8 +109,13 @@ def options_text(job: JobDefinition, extra: Mapping[str, Any]) -> str | None:
         own["timeout_seconds"] = check_timeout(job.timeout)
     if job.concurrency is not None:
         own["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
-    text = encode_options(Options(**extra, **own, tags=check_tags(job.tags)))
+    text = encode_options(Options(**extra, **own, tags=check_tags(job.tags), parent=parent_of(job)))
     return said(text) if own else text
+
+
+def parent_of(job: JobDefinition) -> str | None:
+    """Give the id of the run whose subtask a job is, as runs carry it."""
+    return str(job.parent) if isinstance(job, NewJob) and job.parent is not None else None
 
 
 def marks_of(options: str | None) -> dict[str, Any]:

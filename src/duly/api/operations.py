@@ -134,6 +134,12 @@ class Call(Generic[Q, B]):
         self.clock: Clock = database.clock
 
     @property
+    def wants_events(self) -> bool:
+        """Whether the caller asks for server-sent events by name."""
+        ranges = (part.partition(";")[0].strip().lower() for part in self.headers.get("accept", "").split(","))
+        return EVENT_STREAM in ranges
+
+    @property
     def tenant(self) -> int:
         """Whose data this is about."""
         return self.identity.tenant
@@ -186,6 +192,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     is_operators: bool
     takes_prefer: bool
     is_submit: bool
+    may_stream: bool
 
 
 class Routes:
@@ -215,8 +222,12 @@ class Routes:
         is_operators: bool = False,
         takes_prefer: bool = False,
         is_submit: bool = False,
+        may_stream: bool = False,
     ) -> Callable[[Act], Act]:
-        """Declare an operation. A POST takes an idempotency key unless it says otherwise."""
+        """Declare an operation. A POST takes an idempotency key unless it says otherwise.
+
+        What `may_stream` answers with server-sent events to whoever accepts these.
+        """
 
         def declare(act: Act) -> Act:
             self.operations.append(
@@ -242,6 +253,7 @@ class Routes:
                     is_operators=is_operators,
                     takes_prefer=takes_prefer,
                     is_submit=is_submit,
+                    may_stream=may_stream,
                 )
             )
             return act

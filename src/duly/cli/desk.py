@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from duly.cli.connect import is_remote, opened
+from duly.cli.screen import some
 from duly.domain.api_key import Scope as KeyScope
 from duly.domain.api_key import Secret
 from duly.domain.hold import Hold, Scope
@@ -55,6 +56,25 @@ class Sent(msgspec.Struct, frozen=True):
     job_id: UUID
     replayed: bool
     lines: list[str]
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """What became of a cancel: the answer, the state of the run or job by now, and how many subtasks were taken along."""
+
+    answer: str
+    state: str
+    children: int = 0
+
+    @property
+    def words(self) -> str:
+        """Say it to a person."""
+        remedy = "; `duly runs cancel` asks its worker to stop it" if self.state == "running" else ""
+        known = {
+            "too_late": f"too late: it is {self.state}{remedy}",
+            "requested": "requested: its worker has been asked to stop it",
+        }
+        words = known.get(self.answer, self.answer)
+        return f"{words}; {some(self.children, 'subtask')} with it" if self.children else words
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -166,8 +186,8 @@ class Desk(Protocol):
         """Leave the next occurrence out, and say which."""
         ...
 
-    async def cancel_job(self, job_id: UUID) -> str:
-        """End a job, and say what became of that."""
+    async def cancel_job(self, job_id: UUID) -> Stopped:
+        """End a job: what has not started will not; say what became of that."""
         ...
 
     async def trigger(
@@ -200,8 +220,8 @@ class Desk(Protocol):
         """Read a run, with its attempts."""
         ...
 
-    async def cancel_run(self, run_id: UUID) -> str:
-        """Cancel a run, and say what became of that."""
+    async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
+        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
         ...
 
     def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:

@@ -10,7 +10,20 @@ from uuid import UUID
 
 import msgspec
 
-from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, KeyWanted, Living, Moved, Row, Sent, Stretch
+from duly.cli.desk import (
+    Explained,
+    Exported,
+    File,
+    JobSeen,
+    Kept,
+    KeyWanted,
+    Living,
+    Moved,
+    Row,
+    Sent,
+    Stopped,
+    Stretch,
+)
 from duly.cli.exporting import export
 from duly.cli.fires import both_clocks, fire_lines, schedule_notes
 from duly.cli.key_rows import key_row
@@ -40,7 +53,7 @@ from duly.moves import tenants as letting
 from duly.moves.apply import Applied
 from duly.moves.backfill import Asked
 from duly.moves.calendars import drop_calendar, put_calendar
-from duly.moves.cancel import cancel_job, cancel_run
+from duly.moves.cancel import cancel_run, cancel_subtasks, end_job
 from duly.moves.dead import Bulk
 from duly.moves.edit import amend
 from duly.moves.schedule import find_job_id
@@ -136,9 +149,11 @@ class DatabaseDesk:
         """Leave the next occurrence out, and say which."""
         return f"leaves out {moment(await skip_next(self._database, job_id))}"
 
-    async def cancel_job(self, job_id: UUID) -> str:
-        """End a job, and say what became of that."""
-        return (await cancel_job(self._database, job_id)).value
+    async def cancel_job(self, job_id: UUID) -> Stopped:
+        """End a job: what has not started will not; say what became of that."""
+        ended = await end_job(self._database, job_id, stop=False)
+        found = await jobs.find(self._database, job_id) or await self._find_run(job_id)
+        return Stopped(ended.answer.value, found["state"])
 
     async def trigger(
         self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str
@@ -185,11 +200,14 @@ class DatabaseDesk:
         found = await self._find_run(run_id)
         found |= await overview.arguments(self._database, run_id)
         found["progress"] = await runs.read_progress(self._database, run_id)
+        found["checkpoint"] = await runs.checkpoint_size(self._database, run_id)
         return found
 
-    async def cancel_run(self, run_id: UUID) -> str:
-        """Cancel a run, and say what became of that."""
-        return (await cancel_run(self._database, run_id)).value
+    async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
+        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
+        answer = await cancel_run(self._database, run_id)
+        taken = await cancel_subtasks(self._database, run_id) if children else 0
+        return Stopped(answer.value, (await self._find_run(run_id))["state"], taken)
 
     async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
         """Give the lines that a run logged; with `follow`, until it has ended."""

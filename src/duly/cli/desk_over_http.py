@@ -10,7 +10,20 @@ from uuid import UUID
 import msgspec
 
 from duly.cli import files_over_http, rows, tenants_over_http
-from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, KeyWanted, Living, Moved, Row, Sent, Stretch
+from duly.cli.desk import (
+    Explained,
+    Exported,
+    File,
+    JobSeen,
+    Kept,
+    KeyWanted,
+    Living,
+    Moved,
+    Row,
+    Sent,
+    Stopped,
+    Stretch,
+)
 from duly.cli.edit_over_http import amend
 from duly.cli.fires import both_clocks, lines_of
 from duly.cli.output import moment
@@ -101,9 +114,10 @@ class HttpDesk:
         """Leave the next occurrence out, and say which."""
         return f"leaves out {moment((await self._client.jobs.skip_next(job_id)).scheduled_at)}"
 
-    async def cancel_job(self, job_id: UUID) -> str:
-        """End a job, and say what became of that."""
-        return (await self._client.jobs.delete(job_id)).status
+    async def cancel_job(self, job_id: UUID) -> Stopped:
+        """End a job: what has not started will not; say what became of that."""
+        told = await self._client.jobs.delete(job_id)
+        return Stopped(told.status, told.state)
 
     async def trigger(
         self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str
@@ -151,13 +165,15 @@ class HttpDesk:
         """Read a run, with its attempts."""
         return rows.run(await self._client.runs.get(run_id))
 
-    async def cancel_run(self, run_id: UUID) -> str:
-        """Cancel a run, and say what became of that."""
-        return (await self._client.runs.cancel(run_id)).status
+    async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
+        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
+        told = await self._client.runs.cancel(run_id, children=children)
+        return Stopped(told.status, told.state, told.children)
 
     async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
         """Give the lines that a run logged; with `follow`, until it has ended."""
-        async for line in self._client.runs.logs(run_id, follow=follow):
+        lines = self._client.runs.follow_logs(run_id) if follow else self._client.runs.logs(run_id)
+        async for line in lines:
             yield {**msgspec.structs.asdict(line), "fields": rows.text(line.fields)}
 
     async def dead(self, filter_text: str, limit: int) -> Sequence[Row]:

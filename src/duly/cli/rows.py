@@ -31,6 +31,7 @@ def run(found: Run) -> dict[str, Any]:
         "payload": text(found.payload),
         "result": text(found.result),
         "progress": None if found.progress is None else msgspec.structs.asdict(found.progress),
+        "checkpoint": None if found.checkpoint is None else msgspec.structs.asdict(found.checkpoint),
         "attempts": [_attempt(attempt) for attempt in found.attempts],
     }
 

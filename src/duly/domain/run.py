@@ -35,10 +35,11 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     request_id: str | None = None
     traceparent: str | None = None
+    parent: str | None = None  # the id of the run whose subtask this is
 
 
 DEFAULTS = Options()
-MARKS = frozenset({"tags", "request_id", "traceparent"})
+MARKS = frozenset({"tags", "request_id", "traceparent", "parent"})
 _MARKS_QUOTED = tuple(f'"{mark}"' for mark in MARKS)
 _decoder = msgspec.json.Decoder(Options)
 _encoder = msgspec.json.Encoder()
@@ -77,9 +78,12 @@ def read_options(text: str | None, defaults: Options | None) -> Options:
     own = _decoder.decode(text)
     if not is_marks_only(text):
         return own
-    return msgspec.structs.replace(
-        defaults or DEFAULTS, tags=own.tags, request_id=own.request_id, traceparent=own.traceparent
-    )
+    return msgspec.structs.replace(defaults or DEFAULTS, **{mark: getattr(own, mark) for mark in MARKS})
+
+
+def has_parent(text: str | None) -> bool:
+    """Say whether options name the run whose subtask this is."""
+    return text is not None and '"parent"' in text and "parent" in msgspec.json.decode(text)
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
+from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -29,6 +30,7 @@ from duly.domain.job import (
 from duly.domain.run import DEFAULTS, Options, encode_options, said
 from duly.domain.triggers import asking
 from duly.sdk.retry import Retry
+from duly.worker.context import RunContext
 from duly.worker.handlers import Handler
 
 Misfire = Literal["fire_once", "fire_all", "skip"] | Mapping[str, Any]
@@ -66,6 +68,7 @@ class Choices:
     tags: Sequence[str] | None = None
     request_id: str | None = None
     traceparent: str | None = None
+    parent: RunContext | UUID | None = None
     connection: Any = None
     tenant: int | None = None
 
@@ -82,22 +85,38 @@ class Choices:
         if self.concurrency is not None:
             check_gate(*self.concurrency)
         self.marks()
+        if self.parent is not None and shape is not None:
+            raise InvalidOption("parent= belongs to a one-shot; leave out every=, cron=, when= and schedule=")
         if self.tenant is not None and (isinstance(self.tenant, bool) or self.tenant < 1):
             raise InvalidOption(f"tenant {self.tenant!r} is not a tenant's number: 1 or more")
 
     def marks(self) -> dict[str, Any]:
         """Give what the runs are marked with, checked: tags, and who asked for them."""
-        given = {"tags": self.tags, "request_id": self.request_id, "traceparent": self.traceparent}
+        given = {
+            "tags": self.tags,
+            "request_id": self.request_id,
+            "traceparent": self.traceparent,
+            "parent": self.parent,
+        }
         checks: dict[str, Callable[[Any], Any]] = {
             "tags": check_tags,
             "request_id": check_request_id,
             "traceparent": check_traceparent,
+            "parent": _parent,
         }
         return {name: checks[name](value) for name, value in given.items() if value is not None}
 
     def shape(self) -> dict[str, Any] | None:
         """Give the shape of the schedule that is asked for; None for a one-shot."""
         return asking.compose({option: getattr(self, option) for option in asking.OPTIONS}, spelled)
+
+
+def _parent(value: RunContext | UUID) -> str:
+    """Take the run whose subtask this is, or its id. Raises InvalidOption."""
+    run_id = value.id if isinstance(value, RunContext) else value
+    if not isinstance(run_id, UUID):
+        raise InvalidOption(f"parent {value!r} is not a run; give the run that your handler was given, or a run's id")
+    return str(run_id)
 
 
 def spelled(option: str) -> str:

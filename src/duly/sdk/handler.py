@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from uuid import UUID
 
 from msgspec import UNSET, UnsetType
 
@@ -85,6 +86,7 @@ class Handler(Generic[P, Q, R, T]):
         tags: Sequence[str] | None = None,
         request_id: str | None = None,
         traceparent: str | None = None,
+        parent: RunContext | UUID | None = None,
         connection: Any = None,
         tenant: int | None = None,
     ) -> Submitter[Q, T]:
@@ -97,9 +99,9 @@ class Handler(Generic[P, Q, R, T]):
 
         `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number, such as
         `("customer-7", 3)`: at most so many runs of that key at once. `tags`: words to find it by, instead of the handler's
-        own. `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run are told. `connection`:
-        the caller's own, inside whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError,
-        UnknownQueue.
+        own. `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run are told. `parent`: the
+        run whose subtask it is, which must be under way. `connection`: the caller's own, inside whose transaction it is
+        inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
         choices = Choices(
             at=at,
@@ -128,6 +130,7 @@ class Handler(Generic[P, Q, R, T]):
             tags=tags,
             request_id=request_id,
             traceparent=traceparent,
+            parent=parent,
             connection=connection,
             tenant=tenant,
         )

@@ -68,6 +68,9 @@ class NewJob(JobDefinition, frozen=True):
     """A job to be created. `idempotency_key` means the same as the header."""
 
     idempotency_key: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=PRINTABLE)] | None = None
+    parent: (
+        Annotated[UUID, Meta(description="The run whose subtask this is. It waits or runs; this is a one-shot.")] | None
+    ) = None
 
 
 class Fire(Told, frozen=True):

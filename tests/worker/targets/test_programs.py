@@ -73,7 +73,7 @@ class TestCommands:
         async with working(url, Registry(), targets=serving()):
             run_id = await submitted_target(store, sh("setsid sleep $1 & sleep $1", mark))
             await until(lambda: len(marked(mark)) >= 4)
-            assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+            assert await cancel_run(store, run_id) == CancelAnswer.REQUESTED
             assert await ended(store, run_id) == "cancelled"
 
         assert marked(mark) == []

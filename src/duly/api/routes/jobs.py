@@ -41,7 +41,7 @@ REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "name_taken"
     scope="jobs:write",
     body=NewJob,
     answers={202: CreatedJob, 200: CreatedJob},
-    refuses=(*REFUSED, "rate_limited", "quota_reached"),
+    refuses=(*REFUSED, "conflict", "rate_limited", "quota_reached"),
     in_session=False,
     takes_prefer=True,
     is_submit=True,
@@ -116,7 +116,8 @@ async def delete_job(call: Call[Deletion, None]) -> Answer:
     if not is_ours and not await _is_one_shot(call.database, call.tenant, job_id):
         raise no_job(job_id)
     ended = await end_job(call.database, job_id, stop=call.query.running == "stop")
-    return Answer(200, Deleted(job_id=job_id, status=ended.answer.value, stopping=ended.stopping))
+    state = await _state(call.database, job_id)
+    return Answer(200, Deleted(job_id=job_id, status=ended.answer.value, state=state, stopping=ended.stopping))
 
 
 async def find_live_job(call: Call[Any, Any], job_id: UUID) -> dict[str, Any]:
@@ -129,6 +130,13 @@ async def find_live_job(call: Call[Any, Any], job_id: UUID) -> dict[str, Any]:
     if found["state"] not in ("active", "paused"):
         raise Refusal("conflict", f"Job {job_id} is {found['state']}, and fires no more.", remedy="Create a new one.")
     return found
+
+
+async def _state(database: Database, job_id: UUID) -> str:
+    """Say how a job that is known stands; a one-shot stands as its run does."""
+    found = await jobs.find(database, job_id) or await runs.find(database, job_id)
+    assert found is not None
+    return str(found["state"])
 
 
 async def _is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:

@@ -19,7 +19,7 @@ from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
 from duly.client.asynchronous.runs import AsyncRuns
-from duly.client.streaming import Event
+from duly.client.streaming import Event, read_event
 from duly.client.talking import Patience
 from duly.wire.events import MEDIA_TYPE, EventTaken
 from duly.wire.previews import Preview
@@ -107,4 +107,5 @@ class AsyncClient:
         `since` is the `place` of the last event that was got before. An event may come twice, with the same id. Where events
         were lost for good, one of type `duly.stream.gap.v1` says so.
         """
-        return self._line.listen(path("events"), query_of({"types": ",".join(types) or None, "queue": queue}), since)
+        query = query_of({"types": ",".join(types) or None, "queue": queue})
+        return self._line.listen(path("events"), query, since, read_event)

@@ -30,13 +30,21 @@ class AsyncJobs:
         self._line = line
 
     async def create(
-        self, target: Target, *, key: str | None = None, wait: int | None = None, **fields: Unpack[JobFields]
+        self,
+        target: Target,
+        *,
+        key: str | None = None,
+        wait: int | None = None,
+        parent: Id | None = None,
+        **fields: Unpack[JobFields],
     ) -> CreatedJob:
         """Create a job: durable when this returns. Without a schedule it runs now, once. Raises ApiError.
 
-        With `wait`, the end of a one-shot is waited for, up to so many seconds; `run` is there when it came.
+        With `wait`, the end of a one-shot is waited for, up to so many seconds; `run` is there when it came. `parent` is the run
+        whose subtask a one-shot is: it waits or runs.
         """
-        return await self._line.ask(creating(definition(target, fields), key, wait))
+        body = {**definition(target, fields), **given(parent=parent)}
+        return await self._line.ask(creating(body, key, wait))
 
     async def create_many(
         self, jobs: Iterable[JobDefinition], *, key: str | None = None, chunk: int = CHUNK_LINES

@@ -12,7 +12,7 @@ import msgspec
 
 from duly.client.address import Address
 from duly.client.asking import Id, given, path, posting, query_of
-from duly.client.streaming import Event
+from duly.client.streaming import Event, read_event
 from duly.client.synchronous.backfills import Backfills
 from duly.client.synchronous.calendars import Calendars
 from duly.client.synchronous.dead import Dead
@@ -108,4 +108,5 @@ class Client:
         `since` is the `place` of the last event that was got before. An event may come twice, with the same id. Where events
         were lost for good, one of type `duly.stream.gap.v1` says so.
         """
-        return self._line.listen(path("events"), query_of({"types": ",".join(types) or None, "queue": queue}), since)
+        query = query_of({"types": ",".join(types) or None, "queue": queue})
+        return self._line.listen(path("events"), query, since, read_event)

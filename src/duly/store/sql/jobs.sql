@@ -4,6 +4,12 @@ select job_id, scheduled_at, replayed from duly.submit_v1($1, $2, $3, $4, $5, $6
 -- name: submit_one
 select job_id, scheduled_at, replayed from duly.submit_one_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
+-- name: submit_subtask
+select job_id, scheduled_at, replayed from duly.submit_subtask_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- name: submit_subtasks
+select job_id, scheduled_at, replayed from duly.submit_subtasks_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
 -- name: prepare
 -- A job's id is a run's name, from its key: asked again in the same moment, it is the same. What was submitted under the key
 -- before comes with it.

@@ -6,6 +6,12 @@ select job_id, scheduled_at, replayed from duly.api_submit_v1($1, $2, $3, $4, $5
 -- name: submit_one
 select job_id, scheduled_at, replayed from duly.api_submit_one_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
+-- name: submit_subtask
+select job_id, scheduled_at, replayed from duly.api_submit_subtask_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- name: submit_subtasks
+select job_id, scheduled_at, replayed from duly.api_submit_subtasks_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
 -- name: submit_schedule
 select job_id, scheduled_at, replayed, case when not replayed then duly.api_timed_by_v1(job_id, $25)::text end from duly.api_submit_schedule_v1(
     $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10, $11, $12::text::jsonb, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
@@ -84,10 +90,13 @@ select run_id, fence from duly.api_hand_back_v1($1, $2, $3)
 select has_left, run_ids, fences from duly.api_retire_worker_v1($1, $2, $3)
 
 -- name: save_checkpoint
-select * from duly.api_save_checkpoint_v1($1, $2, $3, $4::text::jsonb)
+select * from duly.api_save_checkpoint_v2($1, $2, $3, $4)
 
 -- name: save_progress
-select * from duly.api_save_progress_v1($1, $2, $3, $4, $5)
+select * from duly.api_save_progress_v2($1, $2, $3, $4, $5, $6)
+
+-- name: waiting_subtasks
+select * from duly.api_waiting_subtasks_v1($1, $2, $3)
 
 -- name: edit_dead
 select * from duly.api_edit_dead_v1($1, $2, $3::text::jsonb)
