@@ -57,9 +57,33 @@ def test_json_that_is_no_object_is_refused(text):
     ("typed", "words"),
     [
         ({"json_text": '{"x": "\\u0000"}'}, "NUL"),
-        ({"pairs": ("x=\udcff",)}, "surrogate"),
-        ({"pairs": ("x=" + "y" * 300_000,)}, "262144"),
-        ({"pairs": ("x=" + "[" * 100 + "]" * 100,)}, "64 levels"),
+        (
+            {
+                "words": (
+                    "greet",
+                    "x=\udcff",
+                )
+            },
+            "surrogate",
+        ),
+        (
+            {
+                "words": (
+                    "greet",
+                    "x=" + "y" * 300_000,
+                )
+            },
+            "262144",
+        ),
+        (
+            {
+                "words": (
+                    "greet",
+                    "x=" + "[" * 100 + "]" * 100,
+                )
+            },
+            "64 levels",
+        ),
         ({"delay": "-5"}, "negative"),
         ({"delay": "soon"}, "not a duration"),
         ({"at": "tomorrow"}, "not a moment"),
@@ -70,12 +94,12 @@ def test_json_that_is_no_object_is_refused(text):
         ({"max_attempts": 0}, "1 to 1000"),
         ({"timeout": "0"}, "more than 0"),
         ({"queue": "a\nb"}, "printable"),
-        ({"handler": ""}, "handler ''"),
+        ({"words": ("",)}, "handler ''"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words_before_the_database_is_asked(typed, words):
     with pytest.raises(Refused, match=words):
-        read(Typed(**({"handler": "greet", "pairs": (), "json_text": None} | typed)), None)
+        read(Typed(**({"words": ("greet",), "json_text": None} | typed)), None)
 
 
 @pytest.mark.parametrize(

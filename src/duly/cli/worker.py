@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from duly.cli import apps
+from duly.cli import apps, programs
 from duly.cli.connect import database_url, opened, run_loop
 from duly.cli.options import span, with_settings
 from duly.cli.scheduler import process_name
@@ -32,7 +32,7 @@ from duly.worker.targets import Targets
 @click.option("--name", help="How others see it; default: host and process.")
 @click.option("--tied", is_flag=True, hidden=True, help="End when standard input ends.")
 @click.option("--quiet", is_flag=True, hidden=True, help="Say nothing at the start.")
-@with_settings("queues", "slots", "threads", "lease", "grace", "pooler")
+@with_settings("queues", "slots", "threads", "processes", "lease", "grace", "pooler")
 def worker(settings: Settings, app: str | None, reload: bool, name: str | None, tied: bool, quiet: bool) -> int:
     """Run a worker for MODULE:APP, by default the `app` of the settings.
 
@@ -40,14 +40,15 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     `default`, unless told otherwise. Ctrl-C lets runs finish and hands back what has not started.
     """
     path = app or settings.app
-    targets = targets_of(settings)
+    name = name or process_name()
+    targets = targets_of(settings, name)
     if path is None and not targets:
         raise click.UsageError("name the app, as in `duly worker app:app`, or set `app` in duly.toml")
     if reload:
         from duly.cli.reload import reload_for_ever
 
         return run_loop(reload_for_ever([argument for argument in sys.argv[1:] if argument != "--reload"]))
-    run_loop(_run(settings, path, targets, name or process_name(), tied=tied, quiet=quiet))
+    run_loop(_run(settings, path, targets, name, tied=tied, quiet=quiet))
     return 0
 
 
@@ -72,6 +73,8 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
         stop_with_parent(service.stop)
     if not quiet:
         _tell(name, options, [*registry.names(), *targets.names()], declared)
+        for line in programs.words(settings):
+            click.echo(line)
     await service.run()
 
 
@@ -90,6 +93,7 @@ def _options(settings: Settings, app: Any | None, path: str | None, name: str) -
         queues=settings.queues if app is None else queues_of(settings, app),
         slots=settings.slots,
         threads=settings.threads,
+        processes=settings.processes,
         lease=span(settings, "lease"),
         grace_seconds=span(settings, "grace").total_seconds(),
         pooler=settings.pooler,

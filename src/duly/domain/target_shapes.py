@@ -159,7 +159,8 @@ def told_in_short(handler: str, options: str | None) -> dict[str, Any]:
 
 def asked_target(target: Target) -> Shape:
     """Write a target in the shape in which it is asked for, as it is."""
-    return msgspec.convert(_told(target), Shape)
+    shape: Shape = msgspec.convert(_told(target), Shape)
+    return shape
 
 
 def _told(target: Target) -> dict[str, Any]:
