@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from duly.domain.run import read_options
-from duly.domain.target import Webhook
+from duly.domain.run import target_of
+from duly.domain.target import Container, Webhook
 from tests.api.front import EVERY_HOUR
 from tests.api.test_as_code import apply
 from tests.api.test_jobs import etag, read
@@ -30,9 +30,7 @@ HANDLERS = {"webhook": "@webhook", "command": "@command:/usr/bin/rsync", "contai
 
 
 async def target_in(database, table, job_id):
-    return read_options(
-        await database.fetchval(f"select options::text from duly.{table} where job_id = $1", job_id), None
-    ).target
+    return target_of(await database.fetchval(f"select options::text from duly.{table} where job_id = $1", job_id))
 
 
 @pytest.mark.parametrize("target", [WEBHOOK, COMMAND, CONTAINER], ids=lambda one: one["type"])
@@ -206,7 +204,7 @@ async def test_a_schedule_fires_its_target_and_an_event_too(api, database):
     assert triggered.status_code == 202, triggered.text
     rows = await database.fetch("select handler, options::text from duly.ready order by handler")
     assert [row[0] for row in rows] == ["@container:busybox", "@webhook"]
-    assert [read_options(row[1], None).target.__struct_config__.tag for row in rows] == ["container", "webhook"]
+    assert [type(target_of(row[1])) for row in rows] == [Container, Webhook]
 
 
 async def test_a_run_that_nobody_may_run_says_what_would_allow_it(api, database):
@@ -282,8 +280,8 @@ class TestFiles:
         assert "Bearer" not in answer.text
 
     async def test_a_hidden_value_of_a_job_that_is_not_there_is_refused_with_its_place(self, api):
-        file = {"source": "shop", "jobs": {"order": {**FILE["jobs"]["order"]}}}
-        file["jobs"]["order"]["target"] = {**WEBHOOK, "headers": {"Authorization": "***"}}
+        order = {**FILE["jobs"]["order"], "target": {**WEBHOOK, "headers": {"Authorization": "***"}}}
+        file = {"source": "shop", "jobs": {"order": order}}
 
         answer = await apply(api, file, dry_run=True)
 

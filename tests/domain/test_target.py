@@ -109,7 +109,7 @@ def test_what_can_be_kept_is_kept_as_it_is_and_told_as_it_is_asked_for(target):
 def test_an_address_and_a_method_have_one_form():
     kept = check_target(Webhook("HTTPS://Receiver.EXAMPLE:443", "post"))
 
-    assert (kept.url, kept.method) == ("https://receiver.example/", "POST")
+    assert kept == Webhook("https://receiver.example/", "POST")
 
 
 def test_a_functions_name_never_begins_as_a_targets_does():
