@@ -132,6 +132,11 @@ def redacted(url: str) -> str:
     return re.sub(r"(password=)[^&\s]*", r"\1***", f"{scheme}{separator}{user}{':***' if colon else ''}{at}{place}")
 
 
+def settings_file(cwd: Path | None = None) -> Path | None:
+    """Name the file that settings are read from, if there is one. Raises SettingsError."""
+    return _from_file(cwd or Path.cwd())[0]
+
+
 def engine_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Give what a container engine's program has to know of our environment, and nothing else of it."""
     given = os.environ if environ is None else environ

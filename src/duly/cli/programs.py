@@ -10,7 +10,7 @@ from duly.cli.connect import run_loop
 from duly.cli.options import span
 from duly.domain.errors import Refused
 from duly.log import Log
-from duly.settings import Settings, engine_environment
+from duly.settings import KNOWN, Settings, engine_environment, settings_file
 from duly.worker.targets import Part, TargetHandler
 from duly.worker.targets.command import Commands, check_sandbox
 from duly.worker.targets.container import ENGINES, Containers
@@ -71,13 +71,22 @@ def _containers(settings: Settings, name: str) -> tuple[Containers, Orphans]:
 
 
 def _sandbox(settings: Settings) -> Sandbox:
-    hidden = [settings.data, Path.cwd(), *((settings.tls_key,) if settings.tls_key else ())]
     return find_sandbox(
         required=settings.command_sandbox == "required",
         user=settings.command_user,
         paths=map(Path, settings.command_paths),
-        hidden=hidden,
+        hidden=_hidden(settings),
     )
+
+
+def _hidden(settings: Settings) -> Iterator[Path]:
+    """List what no command may see: where we are, the file of the settings, and whatever these name, keys among it."""
+    yield Path.cwd()
+    if (file := settings_file()) is not None:
+        yield file
+    for name in KNOWN:
+        if isinstance(value := getattr(settings, name), Path):
+            yield value
 
 
 def _ceiling(settings: Settings) -> Ceiling:

@@ -6,7 +6,7 @@ from tests.worker.targets.engine import an_engine
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory):
+def engine():
     """A container engine that has one image."""
-    with an_engine(tmp_path_factory.mktemp("engine")) as ready:
+    with an_engine() as ready:
         yield ready

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,20 +23,23 @@ OPTIONS = ("--pull=never", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:100
 
 def skip_without_engine() -> None:
     """Skip, naming the first package that is missing."""
-    for program, package in (("podman", "podman"), ("runc", "runc"), ("busybox", "busybox-static")):
-        if shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
+    for package in ("podman", "runc"):
+        if shutil.which(package, path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
             pytest.skip(f"needs the Debian package {package}")
+    if not BUSYBOX.exists() or subprocess.run(["ldd", BUSYBOX], capture_output=True, check=False).returncode == 0:
+        pytest.skip("needs the Debian package busybox-static")
     if os.geteuid() != 0:
         pytest.skip("needs root: podman with a store of its own")
 
 
 @contextmanager
-def an_engine(folder: Path) -> Iterator[Engine]:
-    """Set an engine up in a folder; at the end nothing of it runs."""
+def an_engine() -> Iterator[Engine]:
+    """Set an engine up in a folder; at the end nothing is left of it."""
     skip_without_engine()
     podman = str(shutil.which("podman"))
-    places = (f"--root={folder / 'store'}", f"--runroot={folder / 'run'}", "--cgroup-manager=cgroupfs")
-    engine = Engine((podman, *places, "--runtime=runc"), OPTIONS, engine_environment())
+    folder = Path(tempfile.mkdtemp(prefix="duly-"))  # Podman takes no longer path than this.
+    places = (f"--root={folder / 'store'}", f"--runroot={folder / 'run'}", f"--tmpdir={folder / 'tmp'}")
+    engine = Engine((podman, *places, "--cgroup-manager=cgroupfs", "--runtime=runc"), OPTIONS, engine_environment())
     archive = folder / "image.tar"
     _write_image(archive)
     ask(engine, "import", str(archive), IMAGE)
@@ -43,6 +47,8 @@ def an_engine(folder: Path) -> Iterator[Engine]:
         yield engine
     finally:
         ask(engine, "rm", "--all", "--force")
+        subprocess.run(["umount", "--recursive", folder / "store" / "overlay"], capture_output=True, check=False)
+        shutil.rmtree(folder)
 
 
 def ask(engine: Engine, *words: str) -> str:

@@ -54,12 +54,18 @@ async def test_an_exit_status_means_what_the_table_says(required, script, more, 
     assert getattr(ended, "retryable", None) is retryable
 
 
-async def test_in_a_sandbox_a_status_above_128_is_a_signal_unless_the_job_names_it():
-    assert (await attempt(commands(), sh("exit 137")))[0] == (await attempt(commands(), sh("kill -KILL $$")))[0]
-    assert (await attempt(commands(), sh("exit 137", ok=(137,))))[0] == Succeeded(None)
-    unnamed, _ = await attempt(commands(), sh("exit 250"))
+@with_and_without_sandbox
+async def test_death_by_a_signal_is_status_128_and_its_number_to_a_job_that_names_it(required):
+    runner = commands(required=required)
+
+    assert (await attempt(runner, sh("kill -KILL $$", ok=(137,))))[0] == Succeeded(None)
+    unnamed, _ = await attempt(runner, sh("kill -40 $$"))
     assert isinstance(unnamed, Failed)
-    assert unnamed.reason == "exit status 250"
+    assert unnamed.reason == ("exit status 168" if required else "killed by signal 40")
+
+
+async def test_in_a_sandbox_a_status_above_128_is_taken_for_a_signal():
+    assert (await attempt(commands(), sh("exit 137")))[0] == (await attempt(commands(), sh("kill -KILL $$")))[0]
 
 
 @with_and_without_sandbox
@@ -198,9 +204,15 @@ def test_only_what_is_allowed_is_offered():
         ({"file_bytes": 1 << 40}, "command_memory"),
         ({"processes": 65}, "command_processes"),
         ({"network": True}, "command_network"),
+        ({"memory_bytes": -1}, "more than 0"),
+        ({"memory_bytes": 0}, "more than 0"),
+        ({"file_bytes": -1}, "more than 0"),
+        ({"processes": -1}, "more than 0"),
+        ({"cpu_seconds": -1}, "more than 0"),
+        ({"cpu_seconds": 1e12}, "no limit above"),
     ],
 )
-async def test_a_job_that_asks_for_more_than_is_allowed_is_told_which_setting_says_so(more, setting):
+async def test_a_job_that_asks_for_more_than_is_allowed_or_for_less_than_nothing_is_told_so(more, setting):
     ended, _ = await attempt(commands(), sh("exit 0", **more))
 
     assert isinstance(ended, Failed)

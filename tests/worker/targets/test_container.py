@@ -154,6 +154,10 @@ async def test_it_can_be_recognised_while_it_runs(engine, containers):
         (Container(IMAGE, memory_bytes=1 << 40), "command_memory"),
         (Container(IMAGE, processes=1_000), "command_processes"),
         (Container(IMAGE, network=True), "command_network"),
+        (Container(IMAGE, memory_bytes=-1), "more than 0"),
+        (Container(IMAGE, processes=-1), "more than 0"),
+        (Container(IMAGE, cpus=-1.0), "more than 0"),
+        (Container(IMAGE, cpus=100_000.0), "CPUs"),
         (Container(IMAGE, environment={"A": "two\nlines"}), "more than one line"),
     ],
 )

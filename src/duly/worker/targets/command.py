@@ -13,8 +13,10 @@ from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler, process
 from duly.worker.targets.output import Output
 from duly.worker.targets.process import Launch
-from duly.worker.targets.program import environment_of, outcome_of, patience, refuse_too_much, stdin_of
+from duly.worker.targets.program import check_asked, environment_of, outcome_of, patience, stdin_of
 from duly.worker.targets.sandbox import Ceiling, Sandbox
+
+CPU_SECONDS_MAX = 10_000_000
 
 
 class Commands:
@@ -59,9 +61,10 @@ class Commands:
             raise Refused(
                 f"{program} asks for the network, which commands have not here; see the setting command_network"
             )
-        refuse_too_much(target.memory_bytes, ceiling.memory_bytes, "bytes of memory", "command_memory")
-        refuse_too_much(target.file_bytes, ceiling.memory_bytes, "bytes of files", "command_memory")
-        refuse_too_much(target.processes, ceiling.processes, "processes", "command_processes")
+        check_asked(target.memory_bytes, "bytes of memory", ceiling.memory_bytes, "the setting command_memory allows")
+        check_asked(target.file_bytes, "bytes of files", ceiling.memory_bytes, "the setting command_memory allows")
+        check_asked(target.processes, "processes", ceiling.processes, "the setting command_processes allows")
+        check_asked(target.cpu_seconds, "seconds of CPU time", CPU_SECONDS_MAX, "there is no limit above")
         environment = environment_of(context, target.environment, loaders=False)
         return self._sandbox.launch_of(target, environment, ceiling, network=target.network)
 

@@ -7,6 +7,7 @@ orphans (`orphans.py`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from duly.domain.errors import Refused
@@ -19,7 +20,7 @@ from duly.worker.targets import TargetHandler, process
 from duly.worker.targets.orphans import OWNER_LABEL, Engine, Owner
 from duly.worker.targets.output import Output
 from duly.worker.targets.process import FILE_FD, Exit, Launch
-from duly.worker.targets.program import environment_of, outcome_of, patience, refuse_too_much, stdin_of
+from duly.worker.targets.program import check_asked, environment_of, outcome_of, patience, stdin_of
 from duly.worker.targets.sandbox import Ceiling
 
 ENGINES = ("podman", "docker", "nerdctl")
@@ -117,12 +118,16 @@ class Containers:
             raise Refused(
                 f"{target.image} asks for the network, which it has not here; see the setting command_network"
             )
-        refuse_too_much(target.memory_bytes, self._ceiling.memory_bytes, "bytes of memory", "command_memory")
-        refuse_too_much(target.processes, self._ceiling.processes, "processes", "command_processes")
+        check_asked(
+            target.memory_bytes, "bytes of memory", self._ceiling.memory_bytes, "the setting command_memory allows"
+        )
+        check_asked(target.processes, "processes", self._ceiling.processes, "the setting command_processes allows")
+        check_asked(target.cpus, "CPUs", os.cpu_count() or 1, "this machine has")
 
 
 def _engine_failed(ended: Exit, target: Container) -> bool:
-    return ended.status == _ENGINE_FAILED and _ENGINE_FAILED not in (*target.ok, *target.retry)
+    is_named = _ENGINE_FAILED in (*target.ok, *target.retry)
+    return not ended.started or (ended.status == _ENGINE_FAILED and not is_named)
 
 
 def _env_file(environment: Mapping[str, str]) -> bytes:

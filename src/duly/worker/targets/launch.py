@@ -6,7 +6,7 @@ whatever they did to leave it, so it can find them all. The program's variables 
 environment, which the interpreter reads and adds to.
 
 It speaks over CONTROL. A byte from the worker asks the program to end; when the worker hangs up, by choice or because it died,
-everything is killed. The worker is told in lines of JSON what comes on STATUS_FD, and at the end `{"status": …}` as `wait` has it.
+everything is killed. The worker is told in lines of JSON what comes on STATUS_FD, and at the end the status, as `wait` has it.
 
 With TREE 0 the program is one that starts something elsewhere, which its end alone does not end; then LAST, of N words, does.
 This file imports nothing of ours and next to nothing else, so that it starts quickly.

@@ -59,14 +59,14 @@ class Launch(msgspec.Struct, frozen=True):
 class Exit(msgspec.Struct, frozen=True):
     """How a program ended, if it was started at all."""
 
-    status: int
-    signal: signal.Signals | None = None
+    status: int  # after death by a signal, 128 and its number, as a shell says it
+    signal: str | None = None
     started: bool = True
 
     @property
     def words(self) -> str:
         """Say it in words."""
-        return f"exit status {self.status}" if self.signal is None else f"killed by {self.signal.name}"
+        return f"exit status {self.status}" if self.signal is None else f"killed by {self.signal}"
 
 
 class Said(msgspec.Struct):
@@ -149,10 +149,12 @@ class Process:
             exit_code = said.exit_code if said.exit_code is not None else exit_code
             status = said.status if said.status is not None else status
         writer.close()
-        await self._launcher.wait()
-        if status is None:
-            return Exit(-1, signal.SIGKILL)  # The launcher itself was killed.
-        return _exit_of(status, self._launch, exit_code)
+        launcher_status = await self._launcher.wait()
+        if status is not None:
+            return _exit_of(status, self._launch, exit_code)
+        if launcher_status < 0:  # Somebody killed the launcher, and with it the program.
+            return _killed_by(-launcher_status)
+        return Exit(launcher_status, started=False)
 
 
 async def run(launch: Launch, stdin: bytes, heard: Heard, grace_seconds: Callable[[], float]) -> Exit:
@@ -200,11 +202,13 @@ def _orders(launch: Launch, wires: Wires) -> list[str]:
 
 def _exit_of(status: int, launch: Launch, exit_code: int | None) -> Exit:
     if os.WIFSIGNALED(status):
-        return Exit(-1, signal.Signals(os.WTERMSIG(status)))
+        return _killed_by(os.WTERMSIG(status))
     code = os.waitstatus_to_exitcode(status)
-    return Exit(code, _killer(code) if launch.is_wrapped else None, exit_code is not None or not launch.tells_start)
+    if launch.is_wrapped and 0 < code - _SIGNALLED < signal.SIGRTMIN:
+        return _killed_by(code - _SIGNALLED)
+    return Exit(code, started=exit_code is not None or not launch.tells_start)
 
 
-def _killer(code: int) -> signal.Signals | None:
-    number = code - _SIGNALLED
-    return signal.Signals(number) if 0 < number < signal.SIGRTMIN and number in signal.valid_signals() else None
+def _killed_by(number: int) -> Exit:
+    known = {each.value: each.name for each in signal.Signals}
+    return Exit(_SIGNALLED + number, known.get(number, f"signal {number}"))

@@ -78,12 +78,14 @@ def outcome_of(ended: Exit, target: Command | Container, output: Output) -> Outc
     return Failed(reason, retryable=ended.signal is not None, detail=detail)
 
 
-def refuse_too_much(asked: int | None, most: int, what: str, setting: str) -> None:
-    """Raise Refused when a job asks for more than its operator allows."""
-    if asked is not None and asked > most:
-        raise Refused(
-            f"the job asks for {asked} {what}, and {setting} allows {most}; ask for less, or raise the setting"
-        )
+def check_asked(asked: float | None, what: str, most: float, says: str) -> None:
+    """Check what a job asks for. Raises Refused when that is nothing, or more than there is for it."""
+    if asked is None:
+        return
+    if not asked > 0:  # Less than nothing means without limit, to those who set it.
+        raise Refused(f"the job asks for {asked} {what}; ask for more than 0, or leave it out")
+    if asked > most:
+        raise Refused(f"the job asks for {asked} {what}; {says} {most}")
 
 
 def _reason(ended: Exit, output: Output) -> str:
@@ -91,5 +93,5 @@ def _reason(ended: Exit, output: Output) -> str:
 
 
 def _detail(ended: Exit, output: Output) -> str:
-    killer = None if ended.signal is None else ended.signal.name
-    return msgspec.json.encode({"exit_status": ended.status, "signal": killer, "stderr": output.complaint}).decode()
+    told = {"exit_status": ended.status, "signal": ended.signal, "stderr": output.complaint}
+    return msgspec.json.encode(told).decode()
