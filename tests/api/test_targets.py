@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from duly.domain.errors import Refused
 from duly.domain.run import target_of
 from duly.domain.target import Container, Webhook
 from tests.api.front import EVERY_HOUR
@@ -312,3 +313,41 @@ class TestFiles:
         assert [(one["pointer"], one["message"][:44]) for one in forbidden] == [
             ("/jobs/g/target", "command '/bin/rm' is not allowed here; the o"),
         ]
+
+
+class TestSql:
+    async def test_a_target_is_submitted_in_sql_and_read_over_http(self, api, database):
+        run_id = await database.fetchval(
+            "select duly.submit('@webhook', '{\"order\": 7}', options => $1::text::jsonb)",
+            msgspec.json.encode({"target": {"type": "webhook", "url": "https://receiver.example/?a=b"}}).decode(),
+        )
+
+        run, job = (await api.get(f"/v1/runs/{run_id}")).json(), (await api.get(f"/v1/jobs/{run_id}")).json()
+        assert run["target"]["url"] == "https://receiver.example/?…"
+        assert job["target"] == {
+            "type": "webhook",
+            "url": "https://receiver.example/?a=b",
+            "method": "POST",
+            "headers": {},
+            "final": [],
+            "retry": [],
+        }
+
+    @pytest.mark.parametrize("target", ["7", "null", '"webhook"', "[]"])
+    async def test_a_target_that_is_no_object_is_refused(self, database, target):
+        with pytest.raises(Refused):
+            await database.fetchval(
+                "select duly.submit('@webhook', options => $1::text::jsonb)", f'{{"target": {target}}}'
+            )
+
+    @pytest.mark.parametrize("target", ['{"type": "robot", "arm": 1}', '{"type": "webhook", "url": 7}', "{}"])
+    async def test_a_target_that_nobody_can_read_is_told_by_its_type_alone(self, api, database, target):
+        options = f'{{"target": {target}, "tags": ["a"]}}'
+        run_id = await database.fetchval("select duly.submit('@webhook', options => $1::text::jsonb)", options)
+
+        job, run = [await api.get(f"/v1/{what}/{run_id}") for what in ("jobs", "runs")]
+        explained = await api.get(f"/v1/runs/{run_id}/explain")
+
+        assert (job.status_code, run.status_code, explained.status_code) == (200, 200, 200)
+        assert (job.json()["target"], job.json()["tags"]) == ({"type": "webhook"}, ["a"])
+        assert run.json()["target"] == {"type": "webhook", "handler": "@webhook", "url": None}

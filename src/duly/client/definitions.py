@@ -20,7 +20,16 @@ Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | JobT
 
 Agrees = Callable[[dict[str, Any], Mapping[str, Any]], bool]
 
-_DURATIONS = ("timeout", "base", "cap", "every", "max", "grace", "window", "callback_within")  # Told in another spelling, perhaps.
+_DURATIONS = (
+    "timeout",
+    "base",
+    "cap",
+    "every",
+    "max",
+    "grace",
+    "window",
+    "callback_within",
+)  # Told in another spelling, perhaps.
 _TOLD = ("anchor",)  # The server tells them where nothing was said.
 _RETRY_DEFAULT = msgspec.to_builtins(RetryPolicy())
 
