@@ -177,6 +177,17 @@ class TestChanges:
         assert taken.status_code == 200
         assert (await target_in(database, "jobs", job["job_id"])).headers["Authorization"] == "Bearer y"
 
+    async def test_what_a_job_was_is_told_without_its_secrets(self, api):
+        job = await api.a_job(target=WEBHOOK)
+        path = f"/v1/jobs/{job['job_id']}"
+        given = {"target": {"headers": {"Authorization": "Bearer y"}}}
+        assert (await api.patch(path, given, headers={"If-Match": "*"})).status_code == 200
+
+        answer = await api.get(f"{path}/versions")
+
+        assert [one["target"]["headers"]["Authorization"] for one in answer.json()["items"]] == ["***", "***"]
+        assert "Bearer" not in answer.text
+
     async def test_a_function_becomes_a_webhook_and_the_other_way_round(self, api, database):
         job = await api.a_job(name="n")
         path, every = f"/v1/jobs/{job['job_id']}", {"If-Match": "*"}

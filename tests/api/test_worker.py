@@ -536,6 +536,17 @@ class TestRenew:
         assert await remote.settle(stopped, "cancelled") == "settled"
         assert await state_of(database, stopped["run_id"]) == "cancelled"
 
+    async def test_what_is_settled_is_not_to_be_stopped(self, api, remote, database):
+        await a_job_due_now(api)
+        [run] = await remote.claim()
+        await runs.signal(database, [UUID(run["run_id"])], "cancel")
+        await remote.settle(run)
+        assert await database.fetchval("select count(*) from duly.signals") == 1, "it is swept later"
+
+        told = await remote.renew()
+
+        assert (told["cancel"], told["lost"]) == ([], [])
+
     async def test_a_worker_that_was_reaped_is_not_known_any_more(self, api, remote, database, clock):
         await reap(database, clock)
 

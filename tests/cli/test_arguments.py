@@ -118,7 +118,7 @@ def test_a_delay_makes_a_one_shot_and_a_period_a_schedule():
     assert shot.delay is not None
     assert (shot.payload, shot.delay.total_seconds(), shot.priority) == ('{"a":1}', 60, 0)
     assert isinstance(schedule, Recurring)
-    assert (schedule.schedule["trigger"]["every"], schedule.name, schedule.queue) == ("PT60S", "minutely", "default")
+    assert (schedule.schedule["trigger"]["every"], schedule.name, schedule.queue) == ("PT1M", "minutely", "default")
 
 
 def test_a_moment_may_have_any_offset():

@@ -130,9 +130,23 @@ select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) as rows
 """
 Arguments = Callable[[dict[str, Any]], tuple[Any, ...]]
 
+
+def accounts(fires: list[DueFire]) -> tuple[list[Any], ...]:
+    """Ask from where on the jobs of fires are accountable for what calendars took."""
+    return (
+        [fire.cohort for fire in fires],
+        [fire.scheduled_at for fire in fires],
+        [START - timedelta(days=9999)] * len(fires),
+    )
+
+
 # Each hot statement, with what it is called with.
 HOT: dict[str, tuple[str, Arguments]] = {
     "due fires": (timers.SQL["due_fires"], lambda s: (s["shards"], "5 seconds", BATCH // 50)),
+    "due accounts": (
+        timers.SQL["due_accounts"],
+        lambda s: (s["shards"], "5 seconds", BATCH // 50, *accounts(s["fires"])),
+    ),
     "stage": (
         timers.SQL["stage"],
         lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"])),
@@ -147,6 +161,10 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
     "take an event": (events.SQL["take_event"], lambda s: (9, "/shop", a_key(), "type 7", "{}", None)),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
+    "backfills of a tenant": (
+        schedules.SQL["backfills_of_tenant"],
+        lambda s: (1, START + timedelta(days=99), WORKER, BATCH),
+    ),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
     "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
     "claim from three queues": (ready.SQL["claim"], lambda s: (WORKER, ["default", "mail", "idle"], ["greet"], BATCH)),

@@ -198,7 +198,7 @@ STATEMENTS = {
     "edit dead": lambda s, e: runs.edit_dead(s, B, e.run_ids, "{}"),
     "cancel schedule": lambda s, e: jobs.cancel_schedule(s, e.schedule),
     "give reason": lambda s, e: schedules.give_reason(s, e.schedule, "x", "y"),
-    "retime": lambda s, e: schedules.retime(s, [schedules.Retiming(e.schedule, 1, START, 1, START, 0)]),
+    "retime": lambda s, e: schedules.retime(s, [schedules.Retiming(e.schedule, 1, START, 1, START, 0)], {}),
     "submit backfill": lambda s, e: schedules.submit_backfill(
         s, RNG.uuid(), e.schedule, START, START + seconds(9), 1.0, 9, None, 1
     ),

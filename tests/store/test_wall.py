@@ -37,6 +37,7 @@ READABLE = {
     "dead",
     "gates",
     "job_tags",
+    "job_versions",
     "jobs",
     "keys",
     "leased",

@@ -143,6 +143,13 @@ def options_text(job: JobDefinition, target: Target | None, extra: Mapping[str, 
     return said(text) if own else text
 
 
+def marks_of(options: str | None) -> dict[str, Any]:
+    """Give what a job carries of the request that made it, which a change that says nothing of it leaves as it is."""
+    known = None if options is None else read_options(options, None)
+    marks = {} if known is None else {"request_id": known.request_id, "traceparent": known.traceparent}
+    return {name: mark for name, mark in marks.items() if mark is not None}
+
+
 def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> list[Fire]:
     """Show the next fires of a schedule from a moment on."""
     return [Fire(**shape) for shape in fires(schedule, after, n, job_id)]

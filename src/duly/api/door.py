@@ -20,6 +20,7 @@ from duly.api.once import Act, act_once, encoded
 from duly.api.operations import Answer, Call, Identity, Operation
 from duly.api.refusals import Refusal, found_in
 from duly.api.traffic import Traffic
+from duly.api.waiting import Waiter, unless_ended
 from duly.clock import Rng
 from duly.domain.errors import DulyError
 from duly.domain.target import Allowed
@@ -134,6 +135,9 @@ class Door:
             refuse = partial(self._refusal, operation, request, request_id)
             digest = asked.digest(request, body)
             answer = await act_once(self._sessions, operation, identity, key, digest, act, refuse)
+        if operation.takes_prefer:
+            waiter = Waiter(identity.tenant, self._database.clock, partial(self._sessions.open, identity.tenant))
+            answer = unless_ended(waiter, request.headers.get("prefer"), answer)
         for queue in woken:  # After the commit: a worker that looked before it would find nothing.
             self._wake(queue)
         return answer

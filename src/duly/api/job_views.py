@@ -80,7 +80,7 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
         status=found["state"],
         target=definitions.target_shape(found["handler"], options),
         payload=msgspec.json.decode(found["payload"] or "{}"),
-        **definitions.waits_shape(_schedule(found)),
+        **definitions.waits_shape(asked_schedule(found)),
         description=sentence(schedule),
         next_run_at=pending,
         next_fires=[]
@@ -95,7 +95,7 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
     )
 
 
-def _schedule(row: Mapping[str, Any]) -> dict[str, Any]:
+def asked_schedule(row: Mapping[str, Any]) -> dict[str, Any]:
     """Give a schedule as it was asked for; an interval with the moment it counts from, so that it can be put back as it is."""
     shape = asked_shape(row["schedule"], row["every_seconds"])
     trigger, anchor = shape.get("trigger"), row["anchor_at"]
@@ -128,7 +128,7 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
         **{name: row[name] for name in copied},
         status=row["state"],
         target=definitions.target_summary(row["handler"], row["options"]),
-        **definitions.waits_shape(_schedule(row)),
+        **definitions.waits_shape(asked_schedule(row)),
         version=row["generation"],
     )
 

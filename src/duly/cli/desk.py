@@ -185,6 +185,10 @@ class Desk(Protocol):
         """List what was made again, of a job or of all, the newest first."""
         ...
 
+    async def versions(self, job_id: UUID, limit: int) -> Sequence[Row]:
+        """Show what a job's definition was, the newest version first."""
+        ...
+
     async def cancel_backfill(self, backfill_id: UUID) -> int:
         """Stop a backfill, and say how many runs that had not begun were taken back."""
         ...

@@ -26,7 +26,8 @@ from duly.domain.filter import DEAD, JOBS, RUNS, parse
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_plan import Plan
-from duly.domain.run import TENANT_DEFAULT
+from duly.domain.run import TENANT_DEFAULT, read_options
+from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.summary import sentence
 from duly.moves import api_keys as keying
 from duly.moves import apply as applying
@@ -167,6 +168,11 @@ class DatabaseDesk:
     async def backfills(self, job_id: UUID | None, limit: int) -> Sequence[Row]:
         """List what was made again, of a job or of all, the newest first."""
         return [msgspec.structs.asdict(one) for one in await schedules.backfills(self._database, job_id, limit)]
+
+    async def versions(self, job_id: UUID, limit: int) -> Sequence[Row]:
+        """Show what a job's definition was, the newest version first."""
+        found = await jobs.versions(self._database, TENANT_DEFAULT, job_id, limit)
+        return [_version(job_row(row)) for row in found]
 
     async def cancel_backfill(self, backfill_id: UUID) -> int:
         """Stop a backfill, and say how many runs that had not begun were taken back."""
@@ -379,3 +385,19 @@ def one_shot_lines(job: Submission, at: str) -> list[str]:
 
 def _moved(found: Bulk) -> Moved:
     return Moved(found.matched, found.moved, found.sample, found.after)
+
+
+def _version(row: Row) -> Row:
+    """Show a version in the words of the API."""
+    options = row["options"]
+    return {
+        **{
+            name: row[name]
+            for name in ("made_at", "replaced_at", "owner", "source", "name", "handler", "target", "queue", "priority")
+        },
+        "version": row["generation"],
+        "request_id": None if options is None else read_options(options, None).request_id,
+        "schedule": asked_shape(row["schedule"], row["every_seconds"]),
+        "payload": None if row["payload"] is None else msgspec.json.decode(row["payload"]),
+        "options": options,
+    }

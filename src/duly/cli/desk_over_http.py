@@ -21,7 +21,6 @@ from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Forbidden, NotFound
 from duly.clock import host_now
 from duly.domain.api_key import Secret
-from duly.domain.errors import InvalidOption
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_plan import Plan
@@ -129,10 +128,20 @@ class HttpDesk:
         return Asked(told.backfill_id, told.count, told.first)
 
     async def backfills(self, job_id: UUID | None, limit: int) -> Sequence[Row]:
-        """List what was made again of a job, the newest first. Raises InvalidOption: the API lists no others."""
-        if job_id is None:
-            raise InvalidOption("over HTTP the backfills of one job are listed; name it: duly jobs backfills JOB")
+        """List what was made again, of one job or of all, the newest first."""
         return [msgspec.structs.asdict(one) for one in await _first(self._client.backfills.list(job_id), limit)]
+
+    async def versions(self, job_id: UUID, limit: int) -> Sequence[Row]:
+        """Show what a job's definition was, the newest version first."""
+        found = await _first(self._client.jobs.versions(job_id), limit)
+        return [
+            {
+                **msgspec.to_builtins(one),
+                "handler": rows.handler_in(one.target),
+                "schedule": one.schedule or one.on_event,
+            }
+            for one in found
+        ]
 
     async def cancel_backfill(self, backfill_id: UUID) -> int:
         """Stop a backfill, and say how many runs that had not begun were taken back."""

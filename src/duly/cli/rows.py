@@ -46,12 +46,12 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 def job(found: Job) -> dict[str, Any]:
     """Give a job as a row."""
     row = msgspec.to_builtins(found, builtin_types=(datetime,))
-    known = {"state": found.status, "handler": _handler(found.target), "payload": text(found.payload)}
+    known = {"state": found.status, "handler": handler_in(found.target), "payload": text(found.payload)}
     unknown = {"options": None, "removed_at": None, "paused_at": None, "runs_left": len(found.next_fires)}
     return {**row, **known, **unknown, "schedule": text(found.schedule)}
 
 
-def _handler(target: JobTarget) -> str:
+def handler_in(target: JobTarget) -> str:
     """Name what a worker must offer, as far as it can be told from a target of any type."""
     name = target.image if target.argv is None else target.argv[0]
     return target.handler or f"{RESERVED}{target.type}{'' if name is None else f':{name}'}"

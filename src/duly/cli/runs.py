@@ -15,7 +15,7 @@ from duly.cli.desk import Desk, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
-from duly.cli.paging import chosen, filter_option, limit_option
+from duly.cli.paging import chosen, filter_option, limit_option, none_of, quoted
 from duly.cli.replaying import replay_runs
 from duly.cli.screen import some
 from duly.cli.target_rows import what_runs
@@ -77,7 +77,9 @@ def list_runs(
         of_job = wanted if job is None else chosen(wanted, RUNS, job_id=str(await desk.job_id(job)))
         return await desk.runs(of_job, limit)
 
-    show_list(settings, listing, read, RUN_COLUMNS, "no runs; make one: duly submit HANDLER", at_desk)
+    said = " AND ".join(part for part in (wanted, "" if job is None else f"job:{quoted(job)}") if part)
+    empty = none_of("runs", said, "no runs; make one: duly submit HANDLER")
+    show_list(settings, listing, read, RUN_COLUMNS, empty, at_desk)
 
 
 @runs.command("show")

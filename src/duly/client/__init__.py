@@ -29,9 +29,11 @@ from duly.client.targets import command, container, webhook
 from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.batches import LineAnswer
 from duly.wire.calendars import Calendar
+from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
 from duly.wire.previews import Preview
 from duly.wire.problems import Fault
+from duly.wire.versions import JobVersion
 
 __all__ = [
     "ApiError",
@@ -45,6 +47,7 @@ __all__ = [
     "CreatedJob",
     "DeclaredInCode",
     "Event",
+    "EventMatch",
     "Fault",
     "Forbidden",
     "FunctionTarget",
@@ -52,6 +55,7 @@ __all__ = [
     "Job",
     "JobDefinition",
     "JobTarget",
+    "JobVersion",
     "KeyReused",
     "LineAnswer",
     "NameTaken",

@@ -24,6 +24,7 @@ from duly.domain.errors import (
     Unsettled,
     VersionChanged,
 )
+from duly.domain.job import check_overlap
 from duly.domain.manifest import Manifest
 from duly.domain.manifest_diff import Kept
 from duly.domain.manifest_plan import Pausing, Plan, PlanChanged, Step, StepKind, make_plan
@@ -172,8 +173,13 @@ def _check(manifest: Manifest, found: Plan, calendars: Mapping[str, Calendar], n
     """Refuse every schedule that cannot be kept as things are, before any is. Raises InvalidManifest."""
     problems: list[Problem] = []
     for step in found.of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT):
+        job = manifest.jobs[step.name].job
+        try:
+            check_overlap(job)
+        except InvalidOption as error:
+            problems.append(Problem(("jobs", step.name), str(error)))
         is_timed = step.job_id is None or any(one.field.startswith("schedule") for one in step.differences)
-        shape = manifest.jobs[step.name].job.schedule
+        shape = job.schedule
         if not is_timed or (is_closed(shape) and not calendars_in(shape)):
             continue
         try:

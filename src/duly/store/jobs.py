@@ -18,6 +18,7 @@ from duly.store.database import Connection, Database
 from duly.store.statements import load
 
 SQL = load("jobs")
+NEWEST_VERSION = 2_147_483_647
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -174,3 +175,10 @@ async def schedule_of_job(database: Database, job: Mapping[str, Any]) -> Schedul
     names = calendars_in({} if job["schedule"] is None else msgspec.json.decode(job["schedule"]))
     calendars = await schedules.calendars(database, job["tenant"], names) if names else {}
     return schedule_of(job["schedule"], job["every_seconds"], job["anchor_at"], read_calendars(calendars))
+
+
+async def versions(
+    database: Database, tenant: int, job_id: UUID, limit: int, before: int = NEWEST_VERSION
+) -> list[dict[str, Any]]:
+    """Read what the definition of a tenant's job was before a version, the newest first; the one that stands is the first."""
+    return [dict(row) for row in await database.fetch(SQL["versions"], tenant, job_id, before, limit)]

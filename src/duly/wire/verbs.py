@@ -114,9 +114,9 @@ class BackfillStatus(Told, frozen=True):
 
 
 class BackfillQuery(PageQuery, frozen=True, kw_only=True):
-    """Of which job."""
+    """Of which job; without one, of all."""
 
-    job_id: UUID
+    job_id: UUID | None = None
 
 
 class BackfillList(Told, frozen=True):

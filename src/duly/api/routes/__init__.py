@@ -18,6 +18,7 @@ from duly.api.routes import (
     runs,
     tenants,
     triggers,
+    versions,
     worker,
 )
 
@@ -25,6 +26,7 @@ _MODULES = (
     jobs,
     job_edits,
     job_verbs,
+    versions,
     batch,
     as_code,
     runs,

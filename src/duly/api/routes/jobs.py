@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
-from duly.api import definitions, paging, waiting
+from duly.api import definitions, paging
 from duly.api.job_views import FINEST, job_summary, no_job, shown_job
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
@@ -56,11 +53,7 @@ async def create_job(call: Call[Nothing, NewJob]) -> Answer:
     the end of a one-shot is waited for, up to so many seconds: 200 when it has ended, and 202 otherwise.
     """
     made = await (_submit_plain(call) if definitions.is_plain(call.body) else submit_defined(call, call.body))
-    wait = waiting.seconds_asked(call.headers.get("prefer"))
-    answer = Answer(202, made, created_headers(made.job_id, made.version))
-    if wait is None or made.run_id is None:
-        return answer
-    return msgspec.structs.replace(answer, then=partial(waiting.for_the_end, call, made, wait, answer))
+    return Answer(202, made, created_headers(made.job_id, made.version))
 
 
 @routes.add(

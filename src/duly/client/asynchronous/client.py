@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from duly.client.address import Address
-from duly.client.asking import given, path, posting, query_of
+from duly.client.asking import Id, given, path, posting, query_of
 from duly.client.asynchronous.backfills import AsyncBackfills
 from duly.client.asynchronous.calendars import AsyncCalendars
 from duly.client.asynchronous.dead import AsyncDead
@@ -76,9 +76,11 @@ class AsyncClient:
         """Close the connections."""
         await self._line.close()
 
-    async def preview(self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10) -> Preview:
-        """Say what a schedule means, in words and in its next fires; nothing is kept."""
-        body = given(schedule=schedule, after=after, n=n)
+    async def preview(
+        self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10, job_id: Id | None = None
+    ) -> Preview:
+        """Say what a schedule means, in words and in its next fires, also for a job; nothing is kept."""
+        body = given(schedule=schedule, after=after, n=n, job_id=job_id)
         return await self._line.ask(posting(path("triggers", "preview"), Preview, body))
 
     async def send_event(

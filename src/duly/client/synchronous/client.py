@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from duly.client.address import Address
-from duly.client.asking import given, path, posting, query_of
+from duly.client.asking import Id, given, path, posting, query_of
 from duly.client.streaming import Event
 from duly.client.synchronous.backfills import Backfills
 from duly.client.synchronous.calendars import Calendars
@@ -77,9 +77,11 @@ class Client:
         """Close the connections."""
         self._line.close()
 
-    def preview(self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10) -> Preview:
-        """Say what a schedule means, in words and in its next fires; nothing is kept."""
-        body = given(schedule=schedule, after=after, n=n)
+    def preview(
+        self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10, job_id: Id | None = None
+    ) -> Preview:
+        """Say what a schedule means, in words and in its next fires, also for a job; nothing is kept."""
+        body = given(schedule=schedule, after=after, n=n, job_id=job_id)
         return self._line.ask(posting(path("triggers", "preview"), Preview, body))
 
     def send_event(

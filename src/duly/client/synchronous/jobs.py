@@ -19,6 +19,7 @@ from duly.wire.explanations import Explanation
 from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobSummary
 from duly.wire.manifests import Applied
 from duly.wire.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
+from duly.wire.versions import JobVersion
 
 APPLY_SECONDS = 60.0  # The server takes as long as this for a large file.
 
@@ -64,6 +65,10 @@ class Jobs:
     def explain(self, job_id: Id) -> Explanation:
         """Say why a job is where it is. Raises NotFound."""
         return self._line.ask(getting(path("jobs", job_id, "explain"), Explanation))
+
+    def versions(self, job_id: Id, *, page_size: int | None = None) -> Iterator[JobVersion]:
+        """Give what a job's definition was, the newest first: the one that stands, and the last hundred before it."""
+        return self._line.pages(listing(path("jobs", job_id, "versions"), JobVersion, page_size=page_size))
 
     def replace(self, job_id: Id, target: Target, *, version: int | None, **fields: Unpack[JobFields]) -> Job:
         """Replace a job's definition if it is still of `version`, or whatever it is with None. Raises VersionChanged."""

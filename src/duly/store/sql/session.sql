@@ -11,7 +11,8 @@ select job_id, scheduled_at, replayed, case when not replayed then duly.api_time
     $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10, $11, $12::text::jsonb, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 
 -- name: edit
-select answer, floor, case when answer = 'edited' then duly.api_timed_by_v1($1, $28)::text end from duly.api_edit_v1(
+select answer, floor, case when answer = 'edited' then duly.api_timed_by_v1($1, $28)::text end,
+       case when answer = 'edited' and $15::timestamptz is not null then duly.api_timed_anew_v1($1, null)::text end from duly.api_edit_v1(
     $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
     $23, $24, $25, $26::text::jsonb, $27)
 
@@ -25,7 +26,7 @@ select duly.api_pause_v1($1, $2, $3, $4, $5)
 select duly.api_give_reason_v1($1, $2, $3)
 
 -- name: resume
-select answer, duly.api_timed_by_v1($1, $7)::text from duly.api_resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
+select answer, duly.api_timed_by_v1($1, $7)::text, case when answer = 'active' then duly.api_timed_anew_v1($1, null)::text end from duly.api_resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
 
 -- name: skip_next
 select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity'),
@@ -36,7 +37,8 @@ select case when moment is null then 'over' when moment = '-infinity' then 'agai
 select run_id, answer from duly.api_trigger_v1($1, $2, $3::text::jsonb, $4)
 
 -- name: retime
-select job_id, duly.api_timed_by_v1(job_id, $7)::text from duly.api_retime_v1($1, $2, $3, $4, $5, $6) as job_id
+select job_id, duly.api_timed_by_v1(job_id, $8)::text, duly.api_timed_anew_v1(job_id, ($7::text[])[array_position($1, job_id)]::jsonb)::text
+  from duly.api_retime_v1($1, $2, $3, $4, $5, $6) as job_id
 
 -- name: submit_backfill
 select duly.api_submit_backfill_v2($1, $2, $3, $4, $5, $6, $7, $8)
