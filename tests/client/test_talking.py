@@ -27,6 +27,7 @@ from duly.clock import Rng
 from duly.domain import errors
 from duly.wire.jobs import JobList, JobSummary
 from duly.wire.problems import problem
+from duly.wire.runs import TargetSummary
 
 LOST = NoReply("No answer: the connection was cut.", may_have_arrived=True)
 REFUSED = NoReply("No answer: connection refused.", may_have_arrived=False)
@@ -310,7 +311,7 @@ def test_fields_that_a_newer_server_tells_are_left_out_wherever_they_stand():
     event = {**A_SUMMARY, "on_event": {"type": "sold", "source": None, "subject": "7"}}
 
     [found] = reader(JobList)(Reply(200, {}, msgspec.json.encode(told))).items
-    assert found.target == FunctionTarget(handler="a")
+    assert found.target == TargetSummary(type="function", handler="a")
     assert reader(JobSummary)(Reply(200, {}, msgspec.json.encode(event))).on_event == EventMatch(type="sold")
     with pytest.raises(UnexpectedAnswer, match="queue"):
         reader(JobSummary)(Reply(200, {}, msgspec.json.encode({**A_SUMMARY, "queue": 7, "colour": 1})))

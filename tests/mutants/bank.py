@@ -807,6 +807,27 @@ BANK = [
         "api_claim_v1",
     ),
     Mutant(
+        "a secret goes wherever the job leads now",
+        "src/duly/domain/target_secrets.py",
+        "return origin_of(target.url) == origin_of(standing.url)",
+        "return True",
+        "tests/api/test_targets.py::TestChanges::test_a_secret_does_not_follow_to_another_origin",
+    ),
+    Mutant(
+        "the API takes any program",
+        "src/duly/api/definitions.py",
+        "    allowed.check(target)\n",
+        "",
+        "tests/api/test_targets.py::test_what_cannot_be_or_is_not_allowed_is_refused_by_each_way_in",
+    ),
+    Mutant(
+        "a plan shows a secret that is to be another",
+        "src/duly/domain/manifest_diff.py",
+        "Difference(field, *shown_parts(field, before.get(field), after.get(field)))",
+        "Difference(field, before.get(field), after.get(field))",
+        "tests/api/test_targets.py::TestFiles::test_a_plan_says_that_a_secret_is_another_and_not_which",
+    ),
+    Mutant(
         "a suspect over HTTP is not named",
         REMOTE,
         "named = coalesce((select array_agg(held.run_id || '/' || v_fence) from held where held.suspect), workers.named)",

@@ -23,6 +23,7 @@ from duly.api.traffic import Traffic
 from duly.api.waiting import Waiter, unless_ended
 from duly.clock import Rng
 from duly.domain.errors import DulyError
+from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
 from duly.moves.gather import Gatherer
@@ -56,6 +57,7 @@ class Door:
         wake: Callable[[str], None],
         log: Log,
         hub: Hub | None = None,
+        allowed: Allowed | None = None,
     ) -> None:
         self._database = database
         self._sessions = sessions
@@ -63,6 +65,7 @@ class Door:
         self._admission = admission
         self._wake = wake
         self._hub = hub or Hub(database, log)
+        self._allowed = allowed or Allowed()
         self.traffic = Traffic()
         self._rng = Rng()
         self._gatherer = Gatherer(database, self._rng)
@@ -168,6 +171,7 @@ class Door:
                 hub=self._hub,
                 gatherer=self._gatherer,
                 is_admitted=partial(self._is_admitted, operation, request),
+                allowed=self._allowed,
             )
             return await operation.act(call)
 

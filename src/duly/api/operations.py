@@ -19,6 +19,7 @@ from duly.domain.api_key import ApiKey, Scope
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
+from duly.domain.target import Allowed
 from duly.moves.gather import Gatherer
 from duly.store.database import Database
 from duly.wire.shapes import Nothing
@@ -70,11 +71,12 @@ class Call(Generic[Q, B]):
 
     `database` is where it reads and writes: a session under the tenant's own rules, or, for operations that say so, the
     engine's pool. `open` opens a session where an operation has none or wants another. `is_admitted` asks anew whether the
-    key may do this: what goes on for long asks again and again.
+    key may do this: what goes on for long asks again and again. `allowed` are the programs and images that jobs may run.
     """
 
     __slots__ = (
         "admit",
+        "allowed",
         "body",
         "clock",
         "database",
@@ -113,6 +115,7 @@ class Call(Generic[Q, B]):
         hub: Hub,
         gatherer: Gatherer,
         is_admitted: Callable[[], Awaitable[bool]],
+        allowed: Allowed,
     ) -> None:
         self.identity = identity
         self.path = path
@@ -131,6 +134,7 @@ class Call(Generic[Q, B]):
         self.hub = hub
         self.gatherer = gatherer
         self.is_admitted = is_admitted
+        self.allowed = allowed
         self.clock: Clock = database.clock
 
     @property

@@ -31,6 +31,7 @@ from duly.cli.output import moment
 from duly.cli.paging import gather
 from duly.cli.policies import policy_line
 from duly.cli.queue_rows import read_queues
+from duly.cli.target_rows import job_row, listed_row, what_job_runs
 from duly.clock import Rng
 from duly.domain.api_key import Secret
 from duly.domain.errors import DulyError, NotFound
@@ -113,7 +114,8 @@ class DatabaseDesk:
 
     async def jobs(self, filter_text: str, limit: int) -> Sequence[Row]:
         """List jobs."""
-        return await gather(partial(lists.jobs, self._database, TENANT_DEFAULT, parse(filter_text, JOBS)), limit)
+        read = partial(lists.jobs, self._database, TENANT_DEFAULT, parse(filter_text, JOBS))
+        return [listed_row(row) for row in await gather(read, limit)]
 
     async def job_id(self, job: str) -> UUID:
         """Find a job by its id or its name."""
@@ -126,7 +128,7 @@ class DatabaseDesk:
             return None
         schedule = await jobs.schedule_of_job(self._database, found)
         return JobSeen(
-            found,
+            job_row(found),
             sentence(schedule),
             policy_line(schedule, found),
             fire_lines(schedule, found),
@@ -185,7 +187,7 @@ class DatabaseDesk:
     async def versions(self, job_id: UUID, limit: int) -> Sequence[Row]:
         """Show what a job's definition was, the newest version first."""
         found = await jobs.versions(self._database, TENANT_DEFAULT, job_id, limit)
-        return [_version(row) for row in found]
+        return [_version(job_row(row)) for row in found]
 
     async def cancel_backfill(self, backfill_id: UUID) -> int:
         """Stop a backfill, and say how many runs that had not begun were taken back."""
@@ -201,7 +203,7 @@ class DatabaseDesk:
         found |= await overview.arguments(self._database, run_id)
         found["progress"] = await runs.read_progress(self._database, run_id)
         found["checkpoint"] = await runs.checkpoint_size(self._database, run_id)
-        return found
+        return listed_row(found)
 
     async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
         """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
@@ -396,7 +398,7 @@ class DatabaseDesk:
 def one_shot_lines(job: Submission, at: str) -> list[str]:
     """Say when a one-shot runs."""
     how = "Once, now" if job.at is None and not job.delay else "Once"
-    return [f"{how}: {job.handler} on queue {job.queue}", f"{'at':6}{at}"]
+    return [f"{how}: {what_job_runs(job)} on queue {job.queue}", f"{'at':6}{at}"]
 
 
 def _moved(found: Bulk) -> Moved:
@@ -409,7 +411,7 @@ def _version(row: Row) -> Row:
     return {
         **{
             name: row[name]
-            for name in ("made_at", "replaced_at", "owner", "source", "name", "handler", "queue", "priority")
+            for name in ("made_at", "replaced_at", "owner", "source", "name", "handler", "target", "queue", "priority")
         },
         "version": row["generation"],
         "request_id": None if options is None else read_options(options, None).request_id,

@@ -12,15 +12,25 @@ from duly.client.errors import ApiError, VersionChanged
 from duly.client.writing import write
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
+from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
+from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
 
-Target = FunctionTarget | str
-"""What a job runs; a plain name is that of a handler."""
+Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | JobTarget | str
+"""What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""
 
 Agrees = Callable[[dict[str, Any], Mapping[str, Any]], bool]
 
-_DURATIONS = ("timeout", "base", "cap", "every", "max", "grace", "window")  # Told in another spelling, perhaps.
+_DURATIONS = (
+    "timeout",
+    "base",
+    "cap",
+    "every",
+    "max",
+    "grace",
+    "window",
+    "callback_within",
+)  # Told in another spelling, perhaps.
 _TOLD = ("anchor",)  # The server tells them where nothing was said.
 _RETRY_DEFAULT = msgspec.to_builtins(RetryPolicy())
 

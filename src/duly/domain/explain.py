@@ -15,7 +15,8 @@ import msgspec
 
 from duly.domain.hold import Hold, Scope
 from duly.domain.run import QUEUE_DEFAULT
-from duly.domain.target import COMMAND, CONTAINER
+from duly.domain.target import is_reserved
+from duly.domain.target_words import what_lets_it_run
 
 POSITION_MAX = 10_000  # What waits before a run is counted up to this.
 _LATE_LEAST = timedelta(seconds=1)
@@ -219,21 +220,16 @@ def _no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Rea
     serving = [one for one in workers if queue in one.queues]
     flag = "" if queue == QUEUE_DEFAULT else f" --queue {queue}"
     if not serving:
-        text = f"no worker serves queue {queue}; this starts one: duly worker module:app{flag}"
+        app = "" if is_reserved(handler) else " module:app"
+        text = f"no worker serves queue {queue}; this starts one: duly worker{app}{flag}"
         return [Reason("NO_WORKER_FOR_QUEUE", text, {"queue": queue})]
     if not any(handler in one.handlers for one in serving):
         known = sorted({name for one in serving if one.name is not None for name in one.handlers})[:10]
         others = f" (known: {', '.join(known)})" if known else ""
-        text = f"no live worker of queue {queue} knows handler {handler!r}{others}; {_who_would(handler, flag)}"
+        what = f"offers {handler}" if is_reserved(handler) else f"knows handler {handler!r}{others}"
+        text = f"no live worker of queue {queue} {what}; {what_lets_it_run(handler, queue)}"
         return [Reason("NO_WORKER_KNOWS_HANDLER", text, {"queue": queue, "handler": handler, "known": known})]
     return []
-
-
-def _who_would(handler: str, flag: str) -> str:
-    for target, setting in ((COMMAND, "commands"), (CONTAINER, "containers")):
-        if handler.startswith(target):
-            return f"an operator has to allow it: name {handler.removeprefix(target)} in the setting `{setting}` of a worker"
-    return f"start a worker for the app that has it: duly worker module:app{flag}"
 
 
 def _held(holds: Sequence[Hold]) -> list[Reason]:

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, FunctionTarget, Payload, RetryPolicy
+from duly.wire.jobs import Concurrency, JobTarget, Payload, RetryPolicy
 from duly.wire.pages import NextPageToken
 from duly.wire.schedule_schema import ScheduleShape
 from duly.wire.shapes import Moment, Told
@@ -23,7 +23,7 @@ class JobVersion(Told, frozen=True):
     source: str | None
     request_id: Annotated[str | None, Meta(description="The last request until then that named itself.")]
     name: str | None
-    target: FunctionTarget
+    target: JobTarget
     queue: str
     priority: int
     payload: Payload | None

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.api import paging
+from duly.api.definitions import target_summary
 from duly.api.log_streams import Place, place_of, told
 from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
 from duly.api.refusals import Refusal
@@ -207,6 +208,7 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         progress=None if progress is None else Progress(**progress),
         checkpoint=None if checkpoint is None else CheckpointSize(**checkpoint),
         attempts=attempts,
+        target=target_summary(found["handler"], carried.get("options")),
     )
 
 

@@ -11,7 +11,6 @@ from duly.api import definitions, paging
 from duly.api.job_views import asked_schedule, no_job
 from duly.api.operations import Answer, Call, Routes
 from duly.store import jobs
-from duly.wire.jobs import FunctionTarget
 from duly.wire.pages import PageQuery
 from duly.wire.versions import JobVersion, JobVersionList
 
@@ -45,7 +44,7 @@ def _shown(row: Mapping[str, Any]) -> JobVersion:
         **{name: row[name] for name in copied},
         version=row["generation"],
         request_id=definitions.marks_of(options).get("request_id"),
-        target=FunctionTarget(handler=row["handler"]),
+        target=definitions.target_shape(row["handler"], options),
         payload=None if row["payload"] is None else msgspec.json.decode(row["payload"]),
         **definitions.waits_shape(asked_schedule(row)),
         retry=definitions.retry_shape(options),
