@@ -16,6 +16,7 @@ from duly.domain.declaration import Declarations
 from duly.domain.job import Submission
 from duly.domain.retry import Retry
 from duly.domain.run import Options, Run, encode_options
+from duly.domain.target import Target
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
 from duly.moves.claim import claim
@@ -25,6 +26,7 @@ from duly.store.database import Database, Unavailable
 from duly.store.workers import Identity
 from duly.worker.handlers import Handler, Registry
 from duly.worker.service import Worker, WorkerOptions
+from duly.worker.targets import Targets
 
 LEASE_SHORT = timedelta(seconds=1.5)
 AT_ONCE = Retry(max_attempts=5, base_seconds=0.001)
@@ -60,9 +62,10 @@ async def submitted(
     delay: float | None = None,
     retry: Retry = AT_ONCE,
     timeout: float | None = None,
+    target: Target | None = None,
 ) -> UUID:
     """Submit a one-shot, due now unless told otherwise, and tried again at once should it fail."""
-    options = encode_options(Options(retry=retry, timeout_seconds=timeout))
+    options = encode_options(Options(retry=retry, timeout_seconds=timeout, target=target))
     text = msgspec.json.encode(payload or {}).decode()
     span = None if delay is None else timedelta(seconds=delay)
     job = Submission(handler, text, queue, priority, None, span, options)
@@ -71,11 +74,24 @@ async def submitted(
 
 @asynccontextmanager
 async def working(
-    url: str, registry: Registry, *, declarations: Declarations | None = None, **options: Any
+    url: str,
+    registry: Registry,
+    *,
+    declarations: Declarations | None = None,
+    targets: Targets | None = None,
+    **options: Any,
 ) -> AsyncIterator[Worker]:
     """Let a worker live in this process; at the end it is stopped in good order."""
     chosen: dict[str, Any] = {"name": "worker", "grace_seconds": 5.0} | options
-    worker = Worker(url, registry, WorkerOptions(**chosen), rng=Rng(), log=Log("worker"), declarations=declarations)
+    worker = Worker(
+        url,
+        registry,
+        WorkerOptions(**chosen),
+        rng=Rng(),
+        log=Log("worker"),
+        declarations=declarations,
+        targets=targets,
+    )
     living = asyncio.create_task(worker.run())
     try:
         await until(lambda: worker.health.safe or living.done())

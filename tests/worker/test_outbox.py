@@ -10,6 +10,7 @@ from duly.domain.outcome import Failed, Outcome, Succeeded
 from duly.domain.run import Run
 from duly.log import Log
 from duly.moves import settle as move
+from duly.moves.defer import Deferred
 from duly.moves.settle import Settled
 from duly.store.database import Database
 from duly.worker import outbox as module
@@ -27,9 +28,9 @@ def ended(database: Database, run: Run, outcome: Outcome | None = None) -> Settl
     return Settled(run, now, now, outcome or Succeeded())
 
 
-async def emptied(database: Database, worker_id, settled: list[Settled]) -> tuple[Outbox, list[Settled]]:
+async def emptied(database: Database, worker_id, settled: list[Settled]) -> tuple[Outbox, list[Settled | Deferred]]:
     """Put outcomes into an outbox and let it run until it is empty."""
-    done: list[Settled] = []
+    done: list[Settled | Deferred] = []
     outbox = Outbox(database, worker_id, rng=Rng(1), log=Log("test"), on_settled=done.extend)
     outbox.put(settled)
     outbox.close()

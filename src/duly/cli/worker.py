@@ -12,6 +12,7 @@ from duly.cli import apps
 from duly.cli.connect import database_url, opened, run_loop
 from duly.cli.options import span, with_settings
 from duly.cli.scheduler import process_name
+from duly.cli.serving import targets_of
 from duly.cli.stopping import stop_on_signals, stop_with_parent
 from duly.clock import Rng
 from duly.domain.declaration import Declarations
@@ -20,7 +21,9 @@ from duly.domain.triggers.asking import check
 from duly.domain.triggers.summary import sentence
 from duly.log import Log
 from duly.settings import Settings
+from duly.worker.handlers import Registry
 from duly.worker.service import Worker, WorkerOptions
+from duly.worker.targets import Targets
 
 
 @click.command
@@ -37,44 +40,54 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     `default`, unless told otherwise. Ctrl-C lets runs finish and hands back what has not started.
     """
     path = app or settings.app
-    if path is None:
+    targets = targets_of(settings)
+    if path is None and not targets:
         raise click.UsageError("name the app, as in `duly worker app:app`, or set `app` in duly.toml")
     if reload:
         from duly.cli.reload import reload_for_ever
 
         return run_loop(reload_for_ever([argument for argument in sys.argv[1:] if argument != "--reload"]))
-    run_loop(_run(settings, path, name or process_name(), tied=tied, quiet=quiet))
+    run_loop(_run(settings, path, targets, name or process_name(), tied=tied, quiet=quiet))
     return 0
 
 
-async def _run(settings: Settings, path: str, name: str, *, tied: bool, quiet: bool) -> None:
-    app = apps.load(path)
+async def _run(settings: Settings, path: str | None, targets: Targets, name: str, *, tied: bool, quiet: bool) -> None:
+    app = None if path is None else apps.load(path)
     async with opened(settings):
         pass
     options = _options(settings, app, path, name)
-    declared = app.declarations(path)
-    service = Worker(database_url(settings), app.registry, options, rng=Rng(), log=Log("worker"), declarations=declared)
+    registry = Registry() if app is None else app.registry
+    declared = None if app is None else app.declarations(path)
+    service = Worker(
+        database_url(settings),
+        registry,
+        options,
+        rng=Rng(),
+        log=Log("worker"),
+        declarations=declared,
+        targets=targets,
+    )
     stop_on_signals(service.stop)
     if tied:
         stop_with_parent(service.stop)
     if not quiet:
-        _tell(name, options, app.registry.names(), declared)
+        _tell(name, options, [*registry.names(), *targets.names()], declared)
     await service.run()
 
 
-def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations) -> None:
+def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations | None) -> None:
     served, known = ", ".join(options.queues), ", ".join(sorted(handlers))
     click.echo(f"worker {name} serves {served} with {known}. Ctrl-C hands back what has not started.")
-    for job in declared.jobs:
+    for job in declared.jobs if declared else ():
         # Where it counts from is known when it is registered.
         when = sentence(check(job.schedule)).partition(", the first at")[0]
         click.echo(f"schedule {job.name}: {when}")
 
 
-def _options(settings: Settings, app: Any, path: str, name: str) -> WorkerOptions:
+def _options(settings: Settings, app: Any | None, path: str | None, name: str) -> WorkerOptions:
     return WorkerOptions(
         name=name,
-        queues=queues_of(settings, app),
+        queues=settings.queues if app is None else queues_of(settings, app),
         slots=settings.slots,
         threads=settings.threads,
         lease=span(settings, "lease"),

@@ -14,6 +14,7 @@ import msgspec
 from duly.domain.duration import Duration, parse
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidSchedule
 from duly.domain.run import NAME_CHARACTERS_MAX
+from duly.domain.target import RESERVED
 from duly.domain.triggers.errors import shown
 
 REASON_CHARACTERS_MAX = 500
@@ -130,6 +131,8 @@ def check_gate(name: str, places: int) -> tuple[str, int]:
     """Take a gate's name and how many runs may be inside at once. Raises InvalidOption."""
     if isinstance(places, bool) or not 1 <= places <= GATE_PLACES_MAX:
         raise InvalidOption(f"concurrency {places!r} is outside 1 to {GATE_PLACES_MAX} runs at once")
+    if name.startswith(RESERVED):
+        raise InvalidOption(f"concurrency key {shown(name)} begins with {RESERVED}, which is kept for destinations")
     return check_name(name, "concurrency key"), places
 
 

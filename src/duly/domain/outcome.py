@@ -58,4 +58,11 @@ class Snoozed(msgspec.Struct, frozen=True, tag=True):
     reason: str = "snoozed"
 
 
+class Parked(msgspec.Struct, frozen=True, tag=True):
+    """Its destination is not to be called now: the run waits for it, and no attempt was made."""
+
+    origin: str
+
+
 Outcome = Succeeded | Failed | TimedOut | Lost | Cancelled | Snoozed
+Deferral = Parked  # no outcome yet: the run leaves its worker's hands and waits for something

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.retry import Retry
+from duly.domain.target import Target
 
 QUEUE_DEFAULT = "default"
 PRIORITY_DEFAULT = 5
@@ -29,6 +30,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     missed: int = 0  # how many occurrences that were noticed too late this run stands for, itself included
     rearm: bool = False  # the schedule's next fire counts from the end of this run
     watch: int | None = None  # after so many runs in a row that failed for good, the schedule pauses
+    target: Target | None = None  # what it does, where that is no function
     # Marks: they say what a run is for and who asked for it, not how it is run.
     tags: tuple[str, ...] = ()
     request_id: str | None = None

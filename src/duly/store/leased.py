@@ -84,6 +84,18 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
     return {(row[0], row[1]) for row in rows}
 
 
+async def park(database: Database, worker_id: UUID, parked: Sequence[tuple[Run, str]]) -> set[Handle]:
+    """Put runs into `blocked`, each under a gate, without using up their attempt. Returns those that were there."""
+    rows = await database.fetch(
+        SQL["park"],
+        worker_id,
+        [run.run_id for run, _ in parked],
+        [run.fence for run, _ in parked],
+        [gate for _, gate in parked],
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
 async def already_settled(database: Database, worker_id: UUID, handles: Sequence[Handle]) -> set[Handle]:
     """Find which of these this worker has settled before: after an unknown commit, the answer to 'was it me?'."""
     rows = await database.fetch(

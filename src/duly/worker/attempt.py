@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 
 from duly.domain.errors import InvalidArguments
-from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.outcome import Cancelled, Deferral, Failed, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.payload import encode_result, storable
+from duly.domain.run import Run
 from duly.worker import context as handlers_hand
 from duly.worker.context import LeaseLost, NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Handler
+from duly.worker.targets import TargetHandler
 
 _encoder = msgspec.json.Encoder()
 _TRACEBACK_CHARACTERS_MAX = 16_384
@@ -40,6 +42,19 @@ async def _within(handler: Handler, context: RunContext, kwargs: dict[str, Any],
         if not scope.expired():
             raise
         return TimedOut(timeout, _detail(error))
+
+
+async def attempt_target(target: TargetHandler, context: RunContext, run: Run) -> Outcome | Deferral:
+    """Do what a run's target says, within the run's timeout or else the target's own."""
+    seconds = run.policy.timeout_seconds or target.timeout_seconds
+    scope = asyncio.timeout(seconds)
+    try:
+        async with scope:
+            return await target.attempt(context, run)
+    except BaseException as error:  # noqa: BLE001 - as above
+        if seconds is not None and scope.expired() and isinstance(error, TimeoutError):
+            return TimedOut(seconds)
+        return outcome_of(error, context)
 
 
 def attempt_in_thread(handler: Handler, context: RunContext, payload: str | None) -> Outcome:

@@ -25,7 +25,8 @@ from duly.worker.handlers import Registry
 from duly.worker.hands import Hands, Held
 from duly.worker.intake import Intake, Room
 from duly.worker.lifeline import Lifeline
-from duly.worker.slots import Kind, Pool, Slots
+from duly.worker.slots import POOL_OF, Kind, Pool, Slots
+from duly.worker.targets import Targets
 from duly.worker.watch import Watch
 from duly.worker.wheel import Wheel
 
@@ -47,6 +48,7 @@ class Claiming:
         database: Database,
         identity: Identity,
         registry: Registry,
+        targets: Targets,
         lifeline: Lifeline,
         *,
         hands: Hands,
@@ -65,6 +67,7 @@ class Claiming:
         self._clock = database.clock
         self._identity = identity
         self._registry = registry
+        self._targets = targets
         self._lifeline = lifeline
         self._hands = hands
         self._wheel = wheel
@@ -78,7 +81,9 @@ class Claiming:
         self._on_expired = on_expired
         self._log = log
         self.rooms = {pool: Room(number) for pool, number in slots.capacity.items()}
-        self.intakes = [Intake(pool, names, self.rooms[pool]) for pool, names in _names_by_pool(registry).items()]
+        self.intakes = [
+            Intake(pool, names, self.rooms[pool]) for pool, names in _names_by_pool(registry, targets).items()
+        ]
         self._handler_options = _options_of(registry)
         self._in_doubt = asyncio.Event()
         self._in_doubt_until = float("-inf")
@@ -175,6 +180,8 @@ class Claiming:
         }
 
     def _kind_of(self, run: Run) -> Kind:
+        if (target := self._targets.get(run.handler)) is not None:
+            return target.kind
         handler = self._registry[run.handler]
         if run.suspect:
             return Kind.ALONE
@@ -231,9 +238,11 @@ def _options_of(registry: Registry) -> dict[str, str]:
     return {name: options for name, options in written.items() if options is not None}
 
 
-def _names_by_pool(registry: Registry) -> dict[Pool, list[str]]:
+def _names_by_pool(registry: Registry, targets: Targets) -> dict[Pool, list[str]]:
     """Sort the handlers' names, aliases too, by what their runs compete for."""
     names: dict[Pool, list[str]] = {}
     for name in registry.names():
         names.setdefault(Pool.LOOP if registry[name].is_async else Pool.PLAIN, []).append(name)
+    for target in targets:
+        names.setdefault(POOL_OF[target.kind], []).append(target.name)
     return names

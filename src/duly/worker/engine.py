@@ -19,6 +19,7 @@ from duly.domain.hold import Holds
 from duly.domain.outcome import Cancelled, Succeeded
 from duly.domain.run import Run
 from duly.log import Log
+from duly.moves.defer import Deferred
 from duly.moves.settle import Settled, hand_back
 from duly.store import runs, workers
 from duly.store.database import Database, Unavailable
@@ -33,12 +34,13 @@ from duly.worker.hands import Hands, Held
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
 from duly.worker.slots import POOL_OF, Kind, Pool, Slots
+from duly.worker.targets import Targets
 from duly.worker.watch import Watch
 from duly.worker.wheel import Wheel
 
 LOOK_SECONDS = 0.25
 LOOK_IDLE_SECONDS = 0.5
-STUCK_SECONDS = {Pool.LOOP: 0.25, Pool.PLAIN: 0.25, Pool.ALONE: 0.5}
+STUCK_SECONDS = dict.fromkeys(Pool, 0.25) | {Pool.ALONE: 0.5}
 PATIENCE_SECONDS = 1.0  # What will start within so long is not worth handing back.
 STALE_NEWS_SECONDS = 0.05
 LAST_WORDS_SECONDS = 2.0
@@ -53,6 +55,7 @@ class Engine:
         database: Database,
         identity: Identity,
         registry: Registry,
+        targets: Targets,
         executor: Executor,
         lifeline: Lifeline,
         *,
@@ -83,6 +86,7 @@ class Engine:
             database,
             identity,
             registry,
+            targets,
             lifeline,
             hands=self._hands,
             wheel=self._wheel,
@@ -295,7 +299,7 @@ class Engine:
         self._wake_line.set()
         self._claiming.wake_if_worthwhile()
 
-    def _on_settled(self, settled: list[Settled]) -> None:
+    def _on_settled(self, settled: list[Settled | Deferred]) -> None:
         over = self._hands.of([item.run for item in settled])
         for held in over:
             self._hands.let_go(held.run)
@@ -376,6 +380,8 @@ class Engine:
             await self._clock.sleep(0.3)
 
 
-def _leads_on(item: Settled) -> bool:
+def _leads_on(item: Settled | Deferred) -> bool:
     """Say whether something may be ready by this outcome: the next attempt, or whoever waited for the place at its gate."""
+    if isinstance(item, Deferred):
+        return item.run.has_consequence
     return type(item.outcome) not in (Succeeded, Cancelled) or item.run.has_consequence

@@ -16,13 +16,15 @@ import msgspec
 
 from duly.clock import Clock, moment_of
 from duly.domain.hold import Holds
-from duly.domain.outcome import Cancelled, Outcome
+from duly.domain.outcome import Cancelled, Deferral, Outcome
 from duly.domain.run import Run
+from duly.moves.defer import Deferred
 from duly.moves.settle import Settled
-from duly.worker.attempt import attempt_in_thread, attempt_on_loop
+from duly.worker.attempt import attempt_in_thread, attempt_on_loop, attempt_target
 from duly.worker.context import Desk, RunContext
 from duly.worker.handlers import Handler, Registry
 from duly.worker.slots import Kind
+from duly.worker.targets import TargetHandler, Targets
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
@@ -30,7 +32,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
     kind: Kind
     run: Run
-    settled: Settled | None
+    settled: Settled | Deferred | None
 
 
 class Executor:
@@ -39,6 +41,7 @@ class Executor:
     def __init__(
         self,
         registry: Registry,
+        targets: Targets,
         *,
         threads: int,
         clock: Clock,
@@ -46,6 +49,7 @@ class Executor:
         on_ended: Callable[[list[Ended]], None],
     ) -> None:
         self._registry = registry
+        self._targets = targets
         self._clock = clock
         self._is_safe = is_safe
         self._on_ended = on_ended
@@ -60,11 +64,11 @@ class Executor:
 
     def start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> None:
         """Take a batch, from the engine's thread."""
-        on_loop: list[tuple[Kind, Handler, Run, RunContext]] = []
+        on_loop: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]] = []
         for kind, run, saved in batch:
-            handler = self._registry[run.handler]
+            handler = self._targets.get(run.handler) or self._registry[run.handler]
             context = self._contexts[run.run_id, run.fence] = RunContext(run, desk, saved=saved)
-            if handler.is_async:
+            if isinstance(handler, TargetHandler) or handler.is_async:
                 on_loop.append((kind, handler, run, context))
             else:
                 assert self._pool is not None
@@ -89,17 +93,21 @@ class Executor:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _start(self, batch: list[tuple[Kind, Handler, Run, RunContext]]) -> None:
+    def _start(self, batch: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]]) -> None:
         for kind, handler, run, context in batch:
             self._tasks[run.run_id, run.fence] = self._loop.create_task(self._on_loop(kind, handler, run, context))
 
-    async def _on_loop(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
+    async def _on_loop(self, kind: Kind, handler: Handler | TargetHandler, run: Run, context: RunContext) -> None:
         if not self._may_start(run, context):
             self._end(self._unstarted(kind, run, context))
             return
         started_at = context.started(moment_of(self._clock.now()))
-        timeout = None if run.options is None else run.policy.timeout_seconds
-        outcome = await attempt_on_loop(handler, context, run.payload, timeout)
+        outcome: Outcome | Deferral
+        if isinstance(handler, TargetHandler):
+            outcome = await attempt_target(handler, context, run)
+        else:
+            timeout = None if run.options is None else run.policy.timeout_seconds
+            outcome = await attempt_on_loop(handler, context, run.payload, timeout)
         self._end(Ended(kind, run, self._settled(run, started_at, outcome, context)))
 
     def _in_thread(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
@@ -115,7 +123,11 @@ class Executor:
     def _may_start(self, run: Run, context: RunContext) -> bool:
         return not (context.cancelled or self._interrupted or self.holds.cover(run)) and self._is_safe()
 
-    def _settled(self, run: Run, started_at: datetime, outcome: Outcome, context: RunContext) -> Settled:
+    def _settled(
+        self, run: Run, started_at: datetime, outcome: Outcome | Deferral, context: RunContext
+    ) -> Settled | Deferred:
+        if isinstance(outcome, Deferral):
+            return Deferred(run, started_at, outcome)
         return Settled(run, started_at, moment_of(self._clock.now()), outcome, context.left_behind)
 
     def _unstarted(self, kind: Kind, run: Run, context: RunContext) -> Ended:

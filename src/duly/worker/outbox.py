@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import cast
 from uuid import UUID
 
 from duly.clock import Rng
 from duly.domain.run import Run
 from duly.log import Log
+from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
 from duly.store.database import Database, Unavailable
 
@@ -30,15 +32,21 @@ class Outbox:
     """Settles what a worker has finished."""
 
     def __init__(
-        self, database: Database, worker_id: UUID, *, rng: Rng, log: Log, on_settled: Callable[[list[Settled]], None]
+        self,
+        database: Database,
+        worker_id: UUID,
+        *,
+        rng: Rng,
+        log: Log,
+        on_settled: Callable[[list[Settled | Deferred]], None],
     ) -> None:
         self._database = database
         self._worker_id = worker_id
         self._rng = rng
         self._log = log
         self._on_settled = on_settled
-        self._waiting: deque[Settled] = deque()
-        self._flushing: list[Settled] = []
+        self._waiting: deque[Settled | Deferred] = deque()
+        self._flushing: list[Settled | Deferred] = []
         self._wake = asyncio.Event()
         self._closing = False
         self._last_batch = 0
@@ -58,8 +66,8 @@ class Outbox:
         """Say whether it was closed and has nothing left."""
         return self._closing and not len(self)
 
-    def put(self, settled: list[Settled]) -> None:
-        """Take outcomes; they are on their way."""
+    def put(self, settled: Sequence[Settled | Deferred]) -> None:
+        """Take outcomes, and what waits for one; they are on their way."""
         self._waiting.extend(settled)
         self._wake.set()
 
@@ -90,11 +98,14 @@ class Outbox:
         self._last_batch = len(done)
         self._on_settled(done)
 
-    async def _settle_until_answered(self, batch: list[Settled]) -> list[Run]:
+    async def _settle_until_answered(self, batch: list[Settled | Deferred]) -> list[Run]:
+        deferred = [item for item in batch if isinstance(item, Deferred)]
+        ended = [item for item in batch if isinstance(item, Settled)] if deferred else cast("list[Settled]", batch)
         tries = 0
         while True:
             try:
-                return await settle(self._database, self._worker_id, batch, self._rng)
+                await defer(self._database, self._worker_id, deferred)
+                return await settle(self._database, self._worker_id, ended, self._rng)
             except Unavailable as error:
                 self._log.warning("settle_unanswered", runs=len(batch), tries=tries, error=str(error))
             except Exception as error:  # noqa: BLE001 - an outcome must not be lost to a bug: say it, and ask again

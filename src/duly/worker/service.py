@@ -19,6 +19,7 @@ from duly.clock import Rng
 from duly.domain.declaration import Declarations
 from duly.domain.errors import DatabaseUnusable, DulyError, Refused
 from duly.log import Log
+from duly.moves.defer import Deferred
 from duly.moves.retire import retire
 from duly.moves.settle import Settled
 from duly.store import workers
@@ -31,7 +32,8 @@ from duly.worker.handlers import Registry
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
 from duly.worker.registrar import Registrar
-from duly.worker.slots import Pool, Slots
+from duly.worker.slots import POOL_OF, Pool, Slots
+from duly.worker.targets import Targets
 
 CONNECTIONS_MAX = 6
 _SWITCH_SECONDS = 0.0005  # The engine's thread waits at most so long for the interpreter while handlers compute.
@@ -45,6 +47,8 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     queues: tuple[str, ...] = ("default",)
     slots: int = 100
     threads: int = 10
+    webhooks: int = 500
+    processes: int = 4
     lease: timedelta = timedelta(seconds=15)
     grace_seconds: float = 8.0
     pooler: bool = False
@@ -76,8 +80,10 @@ class Worker:
         rng: Rng,
         log: Log,
         declarations: Declarations | None = None,
+        targets: Targets | None = None,
     ) -> None:
-        if not registry.names():
+        self._targets = targets or Targets()
+        if not registry.names() and not self._targets:
             raise Refused("the app has no handler; decorate a function with @app.handler")
         self._url = url
         self._registry = registry
@@ -169,6 +175,7 @@ class Worker:
                 database,
                 identity,
                 self._registry,
+                self._targets,
                 executor,
                 lifeline,
                 slots=Slots(self._capacity()),
@@ -176,11 +183,13 @@ class Worker:
                 rng=self._rng,
                 log=self._log,
             )
+            await self._targets.begin(database, identity.worker_id)
             if self._stopping.is_set():
                 engine.stop()
             await self._live_out(engine, database)
             await self._retire(database, engine)
         finally:
+            await self._targets.end()
             executor.close()
             if crew is not None:
                 crew.close()
@@ -217,8 +226,8 @@ class Worker:
             options.name,
             __version__,
             list(options.queues),
-            self._registry.names(),
-            self._capacity()[Pool.LOOP] + self._capacity()[Pool.PLAIN],
+            [*self._registry.names(), *self._targets.names()],
+            sum(number for pool, number in self._capacity().items() if pool is not Pool.ALONE),
             options.lease,
             self._declarations.entries() if self._declarations else [],
         )
@@ -226,11 +235,14 @@ class Worker:
     def _capacity(self) -> dict[Pool, int]:
         has_async = any(handler.is_async for handler in self._registry)
         has_plain = any(not handler.is_async for handler in self._registry)
+        pools = {POOL_OF[target.kind] for target in self._targets}
         return {
             Pool.LOOP: self._options.slots if has_async else 0,
             Pool.PLAIN: self._options.threads if has_plain else 0,
             # Without child processes suspects share ours, and then only one at a time can be to blame.
             Pool.ALONE: max(1, self._options.threads) if self._options.app_path else 1,
+            Pool.WEBHOOK: self._options.webhooks if Pool.WEBHOOK in pools else 0,
+            Pool.PROCESS: self._options.processes if Pool.PROCESS in pools else 0,
         }
 
     async def _executor_on(
@@ -245,7 +257,12 @@ class Worker:
         async def make() -> Executor:
             threads = self._options.threads + 1
             return Executor(
-                self._registry, threads=threads, clock=database.clock, is_safe=lambda: lifeline.is_safe, on_ended=carry
+                self._registry,
+                self._targets,
+                threads=threads,
+                clock=database.clock,
+                is_safe=lambda: lifeline.is_safe,
+                on_ended=carry,
             )
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), handlers_loop))
@@ -258,7 +275,7 @@ class Worker:
             self._settling_late.add(task)
             task.add_done_callback(self._settling_late.discard)
 
-    async def _settle_late(self, database: Database, worker_id: UUID, late: list[Settled]) -> None:
+    async def _settle_late(self, database: Database, worker_id: UUID, late: list[Settled | Deferred]) -> None:
         """Offer outcomes from an earlier life under the name they were claimed with: taken where nobody else holds the run."""
         outbox = Outbox(database, worker_id, rng=self._rng, log=self._log, on_settled=lambda _: None)
         self._outboxes.append(outbox)

@@ -19,6 +19,8 @@ class Kind(StrEnum):
     THREAD = "thread"  # a plain function, in a thread
     CHILD = "child"  # a plain function that can be killed, in a child process
     ALONE = "alone"  # a suspect: announced, then alone in a child process
+    WEBHOOK = "webhook"  # a request, on the handlers' loop
+    PROCESS = "process"  # a command or a container, in a process of its own
 
 
 class Pool(StrEnum):
@@ -27,9 +29,18 @@ class Pool(StrEnum):
     LOOP = "loop"  # for `async def`
     PLAIN = "plain"  # for plain functions, wherever they run
     ALONE = "alone"  # for suspects
+    WEBHOOK = "webhook"  # for requests
+    PROCESS = "process"  # for commands and containers
 
 
-POOL_OF = {Kind.LOOP: Pool.LOOP, Kind.THREAD: Pool.PLAIN, Kind.CHILD: Pool.PLAIN, Kind.ALONE: Pool.ALONE}
+POOL_OF = {
+    Kind.LOOP: Pool.LOOP,
+    Kind.THREAD: Pool.PLAIN,
+    Kind.CHILD: Pool.PLAIN,
+    Kind.ALONE: Pool.ALONE,
+    Kind.WEBHOOK: Pool.WEBHOOK,
+    Kind.PROCESS: Pool.PROCESS,
+}
 
 
 class Slots:

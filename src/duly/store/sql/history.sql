@@ -51,7 +51,7 @@ delete from duly.progress where run_id in (
 -- A belt: a place that came free while its waiter was held by a transaction that rolled back.
 select coalesce(sum(duly.release_v1(array[tenant], array[options], 0)), 0) from (
     select distinct on (blocked.tenant, blocked.gate) blocked.tenant, blocked.options from duly.blocked
-     where not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
+     where not duly.is_parked(blocked.gate) and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
      order by blocked.tenant, blocked.gate limit $1) as waiting
 
 -- name: forget_checkpoints
@@ -78,7 +78,8 @@ inside as (
     select tenant, gate, count(*) as runs from (
         select tenant, options->'gate'->>0 as gate from duly.ready where options ? 'gate'
         union all select tenant, options->'gate'->>0 from duly.leased where options ? 'gate'
-        union all select tenant, options->'gate'->>0 from duly.timers where options ? 'held') as gated group by 1, 2)
+        union all select tenant, options->'gate'->>0 from duly.timers where options ? 'held'
+        union all select tenant, options->'gate'->>0 from duly.blocked where options ? 'held') as gated group by 1, 2)
 select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from places group by run_id having count(*) > 1
 union all
 select 'schedule without its next fire', job_id::text, coalesce(name, handler) from duly.jobs
@@ -104,5 +105,5 @@ select 'gate whose count is wrong', coalesce(gates.gate, inside.gate), format('s
  where coalesce(gates.active, 0) <> coalesce(inside.runs, 0)
 union all
 select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.gate from duly.blocked
- where not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
+ where not duly.is_parked(blocked.gate) and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
 limit 100

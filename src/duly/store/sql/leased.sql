@@ -8,6 +8,9 @@ select run_id, fence from duly.settle_v1($1, $2, $3, $4, $5, $6::text[]::duly.ou
 -- name: hand_back
 select run_id, fence from duly.hand_back_v1($1, $2, $3)
 
+-- name: park
+select run_id, fence from duly.park_v1($1, $2, $3, $4)
+
 -- name: held_by
 -- What was claimed in the future was claimed before the clock was set back.
 select ctid as place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,

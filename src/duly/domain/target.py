@@ -1,0 +1,93 @@
+"""What a run does when it is due: calls a function, sends a webhook, runs a command or a container.
+
+A function is known by its name alone. Every other target stands whole among the run's options, so that it moves with the row;
+the run's handler is then a name that begins with `@`, which only workers that may do such a thing ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from duly.domain.errors import InvalidOption
+from duly.domain.triggers.errors import shown
+
+RESERVED = "@"  # what the handler of a target begins with, and that of a function never does
+WEBHOOK = "@webhook"
+COMMAND = "@command:"
+CONTAINER = "@container:"
+
+HEADERS_MAX = 64
+HEADERS_BYTES_MAX = 8_192
+ARGUMENTS_MAX = 1_000
+ARGUMENTS_BYTES_MAX = 65_536
+VARIABLES_MAX = 100
+
+
+class Webhook(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="webhook"):
+    """A request to a URL. `final` and `retry` name statuses that are taken otherwise than usual."""
+
+    url: str
+    method: str = "POST"
+    headers: Mapping[str, str] = {}
+    final: tuple[int, ...] = ()
+    retry: tuple[int, ...] = ()
+    callback_within_seconds: float | None = None  # how long a receiver that answered 202 may take to settle the run
+
+
+class Command(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="command"):
+    """A program with its arguments, without a shell. Exit codes other than `ok` and `retry` are final."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = {}
+    network: bool = False
+    memory_bytes: int | None = None
+    cpu_seconds: float | None = None
+    processes: int | None = None
+    file_bytes: int | None = None
+    ok: tuple[int, ...] = (0,)
+    retry: tuple[int, ...] = (75,)
+
+
+class Container(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="container"):
+    """An image and its arguments. Exit codes are taken as those of a command."""
+
+    image: str
+    argv: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    network: bool = False
+    memory_bytes: int | None = None
+    cpus: float | None = None
+    processes: int | None = None
+    ok: tuple[int, ...] = (0,)
+    retry: tuple[int, ...] = (75,)
+
+
+Target = Webhook | Command | Container
+
+
+def handler_of(target: Target) -> str:
+    """Name what a worker must offer to be given runs of this target."""
+    match target:
+        case Webhook():
+            return WEBHOOK
+        case Command(argv=argv):
+            return COMMAND + argv[0]
+        case Container(image=image):
+            return CONTAINER + image
+
+
+def is_reserved(handler: str) -> bool:
+    """Say whether a handler's name stands for a target that is no function."""
+    return handler.startswith(RESERVED)
+
+
+def check_handler(name: str) -> str:
+    """Take the name of a function. Raises InvalidOption."""
+    if is_reserved(name):
+        raise InvalidOption(
+            f"handler {shown(name)} begins with {RESERVED}, as no function does; name a function,"
+            " or give a target of type webhook, command or container"
+        )
+    return name

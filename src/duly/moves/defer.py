@@ -1,0 +1,38 @@
+"""Defer: take runs out of their worker's hands that wait for something before there is an outcome.
+
+A run whose destination is not to be called now is parked: it stands in `blocked`, under a gate named after the destination, and
+no attempt was made. Where the lease was lost there is nothing to do: whoever took it away has moved the run on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.outcome import Deferral
+from duly.domain.run import Run
+from duly.domain.target import RESERVED
+from duly.store import leased
+from duly.store.database import Database
+
+
+class Deferred(msgspec.Struct, frozen=True, gc=False):
+    """A run that waits for something, and since when it was at work."""
+
+    run: Run
+    started_at: datetime | None
+    why: Deferral
+
+
+async def defer(database: Database, worker_id: UUID, deferred: Sequence[Deferred]) -> None:
+    """Put each run where it waits."""
+    if deferred:
+        await leased.park(database, worker_id, [(item.run, gate_of(item.why.origin)) for item in deferred])
+
+
+def gate_of(origin: str) -> str:
+    """Name the gate at which runs wait for a destination; no gate of a user's is called so."""
+    return RESERVED + origin

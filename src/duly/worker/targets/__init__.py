@@ -1,0 +1,73 @@
+"""Targets that are no functions: what a worker can do besides calling its app, each under a name that begins with `@`.
+
+No code of the user's runs in our process for them, so their runs are never suspects that have to run alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.outcome import Deferral, Outcome
+from duly.domain.run import Run
+from duly.store.database import Database
+from duly.worker.context import RunContext
+from duly.worker.slots import Kind
+
+Attempt = Callable[[RunContext, Run], Awaitable[Outcome | Deferral]]
+
+
+class TargetHandler(msgspec.Struct, frozen=True):
+    """One thing a worker can do. `attempt` is awaited on the handlers' loop, where a cancel or a timeout cancels it."""
+
+    name: str
+    kind: Kind
+    attempt: Attempt
+    timeout_seconds: float | None = None  # for runs that name none
+
+
+class Part(Protocol):
+    """What targets share and a worker keeps alive for them; it is called on the engine's loop."""
+
+    async def begin(self, database: Database, worker_id: UUID) -> None:
+        """A life of the worker begins, under this name."""
+        ...
+
+    async def end(self) -> None:
+        """That life is over."""
+        ...
+
+
+class Targets:
+    """What a worker can do, by name, and the parts that live as long as it does."""
+
+    def __init__(self, handlers: Iterable[TargetHandler] = (), parts: Iterable[Part] = ()) -> None:
+        self._handlers = {handler.name: handler for handler in handlers}
+        self._parts = tuple(parts)
+
+    def __iter__(self) -> Iterator[TargetHandler]:
+        return iter(self._handlers.values())
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+    def get(self, name: str) -> TargetHandler | None:
+        """Give what is known under a handler's name, if anything."""
+        return self._handlers.get(name)
+
+    async def begin(self, database: Database, worker_id: UUID) -> None:
+        """Let the parts begin with a life of the worker."""
+        for part in self._parts:
+            await part.begin(database, worker_id)
+
+    async def end(self) -> None:
+        """Let the parts end with it."""
+        for part in self._parts:
+            await part.end()
+
+    def names(self) -> list[str]:
+        """List the names, as a worker offers them."""
+        return list(self._handlers)

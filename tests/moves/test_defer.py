@@ -1,0 +1,130 @@
+"""Park: a run whose destination is not to be called waits in `blocked`; no attempt was made, and no gate counts wrongly."""
+
+import pytest
+
+from duly.domain.outcome import Parked
+from duly.moves.cancel import cancel_run
+from duly.moves.defer import Deferred, defer, gate_of
+from duly.store import history
+from tests.builders import (
+    a_leased_run,
+    a_ready_run,
+    a_row,
+    a_worker,
+    an_active_schedule,
+    boxes_of,
+    claimed,
+    counts,
+    history_of,
+    settled,
+    staged,
+)
+
+ORIGIN = "https://hooks.example"
+GATE = gate_of(ORIGIN)
+
+
+async def parked(database, worker_id, run):
+    await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
+
+
+async def unpark(database, limit: int = 100) -> int:
+    [(moved,)] = await database.fetch("select duly.unpark_v1(1, $1, $2)", GATE, limit)
+    return int(moved)
+
+
+async def test_a_parked_run_comes_back_as_it_was(database):
+    worker_id, run = await a_leased_run(database)
+    await parked(database, worker_id, run)
+
+    assert await boxes_of(database, run.run_id) == ["blocked"]
+    assert (await a_row(database, "blocked", run.run_id))["attempt"] == 0
+    assert await history.verify(database) == []
+
+    assert await unpark(database) == 1
+    [again] = await claimed(database, worker_id)
+    assert (again.run_id, again.attempt, again.due_at, again.payload) == (run.run_id, 1, run.due_at, run.payload)
+    assert again.fence > run.fence
+    assert await history_of(database, run.run_id) == []
+
+
+async def test_the_oldest_go_first_and_no_more_than_asked(database, clock):
+    worker_id = await a_worker(database)
+    run_ids = []
+    for _ in range(3):
+        run_ids.append(await a_ready_run(database))
+        await clock.advance(1)
+    for run in await claimed(database, worker_id):
+        await parked(database, worker_id, run)
+
+    assert await unpark(database, 2) == 2
+    assert [await boxes_of(database, run_id) for run_id in run_ids] == [["ready"], ["ready"], ["blocked"]]
+
+
+async def test_a_run_that_was_taken_away_is_not_parked(database):
+    worker_id, run = await a_leased_run(database)
+    await settled(database, worker_id, run)
+
+    await parked(database, worker_id, run)
+
+    assert await counts(database) == {}
+
+
+async def test_the_place_at_a_gate_is_given_back_and_entered_again(database):
+    first, second = [await a_ready_run(database, gate=("customer-7", 1)) for _ in range(2)]
+    worker_id = await a_worker(database)
+    await staged(database)
+    [run] = await claimed(database, worker_id)
+    await parked(database, worker_id, run)
+
+    other = second if run.run_id == first else first
+    assert await boxes_of(database, other) == ["ready"]
+    assert await history.verify(database) == []
+
+    await unpark(database)
+    await staged(database)
+    assert await boxes_of(database, run.run_id) == ["blocked"]
+    assert await history.verify(database) == []
+
+    [run] = await claimed(database, worker_id)
+    await settled(database, worker_id, run)
+    assert await boxes_of(database, run.run_id) == []
+    assert await counts(database) == {"ready": 1}
+    assert await history.verify(database) == []
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "succeeded"])
+async def test_a_parked_run_keeps_the_place_of_an_overlap_until_it_ends(database, clock, ending):
+    await an_active_schedule(database, every=60, overlap={"policy": "queue", "limit": 10})
+    await clock.advance(60)
+    await staged(database)
+    worker_id = await a_worker(database)
+    [run] = await claimed(database, worker_id)
+    await parked(database, worker_id, run)
+    assert await history.verify(database) == []
+
+    await clock.advance(60)
+    await staged(database)
+    assert (await counts(database))["blocked"] == 2
+    assert "ready" not in await counts(database)
+
+    if ending == "cancelled":
+        assert await cancel_run(database, run.run_id)
+    else:
+        await unpark(database)
+        worker_id = await a_worker(database)
+        [run] = await claimed(database, worker_id)
+        await settled(database, worker_id, run)
+    assert (await counts(database))["ready"] == 1
+    assert "blocked" not in await counts(database)
+    assert await history.verify(database) == []
+
+
+async def test_a_cancel_under_way_ends_a_run_that_is_parked(database):
+    worker_id, run = await a_leased_run(database)
+    await cancel_run(database, run.run_id)
+
+    await parked(database, worker_id, run)
+
+    assert await counts(database) == {}
+    assert [became for _, _, became in await history_of(database, run.run_id)] == ["cancelled"]

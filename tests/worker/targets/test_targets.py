@@ -1,0 +1,71 @@
+"""A target in a worker: what it comes to, how it is stopped, and that it never takes a function's place."""
+
+import asyncio
+
+from duly.domain.outcome import Failed, Parked, Succeeded
+from duly.domain.target import WEBHOOK, Webhook
+from duly.store import history
+from duly.worker.handlers import Registry
+from duly.worker.slots import Kind
+from duly.worker.targets import TargetHandler, Targets
+from tests.worker.stories import attempts_of, ended, state_of, submitted, until, working
+
+TARGET = Webhook(url="https://hooks.example/")
+
+
+def sending(attempt, **more) -> Targets:
+    return Targets([TargetHandler(WEBHOOK, Kind.WEBHOOK, attempt, **more)])
+
+
+async def test_a_target_is_given_its_run_and_says_what_it_came_to(url, store):
+    seen = []
+
+    async def attempt(context, run):
+        seen.append((context.attempt, run.policy.target, run.payload))
+        return Succeeded('"sent"') if context.attempt == 2 else Failed("not yet")
+
+    async with working(url, Registry(), targets=sending(attempt)):
+        run_id = await submitted(store, WEBHOOK, payload={"a": 1}, target=TARGET)
+        assert await ended(store, run_id) == "succeeded"
+
+    assert [(number, target) for number, target, _ in seen] == [(1, TARGET), (2, TARGET)]
+    assert await attempts_of(store, run_id) == [(1, "failed"), (2, "succeeded")]
+
+
+async def test_a_target_is_stopped_by_its_own_timeout_where_the_run_has_none(url, store):
+    async def attempt(context, run):
+        await asyncio.Event().wait()
+
+    async with working(url, Registry(), targets=sending(attempt, timeout_seconds=0.05)):
+        run_id = await submitted(store, WEBHOOK, target=TARGET)
+        assert await ended(store, run_id) == "dead"
+
+    assert {outcome for _, outcome in await attempts_of(store, run_id)} == {"timed_out"}
+
+
+async def test_whatever_a_target_raises_is_an_outcome(url, store):
+    async def attempt(context, run):
+        raise TimeoutError("of its own")
+
+    async with working(url, Registry(), targets=sending(attempt)):
+        run_id = await submitted(store, WEBHOOK, target=TARGET)
+        assert await ended(store, run_id) == "dead"
+
+    assert {outcome for _, outcome in await attempts_of(store, run_id)} == {"failed"}
+
+
+async def test_a_parked_run_waits_in_blocked_and_used_no_attempt(url, store):
+    async def attempt(context, run):
+        return Parked("https://hooks.example")
+
+    async with working(url, Registry(), targets=sending(attempt)) as worker:
+        run_id = await submitted(store, WEBHOOK, target=TARGET)
+        await until(lambda: _is_blocked(store, run_id))
+        await until(lambda: worker.health.running == 0)
+
+    assert await attempts_of(store, run_id) == []
+    assert await history.verify(store) == []
+
+
+async def _is_blocked(store, run_id):
+    return await state_of(store, run_id) == "blocked"
