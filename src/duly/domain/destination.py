@@ -49,5 +49,7 @@ def check_places(places: int) -> int:
 def check_rate(rate: float | None) -> float | None:
     """Take a number of requests a second, or none. Raises InvalidOption."""
     if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
-        raise InvalidOption(f"rate {rate:g} is outside {RATE_MIN:g} to {RATE_MAX:,.0f} requests a second; null is no limit")
+        raise InvalidOption(
+            f"rate {rate:g} is outside {RATE_MIN:g} to {RATE_MAX:,.0f} requests a second; null is no limit"
+        )
     return rate

@@ -38,7 +38,7 @@ create index destinations_shut on duly.destinations (wait_until) where state <> 
 
 -- What signs: the newest, and the one before until it retires. Sealed; the key that opens it is not in this database.
 create table duly.destination_secrets (
-    destination_id uuid      not null references duly.destinations,
+    destination_id uuid      not null,
     number       integer     not null check (number >= 1),
     tenant       integer     not null,
     sealed       bytea       not null,
@@ -50,7 +50,7 @@ create table duly.destination_secrets (
 
 -- What a worker may have under way to a destination. The sum of places never exceeds the budget, unless that was made smaller.
 create table duly.destination_shares (
-    destination_id uuid      not null references duly.destinations,
+    destination_id uuid      not null,
     worker_id    uuid        not null,
     number       bigint      not null,                  -- of the report: one that comes late changes nothing
     places       integer     not null,
@@ -267,16 +267,17 @@ language plpgsql as $$
 declare
     v_now timestamptz := duly.clock_now();
     v_one record;
+    v_row record;
 begin
     for v_one in
         select u.id, u.seen, u.count from unnest(p_ids, p_seen, p_counts) as u(id, seen, count) order by u.id loop
-        update duly.destinations set released_at = v_now, ramp_until = case when ramp_until > v_now then v_now + interval '2 seconds' else ramp_until end
+        update duly.destinations set released_at = greatest(v_now, released_at + interval '1 microsecond'), ramp_until = case when ramp_until > v_now then v_now + interval '2 seconds' else ramp_until end
          where destinations.destination_id = v_one.id and destinations.released_at = v_one.seen
-        returning destinations.destination_id, duly.unpark_v1(destinations.tenant, '@' || destinations.origin, v_one.count)
-          into destination_id, released;
-        if found then
-            return next;
-        end if;
+        returning destinations.destination_id, destinations.tenant, destinations.origin into v_row;
+        continue when not found;
+        destination_id := v_row.destination_id;
+        released := duly.unpark_v1(v_row.tenant, '@' || v_row.origin, v_one.count);
+        return next;
     end loop;
 end $$;
 
