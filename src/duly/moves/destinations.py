@@ -121,8 +121,9 @@ async def _judged(database: Database, one: Allowed, rng: Rng) -> Allowed:
     if turn is None:
         return one
     await destinations.turn(database, one.destination_id, one.health.turn, turn)
-    # Whoever turned it, this is how it stands; by how much, the next report tells.
-    return msgspec.structs.replace(one, health=_after(turn), **({} if turn.state is State.CLOSED else _NOTHING_ALLOWED))
+    # Whoever turned it, this is how it stands; what may be done now, the next report tells.
+    allowed = {} if turn.state is State.CLOSED else _NOTHING_ALLOWED
+    return msgspec.structs.replace(one, health=_after(turn), has_turned=True, **allowed)
 
 
 def _after(turn: Turn) -> Health:

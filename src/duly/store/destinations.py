@@ -36,7 +36,10 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker may do with a destination until its next report. Tokens of None: there is no rate."""
+    """What a worker may do with a destination until its next report. Tokens of None: there is no rate.
+
+    `has_turned`: its state has just changed, so another report is answered otherwise.
+    """
 
     destination_id: UUID
     tenant: int
@@ -44,6 +47,7 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     places: int
     tokens: int | None
     health: Health
+    has_turned: bool = False
 
 
 class Minded(msgspec.Struct, frozen=True, kw_only=True):
