@@ -22,6 +22,7 @@ from duly.api.refusals import Refusal, found_in
 from duly.api.traffic import Traffic
 from duly.clock import Rng
 from duly.domain.errors import DulyError
+from duly.domain.sealing import Keyring
 from duly.log import Log
 from duly.moves.admit import Admission
 from duly.store.database import Database
@@ -54,6 +55,7 @@ class Door:
         wake: Callable[[str], None],
         log: Log,
         hub: Hub | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         self._database = database
         self._sessions = sessions
@@ -61,6 +63,7 @@ class Door:
         self._admission = admission
         self._wake = wake
         self._hub = hub or Hub(database, log)
+        self._keyring = keyring
         self.traffic = Traffic()
         self._rng = Rng()
         self._log = log
@@ -161,6 +164,7 @@ class Door:
                 rng=self._rng,
                 hub=self._hub,
                 is_admitted=partial(self._is_admitted, operation, request),
+                keyring=self._keyring,
             )
             return await operation.act(call)
 

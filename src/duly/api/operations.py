@@ -16,9 +16,10 @@ import msgspec
 from duly.api.hub import Hub
 from duly.clock import Clock, Rng
 from duly.domain.api_key import ApiKey, Scope
-from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.errors import InvalidOption, NotFound, Refused
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
+from duly.domain.sealing import NEW_KEY, Keyring
 from duly.store.database import Database
 from duly.wire.shapes import Nothing
 
@@ -82,6 +83,7 @@ class Call(Generic[Q, B]):
         "identity",
         "is_admitted",
         "key",
+        "keyring",
         "open",
         "path",
         "query",
@@ -110,6 +112,7 @@ class Call(Generic[Q, B]):
         rng: Rng,
         hub: Hub,
         is_admitted: Callable[[], Awaitable[bool]],
+        keyring: Keyring | None = None,
     ) -> None:
         self.identity = identity
         self.path = path
@@ -127,12 +130,20 @@ class Call(Generic[Q, B]):
         self.rng = rng
         self.hub = hub
         self.is_admitted = is_admitted
+        self.keyring = keyring
         self.clock: Clock = database.clock
 
     @property
     def tenant(self) -> int:
         """Whose data this is about."""
         return self.identity.tenant
+
+    @property
+    def needed_keyring(self) -> Keyring:
+        """The keys that secrets are sealed with. Raises Refused where there are none."""
+        if self.keyring is None:
+            raise Refused(f"this server has no key to seal and open secrets with; its operator makes one: {NEW_KEY}")
+        return self.keyring
 
     @property
     def name(self) -> str:

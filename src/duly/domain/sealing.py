@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from duly.domain.api_key import Secret
-from duly.domain.errors import DulyError, InvalidOption
+from duly.domain.errors import InvalidOption, Refused
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # Loaded by those who seal or open, at their first.
@@ -33,7 +33,7 @@ class Sealed(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class CannotOpen(DulyError):
+class CannotOpen(Refused):
     """A sealed secret whose key is not in the keyring, or that is not what was sealed."""
 
 

@@ -83,6 +83,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     healthy_total: int
     failing_total: int
+    parked: int  # runs that wait for it, counted up to 10,000
 
 
 class SealedSecret(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,12 +161,6 @@ async def find(database: Database, tenant: int, destination_id: UUID) -> Destina
 async def page(database: Database, tenant: int, after: str | None, size: int) -> list[Destination]:
     """Read a tenant's destinations in order of their origins."""
     return [_destination(row) for row in await database.fetch(SQL["page"], tenant, after or "", size)]
-
-
-async def count_parked(database: Database, tenant: int, origin: str, limit: int) -> int:
-    """Count the runs that wait for a destination, up to a bound."""
-    counted: int = await database.fetchval(SQL["parked"], tenant, origin, limit)
-    return counted
 
 
 async def limit_destination(database: Database, destination_id: UUID, places: int, rate: float | None) -> bool:

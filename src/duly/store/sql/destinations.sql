@@ -32,7 +32,9 @@ select coalesce(max(number), 0) from duly.destination_secrets where destination_
 -- name: find
 select destination_id, tenant, origin, made_at, places, rate_per_second, state, turn, turned_at, openings,
        duly.clock_now() as read_at, nullif(greatest(wait_until, asked_until), '-infinity') as wait_until, steady_rate,
-       case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, in_flight, waiting, healthy_total, failing_total
+       case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, in_flight, waiting, healthy_total, failing_total,
+       (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.gate = '@' || destinations.origin
+                               limit 10000) as counted) as parked
   from duly.destinations where tenant = $1 and destination_id = $2
 
 -- name: find_by_origin
@@ -41,12 +43,10 @@ select destination_id from duly.destinations where tenant = $1 and origin = $2
 -- name: page
 select destination_id, tenant, origin, made_at, places, rate_per_second, state, turn, turned_at, openings,
        duly.clock_now() as read_at, nullif(greatest(wait_until, asked_until), '-infinity') as wait_until, steady_rate,
-       case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, in_flight, waiting, healthy_total, failing_total
+       case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, in_flight, waiting, healthy_total, failing_total,
+       (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.gate = '@' || destinations.origin
+                               limit 10000) as counted) as parked
   from duly.destinations where tenant = $1 and origin > $2 order by tenant, origin limit $3
-
--- name: parked
--- How many runs wait for it, counted up to a bound.
-select count(*) from (select from duly.blocked where tenant = $1 and gate = '@' || $2 limit $3) as counted
 
 -- name: totals
 select state, count(*) as destinations, coalesce(sum(in_flight), 0) as in_flight, coalesce(sum(healthy_total), 0) as healthy,
