@@ -25,6 +25,7 @@ from duly.domain.errors import DulyError
 from duly.domain.sealing import Keyring
 from duly.log import Log
 from duly.moves.admit import Admission
+from duly.moves.gather import Gatherer
 from duly.store.database import Database
 from duly.store.session import RolledBack, Sessions
 from duly.wire import problems
@@ -66,6 +67,7 @@ class Door:
         self._keyring = keyring
         self.traffic = Traffic()
         self._rng = Rng()
+        self._gatherer = Gatherer(database, self._rng)
         self._log = log
 
     def request_id(self, request: AnyRequest) -> str:
@@ -163,6 +165,7 @@ class Door:
                 admit=admit,
                 rng=self._rng,
                 hub=self._hub,
+                gatherer=self._gatherer,
                 is_admitted=partial(self._is_admitted, operation, request),
                 keyring=self._keyring,
             )

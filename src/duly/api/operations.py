@@ -20,6 +20,7 @@ from duly.domain.errors import InvalidOption, NotFound, Refused
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.sealing import NEW_KEY, Keyring
+from duly.moves.gather import Gatherer
 from duly.store.database import Database
 from duly.wire.shapes import Nothing
 
@@ -78,6 +79,7 @@ class Call(Generic[Q, B]):
         "body",
         "clock",
         "database",
+        "gatherer",
         "headers",
         "hub",
         "identity",
@@ -111,6 +113,7 @@ class Call(Generic[Q, B]):
         admit: Callable[[int], Awaitable[None]],
         rng: Rng,
         hub: Hub,
+        gatherer: Gatherer,
         is_admitted: Callable[[], Awaitable[bool]],
         keyring: Keyring | None = None,
     ) -> None:
@@ -129,6 +132,7 @@ class Call(Generic[Q, B]):
         self.admit = admit
         self.rng = rng
         self.hub = hub
+        self.gatherer = gatherer
         self.is_admitted = is_admitted
         self.keyring = keyring
         self.clock: Clock = database.clock
