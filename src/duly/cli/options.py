@@ -33,6 +33,7 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "threads": (("--threads",), {"type": int}),
     "lease": (("--lease",), {"metavar": "DURATION"}),
     "grace": (("--grace",), {"metavar": "DURATION"}),
+    "egress_loopback": (("--egress-loopback/--no-egress-loopback",), {"default": None}),
     "retention_succeeded": (("--retention-succeeded",), {"metavar": "DURATION"}),
     "retention_failed": (("--retention-failed",), {"metavar": "DURATION"}),
     "url": (("--url",), {"metavar": "URL"}),

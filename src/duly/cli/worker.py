@@ -32,7 +32,7 @@ from duly.worker.targets import Targets
 @click.option("--name", help="How others see it; default: host and process.")
 @click.option("--tied", is_flag=True, hidden=True, help="End when standard input ends.")
 @click.option("--quiet", is_flag=True, hidden=True, help="Say nothing at the start.")
-@with_settings("queues", "slots", "threads", "lease", "grace", "pooler")
+@with_settings("queues", "slots", "threads", "lease", "grace", "pooler", "egress_loopback")
 def worker(settings: Settings, app: str | None, reload: bool, name: str | None, tied: bool, quiet: bool) -> int:
     """Run a worker for MODULE:APP, by default the `app` of the settings.
 
