@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
+from duly.domain.sealing import Keyring
 from duly.log import Log
 from duly.moves.admit import Admission
 from duly.store.database import Database
@@ -17,9 +18,9 @@ SESSIONS_MAX = 8
 
 
 @asynccontextmanager
-async def opened_door(database: Database) -> AsyncIterator[Door]:
+async def opened_door(database: Database, keyring: Keyring | None) -> AsyncIterator[Door]:
     """Open the door over a database, and close what it needed at the end."""
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with Sessions(database, size_max=SESSIONS_MAX) as sessions:
-        yield Door(database, sessions, Keys(database), Admission(database), waker.wake, Log("api"))
+        yield Door(database, sessions, Keys(database), Admission(database), waker.wake, Log("api"), keyring=keyring)
     await waker.close()

@@ -33,6 +33,8 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "threads": (("--threads",), {"type": int}),
     "lease": (("--lease",), {"metavar": "DURATION"}),
     "grace": (("--grace",), {"metavar": "DURATION"}),
+    "webhooks": (("--webhooks",), {"type": int}),
+    "secrets_key": (("--secrets-key",), {"type": click.Path(path_type=Path), "metavar": "FILE"}),
     "egress_loopback": (("--egress-loopback/--no-egress-loopback",), {"default": None}),
     "retention_succeeded": (("--retention-succeeded",), {"metavar": "DURATION"}),
     "retention_failed": (("--retention-failed",), {"metavar": "DURATION"}),

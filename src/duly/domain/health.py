@@ -31,14 +31,6 @@ class State(StrEnum):
     HALF_OPEN = "half_open"
 
 
-class Verdict(StrEnum):
-    """What a request says about its destination."""
-
-    HEALTHY = "healthy"
-    FAILING = "failing"
-    IGNORED = "ignored"  # it was aborted by us, and says nothing
-
-
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a destination at a moment. `turn` counts its changes of state."""
 

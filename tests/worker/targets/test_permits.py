@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from duly.clock import Rng
-from duly.domain.health import Verdict
+from duly.domain.verdict import Verdict
 from duly.log import Log
 from duly.moves import destinations as moves
 from duly.moves.retire import retire

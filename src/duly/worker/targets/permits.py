@@ -15,7 +15,8 @@ from uuid import UUID
 
 from duly.clock import Clock, Rng, SystemClock
 from duly.domain.errors import DulyError
-from duly.domain.health import TICK_SECONDS, Verdict
+from duly.domain.health import TICK_SECONDS
+from duly.domain.verdict import Verdict
 from duly.log import Log
 from duly.moves.destinations import report
 from duly.store.database import Database

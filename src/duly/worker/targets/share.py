@@ -10,7 +10,8 @@ import asyncio
 from collections import deque
 from uuid import UUID
 
-from duly.domain.health import FAILURES_IN_A_ROW, TICK_SECONDS, State, Verdict
+from duly.domain.health import FAILURES_IN_A_ROW, TICK_SECONDS, State
+from duly.domain.verdict import Verdict
 from duly.store.destinations import Allowed, Told
 
 LINGER_SECONDS = 2.0  # how long places are kept that nobody uses at the moment
