@@ -133,7 +133,7 @@ class TestLettingThrough:
         assert let_through(Queue(places=10, in_flight=10, waiting=30)) == 0
 
     def test_more_where_places_change_hands_quickly(self):
-        assert let_through(Queue(places=10, in_flight=10, answers_per_second=100)) == 50
+        assert let_through(Queue(places=10, in_flight=10, answers_per_second=100)) == 75
 
     def test_no_more_than_the_rate_allows(self):
         assert let_through(Queue(rate=20, tokens=5.9)) == 5

@@ -21,6 +21,7 @@ CALM_SECONDS = 10.0  # closed for so long, it starts anew with the shortest cool
 RAMP = 1.5  # times the steady rate, after an outage: with what is drawn at once, it stays below twice
 RAMP_RATE_LEAST = 10.0  # a second; what took less before says little about what it can take
 TICK_SECONDS = 0.25
+_TICKS_AHEAD = 3
 
 
 class State(StrEnum):
@@ -99,15 +100,15 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 def let_through(queue: Queue) -> int:
     """Say how many of those that wait go on in this tick.
 
-    It need not be exact: what finds no place comes back. Too few would leave places empty, so as many more as were answered
-    in two ticks go as well.
+    It need not be exact: what finds no place comes back. Too few would leave places empty, because places change hands
+    between two ticks: so as many more as are answered in three of them go as well, and wait with the workers.
     """
     under_way = queue.in_flight + queue.waiting
     if queue.is_waiting or queue.state is State.OPEN:
         return 0
     if queue.state is State.HALF_OPEN:
         return 0 if under_way else 1
-    room = queue.places + int(2 * TICK_SECONDS * queue.answers_per_second) - under_way
+    room = queue.places + int(_TICKS_AHEAD * TICK_SECONDS * queue.answers_per_second) - under_way
     if queue.rate is not None:
         room = min(room, int(queue.tokens) - queue.waiting)
     return max(0, room)

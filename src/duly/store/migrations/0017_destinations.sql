@@ -30,6 +30,7 @@ create table duly.destinations (
     in_flight    integer     not null default 0,        -- as the workers last said
     waiting      integer     not null default 0,
     released_at  timestamptz not null,                  -- when runs that wait for it were last let go
+    answers_before bigint    not null default 0,        -- how many answers there had been by then
     healthy_total bigint     not null default 0,
     failing_total bigint     not null default 0
 ) with (fillfactor = 50);
@@ -249,7 +250,7 @@ begin
            d.failures_in_a_row, d.successes_in_a_row, d.healthy + d.healthy_before, d.failing + d.failing_before,
            duly.seconds_until(d.wait_until, v_now), duly.seconds_until(d.asked_until, v_now), date_part('epoch', v_now - d.turned_at), d.steady_rate,
            d.places, live.in_flight, live.waiting,
-           (d.healthy + d.failing) / greatest(0.25, date_part('epoch', v_now - d.half_at)), pace.rate, duly.destination_tokens(d, pace.rate, v_now)
+           (d.healthy_total + d.failing_total - d.answers_before) / greatest(0.25, date_part('epoch', v_now - d.released_at)), pace.rate, duly.destination_tokens(d, pace.rate, v_now)
       from named
       left join duly.destinations as d on d.tenant = named.tenant and d.origin = named.origin
       left join lateral (select duly.destination_rate(d, v_now) as rate) as pace on true
@@ -271,7 +272,9 @@ declare
 begin
     for v_one in
         select u.id, u.seen, u.count from unnest(p_ids, p_seen, p_counts) as u(id, seen, count) order by u.id loop
-        update duly.destinations set released_at = greatest(v_now, released_at + interval '1 microsecond'), ramp_until = case when ramp_until > v_now then v_now + interval '2 seconds' else ramp_until end
+        update duly.destinations
+           set released_at = greatest(v_now, released_at + interval '1 microsecond'), answers_before = healthy_total + failing_total,
+               ramp_until = case when ramp_until > v_now then v_now + interval '2 seconds' else ramp_until end
          where destinations.destination_id = v_one.id and destinations.released_at = v_one.seen
         returning destinations.destination_id, destinations.tenant, destinations.origin into v_row;
         continue when not found;

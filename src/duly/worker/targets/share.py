@@ -16,7 +16,8 @@ from duly.store.destinations import Allowed, Told
 
 LINGER_SECONDS = 2.0  # how long places are kept that nobody uses at the moment
 TOKEN_SECONDS = 1.0
-WAITING_LEAST = 8  # so many may wait, or as many as there are places
+WAITING_LEAST = 8  # so many may wait, or as many as there are places, or as many as are sent in a moment
+_TICKS_AHEAD = 4
 _ROOM_LEAST = 4  # places wanted beyond what is pressing, so that not every request asks
 
 
@@ -24,6 +25,7 @@ class Share:
     """One destination, as one worker knows it; it lives on the handlers' loop."""
 
     __slots__ = (
+        "_answered",
         "_asked_seconds",
         "_failing",
         "_healthy",
@@ -62,6 +64,7 @@ class Share:
         self._healthy = self._failing = self._streak = self._seen_streak = 0
         self._asked_seconds = 0.0
         self._peak = 0
+        self._answered = 0  # between the last two reports
         self._used_at = float("-inf")
         self._told = (0, 0, 0)  # what the store was last told: under way, waiting, kept to
 
@@ -70,8 +73,8 @@ class Share:
         return now < self._shut_until
 
     def is_full(self) -> bool:
-        """Say whether so many wait that another would not be sent soon."""
-        return len(self.waiters) >= max(WAITING_LEAST, self.places)
+        """Say whether so many wait that another would not be sent soon; before the first answer nobody knows."""
+        return self.is_known and len(self.waiters) >= self._waiting_max
 
     @property
     def has_news(self) -> bool:
@@ -125,10 +128,10 @@ class Share:
             else:
                 return
 
-    def turn_away(self) -> None:
-        """Tell those who wait that it will not be soon."""
-        while self.waiters:
-            waiter = self.waiters.popleft()
+    def turn_away(self, beyond: int) -> None:
+        """Tell those who wait behind the first so many that it will not be soon."""
+        while len(self.waiters) > beyond:
+            waiter = self.waiters.pop()
             if not waiter.done():
                 waiter.set_result(False)
 
@@ -150,6 +153,7 @@ class Share:
             holds=self._told[2],
             tokens=max(0, waiting + self._spent - self._tokens_left(now)),
         )
+        self._answered = self._healthy + self._failing
         self._healthy = self._failing = self._streak = 0
         self._asked_seconds = 0.0
         self._spent = 0
@@ -172,8 +176,7 @@ class Share:
             wait = TICK_SECONDS  # Another worker tries it.
         self._shut_until = now + wait if wait else float("-inf")
         self.serve(now)
-        if wait:
-            self.turn_away()
+        self.turn_away(0 if wait else self._waiting_max)
 
     def start_over(self) -> None:
         """Forget what was allowed to a life that is over."""
@@ -187,6 +190,10 @@ class Share:
         if not self.is_known or self._is_doubted or self.is_shut(now) or self.in_flight >= self.places:
             return False
         return self._tokens is None or self._tokens_left(now) > 0
+
+    @property
+    def _waiting_max(self) -> int:
+        return max(WAITING_LEAST, self.places, _TICKS_AHEAD * self._answered)
 
     def _tokens_left(self, now: float) -> int:
         return self._tokens if self._tokens is not None and now < self._tokens_until else 0
