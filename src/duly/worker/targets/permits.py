@@ -23,7 +23,9 @@ from duly.store.database import Database
 from duly.store.destinations import Allowed, Told
 from duly.worker.targets.share import Share
 
-PATIENCE_SECONDS = 0.8  # three reports: time for others to give up a place. What is not sent by then is parked: it holds a slot.
+PATIENCE_SECONDS = (
+    0.8  # three reports: time for others to give up a place. What is not sent by then is parked: it holds a slot.
+)
 GATHER_SECONDS = 0.005
 IDLE_SECONDS = 1.0
 ASKED_SECONDS_MAX = 86_400.0  # a Retry-After is believed up to a day
