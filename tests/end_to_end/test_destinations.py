@@ -42,7 +42,7 @@ def receiver():
 def start_worker(house: House, name: str, keys) -> None:
     """Start a worker that sends webhooks, and runs no app."""
     command = [sys.executable, "-m", "duly", "worker", "--name", name, "--database-url", house.url]
-    command += ["--secrets-key", str(keys), "--egress-loopback", "--lease", "5"]
+    command += ["--secrets-key", str(keys), "--egress-loopback", "--webhooks", "500", "--lease", "5"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
     with (house.folder / f"{name}.log").open("ab") as log:
         house.processes[name] = subprocess.Popen(

@@ -70,12 +70,12 @@ def show(settings: Settings, which: str, as_json: bool) -> None:
 
 
 @destinations.command("make")
-@click.argument("url", metavar="URL")
+@click.argument("address", metavar="URL")
 @json_option
 @with_settings("url", "secrets_key")
-def make(settings: Settings, url: str, as_json: bool) -> None:
+def make(settings: Settings, address: str, as_json: bool) -> None:
     """Make a destination before the first webhook goes there, so that its secret can be told to the receiver."""
-    _print(_at(settings, lambda desk: desk.make(url)), as_json)
+    _print(_at(settings, lambda desk: desk.make(address)), as_json)
 
 
 @destinations.command("limit")

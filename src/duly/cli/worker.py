@@ -43,14 +43,21 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     """
     path = app or settings.app
     targets = targets_of(settings)
-    if path is None and not targets:
-        raise click.UsageError("name the app, as in `duly worker app:app`, or set `app` in duly.toml")
+    if path is None and not _is_asked_for(settings, targets):
+        raise click.UsageError(
+            "name the app, as in `duly worker app:app`, or set `app` in duly.toml; one for webhooks alone: --webhooks 500"
+        )
     if reload:
         from duly.cli.reload import reload_for_ever
 
         return run_loop(reload_for_ever([argument for argument in sys.argv[1:] if argument != "--reload"]))
     run_loop(_run(settings, path, targets, name or process_name(), tied=tied, quiet=quiet))
     return 0
+
+
+def _is_asked_for(settings: Settings, targets: Targets) -> bool:
+    """Say whether somebody wants targets alone: webhooks are sent by default, so an app that was forgotten is no such wish."""
+    return any(name != WEBHOOK or settings.is_given("webhooks") for name in targets.names())
 
 
 async def _run(settings: Settings, path: str | None, targets: Targets, name: str, *, tied: bool, quiet: bool) -> None:
