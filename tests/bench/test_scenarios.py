@@ -31,6 +31,7 @@ SMALL = {
     "idle": ["--seconds", "1", "--few", "100", "--many", "400", "--firing", "100", "--firing-seconds", "1"],
     "moves": ["--jobs", "2000", "--runs", "1000", "--batch", "100"],
     "lists": ["--jobs", "2000", "--attempts", "2000", "--waiting", "500", "--pages", "3"],
+    "webhooks": ["--requests", "500", "--slow", "20", "--steady-per-second", "100", "--steady-seconds", "0.5"],
     "wheel": ["--few", "100", "--many", "1000"],
 }
 # What every result of these tells besides; a fault in it would go unseen until someone reads a figure.
@@ -45,6 +46,7 @@ MORE = {
     "idle": {"cpu_percent", "memory_mib"},
     "moves": {"cpu_us_per_row", "baseline_cpu_us_per_row"},
     "lists": {"slowest_p99_ms", "lists"},
+    "webhooks": {"sender_per_second", "beside_slow_ms", "slow_ratio"},
     "wheel": {"sparse"},
 }
 

@@ -1,9 +1,11 @@
 """Settings: which source wins, where a value came from, and that nothing unknown is ignored."""
 
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
+from duly.cli.egress import egress_of, may_call_loopback
 from duly.settings import SettingsError, load, redacted
 
 
@@ -75,6 +77,8 @@ def test_an_unknown_variable_names_the_nearest_one(tmp_path):
         ("DULY_POOLER", "perhaps", "true or false"),
         ("DULY_LOG_LEVEL", "loud", "one of debug, info, warning, error"),
         ("DULY_QUEUES", "a,,b", "a list of names"),
+        ("DULY_EGRESS_PORTS", "80,http", "DULY_EGRESS_PORTS: '80,http' is not a list of ports from 1 to 65535"),
+        ("DULY_EGRESS_PORTS", "0", "a list of ports"),
     ],
 )
 def test_a_value_that_cannot_be_read_names_its_source_and_what_it_should_be(tmp_path, name, value, words):
@@ -123,3 +127,32 @@ def test_what_is_read_without_arguments_is_this_process_own(tmp_path, monkeypatc
 
     assert load().port == 7
     assert load().data == Path.cwd() / ".duly"
+
+
+def test_what_may_be_called_is_read_from_the_settings(tmp_path):
+    write(tmp_path, 'egress_ports = [443, 9000]\negress_allow = ["10.1.0.0/16", "10.2.0.1:9100"]')
+
+    egress = egress_of(load({}, {}, tmp_path))
+
+    assert egress.allows(ip_address("10.1.2.3"), 9000)
+    assert egress.allows(ip_address("10.2.0.1"), 9100)
+    assert not egress.allows(ip_address("10.2.0.1"), 443)
+    assert not egress.allows(ip_address("127.0.0.1"), 443)
+
+
+def test_a_network_that_is_none_names_its_source(tmp_path):
+    with pytest.raises(SettingsError, match=r"DULY_EGRESS_ALLOW: egress_allow 'example\.com'"):
+        egress_of(load({}, {"DULY_EGRESS_ALLOW": "example.com"}, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("given", "may"),
+    [
+        ({}, True),
+        ({"host": "0.0.0.0"}, False),
+        ({"egress_loopback": False}, False),
+        ({"host": "0.0.0.0", "egress_loopback": True}, True),
+    ],
+)
+def test_in_development_webhooks_may_reach_this_machine(tmp_path, given, may):
+    assert may_call_loopback(load(given, {}, tmp_path)) == may

@@ -32,6 +32,12 @@ PAIRS_OF_SCHEDULES = "tests/interleavings/test_schedules.py"
 REMOTE = "src/duly/store/migrations/0014_remote_workers.sql"
 OVER_HTTP = "tests/api/test_worker.py"
 OVER_HTTP_APART = "tests/api/test_worker_tenants.py"
+ADDRESSES = "src/duly/outbound/addresses.py"
+GUARDED = "tests/outbound/test_guard.py"
+TRANSPORT = "src/duly/outbound/transport.py"
+TRANSPORTED = "tests/outbound/test_transport.py"
+SIGNING = "src/duly/outbound/signing.py"
+SIGNED = "tests/outbound/test_signing.py"
 
 
 class Mutant(msgspec.Struct, frozen=True):
@@ -785,5 +791,82 @@ BANK = [
         "before = await leased.already_settled(database, worker_id, missing) if missing else set()",
         "before: set[Handle] = set()",
         f"{OVER_HTTP}::TestSettle::test_asked_again_after_a_lost_answer_it_answers_the_same",
+    ),
+    Mutant(
+        "an IPv4 address inside an IPv6 one is not judged",
+        ADDRESSES,
+        "if inner is not None and not is_public(inner):",
+        "if False:",
+        "tests/outbound/test_addresses.py::test_what_is_not_everybodys_is_not_public",
+    ),
+    Mutant(
+        "the library alone says what is public",
+        ADDRESSES,
+        "return address.is_global and not _is_in(address, _IPV4_RESERVED)",
+        "return address.is_global",
+        "tests/outbound/test_addresses.py::test_what_is_not_everybodys_is_not_public",
+    ),
+    Mutant(
+        "one public address of a name is enough",
+        "src/duly/outbound/guard.py",
+        "for address in addresses:",
+        "for address in addresses[:1]:",
+        f"{GUARDED}::test_a_public_address_beside_a_hostile_one_does_not_help",
+    ),
+    Mutant(
+        "the allow-list opens every port",
+        "src/duly/outbound/egress.py",
+        "and self.port in (None, port)",
+        "",
+        f"{GUARDED}::test_private_networks_open_exactly_as_far_as_the_operator_says",
+    ),
+    Mutant(
+        "nobody looks whom a connection has reached",
+        TRANSPORT,
+        "if peer is None or not _is_same(peer[0], req.url.raw_host):",
+        "if peer is None:",
+        f"{TRANSPORTED}::test_a_connection_that_leads_elsewhere_is_not_spoken_to",
+    ),
+    Mutant(
+        "redirects are followed",
+        TRANSPORT,
+        "allow_redirects=False",
+        "allow_redirects=True",
+        f"{TRANSPORTED}::test_no_redirect_is_followed",
+    ),
+    Mutant(
+        "a proxy is taken from the environment",
+        TRANSPORT,
+        "trust_env=False",
+        "trust_env=True",
+        f"{TRANSPORTED}::test_no_proxy_is_taken_from_the_environment",
+    ),
+    Mutant(
+        "answers are unpacked",
+        TRANSPORT,
+        "auto_decompress=False",
+        "auto_decompress=True",
+        f"{TRANSPORTED}::test_a_gzip_bomb_stays_packed",
+    ),
+    Mutant(
+        "the timestamp is not signed",
+        SIGNING,
+        'return b"%s.%s.%s" % (message_id.encode(), timestamp.encode(), body)',
+        'return b"%s.%s" % (message_id.encode(), body)',
+        f"{SIGNED}::test_a_fresh_timestamp_on_an_old_signature_is_refused",
+    ),
+    Mutant(
+        "a webhook from the future is taken",
+        "src/duly/webhooks.py",
+        "if abs(now - at) > tolerance:",
+        "if now - at > tolerance:",
+        f"{SIGNED}::test_what_is_old_or_ahead_is_refused_at_five_minutes",
+    ),
+    Mutant(
+        "a webhook that was refused for good is tried again",
+        "src/duly/domain/webhook_answer.py",
+        "return status in RETRIED or status >= 500",
+        "return status >= 300",
+        "tests/worker/targets/test_webhook.py::test_everything_else_is_final",
     ),
 ]

@@ -7,6 +7,7 @@ import gzip
 import resource
 import time
 
+import aiohttp
 import pytest
 
 from duly.outbound.calling import DeadlinePassed
@@ -90,6 +91,35 @@ async def test_endless_interim_answers_end_at_the_deadline():
             await asyncio.sleep(0.01)
 
     await ends_at_the_deadline(go_on)
+
+
+async def test_two_hundred_slow_servers_end_in_time_and_hold_nobody_up():
+    async def drip(reader, writer):
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.5)
+
+    async with (
+        serving(drip) as slow,
+        answering(OK) as (port, asked),
+        a_caller(f"127.0.0.1:{slow}", f"127.0.0.1:{port}") as caller,
+    ):
+
+        async def wait_in_vain():
+            began = time.monotonic()
+            with pytest.raises(DeadlinePassed):
+                await call(caller, slow, seconds=2.0)
+            return time.monotonic() - began
+
+        waiting = [asyncio.create_task(wait_in_vain()) for _ in range(200)]
+        await asyncio.sleep(1.0)
+        for _ in range(20):
+            assert (await call(caller, port, seconds=0.5)).status == 200
+        assert all(span == pytest.approx(2.0, abs=LATE_SECONDS) for span in await asyncio.gather(*waiting))
+    assert len(asked.requests) == 20
 
 
 async def test_a_tls_greeting_that_never_comes_ends_at_the_deadline():
@@ -334,3 +364,18 @@ async def test_a_cancelled_call_hangs_up():
         await asyncio.wait_for(hung_up.wait(), 5)
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+async def test_a_connection_that_leads_elsewhere_is_not_spoken_to(monkeypatch):
+    """Whatever made it so, a kept connection or the network: what was checked is the address, so it is looked at last."""
+    async with answering(OK) as (port, asked), a_caller(f"127.0.0.0/8:{port}") as caller:
+        resolve = aiohttp.TCPConnector._resolve_host
+
+        async def lead_astray(self, host, port, traces=None):
+            return [found | {"host": "127.0.0.1"} for found in await resolve(self, host, port, traces=traces)]
+
+        monkeypatch.setattr(aiohttp.TCPConnector, "_resolve_host", lead_astray)
+        with pytest.raises(NoAnswer) as error:
+            await call(caller, port, host="127.0.0.2")
+    assert "not to 127.0.0.2" in error.value.detail
+    assert asked.requests == []

@@ -30,6 +30,7 @@ from duly.bench.scenarios import recurring as recurring_scenario
 from duly.bench.scenarios import submit as submit_scenario
 from duly.bench.scenarios import tick as tick_scenario
 from duly.bench.scenarios import triggers as triggers_scenario
+from duly.bench.scenarios import webhooks as webhooks_scenario
 from duly.bench.scenarios import wheel as wheel_scenario
 
 Measure = Callable[[Bench], Awaitable[Result]]
@@ -229,6 +230,19 @@ def idle(**options: Any) -> Measure:
     return lambda bench: idle_scenario.measure(bench, idle_scenario.Options(**options))
 
 
+@_flags(
+    webhooks_scenario.Options(),
+    requests="How many webhooks.",
+    concurrency="So many at once.",
+    slow="Receivers that answer a byte a second.",
+    steady_per_second="Webhooks beside them.",
+    steady_seconds="How long.",
+)
+def webhooks(**options: Any) -> Measure:
+    """Send signed webhooks to a local sink, and beside slow receivers."""
+    return lambda bench: webhooks_scenario.measure(bench, webhooks_scenario.Options(**options))
+
+
 @_flags(wheel_scenario.Options(), few="Timers.", many="Timers.", repeats="How often.")
 def wheel(**options: Any) -> Measure:
     """Insert and fire timers in a worker's memory, among few and among many."""
@@ -241,7 +255,7 @@ def triggers(**options: Any) -> Measure:
     return lambda bench: triggers_scenario.measure(bench, triggers_scenario.Options(**options))
 
 
-for _function in (submit, drain, latency, burst, recurring, outage, tick, moves, lists, http, idle):
+for _function in (submit, drain, latency, burst, recurring, outage, tick, moves, lists, http, webhooks, idle):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))
 bench.add_command(scenario_in_memory(triggers))

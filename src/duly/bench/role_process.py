@@ -13,13 +13,19 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from duly import log
 from duly.bench import loop
-from duly.clock import Rng
+from duly.clock import Rng, SystemClock
 from duly.log import Log
+
+if TYPE_CHECKING:
+    from duly.outbound.calling import Caller
+    from duly.worker.targets import Targets
+    from duly.worker.targets.webhook import Sender
 
 SCHEDULER_CONNECTIONS_MAX = 4
 _STARTING_SECONDS = 0.02
@@ -35,6 +41,7 @@ class RoleConfig(msgspec.Struct, frozen=True):
     stamps: str = ""
     tell_seconds: float = 0.5
     port: int = 0
+    sink_port: int = 0  # of a worker: it sends webhooks there instead of running handlers
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -48,10 +55,14 @@ class Told(msgspec.Struct, frozen=True):
 async def work(config: RoleConfig) -> None:
     """Be a worker."""
     from duly.bench.app import app, stamps
+    from duly.worker.handlers import Registry
     from duly.worker.service import Worker, WorkerOptions
 
-    options = WorkerOptions(name=config.name, slots=config.slots, app_path="duly.bench.app:app")
-    worker = Worker(config.url, app.registry, options, rng=Rng(), log=Log("worker"))
+    app_path = None if config.sink_port else "duly.bench.app:app"
+    options = WorkerOptions(name=config.name, slots=config.slots, webhooks=config.slots, app_path=app_path)
+    registry = Registry() if config.sink_port else app.registry
+    targets = _webhooks_to(config.sink_port) if config.sink_port else None
+    worker = Worker(config.url, registry, options, rng=Rng(), log=Log("worker"), targets=targets)
 
     def told() -> Told:
         health = worker.health
@@ -63,6 +74,27 @@ async def work(config: RoleConfig) -> None:
     telling.cancel()
     if config.stamps:
         stamps.write(Path(config.stamps))
+
+
+def _webhooks_to(port: int) -> Targets:
+    from duly.worker.targets import Targets
+
+    caller, sender = webhook_sender(port)
+    return Targets([sender.handler], closing=[caller.close])
+
+
+def webhook_sender(port: int) -> tuple[Caller, Sender]:
+    """Build what sends webhooks to a sink: signed, with the guard on."""
+    from duly.outbound.calling import Caller
+    from duly.outbound.egress import Egress, read_allowance
+    from duly.outbound.guard import Guard
+    from duly.outbound.resolver import SystemResolver
+    from duly.outbound.transport import AiohttpTransport
+    from duly.worker.targets.webhook import ConstantSecrets, Sender, Unlimited
+
+    egress = Egress(allowances=(read_allowance(f"127.0.0.1:{port}"),))
+    caller = Caller(Guard(egress, SystemResolver(SystemClock()), Log("outbound")), AiohttpTransport(), Log("outbound"))
+    return caller, Sender(caller, ConstantSecrets(bytes(range(32))), Unlimited())
 
 
 async def schedule(config: RoleConfig) -> None:

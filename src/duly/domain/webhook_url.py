@@ -13,7 +13,6 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import NoReturn
 from urllib.parse import quote
 
-import idna
 import msgspec
 
 from duly.domain.errors import InvalidOption
@@ -45,6 +44,11 @@ class WebhookUrl(msgspec.Struct, frozen=True):
         return f"{self.scheme}://{host}" + ("" if self.port == PORTS[self.scheme] else f":{self.port}")
 
     @property
+    def authority(self) -> str:
+        """Write the host and, unless it is the usual one, the port: what a `Host` header says."""
+        return self.origin.partition("://")[2]
+
+    @property
     def shown(self) -> str:
         """Write it for a log: the query may hold a secret, so it is left out."""
         path, question, _ = self.target.partition("?")
@@ -64,7 +68,7 @@ def origin_of(url: str) -> str:
     return read_url(url).origin
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def read_url(url: str) -> WebhookUrl:
     """Take a webhook's address apart. Raises InvalidOption."""
     if len(url) > CHARACTERS_MAX:
@@ -126,6 +130,8 @@ def _ascii(url: str, name: str) -> str:
     """Write an international name in its ASCII form; look at one that claims to be in it."""
     if name.isascii() and "xn--" not in name.lower():
         return name.lower()
+    import idna  # Its tables take a while to load, and most names need none of them.
+
     try:
         return idna.encode(name, uts46=True, std3_rules=True).decode()
     except (idna.IDNAError, UnicodeError) as error:

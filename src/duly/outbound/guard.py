@@ -6,7 +6,7 @@ them we would get. The transport connects to the pin and looks nothing up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -16,6 +16,8 @@ from duly.outbound.addresses import Address, read_address
 from duly.outbound.egress import Egress
 from duly.outbound.errors import NotAllowed, NotFound
 from duly.outbound.resolver import Resolver, Unresolved
+
+_JUDGED_MAX = 1_024
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -32,9 +34,16 @@ class Guard:
         self._egress = egress
         self._resolver = resolver
         self._log = log
+        # What is allowed does not change while we live, so neither does what was judged once.
+        self._judged = lru_cache(_JUDGED_MAX)(self._judge)
+        self._checked = lru_cache(_JUDGED_MAX)(self._check)
 
     def check_url(self, text: str) -> WebhookUrl:
         """Judge what the URL says by itself, without looking anything up. Raises InvalidOption, NotAllowed."""
+        return self._judged(text)[0]
+
+    def _judge(self, text: str) -> tuple[WebhookUrl, Pin | None]:
+        """Read the URL, and pin it where it names an address itself."""
         url = read_url(text)
         literal = _literal(url)
         if not self._egress.allows_port(url.port) or (literal and not self._egress.allows(literal, url.port)):
@@ -43,28 +52,25 @@ class Guard:
                 " ask the operator, whose settings egress_ports and egress_allow decide it",
                 f"port {url.port}",
             )
-        return url
+        return url, None if literal is None else Pin(url, (literal,))
 
     async def pin(self, text: str, tenant: int) -> Pin:
         """Give the addresses that may be called. Raises InvalidOption, NotAllowed, NotFound."""
-        url = self.check_url(text)
-        literal = _literal(url)
-        if literal is not None:
-            return Pin(url, (literal,))
+        url, pin = self._judged(text)
+        if pin is not None:
+            return pin
         try:
             found = await self._resolver.addresses_of(url.host, tenant)
-        except Unresolved as error:
+            return Pin(url, self._checked(tuple(found), url.port))
+        except (Unresolved, ValueError) as error:
             raise self._not_found(url, tenant, str(error)) from None
-        return Pin(url, self._checked(url, tenant, found))
 
-    def _checked(self, url: WebhookUrl, tenant: int, found: Sequence[str]) -> tuple[Address, ...]:
-        try:
-            addresses = tuple(dict.fromkeys(map(read_address, found)))
-        except ValueError as error:
-            raise self._not_found(url, tenant, str(error)) from None
+    def _check(self, found: tuple[str, ...], port: int) -> tuple[Address, ...]:
+        """Read the addresses of a name. Raises ValueError when one of them may not be called, or is none."""
+        addresses = tuple(dict.fromkeys(map(read_address, found)))
         for address in addresses:
-            if not self._egress.allows(address, url.port):
-                raise self._not_found(url, tenant, f"it leads to {address}, which may not be called on port {url.port}")
+            if not self._egress.allows(address, port):
+                raise ValueError(f"it leads to {address}, which may not be called on port {port}")
         return addresses
 
     def _not_found(self, url: WebhookUrl, tenant: int, detail: str) -> NotFound:

@@ -59,7 +59,7 @@ def _signed(message_id: str, timestamp: str, body: bytes) -> bytes:
 
 
 def _digest(secret: bytes, signed: bytes) -> bytes:
-    return hmac.digest(secret, signed, sha256)
+    return hmac.new(secret, signed, sha256).digest()
 
 
 def _read(signature: str) -> bytes | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NoReturn, Protocol
 
 import aiohttp
@@ -15,6 +16,7 @@ import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from duly.domain.webhook_url import WebhookUrl
 from duly.outbound.addresses import Address, read_address
 from duly.outbound.errors import BadAnswer, NoAnswer
 from duly.outbound.guard import Pin
@@ -26,7 +28,8 @@ _HEADER_BYTES_MAX = 8_190
 # Shorter than any server in use keeps a silent connection: else it would hang up just when we send on it.
 _KEPT_SECONDS = 1.5
 # How long one of several addresses may take to answer the call before the next is tried.
-_CONNECT_SECONDS_MAX = 5.0
+_UNTIL_THE_NEXT = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
+_UNTIL_THE_DEADLINE = aiohttp.ClientTimeout(total=None)
 _NO_ANSWER = "no answer: the connection could not be made, or ended before a whole answer had come"
 
 
@@ -71,11 +74,11 @@ class AiohttpTransport:
         *others, last = pin.addresses
         for address in others:
             try:
-                return await self._send(pin, address, request, _CONNECT_SECONDS_MAX)
+                return await self._send(pin, address, request, _UNTIL_THE_NEXT)
             except _NotConnected:
                 continue
         try:
-            return await self._send(pin, last, request, None)
+            return await self._send(pin, last, request, _UNTIL_THE_DEADLINE)
         except _NotConnected as error:
             raise NoAnswer(_NO_ANSWER, error.detail) from None
 
@@ -85,17 +88,18 @@ class AiohttpTransport:
             await self._session.close()
             self._session = None
 
-    async def _send(self, pin: Pin, address: Address, request: Request, connect_seconds: float | None) -> Answer:
+    async def _send(self, pin: Pin, address: Address, request: Request, timeout: aiohttp.ClientTimeout) -> Answer:
         session = self._session or self._open()
+        url, host = _aim(pin.url, address)
         try:
             async with session.request(
                 request.method,
-                _url_at(pin, address),
-                data=request.body or None,
-                headers={**request.headers, "Host": pin.url.origin.partition("://")[2]},
+                url,
+                data=aiohttp.BytesPayload(request.body) if request.body else None,
+                headers={**request.headers, "Host": host},
                 server_hostname=pin.url.host,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(sock_connect=connect_seconds),
+                timeout=timeout,
             ) as response:
                 return await _read(response)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
@@ -108,7 +112,7 @@ class AiohttpTransport:
                 limit=0, keepalive_timeout=_KEPT_SECONDS, resolver=_NoResolver(), use_dns_cache=False, ssl=tls
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None),
+            timeout=_UNTIL_THE_DEADLINE,
             skip_auto_headers=("Accept-Encoding", "Content-Type", "User-Agent"),
             auto_decompress=False,
             trust_env=False,
@@ -146,9 +150,11 @@ class _NoResolver(AbstractResolver):
         return
 
 
-def _url_at(pin: Pin, address: Address) -> URL:
-    host = f"[{address}]" if address.version == 6 else str(address)
-    return URL(f"{pin.url.scheme}://{host}:{pin.url.port}{pin.url.target}", encoded=True)
+@lru_cache(maxsize=1_024)
+def _aim(url: WebhookUrl, address: Address) -> tuple[URL, str]:
+    """Give the URL that leads to the address, and the name to call it by."""
+    place = f"[{address}]" if address.version == 6 else str(address)
+    return URL(f"{url.scheme}://{place}:{url.port}{url.target}", encoded=True), url.authority
 
 
 def _is_same(peer: str, asked: str) -> bool:
@@ -175,12 +181,10 @@ async def _read(response: aiohttp.ClientResponse) -> Answer:
 
 
 async def _read_body(response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    while len(body) <= BODY_BYTES_MAX:
-        chunk = await response.content.read(BODY_BYTES_MAX + 1 - len(body))
-        if not chunk:
-            break
-        body += chunk
+    content = response.content
+    body = bytearray(await content.read(BODY_BYTES_MAX + 1))
+    while len(body) <= BODY_BYTES_MAX and not content.at_eof():
+        body += await content.read(BODY_BYTES_MAX + 1 - len(body))
     return bytes(body)
 
 

@@ -108,7 +108,10 @@ class Worker:
         ended = handlers_loop.create_future()
         thread = threading.Thread(target=self._run_engine, args=(handlers_loop, ended), name="engine", daemon=True)
         thread.start()
-        await ended
+        try:
+            await ended
+        finally:
+            await self._targets.close()
 
     def stop(self) -> None:
         """Ask for a graceful end, from any thread."""

@@ -375,7 +375,8 @@ async def test_a_202_that_repeats_the_token_leaves_the_run_open(status, header, 
 async def sending(url, port, door=None, **options):
     async with a_caller(f"127.0.0.1:{port}") as caller:
         sender = Sender(caller, ConstantSecrets(SECRET), door or Unlimited())
-        async with working(url, Registry(), targets=Targets([sender.handler]), **options) as worker:
+        targets = Targets([sender.handler], closing=[caller.close])
+        async with working(url, Registry(), targets=targets, **options) as worker:
             yield worker
 
 

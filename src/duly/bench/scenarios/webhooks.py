@@ -1,0 +1,225 @@
+"""`webhooks`: signed requests with the guard on, to a sink in a process of its own; and what slow receivers cost the others.
+
+`runs_per_second`: for each core of CPU that one worker spends on them, from claim to settle. The baseline is the bare HTTP
+client, with the same bodies and about the same headers, for each core it spends; `sender_per_second` is the sending alone,
+without the engine. `healthy_ms`: from due to finish, as recorded, of a steady load; `beside_slow_ms`: the same beside so many
+receivers that answer a byte a second; `slow_ratio`: the two p95.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+from time import process_time
+from uuid import UUID
+
+import aiohttp
+import msgspec
+
+from duly.bench import audit
+from duly.bench.bench import Bench, chunks
+from duly.bench.processes import cpu_seconds, family
+from duly.bench.report import Percentiles, Result, rate, share
+from duly.bench.role_process import RoleConfig, webhook_sender
+from duly.bench.roles import RoleFailed, Roles, running
+from duly.bench.sink import running_sink
+from duly.domain.job import Submission
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Run, encode_options
+from duly.domain.run import Options as RunOptions
+from duly.domain.target import WEBHOOK, Webhook
+from duly.moves.submit import submit_many
+from duly.store import hints
+from duly.store.database import Database
+from duly.worker.context import RunContext
+from duly.worker.targets.webhook import Sender, build_request
+
+_BATCH = 1_000
+_PAYLOAD = '{"customer":7,"to":"a@b.example"}'
+_SLOWEST_PER_SECOND = 200
+_TELL_SECONDS = 0.05
+_STEADY_PAUSE_SECONDS = 0.05
+_SLOW_TIMEOUT_SECONDS = 60.0
+_SETTLE_SECONDS = 60.0
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How much."""
+
+    requests: int = 30_000
+    concurrency: int = 100
+    slow: int = 200
+    steady_per_second: int = 200
+    steady_seconds: float = 10.0
+
+
+async def measure(bench: Bench, options: Options) -> Result:
+    """Send through the bare client, the sender and a worker; then beside slow receivers."""
+    await bench.place.renew()
+    async with running_sink() as port, bench.place.database() as database:
+        url = f"http://127.0.0.1:{port}/hook"
+        with bench.steps.step("bare client"):
+            bare = await _bare(url, options)
+        with bench.steps.step("sender"):
+            alone = await _alone(port, url, options)
+        slots = max(options.concurrency, options.slow * 2 + 100)
+        config = RoleConfig("worker", bench.place.url, "worker", slots, tell_seconds=_TELL_SECONDS, sink_port=port)
+        async with running([config]) as roles:
+            worked, elapsed = await _drained(bench, database, roles, url, options)
+            verdict = await audit.of_one_shots(database, options.requests)
+            healthy = await _steady(bench, database, roles, url, options, "healthy alone")
+            await _slow(bench, database, port, options)
+            beside = await _steady(bench, database, roles, url, options, "healthy beside slow")
+    return Result(
+        scenario="webhooks",
+        config=bench.config(options, workers=1, slots=slots),
+        runs_per_second=worked,
+        baseline_per_second=bare,
+        ratio=share(worked, bare),
+        lost=verdict.lost,
+        duplicates=verdict.duplicates,
+        early=verdict.early,
+        latency_ms=healthy,
+        more={
+            "elapsed_per_second": elapsed,
+            "sender_per_second": alone,
+            "sender_ratio": share(alone, bare),
+            "healthy_ms": healthy,
+            "beside_slow_ms": beside,
+            "slow_ratio": share(beside.p95 or 0.0, healthy.p95),
+        },
+    )
+
+
+async def _per_core(options: Options, send: Callable[[], Awaitable[None]]) -> float:
+    """Say how many a second one core sends that does nothing else."""
+
+    async def send_all(numbers: Iterator[int]) -> None:
+        for _ in numbers:
+            await send()
+
+    numbers, began = iter(range(options.requests)), process_time()
+    await asyncio.gather(*(send_all(numbers) for _ in range(options.concurrency)))
+    return rate(options.requests, process_time() - began)
+
+
+async def _bare(url: str, options: Options) -> float:
+    run = _a_run(url)
+    asked = build_request(run, run.policy, Webhook(url), [bytes(32)], 0, {})
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
+
+        async def send() -> None:
+            async with session.request(asked.method, url, data=asked.body, headers=asked.headers) as response:
+                await response.read()
+
+        return await _per_core(options, send)
+
+
+async def _alone(port: int, url: str, options: Options) -> float:
+    caller, sender = webhook_sender(port)
+    run = _a_run(url)
+    try:
+        return await _per_core(options, lambda: _sent(sender, run))
+    finally:
+        await caller.close()
+
+
+async def _sent(sender: Sender, run: Run) -> None:
+    await sender.attempt(RunContext(run, _Nobody()), run)
+
+
+class _Nobody:
+    """A desk where nothing is kept."""
+
+    def log(self, run: Run, level: str, message: str, fields: dict[str, object]) -> None:
+        return
+
+    async def checkpoint(self, run: Run, body: str) -> bool:
+        return True
+
+    async def progress(self, run: Run, fraction: float | None, message: str | None) -> None:
+        return
+
+    def checkpoint_sync(self, run: Run, body: str) -> bool:
+        return True
+
+    def progress_sync(self, run: Run, fraction: float | None, message: str | None) -> None:
+        return
+
+
+async def _drained(bench: Bench, database: Database, roles: Roles, url: str, options: Options) -> tuple[float, float]:
+    """Let the worker send what is ready at once. Returns how many a second, for each core it spends and by the clock."""
+    with bench.steps.step(f"{options.requests:,} webhooks", options.requests) as advance:
+        began_at: datetime = await database.fetchval("select clock_timestamp()")
+        began = cpu_seconds(family(roles.pids))
+        await _submit(database, url, options.requests, "drain")
+
+        def all_settled() -> bool:
+            advance(roles.settled)
+            return roles.settled >= options.requests
+
+        await roles.until(all_settled, 30 + options.requests / _SLOWEST_PER_SECOND, "sending every webhook")
+        spent = cpu_seconds(family(roles.pids)) - began
+        ended_at: datetime = await database.fetchval("select max(finished_at) from duly.attempts")
+    return rate(options.requests, spent), rate(options.requests, (ended_at - began_at).total_seconds())
+
+
+async def _slow(bench: Bench, database: Database, port: int, options: Options) -> None:
+    """Have so many slow receivers under way."""
+    with bench.steps.step(f"{options.slow} slow receivers"):
+        await _submit(database, f"http://127.0.0.1:{port}/slow", options.slow, "slow", _SLOW_TIMEOUT_SECONDS)
+        for _ in range(round(_SETTLE_SECONDS / _STEADY_PAUSE_SECONDS)):
+            if await database.fetchval("select count(*) from duly.leased") >= options.slow:
+                return
+            await asyncio.sleep(_STEADY_PAUSE_SECONDS)
+    raise RoleFailed("the slow webhooks were not all claimed")
+
+
+async def _steady(bench: Bench, database: Database, roles: Roles, url: str, options: Options, name: str) -> Percentiles:
+    """Offer a steady load, and read how long each took."""
+    each = max(1, round(options.steady_per_second * _STEADY_PAUSE_SECONDS))
+    turns = max(1, round(options.steady_seconds / _STEADY_PAUSE_SECONDS))
+    before = roles.settled
+    since: datetime = await database.fetchval("select clock_timestamp()")
+    with bench.steps.step(name, turns) as advance:
+        for turn in range(turns):
+            await _submit(database, url, each, f"{name}-{turn}")
+            advance(turn)
+            await asyncio.sleep(_STEADY_PAUSE_SECONDS)
+        await roles.until(lambda: roles.settled - before >= each * turns, _SETTLE_SECONDS, name)
+    _, latency = await audit.recorded(database, since, datetime.now(UTC))
+    return latency
+
+
+async def _submit(database: Database, url: str, number: int, key: str, timeout: float | None = None) -> None:
+    options = encode_options(RunOptions(target=Webhook(url), timeout_seconds=timeout))
+    job = Submission(WEBHOOK, _PAYLOAD, QUEUE_DEFAULT, PRIORITY_DEFAULT, options=options)
+    async with database.transaction() as connection:
+        for batch, size in enumerate(chunks(number, _BATCH)):
+            await submit_many(connection, [job] * size, key=f"{key}-{batch}")
+    await hints.send(database, [QUEUE_DEFAULT])
+
+
+def _a_run(url: str) -> Run:
+    now = datetime.now(UTC)
+    return Run(
+        place=(0, 1),
+        fence=1,
+        run_id=UUID(int=1),
+        job_id=UUID(int=1),
+        scheduled_at=now,
+        due_at=now,
+        previous_scheduled_at=None,
+        generation=1,
+        tenant=1,
+        attempt=1,
+        priority=PRIORITY_DEFAULT,
+        losses=0,
+        suspect=False,
+        payload_stored=False,
+        queue=QUEUE_DEFAULT,
+        handler=WEBHOOK,
+        payload=_PAYLOAD,
+        options=encode_options(RunOptions(target=Webhook(url))),
+    )
