@@ -9,7 +9,7 @@ from duly.cli.keyring import FILE, first_keyring, keyring_of
 from duly.clock import Rng
 from duly.domain.sealing import new_key_line
 from duly.settings import SettingsError, load
-from tests.cli.processes import inside
+from tests.cli.processes import inside, running
 
 
 def settings(folder, **more):
@@ -65,3 +65,18 @@ def test_a_new_key_is_a_line_for_the_file(tmp_path):
     assert re.fullmatch(r"k[0-9a-f]{8}:[A-Za-z0-9+/]{43}=\n", made.stdout)
     (tmp_path / "mine").write_text(made.stdout)
     assert keyring_of(settings(tmp_path, secrets_key=tmp_path / "mine")) is not None
+
+
+def test_a_worker_without_one_says_that_it_sends_no_webhooks(database_url, tmp_path):
+    (tmp_path / "app.py").write_text("from duly import App\napp = App()\n@app.handler\ndef greet() -> None: ...\n")
+    with running("worker", "app:app", "--database-url", database_url, cwd=tmp_path) as worker:
+        worker.wait_for_line("it sends no webhooks: there is no key to seal signing secrets with")
+
+
+def test_a_worker_that_forgot_its_app_is_told_so_though_it_could_send_webhooks(database_url, tmp_path):
+    (tmp_path / "keys").write_text(new_key_line(Rng().secret).reveal())
+    more = ("--database-url", database_url, "--secrets-key", str(tmp_path / "keys"))
+
+    assert "name the app" in inside("worker", *more, cwd=tmp_path).stderr
+    with running("worker", *more, "--webhooks", "7", cwd=tmp_path) as worker:
+        worker.wait_for_line("serves default with @webhook")
