@@ -18,7 +18,7 @@ from duly.store.database import Database
 from duly.store.destinations import Allowed, Destination, Told
 
 MINDED_MAX = 1_000
-_TRIES = 5
+_LOOKS_MAX = 5
 _NOTHING_KNOWN = Health()
 _NOTHING_ALLOWED = {"places": 0, "tokens": 0}
 
@@ -86,7 +86,7 @@ async def make(database: Database, keyring: Keyring, tenant: int, origin: str, r
 async def rotate(database: Database, keyring: Keyring, tenant: int, destination_id: UUID, rng: Rng) -> SigningSecret:
     """Give a destination a new secret; the one before is good for a day more. Raises NotFound, Unsettled."""
     await _found(database, tenant, destination_id)
-    for _ in range(_TRIES):
+    for _ in range(_LOOKS_MAX):
         number = await destinations.newest_number(database, destination_id) + 1
         if await _keep_new(database, keyring, tenant, destination_id, number, rng):
             newest, *_ = await secrets_of(database, keyring, tenant, destination_id)
@@ -105,7 +105,7 @@ async def limit(
 
 async def close(database: Database, tenant: int, destination_id: UUID) -> Destination:
     """Close the breaker of a destination by hand; what waits for it goes on as after an outage. Raises NotFound, Unsettled."""
-    for _ in range(_TRIES):
+    for _ in range(_LOOKS_MAX):
         found = await _found(database, tenant, destination_id)
         is_left_alone = found.wait_until is not None and found.wait_until > found.read_at
         if found.state is State.CLOSED and not is_left_alone:

@@ -67,7 +67,6 @@ async def read_destination(call: Call[Nothing, None]) -> Answer:
     scope="jobs:write",
     body=DestinationChange,
     answers={200: Destination},
-    refuses=("invalid_option",),
 )
 async def limit_destination(call: Call[Nothing, DestinationChange]) -> Answer:
     """Say what a destination may be sent. All workers together keep to it within about a second."""
