@@ -1,5 +1,7 @@
 """Destinations over HTTP: made, limited, closed by hand; secrets are rotated and shown to an admin, and to nobody else."""
 
+from typing import Any
+
 import pytest
 
 from duly.clock import Rng
@@ -16,7 +18,7 @@ ORIGIN = "https://hooks.example"
 RNG = Rng(3)
 
 
-async def made(api: Caller, **fields) -> dict:
+async def made(api: Caller, **fields) -> Any:
     answer = await api.post("/v1/destinations", json={"url": f"{ORIGIN}/in?x=1", **fields})
     assert answer.status_code == 201, answer.text
     return answer.json()

@@ -116,8 +116,8 @@ select gen_random_uuid(), run_id, 0, 'cancel', duly.clock_now()
 insert into duly.jobs (job_id, tenant, queue, handler, schedule, cohort, created_at, updated_at)
 select gen_random_uuid(), 9, 'default', 'greet', format('{{"on_event": {{"type": "type %s"}}}}', n % 100)::jsonb, 1, at, at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made;
-insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at)
-select gen_random_uuid(), 1, 'https://' || n || '.example', at, at, at, at, at
+insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at, answers_at)
+select gen_random_uuid(), 1, 'https://' || n || '.example', at, at, at, at, at, at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
 insert into duly.destination_shares (destination_id, worker_id, number, places, in_flight, waiting)
 select destination_id, gen_random_uuid(), 1, 1, 1, 0 from duly.destinations;

@@ -18,7 +18,7 @@ SESSIONS_MAX = 8
 
 
 @asynccontextmanager
-async def opened_door(database: Database, keyring: Keyring | None) -> AsyncIterator[Door]:
+async def opened_door(database: Database, keyring: Keyring | None = None) -> AsyncIterator[Door]:
     """Open the door over a database, and close what it needed at the end."""
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with Sessions(database, size_max=SESSIONS_MAX) as sessions:

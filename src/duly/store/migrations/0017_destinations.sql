@@ -30,7 +30,9 @@ create table duly.destinations (
     in_flight    integer     not null default 0,        -- as the workers last said
     waiting      integer     not null default 0,
     released_at  timestamptz not null,                  -- when runs that wait for it were last let go
-    answers_before bigint    not null default 0,        -- how many answers there had been by then
+    answers_at   timestamptz not null,                  -- from when on answers are counted, for their pace
+    answers_before bigint    not null default 0,        -- how many there had been by then
+    pace         double precision not null default 0,   -- answers a second, in the stretch before
     healthy_total bigint     not null default 0,
     failing_total bigint     not null default 0
 ) with (fillfactor = 50);
@@ -81,8 +83,8 @@ language plpgsql as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin
-    insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at)
-    values (p_destination_id, p_tenant, p_origin, v_now, v_now, v_now, v_now, v_now)
+    insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at, answers_at)
+    values (p_destination_id, p_tenant, p_origin, v_now, v_now, v_now, v_now, v_now, v_now)
     on conflict (tenant, origin) do nothing;
     return found;
 end $$;
@@ -251,10 +253,11 @@ begin
            d.failures_in_a_row, d.successes_in_a_row, d.healthy + d.healthy_before, d.failing + d.failing_before,
            duly.seconds_until(d.wait_until, v_now), duly.seconds_until(d.asked_until, v_now), date_part('epoch', v_now - d.turned_at), d.steady_rate,
            d.places, live.in_flight, live.waiting,
-           (d.healthy_total + d.failing_total - d.answers_before) / greatest(0.25, date_part('epoch', v_now - d.released_at)), pace.rate, duly.destination_tokens(d, pace.rate, v_now)
+           greatest(d.pace, (d.healthy_total + d.failing_total - d.answers_before) / greatest(0.75, date_part('epoch', v_now - d.answers_at))),
+           limits.rate, duly.destination_tokens(d, limits.rate, v_now)
       from named
       left join duly.destinations as d on d.tenant = named.tenant and d.origin = named.origin
-      left join lateral (select duly.destination_rate(d, v_now) as rate) as pace on true
+      left join lateral (select duly.destination_rate(d, v_now) as rate) as limits on true
       left join lateral (
           select coalesce(sum(shares.in_flight), 0)::integer as in_flight, coalesce(sum(shares.waiting), 0)::integer as waiting
             from duly.destination_shares as shares where shares.destination_id = d.destination_id
@@ -274,11 +277,15 @@ begin
     for v_one in
         select u.id, u.seen, u.count from unnest(p_ids, p_seen, p_counts) as u(id, seen, count) order by u.id loop
         update duly.destinations
-           set released_at = greatest(v_now, released_at + interval '1 microsecond'), answers_before = healthy_total + failing_total,
-               ramp_until = case when ramp_until > v_now then v_now + interval '2 seconds' else ramp_until end
+           set released_at = greatest(v_now, released_at + interval '1 microsecond'), ramp_until = case when ramp_until > v_now then v_now + interval '2 seconds' else ramp_until end
          where destinations.destination_id = v_one.id and destinations.released_at = v_one.seen
         returning destinations.destination_id, destinations.tenant, destinations.origin into v_row;
         continue when not found;
+        -- Workers report about four times a second: over a shorter stretch their answers say nothing.
+        update duly.destinations
+           set pace = (healthy_total + failing_total - answers_before) / date_part('epoch', v_now - answers_at),
+               answers_before = healthy_total + failing_total, answers_at = v_now
+         where destinations.destination_id = v_row.destination_id and destinations.answers_at < v_now - interval '0.75 seconds';
         destination_id := v_row.destination_id;
         released := duly.unpark_v1(v_row.tenant, '@' || v_row.origin, v_one.count);
         return next;
