@@ -8,12 +8,18 @@ import httpx
 from duly.api.door import Door
 from duly.clock import Rng
 from duly.domain.api_key import Scope, new_key, written
+from duly.domain.sealing import Keyring, new_key_line, read_keyring
 from duly.store import api_keys, tenants
 from duly.store.database import Database
 from duly.store.tenants import Limits
 
 A_TARGET = {"type": "function", "handler": "app:mail"}
 EVERY_HOUR = {"trigger": {"type": "interval", "every": "PT1H"}}
+
+
+def a_keyring() -> Keyring:
+    """Make keys to seal secrets with."""
+    return read_keyring(new_key_line(Rng().secret).reveal(), "test")
 
 
 class Caller:

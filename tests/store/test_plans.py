@@ -18,6 +18,7 @@ from duly.domain import filter as filters
 from duly.store import (
     applied,
     declared,
+    destinations,
     events,
     explain,
     history,
@@ -60,6 +61,7 @@ GROWING = (
     "checkpoints",
     "subtasks",
     "events",
+    "destination%",
 )
 
 FILL = f"""
@@ -118,6 +120,15 @@ select gen_random_uuid(), run_id, 0, 'cancel', duly.clock_now()
 insert into duly.jobs (job_id, tenant, queue, handler, schedule, cohort, created_at, updated_at)
 select gen_random_uuid(), 9, 'default', 'greet', format('{{"on_event": {{"type": "type %s"}}}}', n % 100)::jsonb, 1, at, at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made;
+insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at, answers_at)
+select gen_random_uuid(), 1, 'https://' || n || '.example', at, at, at, at, at, at
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
+insert into duly.destination_shares (destination_id, worker_id, number, places, in_flight, waiting)
+select destination_id, gen_random_uuid(), 1, 1, 1, 0 from duly.destinations;
+insert into duly.blocked
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, 'default', '@webhook', '{{}}', null,
+       '@https://' || n % 20 || '.example', at
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
 insert into duly.events (tenant, digest, runs, received_at)
 select 9, sha256(n::text::bytea), '{{}}', duly.clock_now() from generate_series(1, {ROWS}) as n;
 """
@@ -172,6 +183,16 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
     "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
     "claim from three queues": (ready.SQL["claim"], lambda s: (WORKER, ["default", "mail", "idle"], ["greet"], BATCH)),
+    "report on destinations": (
+        destinations.SQL["report"],
+        lambda s: (WORKER, 9, s["fresh"], [1] * 9, s["origins"], *([[0] * 9] * 3), [0.0] * 9, *([[1] * 9] * 5)),
+    ),
+    "destinations that need a look": (destinations.SQL["minded"], lambda s: (BATCH,)),
+    "release what waits for destinations": (
+        destinations.SQL["release"],
+        lambda s: (s["destinations"], s["released"], [BATCH] * len(s["destinations"])),
+    ),
+    "a page of destinations": (destinations.SQL["page"], lambda s: (1, "https://5", 1)),
     "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], ["greet"], BATCH)),
     "finish": (
         leased.SQL["finish"],
@@ -355,6 +376,9 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     waiting += await connection.fetch("select run_id from duly.ready limit 50")
     dead = await connection.fetch("select run_id from duly.dead limit $1", BATCH)
     fires = await connection.fetch(timers.SQL["due_fires"], [row["shard"] for row in held], "5 seconds", BATCH)
+    parked = await connection.fetch(
+        "select destination_id, released_at from duly.destinations where origin = 'https://7.example'"
+    )
     pending = await connection.fetchrow("select job_id, scheduled_at from duly.timers where cohort is not null limit 1")
     return {
         "shards": [row["shard"] for row in held],
@@ -368,6 +392,10 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
         "waiting": [row["run_id"] for row in waiting],
         "dead": [row["run_id"] for row in dead],
         "settled": await connection.fetchval("select run_id from duly.attempts limit 1") or WORKER,
+        "fresh": [UUID(int=number) for number in range(101, 110)],
+        "origins": [f"https://{number}.example" for number in range(1, 10)],
+        "destinations": [row["destination_id"] for row in parked],
+        "released": [row["released_at"] for row in parked],
         "fires": [DueFire(*row) for row in fires],
         "cohort job": pending["job_id"] if pending else WORKER,
         "pending": pending["scheduled_at"] if pending else START,

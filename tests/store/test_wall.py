@@ -10,6 +10,7 @@ from duly.store import (
     answers,
     applied,
     declared,
+    destinations,
     events,
     jobs,
     leased,
@@ -35,6 +36,8 @@ READABLE = {
     "calendars",
     "checkpoints",
     "dead",
+    "destination_secrets",
+    "destinations",
     "gates",
     "job_tags",
     "job_versions",
@@ -148,7 +151,17 @@ def named(statements) -> set[str]:
 RETIRE = {"retire": workers.SQL["retire"]}
 MOVED = {
     name: (statements[name], module.SQL[name])
-    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, applied.SQL, leased.SQL, events.SQL, RETIRE)
+    for statements in (
+        jobs.SQL,
+        runs.SQL,
+        schedules.SQL,
+        declared.SQL,
+        applied.SQL,
+        leased.SQL,
+        events.SQL,
+        destinations.SQL,
+        RETIRE,
+    )
     for name in statements
     if name in module.SQL
 }
@@ -193,6 +206,8 @@ class TestRefusals:
             "select * from duly.logs",
             "select * from duly.signals",
             "select * from duly.workers",
+            "select * from duly.destination_shares",
+            "select duly.turn_destination_v1(gen_random_uuid(), 0, 'open', 1, 1, null, false)",
             "select * from duly.attempts_succeeded_default",
             "delete from duly.ready",
             "insert into duly.ready select * from duly.ready",

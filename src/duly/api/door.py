@@ -23,6 +23,7 @@ from duly.api.traffic import Traffic
 from duly.api.waiting import Waiter, unless_ended
 from duly.clock import Rng
 from duly.domain.errors import DulyError
+from duly.domain.sealing import Keyring
 from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
@@ -58,6 +59,7 @@ class Door:
         log: Log,
         hub: Hub | None = None,
         allowed: Allowed | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         self._database = database
         self._sessions = sessions
@@ -66,6 +68,7 @@ class Door:
         self._wake = wake
         self._hub = hub or Hub(database, log)
         self._allowed = allowed or Allowed()
+        self._keyring = keyring
         self.traffic = Traffic()
         self._rng = Rng()
         self._gatherer = Gatherer(database, self._rng)
@@ -172,6 +175,7 @@ class Door:
                 gatherer=self._gatherer,
                 is_admitted=partial(self._is_admitted, operation, request),
                 allowed=self._allowed,
+                keyring=self._keyring,
             )
             return await operation.act(call)
 

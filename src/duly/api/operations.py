@@ -16,9 +16,10 @@ import msgspec
 from duly.api.hub import Hub
 from duly.clock import Clock, Rng
 from duly.domain.api_key import ApiKey, Scope
-from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.errors import InvalidOption, NotFound, Refused
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
+from duly.domain.sealing import NEW_KEY, Keyring
 from duly.domain.target import Allowed
 from duly.moves.gather import Gatherer
 from duly.store.database import Database
@@ -86,6 +87,7 @@ class Call(Generic[Q, B]):
         "identity",
         "is_admitted",
         "key",
+        "keyring",
         "open",
         "path",
         "query",
@@ -116,6 +118,7 @@ class Call(Generic[Q, B]):
         gatherer: Gatherer,
         is_admitted: Callable[[], Awaitable[bool]],
         allowed: Allowed,
+        keyring: Keyring | None = None,
     ) -> None:
         self.identity = identity
         self.path = path
@@ -135,6 +138,7 @@ class Call(Generic[Q, B]):
         self.gatherer = gatherer
         self.is_admitted = is_admitted
         self.allowed = allowed
+        self.keyring = keyring
         self.clock: Clock = database.clock
 
     @property
@@ -147,6 +151,13 @@ class Call(Generic[Q, B]):
     def tenant(self) -> int:
         """Whose data this is about."""
         return self.identity.tenant
+
+    @property
+    def needed_keyring(self) -> Keyring:
+        """The keys that secrets are sealed with. Raises Refused where there are none."""
+        if self.keyring is None:
+            raise Refused(f"this server has no key to seal and open secrets with; its operator makes one: {NEW_KEY}")
+        return self.keyring
 
     @property
     def name(self) -> str:

@@ -34,6 +34,8 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "processes": (("--processes",), {"type": int}),
     "lease": (("--lease",), {"metavar": "DURATION"}),
     "grace": (("--grace",), {"metavar": "DURATION"}),
+    "webhooks": (("--webhooks",), {"type": int}),
+    "secrets_key": (("--secrets-key",), {"type": click.Path(path_type=Path), "metavar": "FILE"}),
     "egress_loopback": (("--egress-loopback/--no-egress-loopback",), {"default": None}),
     "egress_ports": (("--egress-port", "egress_ports"), {"type": int, "multiple": True, "metavar": "PORT"}),
     "egress_allow": (("--egress-allow",), {"multiple": True, "metavar": "NETWORK"}),

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from duly.cli import programs
+from duly.cli.egress import caller_of
+from duly.cli.keyring import keyring_of
+from duly.clock import Rng
+from duly.domain.sealing import Keyring
+from duly.log import Log
 from duly.settings import Settings
-from duly.worker.targets import Targets
+from duly.worker.targets import Closing, Part, TargetHandler, Targets
 
 
 def targets_of(settings: Settings, name: str) -> Targets:
     """Build the targets that a worker of this name with these settings offers. Raises Refused for what cannot work here."""
     handlers, parts = programs.of(settings, name)
-    return Targets(handlers, parts)
+    keyring = keyring_of(settings) if settings.webhooks else None
+    if keyring is None:
+        return Targets(handlers, parts)
+    sender, minding, closing = _webhooks(settings, keyring)
+    return Targets([*handlers, sender], [*parts, *minding], closing)
+
+
+def _webhooks(settings: Settings, keyring: Keyring) -> tuple[TargetHandler, list[Part], list[Closing]]:
+    from duly.worker.targets.permits import Permits
+    from duly.worker.targets.secrets import Secrets
+    from duly.worker.targets.webhook import Sender
+
+    rng, caller = Rng(), caller_of(settings)
+    permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
+    return Sender(caller, secrets, permits).handler, [permits, secrets], [caller.close]

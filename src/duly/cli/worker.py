@@ -10,6 +10,7 @@ import click
 
 from duly.cli import apps, programs
 from duly.cli.connect import database_url, opened, run_loop
+from duly.cli.keyring import MISSING
 from duly.cli.options import span, with_settings
 from duly.cli.scheduler import process_name
 from duly.cli.serving import targets_of
@@ -17,6 +18,7 @@ from duly.cli.stopping import stop_on_signals, stop_with_parent
 from duly.clock import Rng
 from duly.domain.declaration import Declarations
 from duly.domain.run import QUEUE_DEFAULT
+from duly.domain.target import WEBHOOK
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.summary import sentence
 from duly.log import Log
@@ -32,7 +34,18 @@ from duly.worker.targets import Targets
 @click.option("--name", help="How others see it; default: host and process.")
 @click.option("--tied", is_flag=True, hidden=True, help="End when standard input ends.")
 @click.option("--quiet", is_flag=True, hidden=True, help="Say nothing at the start.")
-@with_settings("queues", "slots", "threads", "processes", "lease", "grace", "pooler", "egress_loopback")
+@with_settings(
+    "queues",
+    "slots",
+    "threads",
+    "processes",
+    "webhooks",
+    "lease",
+    "grace",
+    "pooler",
+    "egress_loopback",
+    "secrets_key",
+)
 def worker(settings: Settings, app: str | None, reload: bool, name: str | None, tied: bool, quiet: bool) -> int:
     """Run a worker for MODULE:APP, by default the `app` of the settings.
 
@@ -42,14 +55,21 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     path = app or settings.app
     name = name or process_name()
     targets = targets_of(settings, name)
-    if path is None and not targets:
-        raise click.UsageError("name the app, as in `duly worker app:app`, or set `app` in duly.toml")
+    if path is None and not _is_asked_for(settings, targets):
+        raise click.UsageError(
+            "name the app, as in `duly worker app:app`, or set `app` in duly.toml; one for webhooks alone: --webhooks 500"
+        )
     if reload:
         from duly.cli.reload import reload_for_ever
 
         return run_loop(reload_for_ever([argument for argument in sys.argv[1:] if argument != "--reload"]))
     run_loop(_run(settings, path, targets, name, tied=tied, quiet=quiet))
     return 0
+
+
+def _is_asked_for(settings: Settings, targets: Targets) -> bool:
+    """Say whether somebody wants targets alone: webhooks are sent by default, so an app that was forgotten is no such wish."""
+    return any(name != WEBHOOK or settings.is_given("webhooks") for name in targets.names())
 
 
 async def _run(settings: Settings, path: str | None, targets: Targets, name: str, *, tied: bool, quiet: bool) -> None:
@@ -75,6 +95,8 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
         _tell(name, options, [*registry.names(), *targets.names()], declared)
         for line in programs.words(settings):
             click.echo(line)
+        if settings.webhooks and WEBHOOK not in targets.names():
+            click.echo(f"it sends no webhooks: {MISSING}")
     await service.run()
 
 
@@ -94,6 +116,7 @@ def _options(settings: Settings, app: Any | None, path: str | None, name: str) -
         slots=settings.slots,
         threads=settings.threads,
         processes=settings.processes,
+        webhooks=settings.webhooks,
         lease=span(settings, "lease"),
         grace_seconds=span(settings, "grace").total_seconds(),
         pooler=settings.pooler,

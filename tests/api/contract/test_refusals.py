@@ -280,7 +280,7 @@ async def without_patience(scene: Scene, operation: Operation) -> httpx.Response
     if "{name}" in operation.path:
         await asked.by(scene.api)
     with scene.patience.context() as patience:
-        for name in ("overtaken.LOOKS_MAX", "cancel._LOOKS_MAX", "apply._LOOKS_MAX"):
+        for name in ("overtaken.LOOKS_MAX", "cancel._LOOKS_MAX", "apply._LOOKS_MAX", "destinations._LOOKS_MAX"):
             patience.setattr(f"duly.moves.{name}", 0)
         return await asked.by(scene.api)
 
@@ -327,8 +327,17 @@ async def of_a_parent_that_has_ended(scene: Scene, operation: Operation) -> http
     return await asked.with_fields(parent=str(await scene.yard.ended_run())).by(scene.api)
 
 
+async def without_a_keyring(scene: Scene, operation: Operation) -> httpx.Response:
+    asked = await scene.yard.request(operation)
+    with scene.patience.context() as patience:
+        patience.setattr(scene.front.door, "_keyring", None)
+        return await asked.by(scene.api)
+
+
 CONFLICTS: dict[str, Any] = {
     "create_job": of_a_parent_that_has_ended,
+    "make_destination": without_a_keyring,
+    "reveal_secrets": without_a_keyring,
     "replay_run": of_a_run_that_is_not_dead,
     "claim_runs": numbered_as_one_before,
     "trigger_job": of_a_job_that_is_over,
@@ -402,6 +411,7 @@ PAYLOADS: dict[str, Any] = {
     "append_logs": {"lines": [{"level": "info", "message": "much", "fields": {"word": A_LONG_WORD}}]},
 }
 OPTIONS: dict[str, Any] = {
+    "make_destination": with_two_lines_as("url"),
     "resume_queue": of_a_name_that_is_none,
     "preview_trigger": after_the_end_of_time,
     "register_worker": with_a_lease_of_an_hour,

@@ -125,6 +125,7 @@ class Yard:
             "tenant": self._tenant,
             "name": self._name,
             "worker_id": self._worker,
+            "destination_id": self._destination,
         }
 
     async def request(self, operation: Operation) -> Asked:
@@ -190,6 +191,11 @@ class Yard:
         answer = await self.api.post("/v1/worker/register", json=A_WORKER)
         assert answer.status_code == 201, answer.text
         return str(answer.json()["worker_id"])
+
+    async def _destination(self, _: Operation) -> str:
+        answer = await self.api.post("/v1/destinations", json={"url": f"https://{uuid4()}.example/in"})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["destination_id"])
 
     async def _lease(self, worker_id: str) -> dict[str, Any]:
         """Put a run into a worker's hands."""

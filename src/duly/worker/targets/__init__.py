@@ -18,6 +18,7 @@ from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 
 Attempt = Callable[[RunContext, Run], Awaitable[Outcome | Deferral]]
+Closing = Callable[[], Awaitable[None]]
 
 
 class TargetHandler(msgspec.Struct, frozen=True):
@@ -48,7 +49,7 @@ class Targets:
         self,
         handlers: Iterable[TargetHandler] = (),
         parts: Iterable[Part] = (),
-        closing: Iterable[Callable[[], Awaitable[None]]] = (),
+        closing: Iterable[Closing] = (),
     ) -> None:
         self._handlers = {handler.name: handler for handler in handlers}
         self._parts = tuple(parts)

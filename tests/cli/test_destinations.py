@@ -1,0 +1,74 @@
+"""Destinations from the command line: the same words on a database and over HTTP."""
+
+import json
+
+import pytest
+
+from duly.clock import Rng
+from duly.domain.sealing import new_key_line
+from tests.cli.processes import inside
+
+ORIGIN = "https://hooks.example"
+
+
+@pytest.fixture
+def local(database_url, tmp_path):
+    """Run one command on a database, with a keyring."""
+    (tmp_path / "keys").write_text(new_key_line(Rng().secret).reveal())
+    return lambda *arguments: inside(
+        *arguments, "--database-url", database_url, cwd=tmp_path, DULY_SECRETS_KEY=str(tmp_path / "keys")
+    )
+
+
+@pytest.fixture
+def remote(up, tmp_path):
+    """Run one command over HTTP, from a folder in which nothing runs."""
+    key = (up.folder / ".duly" / "api-key").read_text().strip()
+    return lambda *arguments: inside(*arguments, cwd=tmp_path, DULY_URL=up.address, DULY_API_KEY=key)
+
+
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_one_is_made_limited_its_secret_shown_and_rotated(where, request):
+    duly = request.getfixturevalue(where)
+    url = f"https://{where}.example/in"
+    made = json.loads(duly("destinations", "make", url, "--json").stdout)
+    assert (made["origin"], made["state"], made["places"]) == (f"https://{where}.example", "closed", 100)
+
+    limited = json.loads(duly("destinations", "limit", url, "--places", "7", "--rate", "2.5", "--json").stdout)
+    assert (limited["places"], limited["rate_per_second"]) == (7, 2.5)
+    again = json.loads(duly("destinations", "make", url, "--json").stdout)
+    assert (again["destination_id"], again["places"]) == (made["destination_id"], 7)
+    kept = json.loads(duly("destinations", "limit", made["destination_id"], "--places", "8", "--json").stdout)
+    assert (kept["places"], kept["rate_per_second"]) == (8, 2.5)
+    freed = json.loads(duly("destinations", "limit", url, "--rate", "none", "--json").stdout)
+    assert freed["rate_per_second"] is None
+
+    [first] = duly("destinations", "secret", url).stdout.splitlines()
+    rotated = duly("destinations", "rotate", url)
+    assert rotated.stdout.strip() != first
+    assert "for 24 hours, with the one before" in rotated.stderr
+    assert duly("destinations", "secret", url).stdout.splitlines() == [rotated.stdout.strip(), first]
+    assert first not in duly("destinations", "--json").stdout
+
+    assert json.loads(duly("destinations", "close", url, "--json").stdout)["state"] == "closed"
+    assert f"https://{where}.example" in duly("destinations").stdout
+    assert "closed" in duly("destinations", "show", url).stdout
+
+
+def test_what_cannot_be_is_refused_with_the_remedy(local):
+    assert "no destination https://hooks.example; `duly destinations` lists them" in (
+        local("destinations", "show", ORIGIN).stderr
+    )
+    assert local("destinations", "show", ORIGIN).returncode == 4
+    local("destinations", "make", ORIGIN)
+    assert "places 0 is outside 1 to 100,000" in local("destinations", "limit", ORIGIN, "--places", "0").stderr
+    assert "rate 0 is outside" in local("destinations", "limit", ORIGIN, "--rate", "0").stderr
+    assert local("destinations", "limit", ORIGIN, "--rate", "fast").returncode == 2
+
+
+def test_without_a_keyring_there_is_a_way_to_one(database_url, tmp_path):
+    refused = inside("destinations", "make", ORIGIN, "--database-url", database_url, cwd=tmp_path)
+
+    assert refused.returncode != 0
+    assert "duly secrets new-key" in refused.stderr
+    assert "nothing" not in inside("destinations", "--database-url", database_url, cwd=tmp_path).stderr

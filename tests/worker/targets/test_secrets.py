@@ -1,0 +1,74 @@
+"""Signing secrets in a worker: asked for once, however many want them, and heard of again within seconds of a rotation."""
+
+import asyncio
+
+import pytest
+
+from duly.clock import Rng
+from duly.domain.destination import signing_key
+from duly.domain.sealing import CannotOpen, new_key_line, read_keyring
+from duly.moves.destinations import make, rotate
+from duly.store.database import Unavailable
+from duly.worker.targets.secrets import KEPT_SECONDS, Secrets
+from tests.builders import a_worker
+
+ORIGIN = "https://hooks.example"
+RNG = Rng(13)
+KEYRING = read_keyring(new_key_line(RNG.secret).reveal(), "test")
+
+
+@pytest.fixture
+async def secrets(database):
+    opened = Secrets(KEYRING, rng=RNG, clock=database.clock)
+    await opened.begin(database, await a_worker(database))
+    return opened
+
+
+async def test_the_first_use_makes_one(secrets, database):
+    [key] = await secrets.of(1, ORIGIN)
+
+    assert len(key) == 32
+    assert await database.fetchval("select count(*) from duly.destination_secrets") == 1
+
+
+async def test_many_who_want_it_at_once_get_the_same(secrets, database):
+    found = await asyncio.gather(*(secrets.of(1, ORIGIN) for _ in range(20)))
+
+    assert len({tuple(keys) for keys in found}) == 1
+    assert await database.fetchval("select count(*) from duly.destination_secrets") == 1
+
+
+async def test_who_is_cancelled_takes_it_away_from_nobody(secrets):
+    first = asyncio.create_task(secrets.of(1, ORIGIN))
+    second = asyncio.create_task(secrets.of(1, ORIGIN))
+    await asyncio.sleep(0)
+    first.cancel()
+
+    assert len(await second) == 1
+
+
+async def test_each_destination_of_each_tenant_has_its_own(secrets):
+    keys = [(await secrets.of(tenant, origin))[0] for tenant in (1, 2) for origin in (ORIGIN, "http://other.example")]
+    assert len(set(keys)) == 4
+
+
+async def test_a_rotation_is_heard_of_within_seconds_the_newest_first(secrets, database, clock):
+    [old] = await secrets.of(1, ORIGIN)
+    new = await rotate(database, KEYRING, 1, await make(database, KEYRING, 1, ORIGIN, RNG), RNG)
+    assert await secrets.of(1, ORIGIN) == [old]
+
+    await clock.advance(KEPT_SECONDS)
+
+    assert await secrets.of(1, ORIGIN) == [signing_key(new.text), old]
+
+
+async def test_before_the_worker_lives_there_are_none(database):
+    with pytest.raises(Unavailable):
+        await Secrets(KEYRING, rng=RNG, clock=database.clock).of(1, ORIGIN)
+
+
+async def test_a_key_that_is_not_there_is_named_and_asked_for_again(secrets, database, clock):
+    await make(database, read_keyring(new_key_line(RNG.secret).reveal(), "other"), 1, ORIGIN, RNG)
+    for _ in range(2):
+        with pytest.raises(CannotOpen, match="put that key's line back"):
+            await secrets.of(1, ORIGIN)
