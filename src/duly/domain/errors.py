@@ -22,6 +22,7 @@ DulyError
 │   ├── QuotaReached           the tenant has as much as it may have
 │   ├── ClaimOver              a claim over HTTP that a later one has overtaken
 │   ├── LeaseOver              the run is not, or no longer, in that worker's hands
+│   ├── AttemptOver            a receiver says what an attempt came to that has ended otherwise
 │   └── NotFound               no run or job of that id
 ├── Unsettled                  it kept changing while we looked: ask again
 ├── DatabaseUnusable           the store cannot be used: down, too old, read-only, newer than this code
@@ -97,6 +98,10 @@ class ClaimOver(Refused):
 
 class LeaseOver(Refused):
     """The run is not, or no longer, in that worker's hands."""
+
+
+class AttemptOver(Refused):
+    """An attempt that has ended otherwise than its receiver says."""
 
 
 class NotFound(Refused):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from duly.store import applied, declared, events, jobs, leased, runs, schedules, workers
+from duly.store import applied, awaited, declared, events, jobs, leased, runs, schedules, workers
 from duly.store.database import AGAIN, Database, Unavailable, translated
 from duly.store.pool import Pool
 from duly.store.statements import load
@@ -34,7 +34,7 @@ _RETIRE = {
 # What the engine says, and what the API's role says instead: it may read, but it moves nothing except through these.
 _GUARDED = {
     statements[name]: twin
-    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, applied.SQL, leased.SQL, events.SQL, _RETIRE)
+    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, applied.SQL, leased.SQL, awaited.SQL, events.SQL, _RETIRE)
     for name, twin in SQL.items()
     if name in statements
 }
