@@ -1,0 +1,171 @@
+"""Addresses of webhooks: the one way in which they are written, and what is refused before anything is looked up.
+
+Programs read the same address differently: `http://0x7f.1/` is a name to one and 127.0.0.1 to the other. So only spellings
+that have one meaning are taken, and everybody after us gets the normal form. Whether the place behind it may be reached is
+not known here: that says the egress guard, where the call is made.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import NoReturn
+from urllib.parse import quote
+
+import idna
+import msgspec
+
+from duly.domain.errors import InvalidOption
+
+CHARACTERS_MAX = 2_048
+PORTS = {"http": 80, "https": 443}
+_HOST_CHARACTERS_MAX = 253
+_SHOWN_CHARACTERS_MAX = 120
+_PARTS = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<target>[^#]*)(?P<fragment>#.*)?")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
+# What a path and a query may hold as it is; everything else is percent-encoded. A percent sign is one already.
+_TARGET_SAFE = "%/?:@!$&'()*+,;=-._~[]"
+
+
+class WebhookUrl(msgspec.Struct, frozen=True):
+    """An address in its normal form: an IPv6 host without brackets, `target` with its leading slash."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+
+    @property
+    def origin(self) -> str:
+        """Write where it leads: `scheme://host[:port]`, the usual port left out."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + ("" if self.port == PORTS[self.scheme] else f":{self.port}")
+
+    @property
+    def shown(self) -> str:
+        """Write it for a log: the query may hold a secret, so it is left out."""
+        path, question, _ = self.target.partition("?")
+        return f"{self.origin}{path}{'?…' if question else ''}"
+
+    def __str__(self) -> str:
+        return self.origin + self.target
+
+
+def check_url(url: str) -> str:
+    """Give the normal form of a webhook's address. Raises InvalidOption."""
+    return str(read_url(url))
+
+
+def origin_of(url: str) -> str:
+    """Give `scheme://host[:port]` of a webhook's address, the usual port left out. Raises InvalidOption."""
+    return read_url(url).origin
+
+
+@lru_cache(maxsize=4_096)
+def read_url(url: str) -> WebhookUrl:
+    """Take a webhook's address apart. Raises InvalidOption."""
+    if len(url) > CHARACTERS_MAX:
+        _refuse(url, f"it has {len(url):,} characters, and at most {CHARACTERS_MAX:,} are taken")
+    if any(character <= " " or "\x7f" <= character <= "\xa0" or character == "\\" for character in url):
+        _refuse(url, "it holds a blank, a control character or a backslash; percent-encode it")
+    parts = _PARTS.fullmatch(url)
+    if parts is None or parts["scheme"].lower() not in PORTS:
+        _refuse(url, "it must begin with http:// or https://")
+    if parts["fragment"]:
+        _refuse(url, "it ends in a #fragment, which is never sent; leave it out")
+    scheme = parts["scheme"].lower()
+    host, port = _read_authority(url, scheme, parts["authority"])
+    return WebhookUrl(scheme, host, port, _read_target(url, parts["target"]))
+
+
+def _read_authority(url: str, scheme: str, authority: str) -> tuple[str, int]:
+    if "@" in authority:
+        _refuse(url, "it holds a user name or password; send an Authorization header instead")
+    if authority.startswith("["):
+        literal, bracket, rest = authority[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            _refuse(url, "its IPv6 address must stand in brackets, followed by nothing but a port")
+        return _read_ipv6(url, literal), _read_port(url, scheme, rest[1:])
+    name, colon, port = authority.partition(":")
+    if ":" in port:
+        _refuse(url, "it has more than one colon after its host; an IPv6 address stands in brackets")
+    return _read_host(url, name), _read_port(url, scheme, port if colon else "")
+
+
+def _read_port(url: str, scheme: str, text: str) -> int:
+    if not text:
+        return PORTS[scheme]
+    if not _PORT.fullmatch(text) or int(text) > 65_535:
+        _refuse(url, f"its port {text!r} is not a number from 1 to 65535")
+    return int(text)
+
+
+def _read_ipv6(url: str, literal: str) -> str:
+    if "%" in literal:
+        _refuse(url, "its IPv6 address names a zone, which means something on one machine only; leave it out")
+    try:
+        return str(IPv6Address(literal))
+    except AddressValueError as error:
+        _refuse(url, f"its host {literal!r} is no IPv6 address: {error}")
+
+
+def _read_host(url: str, name: str) -> str:
+    host = _ascii(url, name).removesuffix(".")
+    labels = host.split(".")
+    if not host or len(host) > _HOST_CHARACTERS_MAX or not all(_LABEL.fullmatch(label) for label in labels):
+        _refuse(url, f"its host {name!r} is not a name; write letters, digits and hyphens between dots")
+    if _reads_as_number(labels[-1]):
+        _check_ipv4(url, host)
+    return host
+
+
+def _ascii(url: str, name: str) -> str:
+    """Write an international name in its ASCII form; look at one that claims to be in it."""
+    if name.isascii() and "xn--" not in name.lower():
+        return name.lower()
+    try:
+        return idna.encode(name, uts46=True, std3_rules=True).decode()
+    except (idna.IDNAError, UnicodeError) as error:
+        _refuse(url, f"its host {name!r} is not an international name: {error}")
+
+
+def _reads_as_number(label: str) -> bool:
+    """Say whether some program would read a host that ends so as an IPv4 address."""
+    return label.isdigit() or label.startswith("0x")
+
+
+def _check_ipv4(url: str, host: str) -> None:
+    try:
+        IPv4Address(host)
+    except AddressValueError:
+        _refuse(
+            url, f"its host {host!r} is a number that programs read differently; write four decimals, like 192.0.2.7"
+        )
+
+
+def _read_target(url: str, target: str) -> str:
+    if _PERCENT.search(target):
+        _refuse(url, "it holds a % that begins no percent-encoding; write %25 for the sign itself")
+    if not target.startswith("/"):
+        target = f"/{target}"
+    try:
+        return quote(target, safe=_TARGET_SAFE)
+    except UnicodeEncodeError:
+        _refuse(url, "it holds half a character, a lone surrogate; percent-encode what it stands for")
+
+
+def _refuse(url: str, why: str) -> NoReturn:
+    raise InvalidOption(f"webhook url {_shown(url)!r}: {why}")
+
+
+def _shown(url: str) -> str:
+    """Cut what may be a secret out of an address that we cannot read: a login before an @, and the query."""
+    scheme, separator, rest = url[:CHARACTERS_MAX].partition("://")
+    authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
+    login, at, _ = authority.rpartition("@")
+    before, question, _ = (rest[len(login) :] if at else rest).partition("?")
+    text = f"{scheme}{separator}{'***' if at else ''}{before}{'?…' if question else ''}"
+    return text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}…"

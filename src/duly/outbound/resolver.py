@@ -1,0 +1,104 @@
+"""Looking names up, bounded: the system's own look-up holds a thread for as long as a name server likes.
+
+So many are under way at once, and of one tenant a part of them; whoever gives up waiting leaves its thread counted until the
+system lets go of it. Those who ask for the same name share the answer, for a few seconds. Lives on one loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from duly.clock import Clock
+
+LOOKUPS_MAX = 64
+LOOKUPS_PER_TENANT_MAX = 16
+KEPT_SECONDS = 5.0
+NAMES_KEPT_MAX = 4_096
+
+
+class Unresolved(Exception):
+    """The name has no address, or nobody told it in time."""
+
+
+class Resolver(Protocol):
+    """Gives the addresses of a name."""
+
+    async def addresses_of(self, host: str, tenant: int) -> Sequence[str]:
+        """Look a name up, in the order in which its addresses should be tried. Raises Unresolved."""
+        ...
+
+
+def system_lookup(host: str) -> list[str]:
+    """Ask the system, and block. Raises OSError, or UnicodeError for what is no name."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+
+
+class SystemResolver:
+    """Asks the system in threads of its own, which nobody waits for at the end of the process."""
+
+    def __init__(self, clock: Clock, lookup: Callable[[str], Sequence[str]] = system_lookup) -> None:
+        self._clock = clock
+        self._lookup = lookup
+        self._under_way: dict[str, asyncio.Future[Sequence[str]]] = {}
+        self._kept: dict[str, tuple[float, Sequence[str]]] = {}
+        self._tenants: Counter[int] = Counter()
+
+    async def addresses_of(self, host: str, tenant: int) -> Sequence[str]:
+        """Look a name up, unless it was a moment ago. Raises Unresolved."""
+        kept = self._kept.get(host)
+        if kept is not None and self._clock.monotonic() < kept[0]:
+            return kept[1]
+        answer = self._under_way.get(host)
+        if answer is None:
+            answer = self._ask(host, tenant)
+        return await asyncio.shield(answer)  # Others may wait for the same answer.
+
+    def _ask(self, host: str, tenant: int) -> asyncio.Future[Sequence[str]]:
+        if self._tenants.total() >= LOOKUPS_MAX or self._tenants[tenant] >= LOOKUPS_PER_TENANT_MAX:
+            raise Unresolved("too many names are being looked up")
+        loop = asyncio.get_running_loop()
+        answer = self._under_way[host] = loop.create_future()
+        self._tenants[tenant] += 1
+        thread = threading.Thread(target=self._look_up, args=(loop, host, tenant, answer), name="resolver", daemon=True)
+        thread.start()
+        return answer
+
+    def _look_up(
+        self, loop: asyncio.AbstractEventLoop, host: str, tenant: int, answer: asyncio.Future[Sequence[str]]
+    ) -> None:
+        found: Sequence[str] | Unresolved
+        try:
+            found = self._lookup(host) or Unresolved("it has no address")
+        except (OSError, UnicodeError) as error:
+            found = Unresolved(str(error))
+        try:
+            loop.call_soon_threadsafe(self._answered, host, tenant, answer, found)
+        except RuntimeError:
+            return  # The loop has ended meanwhile: nobody waits.
+
+    def _answered(
+        self, host: str, tenant: int, answer: asyncio.Future[Sequence[str]], found: Sequence[str] | Unresolved
+    ) -> None:
+        del self._under_way[host]
+        self._tenants[tenant] -= 1
+        self._tenants += Counter()  # Forgets tenants that have none under way.
+        if answer.done():
+            return
+        if isinstance(found, Unresolved):
+            answer.set_exception(found)
+            answer.exception()  # Whoever asked may have gone; then nobody misses it.
+            return
+        self._keep(host, found)
+        answer.set_result(found)
+
+    def _keep(self, host: str, found: Sequence[str]) -> None:
+        self._kept.pop(host, None)
+        while len(self._kept) >= NAMES_KEPT_MAX:
+            self._kept.pop(next(iter(self._kept)))
+        self._kept[host] = (self._clock.monotonic() + KEPT_SECONDS, found)

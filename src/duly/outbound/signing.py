@@ -1,0 +1,77 @@
+"""The signature of Standard Webhooks: HMAC-SHA256 over `id.timestamp.body`, one for each secret that is valid.
+
+Nothing here compares signatures but `is_signed`, which takes the same time whatever it finds.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Sequence
+from hashlib import sha256
+
+from duly.domain.errors import InvalidOption
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 - what a secret begins with, and no secret
+SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
+SIGNATURES_MAX = 16  # More than anybody rotates; each costs the receiver a comparison.
+_VERSION = "v1"
+
+
+def read_secret(text: str) -> bytes:
+    """Read a secret as people are shown it: `whsec_` and base64. Raises InvalidOption, without the secret."""
+    try:
+        secret = b64decode(_padded(text.strip().removeprefix(SECRET_PREFIX)), validate=True)
+    except (NotBase64, ValueError):
+        raise InvalidOption(f"webhook secret: it is not base64; copy it whole, with its {SECRET_PREFIX}") from None
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise InvalidOption(
+            f"webhook secret: it has {len(secret)} bytes and must have {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX};"
+            " copy it whole"
+        )
+    return secret
+
+
+def show_secret(secret: bytes) -> str:
+    """Write a secret as people are shown it."""
+    return SECRET_PREFIX + b64encode(secret).decode()
+
+
+def sign(secrets: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
+    """Give the value of `webhook-signature`: a signature for each secret, separated by spaces."""
+    assert secrets, message_id
+    signed = _signed(message_id, str(timestamp), body)
+    return " ".join(f"{_VERSION},{b64encode(_digest(secret, signed)).decode()}" for secret in secrets)
+
+
+def is_signed(secrets: Sequence[bytes], message_id: str, timestamp: str, body: bytes, signatures: str) -> bool:
+    """Say whether one of the signatures was made with one of the secrets."""
+    signed = _signed(message_id, timestamp, body)
+    expected = [_digest(secret, signed) for secret in secrets]
+    given = [digest for digest in map(_read, signatures.split(" ")[:SIGNATURES_MAX]) if digest is not None]
+    # All of them are compared: how long it takes does not tell which one came near.
+    return any([hmac.compare_digest(one, other) for one in expected for other in given])  # noqa: C419
+
+
+def _signed(message_id: str, timestamp: str, body: bytes) -> bytes:
+    return b"%s.%s.%s" % (message_id.encode(), timestamp.encode(), body)
+
+
+def _digest(secret: bytes, signed: bytes) -> bytes:
+    return hmac.digest(secret, signed, sha256)
+
+
+def _read(signature: str) -> bytes | None:
+    """Read one signature of the list; nothing when it is of another version, or none at all."""
+    version, _, text = signature.partition(",")
+    if version != _VERSION:
+        return None
+    try:
+        return b64decode(text, validate=True)
+    except (NotBase64, ValueError):
+        return None
+
+
+def _padded(text: str) -> str:
+    return text + "=" * (-len(text) % 4)

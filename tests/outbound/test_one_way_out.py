@@ -1,0 +1,53 @@
+"""Nothing calls out but through the guard: whoever imports an HTTP client or makes a pin is known by name."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from duly import outbound
+
+SOURCE = Path(outbound.__file__).parents[1]
+CLIENTS = {"aiohttp", "http.client", "httpx", "httpx2", "requests", "urllib.request", "urllib3"}
+# The client talks to a Duly that its own user names, from the user's own machine.
+KNOWN = {"outbound/transport.py"}
+KNOWN_FOLDERS = ("client/", "bench/", "testing/")
+
+
+def imports_of(tree: ast.AST) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def users_of(is_meant) -> set[str]:
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        name = path.relative_to(SOURCE).as_posix()
+        if not name.startswith(KNOWN_FOLDERS) and is_meant(ast.parse(path.read_text())):
+            found.add(name)
+    return found
+
+
+def test_only_the_transport_has_an_http_client():
+    def imports_a_client(tree):
+        return any(name == client or name.startswith(f"{client}.") for name in imports_of(tree) for client in CLIENTS)
+
+    assert users_of(imports_a_client) <= KNOWN | {
+        "cli/listen.py"
+    }  # `duly listen` serves with aiohttp, and calls nobody
+    assert users_of(imports_a_client) >= KNOWN
+
+
+def test_only_the_guard_makes_a_pin():
+    def makes_a_pin(tree):
+        return any(
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Pin"
+            for node in ast.walk(tree)
+        )
+
+    assert users_of(makes_a_pin) == {"outbound/guard.py"}
