@@ -9,11 +9,13 @@ from uuid import UUID
 from duly.clock import Rng
 from duly.domain import filter as filters
 from duly.domain.job import Recurring, Submission
-from duly.domain.outcome import Failed, Outcome, Succeeded
+from duly.domain.outcome import Awaited, Failed, Outcome, Succeeded
 from duly.domain.retry import Retry
 from duly.domain.run import Options, Run, encode_options
+from duly.domain.then import Then
 from duly.domain.triggers.timing import every_shape
 from duly.moves.claim import claim
+from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
 from duly.moves.stage import stage
 from duly.moves.submit import submit, submit_recurring
@@ -55,9 +57,10 @@ def a_submission(
     retry: Retry | None = None,
     gate: tuple[str, int] | None = None,
     tags: Sequence[str] = (),
+    then: Then | None = None,
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
-    options = encode_options(Options(retry=retry or Retry(), gate=gate, tags=tuple(tags)))
+    options = encode_options(Options(retry=retry or Retry(), gate=gate, tags=tuple(tags), then=then))
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 
@@ -145,6 +148,18 @@ async def a_leased_run(database: Database, worker_id: UUID | None = None, **more
     run_id = await a_ready_run(database, **more)
     [run] = [run for run in await claimed(database, worker_id) if run.run_id == run_id]
     return worker_id, run
+
+
+async def taken_on(database: Database, worker_id: UUID, run: Run, within: float = 3_600) -> None:
+    """Let the receiver of a run answer that it has taken it on."""
+    await defer(database, worker_id, [Deferred(run, await database.read_clock(), Awaited(within))])
+
+
+async def an_awaited_run(database: Database, **more: Any) -> Run:
+    """Put one run into its receiver's hands."""
+    worker_id, run = await a_leased_run(database, **more)
+    await taken_on(database, worker_id, run)
+    return run
 
 
 async def a_dead_run(database: Database, worker_id: UUID | None = None, **more: Any) -> UUID:

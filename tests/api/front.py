@@ -8,10 +8,12 @@ import httpx
 from duly.api.door import Door
 from duly.clock import Rng
 from duly.domain.api_key import Scope, new_key, written
+from duly.domain.callback_token import CallbackTokens
 from duly.store import api_keys, tenants
 from duly.store.database import Database
 from duly.store.tenants import Limits
 
+CALLBACKS = CallbackTokens([b"a key of tests, of 32 bytes in all"])
 A_TARGET = {"type": "function", "handler": "app:mail"}
 EVERY_HOUR = {"trigger": {"type": "interval", "every": "PT1H"}}
 

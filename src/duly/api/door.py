@@ -17,10 +17,11 @@ from duly.api import asked
 from duly.api.asked import AnyRequest
 from duly.api.hub import Hub
 from duly.api.once import Act, act_once, encoded
-from duly.api.operations import Answer, Call, Identity, Operation
+from duly.api.operations import ANYBODY, Answer, Call, Identity, Operation
 from duly.api.refusals import Refusal, found_in
 from duly.api.traffic import Traffic
 from duly.clock import Rng
+from duly.domain.callback_token import CallbackTokens
 from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.moves.admit import Admission
@@ -54,6 +55,7 @@ class Door:
         wake: Callable[[str], None],
         log: Log,
         hub: Hub | None = None,
+        callbacks: CallbackTokens | None = None,
     ) -> None:
         self._database = database
         self._sessions = sessions
@@ -61,6 +63,7 @@ class Door:
         self._admission = admission
         self._wake = wake
         self._hub = hub or Hub(database, log)
+        self._callbacks = callbacks
         self.traffic = Traffic()
         self._rng = Rng()
         self._log = log
@@ -114,8 +117,9 @@ class Door:
         self, operation: Operation, request: AnyRequest, request_id: str, headers: dict[str, str]
     ) -> Answer:
         asked.check_headers(request)
-        identity = await self._keys.identify(request.headers.get("authorization"))
-        _check_scope(operation, identity)
+        identity = ANYBODY if operation.is_open else await self._keys.identify(request.headers.get("authorization"))
+        if not operation.is_open:
+            _check_scope(operation, identity)
         admit = partial(self._admit, identity, headers)
         if operation.is_submit:
             await admit(1)
@@ -161,6 +165,7 @@ class Door:
                 rng=self._rng,
                 hub=self._hub,
                 is_admitted=partial(self._is_admitted, operation, request),
+                callbacks=self._callbacks,
             )
             return await operation.act(call)
 
@@ -181,7 +186,8 @@ class Door:
         verdict = await self._admission.admit(identity.key, count)
         if verdict is None:
             return
-        headers |= verdict.headers
+        if identity is not ANYBODY or not verdict.is_allowed:  # What all share is nobody's to plan with.
+            headers |= verdict.headers
         if not verdict.is_allowed:
             raise Refusal("rate_limited", f"The limit is {verdict.limit.rate:g} submits a second.")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -16,6 +17,7 @@ import msgspec
 from duly.api.hub import Hub
 from duly.clock import Clock, Rng
 from duly.domain.api_key import ApiKey, Scope
+from duly.domain.callback_token import CallbackTokens
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
@@ -30,6 +32,7 @@ NDJSON = "application/x-ndjson"
 MERGE_PATCH = "application/merge-patch+json"
 EVENT_STREAM = "text/event-stream"
 ACT_SECONDS = 10.0
+OPEN = "open"  # the scope of what needs no key: the path itself is the right to it
 BODY_BYTES_MAX = 1_048_576
 
 
@@ -48,6 +51,29 @@ class Identity(msgspec.Struct, frozen=True):
     def is_operator(self) -> bool:
         """Whether this is an admin of the first tenant, who looks after the whole installation."""
         return self.key.tenant == TENANT_DEFAULT and Scope.ADMIN in self.scopes
+
+
+# Who asks for what is open. All of them together have one limit, so that no flood of theirs reaches the database.
+OPEN_A_SECOND = 2_000.0
+ANYBODY = Identity(
+    ApiKey(
+        key_id="open",
+        tenant=0,
+        tenant_name="",
+        tenant_state="active",
+        tenant_rate=None,
+        tenant_is_counted=False,
+        name="open",
+        secret_hash=b"",
+        scopes=frozenset(),
+        rate=OPEN_A_SECOND,
+        created_at=datetime.min.replace(tzinfo=UTC),
+        expires_at=None,
+        revoked_at=None,
+        last_used_at=None,
+    ),
+    frozenset(),
+)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -69,12 +95,14 @@ class Call(Generic[Q, B]):
 
     `database` is where it reads and writes: a session under the tenant's own rules, or, for operations that say so, the
     engine's pool. `open` opens a session where an operation has none or wants another. `is_admitted` asks anew whether the
-    key may do this: what goes on for long asks again and again.
+    key may do this: what goes on for long asks again and again. `callbacks` knows the tokens of receivers, where there is a
+    keyring.
     """
 
     __slots__ = (
         "admit",
         "body",
+        "callbacks",
         "clock",
         "database",
         "headers",
@@ -110,6 +138,7 @@ class Call(Generic[Q, B]):
         rng: Rng,
         hub: Hub,
         is_admitted: Callable[[], Awaitable[bool]],
+        callbacks: CallbackTokens | None = None,
     ) -> None:
         self.identity = identity
         self.path = path
@@ -127,6 +156,7 @@ class Call(Generic[Q, B]):
         self.rng = rng
         self.hub = hub
         self.is_admitted = is_admitted
+        self.callbacks = callbacks
         self.clock: Clock = database.clock
 
     @property
@@ -182,6 +212,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     is_operators: bool
     takes_prefer: bool
     is_submit: bool
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it needs no key."""
+        return self.scope == OPEN
 
 
 class Routes:

@@ -1,8 +1,8 @@
 """Receive: settle what receivers say their runs came to, and those whose receiver said nothing in time.
 
-It is the ordinary settle, by run and fence, so all that follows from an outcome is the same. The token names one attempt. While that
-is under way it counts, in whosever hands it is: a receiver may be faster than its own answer to the webhook. When it is over, the
-record says so, and the same outcome told again is answered as the first time.
+It is the ordinary settle, by run and fence, so all that follows from an outcome is the same. The token names one attempt. While
+that is under way it counts, in whosever hands it is: a receiver may be faster than its own answer to the webhook. When it is
+over, the record says so, and the same outcome told again is answered as the first time.
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ async def time_out(database: Database, rng: Rng) -> int:
     return len(settled)
 
 
-async def _settle(
-    database: Database, holder: UUID, ended: Sequence[tuple[UnderWay, Outcome]], rng: Rng
-) -> set[Handle]:
+async def _settle(database: Database, holder: UUID, ended: Sequence[tuple[UnderWay, Outcome]], rng: Rng) -> set[Handle]:
     there = await settle_for(
         database, holder, [Settled(item.run, item.started_at, None, outcome) for item, outcome in ended], rng
     )

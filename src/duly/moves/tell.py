@@ -1,7 +1,7 @@
 """Tell: trigger the jobs that were named to be told of a run's end.
 
-The end of the run has noted it, in the same transaction. Here each job is triggered in a transaction of its own, as if somebody had
-asked for it, with the note's id as the key: whatever happens, once.
+The end of the run has noted it, in the same transaction. Here each job is triggered in a transaction of its own, as if somebody
+had asked for it, with the note's id as the key: whatever happens, once.
 """
 
 from __future__ import annotations

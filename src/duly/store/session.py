@@ -34,7 +34,17 @@ _RETIRE = {
 # What the engine says, and what the API's role says instead: it may read, but it moves nothing except through these.
 _GUARDED = {
     statements[name]: twin
-    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, applied.SQL, leased.SQL, awaited.SQL, events.SQL, _RETIRE)
+    for statements in (
+        jobs.SQL,
+        runs.SQL,
+        schedules.SQL,
+        declared.SQL,
+        applied.SQL,
+        leased.SQL,
+        awaited.SQL,
+        events.SQL,
+        _RETIRE,
+    )
     for name, twin in SQL.items()
     if name in statements
 }

@@ -22,7 +22,7 @@ from duly.moves.admit import Admission
 from duly.store.database import Database
 from duly.store.migrate import migrate
 from duly.store.session import Sessions
-from tests.api.front import Front
+from tests.api.front import CALLBACKS, Front
 
 T = TypeVar("T")
 
@@ -75,7 +75,13 @@ class Served:
         self._sessions = await Sessions(self._database).__aenter__()
         log = self.log
         door = Door(
-            self._database, self._sessions, Keys(self._database), Admission(self._database), lambda _: None, log
+            self._database,
+            self._sessions,
+            Keys(self._database),
+            Admission(self._database),
+            lambda _: None,
+            log,
+            callbacks=CALLBACKS,
         )
         vitals = Vitals(
             database=self._database,

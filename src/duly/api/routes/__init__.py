@@ -8,6 +8,7 @@ from duly.api.routes import (
     backfills,
     batch,
     calendars,
+    callbacks,
     dead,
     events,
     job_edits,
@@ -35,6 +36,7 @@ _MODULES = (
     calendars,
     triggers,
     worker,
+    callbacks,
     keys,
     tenants,
 )

@@ -135,7 +135,7 @@ end $$;
 
 ------------------------------------------------------------------------------------------------------------ who is told
 
--- Whether this says whom to tell: of every end, of burials, or both; each a URL with its headers, or a job.
+-- Whether this says whom to tell: of every end, of burials, or both; each a URL, or a job.
 create function duly.are_told(p_then jsonb) returns boolean language sql immutable parallel safe as $$
     select case when p_then is null then true when jsonb_typeof(p_then) <> 'object' then false
                 else p_then - array['done', 'dead'] = '{}' and p_then <> '{}'
@@ -192,7 +192,7 @@ begin
                             queue, handler, payload, options, rank)
     values (v_run_id, v_run_id, p_now, p_now, 1, p_tenant, 0, 5, 0, false, v_stored, coalesce(p_to->>'queue', p_queue), '@webhook',
             case when not v_stored then p_event end,
-            jsonb_build_object('target', jsonb_build_object('type', 'webhook', 'url', p_to->'url', 'headers', coalesce(p_to->'headers', '{}')))
+            jsonb_build_object('target', jsonb_build_object('type', 'webhook', 'url', p_to->'url'))
             || coalesce(p_marks - 'tags', '{}'),
             duly.rank(p_now, 5::smallint))
     on conflict do nothing;
