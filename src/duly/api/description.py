@@ -30,8 +30,9 @@ _NAME_WITHIN: Schema = {
 
 _ABOUT = """Duly runs what is due: once, later, or again and again.
 
-Every request carries a key: `Authorization: Bearer duly_…`; a callback's token is one in itself. Every error is a problem document
-(RFC 9457) with a stable `code` and a remedy. Moments are RFC 3339, UTC on the way out. Lists are read page by page with `page_token`.
+Every request carries a key: `Authorization: Bearer duly_…`; a callback's token is one in itself. Every error is a problem
+document (RFC 9457) with a stable `code` and a remedy. Moments are RFC 3339, UTC on the way out. Lists are read page by page
+with `page_token`.
 """
 
 

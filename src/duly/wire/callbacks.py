@@ -9,6 +9,8 @@ from msgspec import Meta
 
 from duly.wire.shapes import Asked, Duration, Moment, Name, Told
 
+Url = Annotated[str, Meta(max_length=2_048, description="http or https.", examples=["https://hooks.example/done"])]
+
 
 class CallbackOutcome(Asked, frozen=True):
     """What came of a webhook that was answered 202. `result` is of a success; `reason`, `retry`, `retry_after` of a failure."""
@@ -44,9 +46,6 @@ class CallbackExtended(Told, frozen=True):
 class Callback(Asked, frozen=True):
     """Who is told: a URL, by a signed webhook on the run's queue or another; or a job, by its name or id."""
 
-    url: (
-        Annotated[str, Meta(max_length=2_048, description="http or https.", examples=["https://hooks.example/done"])]
-        | None
-    ) = None
+    url: Url | None = None
     job: Name | None = None
     queue: Annotated[Name, Meta(description="With a URL: the queue whose workers send it.")] | None = None

@@ -193,8 +193,8 @@ async def _(scene, operation, asked):
 
 @provokes("rate_limited")
 async def _(scene, operation, asked):
-    if operation.is_open:  # All share one limit, which is drawn from ahead: the door forgets what it has drawn.
-        limited = msgspec.structs.replace(ANYBODY.key, rate=0.001)
+    if operation.is_open:  # All share one limit.
+        limited = msgspec.structs.replace(ANYBODY.key, key_id="limited", rate=0.001)
         scene.patience.setattr("duly.api.door.ANYBODY", msgspec.structs.replace(ANYBODY, key=limited))
     slow = await scene.front.caller(rate=0.001)
     answers = [await asked.by(slow) for _ in range(3)]
