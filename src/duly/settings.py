@@ -55,6 +55,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     lease: Duration
     grace: Duration
+    egress_ports: tuple[int, ...]
+    egress_allow: tuple[str, ...]
+    egress_loopback: bool
     retention_succeeded: Duration
     retention_failed: Duration
     log_level: str
@@ -219,6 +222,14 @@ def _words(value: object) -> tuple[str, ...]:
     return tuple(word.strip() for word in words)
 
 
+def _ports(value: object) -> tuple[int, ...]:
+    numbers = value.split(",") if isinstance(value, str) else value
+    try:
+        return tuple(map(_whole(1, 65_535), numbers))  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        raise ValueError("a list of ports from 1 to 65535") from None
+
+
 def _duration(value: object) -> Duration:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise TypeError("a duration; write PT30S, PT5M, P1D or a number of seconds")
@@ -253,6 +264,11 @@ KNOWN: Mapping[str, Known] = {
     "threads": Known(_whole(1, 10_000), 10, "how many plain functions a worker runs at once"),
     "lease": Known(_duration, 15.0, "how long a worker's word holds without a heartbeat"),
     "grace": Known(_duration, 8.0, "how long a stopping worker lets its runs finish"),
+    "egress_ports": Known(_ports, (80, 443, 8080, 8443), "the ports that webhooks may be sent to"),
+    "egress_allow": Known(_words, (), "private networks that webhooks may be sent to, as 10.1.0.0/16 or 10.1.2.3:9000"),
+    "egress_loopback": Known(
+        _switch, False, "webhooks may be sent to this machine itself, on any port: for development"
+    ),
     "retention_succeeded": Known(_duration, "P7D", "how long successes are kept"),
     "retention_failed": Known(_duration, "P90D", "how long everything else in history is kept"),
     "log_level": Known(_one_of("debug", "info", "warning", "error"), "warning", "the least that is logged"),

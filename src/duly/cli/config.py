@@ -47,5 +47,5 @@ def _words(value: object) -> str:
         case float():
             return f"{value:g} s"
         case tuple():
-            return ", ".join(value)
+            return ", ".join(map(str, value)) or "-"
     return str(value)

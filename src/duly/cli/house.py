@@ -18,6 +18,7 @@ from duly.api.listening import address_of, refuse_without_keys
 from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli import demo, scheduler
+from duly.cli.egress import may_call_loopback
 from duly.cli.first_key import first_key, tell_key
 from duly.cli.front_door import opened_door
 from duly.cli.plan import Plan
@@ -175,6 +176,10 @@ class House:
             state = "every 10 seconds   (off with --no-demo)" if job.state == "active" else f"is {job.state}"
             screen.fact("demo", f'job "{job.name}" {state}')
         screen.fact("http", f"{address}    API /v1    docs /docs    health /readyz?verbose    metrics /metrics")
+        if may_call_loopback(self._settings):
+            screen.fact(
+                "webhooks", "may be sent to this machine, too: development mode   (--no-egress-loopback forbids it)"
+            )
         tell_key(screen, self._key, address)
         fate = "the data goes with it" if self._plan.ephemeral else "the data stays (--ephemeral throws it away)"
         screen.line(f"ready in {self._clock.monotonic() - self._plan.began:.1f} s. Ctrl-C stops everything; {fate}.")

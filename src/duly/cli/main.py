@@ -20,6 +20,7 @@ SECTIONS = {
         "worker": ("duly.cli.worker:worker", "Run a worker for an app."),
         "migrate": ("duly.cli.migrate:migrate", "Bring the database's schema up to date."),
         "init": ("duly.cli.init:init", "Write an app, its test and a config to start from."),
+        "listen": ("duly.cli.listen:listen_", "Receive webhooks and show them, verified, to try them out."),
         "config": ("duly.cli.config:config", "Show every setting and where it came from."),
     },
     "Work": {

@@ -18,6 +18,7 @@ from duly.settings import KNOWN, Settings, SettingsError, load
 Command = Callable[..., Any]
 
 _COMMON = ("data", "database_url", "log_level", "log_format")
+EGRESS = ("egress_ports", "egress_allow", "egress_loopback")
 _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "data": (("--data",), {"type": click.Path(path_type=Path), "metavar": "FOLDER"}),
     "database_url": (("--database-url",), {"metavar": "URL"}),
@@ -33,6 +34,9 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "threads": (("--threads",), {"type": int}),
     "lease": (("--lease",), {"metavar": "DURATION"}),
     "grace": (("--grace",), {"metavar": "DURATION"}),
+    "egress_ports": (("--egress-port", "egress_ports"), {"type": int, "multiple": True, "metavar": "PORT"}),
+    "egress_allow": (("--egress-allow",), {"multiple": True, "metavar": "NETWORK"}),
+    "egress_loopback": (("--egress-loopback/--no-egress-loopback",), {"default": None}),
     "retention_succeeded": (("--retention-succeeded",), {"metavar": "DURATION"}),
     "retention_failed": (("--retention-failed",), {"metavar": "DURATION"}),
     "url": (("--url",), {"metavar": "URL"}),

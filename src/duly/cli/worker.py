@@ -10,7 +10,7 @@ import click
 
 from duly.cli import apps
 from duly.cli.connect import database_url, opened, run_loop
-from duly.cli.options import span, with_settings
+from duly.cli.options import EGRESS, span, with_settings
 from duly.cli.scheduler import process_name
 from duly.cli.serving import targets_of
 from duly.cli.stopping import stop_on_signals, stop_with_parent
@@ -32,7 +32,7 @@ from duly.worker.targets import Targets
 @click.option("--name", help="How others see it; default: host and process.")
 @click.option("--tied", is_flag=True, hidden=True, help="End when standard input ends.")
 @click.option("--quiet", is_flag=True, hidden=True, help="Say nothing at the start.")
-@with_settings("queues", "slots", "threads", "lease", "grace", "pooler")
+@with_settings("queues", "slots", "threads", "lease", "grace", "pooler", *EGRESS)
 def worker(settings: Settings, app: str | None, reload: bool, name: str | None, tied: bool, quiet: bool) -> int:
     """Run a worker for MODULE:APP, by default the `app` of the settings.
 

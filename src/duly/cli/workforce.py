@@ -8,6 +8,7 @@ from pathlib import Path
 
 from duly.cli import demo
 from duly.cli.children import Child, Keeper, duly_command
+from duly.cli.egress import may_call_loopback
 from duly.cli.options import span
 from duly.cli.plan import Plan
 from duly.clock import SystemClock
@@ -57,6 +58,8 @@ class Workforce:
         """Hand on what was given to us as a flag; variables and files they read by themselves."""
         yield from ("--tied", "--quiet", "--name", f"{self._name}.{number}")
         yield from ("--data", str(self._data), "--grace", str(self._grace))
+        if may_call_loopback(self._settings):
+            yield "--egress-loopback"
         for name in _HANDED_ON:
             if self._settings.sources[name].startswith("--"):
                 yield from (f"--{name.replace('_', '-')}", str(getattr(self._settings, name)))

@@ -1,0 +1,265 @@
+"""A webhook: one signed request, and what its answer means for the run.
+
+What it needs from others stands here as protocols: who may call now (`Permits`), what to sign with (`Secrets`), and who may
+settle the run later (`Callbacks`). All of it lives on the handlers' loop.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+import msgspec
+
+from duly import __version__
+from duly.clock import Clock, SystemClock, host_now
+from duly.domain.errors import InvalidOption
+from duly.domain.outcome import Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
+from duly.domain.run import Options, Run
+from duly.domain.target import WEBHOOK, Webhook
+from duly.domain.verdict import Verdict
+from duly.domain.webhook_answer import Taken, excerpt, is_ailing, read_retry_after, result_of, take
+from duly.domain.webhook_request import WITHOUT_BODY, check_headers, check_method
+from duly.domain.webhook_url import WebhookUrl, read_url
+from duly.outbound.calling import Caller, DeadlinePassed
+from duly.outbound.errors import NotAllowed, OutboundError
+from duly.outbound.signing import sign
+from duly.outbound.transport import Answer, Request
+from duly.worker.context import RunContext
+from duly.worker.slots import Kind
+from duly.worker.targets import TargetHandler
+
+TIMEOUT_SECONDS_DEFAULT = 30.0
+CALLBACK_TOKEN = "X-Callback-Token"  # noqa: S105 - the name of a header
+_USER_AGENT = f"duly/{__version__}"
+# Our own deadline comes a little before the worker's, so that it is we who say what the destination was like.
+_BEFORE_SECONDS = 0.01
+_SECONDS_MIN = 0.001
+_NO_PAYLOAD = (None, "{}")
+
+
+class Secrets(Protocol):
+    """What requests to a destination are signed with."""
+
+    async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
+        """Give the valid secrets, the newest first; a destination is made on first use."""
+        ...
+
+
+class Permits(Protocol):
+    """Who may call a destination now."""
+
+    async def enter(self, tenant: int, origin: str) -> bool:
+        """Ask for a place. False: not now, and the run is parked. Who has entered must leave."""
+        ...
+
+    def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
+        """Give the place back, and say what the destination was like; `retry_after` is in seconds, where it asked for it."""
+        ...
+
+
+class Callbacks(Protocol):
+    """Runs that their receiver settles later, over the API."""
+
+    async def headers_for(self, run: Run, target: Webhook) -> Mapping[str, str]:
+        """Give what is sent beside our headers: `X-Callback-Token`, or nothing."""
+        ...
+
+    def awaited(self, run: Run, target: Webhook) -> Deferral:
+        """Say what becomes of a run whose receiver has answered 202 and repeated the token."""
+        ...
+
+
+class ConstantSecrets:
+    """The same secrets for everybody."""
+
+    def __init__(self, *secrets: bytes) -> None:
+        self._secrets = secrets
+
+    async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
+        """Give them."""
+        return self._secrets
+
+
+class Unlimited:
+    """Everybody may call everything."""
+
+    async def enter(self, tenant: int, origin: str) -> bool:
+        """Come in."""
+        return True
+
+    def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
+        """Nobody counts."""
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """What one attempt is about, read and checked."""
+
+    run: Run
+    policy: Options
+    target: Webhook
+    url: WebhookUrl
+    seconds: float
+    began: float
+
+
+class _End(msgspec.Struct, frozen=True):
+    """What one attempt came to: for the run, and for its destination."""
+
+    outcome: Outcome | Deferral
+    verdict: Verdict
+    retry_after: timedelta | None = None
+
+
+class Sender:
+    """Sends webhooks."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        secrets: Secrets,
+        permits: Permits,
+        *,
+        callbacks: Callbacks | None = None,
+        clock: Clock | None = None,
+        now: Callable[[], datetime] = host_now,
+    ) -> None:
+        self._caller = caller
+        self._secrets = secrets
+        self._permits = permits
+        self._callbacks = callbacks
+        self._clock = clock or SystemClock()
+        self._now = now
+
+    @property
+    def handler(self) -> TargetHandler:
+        """What a worker offers."""
+        return TargetHandler(WEBHOOK, Kind.WEBHOOK, self.attempt, TIMEOUT_SECONDS_DEFAULT)
+
+    async def attempt(self, context: RunContext, run: Run) -> Outcome | Deferral:
+        """Send the run's webhook once."""
+        began, policy = self._clock.monotonic(), run.policy
+        if not isinstance(policy.target, Webhook):
+            return Failed("the run names no webhook; submit it with a target of type webhook", retryable=False)
+        try:
+            call = _Call(run, policy, policy.target, read_url(policy.target.url), _seconds(policy), began)
+            check_method(policy.target.method)
+            check_headers(policy.target.headers)
+        except InvalidOption as error:
+            return Failed(str(error), retryable=False)
+        return await self._within_permit(context, call)
+
+    async def _within_permit(self, context: RunContext, call: _Call) -> Outcome | Deferral:
+        tenant, origin = call.run.tenant, call.url.origin
+        if not await self._permits.enter(tenant, origin):
+            return Parked(origin)
+        end = _End(Failed("never told to anybody"), Verdict.IGNORED)  # What holds when we are cancelled.
+        try:
+            end = await self._send(context, call)
+        finally:
+            seconds = None if end.retry_after is None else end.retry_after.total_seconds()
+            self._permits.leave(tenant, origin, end.verdict, seconds)
+        return end.outcome
+
+    async def _send(self, context: RunContext, call: _Call) -> _End:
+        extra = await self._callbacks.headers_for(call.run, call.target) if self._callbacks else {}
+        secrets = await self._secrets.of(call.run.tenant, call.url.origin)
+        request = build_request(call.run, call.policy, call.target, secrets, int(self._now().timestamp()), extra)
+        left = call.seconds - (self._clock.monotonic() - call.began) - _BEFORE_SECONDS
+        try:
+            answer = await self._caller.call(
+                call.target.url, request, tenant=call.run.tenant, seconds=max(left, _SECONDS_MIN)
+            )
+        except OutboundError as error:
+            self._log(context, call, "webhook not answered", reason=str(error))
+            return _unanswered(error, call.seconds)
+        self._log(context, call, "webhook answered", status=answer.status, bytes=len(answer.body))
+        return self._taken(call, answer, extra)
+
+    def _taken(self, call: _Call, answer: Answer, extra: Mapping[str, str]) -> _End:
+        status = answer.status
+        verdict = Verdict.FAILING if is_ailing(status) else Verdict.HEALTHY
+        match take(status, call.target):
+            case Taken.DONE if status == 202 and self._callbacks and _repeats_token(answer, extra):
+                return _End(self._callbacks.awaited(call.run, call.target), verdict)
+            case Taken.DONE:
+                return _End(Succeeded(_result(answer)), verdict)
+            case Taken.AGAIN:
+                wait = read_retry_after(answer.headers.get("Retry-After"), self._now())
+                return _End(Failed(f"it answered {status}", detail=_detail(answer), retry_after=wait), verdict, wait)
+            case Taken.FINAL:
+                return _End(Failed(_final_reason(status), retryable=False, detail=_detail(answer)), verdict)
+
+    def _log(self, context: RunContext, call: _Call, message: str, **fields: object) -> None:
+        milliseconds = round((self._clock.monotonic() - call.began) * 1_000)
+        context.log.info(message, to=call.url.shown, ms=milliseconds, **fields)
+
+
+def build_request(
+    run: Run, policy: Options, target: Webhook, secrets: Sequence[bytes], timestamp: int, extra: Mapping[str, str]
+) -> Request:
+    """Write the request of one attempt, signed. What we say stands last, so that nothing a job says overrides it."""
+    method = target.method.upper()
+    body = b"" if method in WITHOUT_BODY and run.payload in _NO_PAYLOAD else (run.payload or "{}").encode()
+    run_id = str(run.run_id)
+    signature = sign(secrets, run_id, timestamp, body)
+    headers = {"Content-Type": "application/json"} if body else {}
+    names = {name.lower() for name in target.headers}
+    headers = {name: value for name, value in headers.items() if name.lower() not in names} | dict(target.headers)
+    headers |= {
+        "User-Agent": _USER_AGENT,
+        "X-Job-Id": str(run.job_id),
+        "X-Run-Id": run_id,
+        "X-Attempt": str(run.attempt),
+        "X-Fence": str(run.fence),
+        "X-Scheduled-At": run.scheduled_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        "X-Scheduler-Signature": signature,
+        "webhook-id": run_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signature,
+    }
+    if policy.request_id is not None:
+        headers["X-Request-ID"] = policy.request_id
+    if policy.traceparent is not None:
+        headers["traceparent"] = policy.traceparent
+    return Request(method, headers | dict(extra), body)
+
+
+def _seconds(policy: Options) -> float:
+    return TIMEOUT_SECONDS_DEFAULT if policy.timeout_seconds is None else policy.timeout_seconds
+
+
+def _unanswered(error: OutboundError, seconds: float) -> _End:
+    match error:
+        case DeadlinePassed():
+            return _End(TimedOut(seconds), Verdict.FAILING)
+        case NotAllowed():
+            return _End(Failed(str(error), retryable=False), Verdict.IGNORED)
+    return _End(Failed(str(error)), Verdict.FAILING)
+
+
+def _repeats_token(answer: Answer, extra: Mapping[str, str]) -> bool:
+    sent, told = extra.get(CALLBACK_TOKEN), answer.headers.get(CALLBACK_TOKEN)
+    return bool(sent and told) and hmac.compare_digest(str(sent).encode(), str(told).encode())
+
+
+def _result(answer: Answer) -> str:
+    return result_of(answer.status, answer.body, is_whole=answer.is_whole, is_packed=_is_packed(answer))
+
+
+def _detail(answer: Answer) -> str | None:
+    if not answer.body:
+        return None
+    return "(compressed)" if _is_packed(answer) else excerpt(answer.body)
+
+
+def _is_packed(answer: Answer) -> bool:
+    return answer.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity")
+
+
+def _final_reason(status: int) -> str:
+    if 300 <= status < 400:
+        return f"it answered {status}: redirects are not followed; name the address that it leads to"
+    return f"it answered {status}, which another attempt would not change"

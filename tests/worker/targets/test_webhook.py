@@ -1,0 +1,441 @@
+"""A webhook in a worker's hands: what is sent, and what each answer makes of the run."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+import pytest
+from standardwebhooks import Webhook as Reference
+
+from duly import __version__
+from duly.domain.outcome import Failed, Parked, Succeeded, TimedOut
+from duly.domain.retry import Retry
+from duly.domain.run import Options, Run, encode_options
+from duly.domain.target import WEBHOOK, Webhook
+from duly.domain.verdict import Verdict
+from duly.moves.cancel import CancelAnswer, cancel_run
+from duly.outbound.signing import show_secret
+from duly.webhooks import verify
+from duly.worker.context import RunContext
+from duly.worker.handlers import Registry
+from duly.worker.targets import Targets
+from duly.worker.targets.webhook import ConstantSecrets, Sender, Unlimited
+from tests.outbound.servers import Names, a_caller, answer, answering, read_request, serving
+from tests.worker.stories import attempts_of, ended, submitted, until, working
+
+SECRET, OLD = bytes(range(32)), bytes(range(32, 64))
+NOW = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
+OK = answer(200, b'{"ok":true}', "Content-Type: application/json")
+RUN = Run(
+    place=(0, 1),
+    fence=41,
+    run_id=UUID(int=2),
+    job_id=UUID(int=1),
+    scheduled_at=datetime(2026, 11, 2, 9, 30, tzinfo=UTC),
+    due_at=datetime(2026, 11, 2, 9, 30, tzinfo=UTC),
+    previous_scheduled_at=None,
+    generation=1,
+    tenant=7,
+    attempt=3,
+    priority=5,
+    losses=0,
+    suspect=False,
+    payload_stored=False,
+    queue="default",
+    handler=WEBHOOK,
+    payload='{"customer": 7}',
+    options=None,
+)
+
+
+class Lines:
+    """A desk that keeps what a run logs."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict]] = []
+
+    def log(self, run, level, message, fields):
+        self.lines.append((level, message, fields))
+
+
+class Door(Unlimited):
+    """Permits that can be shut, and remember what they were told."""
+
+    def __init__(self, *, is_open: bool = True) -> None:
+        self.is_open = is_open
+        self.entered: list[tuple[int, str]] = []
+        self.left: list[tuple[int, str, Verdict, float | None]] = []
+
+    async def enter(self, tenant, origin):
+        if self.is_open:
+            self.entered.append((tenant, origin))
+        return self.is_open
+
+    def leave(self, tenant, origin, verdict, retry_after=None):
+        self.left.append((tenant, origin, verdict, retry_after))
+
+
+class Attempt:
+    """One attempt of a webhook, and what it left behind."""
+
+    def __init__(self, door: Door | None = None) -> None:
+        self.desk = Lines()
+        self.door = door or Door()
+
+    async def of(self, target, *, port=None, secrets=(SECRET,), callbacks=None, run=RUN, names=None, **options):
+        run = msgspec.structs.replace(run, options=encode_options(Options(target=target, **options)))
+        async with a_caller(*([f"127.0.0.1:{port}"] if port else []), names=names) as caller:
+            sender = Sender(caller, ConstantSecrets(*secrets), self.door, callbacks=callbacks, now=lambda: NOW)
+            return await sender.attempt(RunContext(run, self.desk), run)  # type: ignore[arg-type]
+
+    @property
+    def verdict(self):
+        [(tenant, _, verdict, _)] = self.door.left
+        assert tenant == RUN.tenant
+        return verdict
+
+
+async def taken(status=200, body=b"", *headers, **target):
+    """Send a webhook to a server that answers so."""
+    attempt = Attempt()
+    async with answering(answer(status, body, *headers)) as (port, asked):
+        outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/hook?key=geheim", **target), port=port)
+    return outcome, attempt, asked.requests[0]
+
+
+def headers_of(request: bytes) -> dict[str, str]:
+    lines = request.split(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
+    pairs = [line.split(": ", 1) for line in lines]
+    assert len({name.lower() for name, _ in pairs}) == len(pairs), "a header was sent twice"
+    return dict(pairs)
+
+
+async def test_the_request_says_which_run_this_is_and_is_signed():
+    _, _, request = await taken()
+    head, body = request.split(b"\r\n\r\n", 1)
+    headers = headers_of(request)
+
+    assert head.startswith(b"POST /hook?key=geheim HTTP/1.1\r\n")
+    assert body == b'{"customer": 7}'
+    assert {name: headers[name] for name in ("X-Job-Id", "X-Run-Id", "X-Attempt", "X-Fence", "X-Scheduled-At")} == {
+        "X-Job-Id": str(RUN.job_id),
+        "X-Run-Id": str(RUN.run_id),
+        "X-Attempt": "3",
+        "X-Fence": "41",
+        "X-Scheduled-At": "2026-11-02T09:30:00Z",
+    }
+    assert headers["webhook-id"] == str(RUN.run_id)
+    assert headers["X-Scheduler-Signature"] == headers["webhook-signature"]
+    assert headers["Content-Type"] == "application/json"
+    assert headers["User-Agent"] == f"duly/{__version__}"
+    assert verify(body, headers, show_secret(SECRET), now=NOW).id == str(RUN.run_id)
+    signature = Reference(show_secret(SECRET)).sign(headers["webhook-id"], NOW, body.decode())
+    assert headers["webhook-signature"] == signature
+
+
+async def test_while_a_secret_is_rotated_both_sign():
+    async with answering(OK) as (port, asked):
+        await Attempt().of(Webhook(f"http://127.0.0.1:{port}/"), port=port, secrets=(SECRET, OLD))
+    headers = headers_of(asked.requests[0])
+    for secret in (SECRET, OLD):
+        verify(b'{"customer": 7}', headers, secret, now=NOW)
+
+
+async def test_a_job_adds_headers_and_overrides_none_of_ours():
+    own = {"Authorization": "Bearer x", "content-type": "application/cloudevents+json"}
+    _, _, request = await taken(headers=own)
+    assert headers_of(request).items() >= own.items()
+
+    for name in ("X-Run-Id", "Host", "webhook-signature", "Content-Length", "User-Agent"):
+        attempt = Attempt()
+        outcome = await attempt.of(Webhook("http://127.0.0.1:1/", headers={name: "x"}), port=1)
+        assert isinstance(outcome, Failed)
+        assert not outcome.retryable
+        assert attempt.door.entered == []
+
+
+async def test_who_asked_for_it_is_passed_on():
+    async with answering(OK) as (port, asked):
+        await Attempt().of(Webhook(f"http://127.0.0.1:{port}/"), port=port, request_id="r-1", traceparent="00-aa-bb-01")
+    headers = headers_of(asked.requests[0])
+    assert (headers["X-Request-ID"], headers["traceparent"]) == ("r-1", "00-aa-bb-01")
+
+
+@pytest.mark.parametrize(
+    ("method", "payload", "body"),
+    [
+        ("PUT", '{"a":1}', b'{"a":1}'),
+        ("post", None, b"{}"),
+        ("GET", "{}", b""),
+        ("GET", None, b""),
+        ("DELETE", '{"a":1}', b'{"a":1}'),
+    ],
+)
+async def test_the_payload_is_the_body(method, payload, body):
+    run = msgspec.structs.replace(RUN, payload=payload)
+    async with answering(OK) as (port, asked):
+        await Attempt().of(Webhook(f"http://127.0.0.1:{port}/", method=method), port=port, run=run)
+    [request] = asked.requests
+    assert request.startswith(method.upper().encode())
+    assert request.split(b"\r\n\r\n", 1)[1] == body
+    verify(body, headers_of(request), SECRET, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "result"),
+    [
+        (b'{"ok": true}', (), {"ok": True}),
+        (b"[1,2]", (), [1, 2]),
+        (b"", (), {"status": 200}),
+        (b"thanks", (), {"status": 200, "body": "thanks"}),
+        (b"\xff\x00", (), {"status": 200, "body": "��"}),
+        (b'{"a":"\\u0000"}', (), {"status": 200, "body": '{"a":"\\u0000"}'}),
+        (b"[" * 100 + b"]" * 100, (), {"status": 200, "body": "[" * 100 + "]" * 100}),
+        (b"[" * 20_000, (), {"status": 200, "body": "[" * 1_000 + "…"}),
+        (b"NaN", (), {"status": 200, "body": "NaN"}),
+        (b'{"a":1}', ("Content-Encoding: gzip",), {"status": 200, "body": "(compressed)"}),
+        (b'"' + b"x" * 65_600 + b'"', (), {"status": 200, "body": '"' + "x" * 999 + "…"}),
+    ],
+)
+async def test_what_was_answered_is_the_result(body, headers, result):
+    outcome, attempt, _ = await taken(200, body, *headers)
+    assert isinstance(outcome, Succeeded)
+    assert outcome.result is not None
+    assert msgspec.json.decode(outcome.result) == result
+    assert attempt.verdict is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+async def test_2xx_is_done(status):
+    outcome, attempt, _ = await taken(status)
+    assert isinstance(outcome, Succeeded)
+    assert attempt.verdict is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599])
+async def test_what_may_pass_is_tried_again(status):
+    outcome, attempt, _ = await taken(status, b"out of order")
+    assert outcome == Failed(f"it answered {status}", detail="out of order")
+    assert attempt.verdict is Verdict.FAILING
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 304, 307, 308, 400, 401, 403, 404, 409, 410, 413, 422, 451, 499])
+async def test_everything_else_is_final(status):
+    outcome, attempt, _ = await taken(status, b"no" if status != 304 else b"", "Location: http://127.0.0.1:1/")
+    assert isinstance(outcome, Failed)
+    assert not outcome.retryable
+    assert str(status) in outcome.reason
+    assert attempt.verdict is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("status", "target", "kind"),
+    [
+        (404, {"retry": (404,)}, "again"),
+        (302, {"retry": (302,)}, "again"),
+        (500, {"final": (500,)}, "final"),
+        (429, {"final": (429,)}, "final"),
+        (200, {"retry": (200,)}, "again"),
+        (204, {"final": (204,)}, "final"),
+        (404, {"retry": (404,), "final": (404,)}, "again"),
+    ],
+)
+async def test_a_job_may_take_a_status_otherwise(status, target, kind):
+    outcome, _, _ = await taken(status, b"", **target)
+    assert isinstance(outcome, Failed)
+    assert outcome.retryable == (kind == "again")
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("120", 120),
+        (" 7 ", 7),
+        ("0", 0),
+        ("99999999", 86_400),
+        ("9" * 400, 86_400),
+        ("Mon, 02 Nov 2026 09:01:40 GMT", 100),
+        ("Mon, 02 Nov 2026 10:01:40 +0100", 100),
+        ("Mon, 02 Nov 2026 08:00:00 GMT", 0),
+        ("Tue, 02 Nov 2027 09:00:00 GMT", 86_400),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("", None),
+        ("Mon, 99 Nov 2026 09:01:40 GMT", None),
+    ],
+)
+async def test_retry_after_is_honoured_up_to_a_day(value, seconds):
+    outcome, attempt, _ = await taken(503, b"", f"Retry-After: {value}")
+    assert isinstance(outcome, Failed)
+    assert outcome.retry_after == (None if seconds is None else timedelta(seconds=seconds))
+    assert attempt.door.left[0][3] == seconds
+
+
+async def test_a_receiver_that_takes_too_long_is_timed_out():
+    async def stay_silent(reader, writer):
+        await asyncio.sleep(60)
+
+    attempt = Attempt()
+    async with serving(stay_silent) as port:
+        outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/"), port=port, timeout_seconds=0.2)
+    assert outcome == TimedOut(0.2)
+    assert attempt.verdict is Verdict.FAILING
+
+
+async def test_a_receiver_that_is_not_there_is_tried_again():
+    attempt = Attempt()
+    outcome = await attempt.of(Webhook("http://127.0.0.1:1/"), port=1)
+    assert isinstance(outcome, Failed)
+    assert outcome.retryable
+    assert "127.0.0.1" not in outcome.reason
+    assert attempt.verdict is Verdict.FAILING
+
+
+async def test_what_the_url_itself_forbids_is_final():
+    attempt = Attempt()
+    outcome = await attempt.of(Webhook("http://10.0.0.1/"))
+    assert isinstance(outcome, Failed)
+    assert not outcome.retryable
+    assert attempt.verdict is Verdict.IGNORED
+
+
+async def test_a_name_that_leads_inside_ends_as_one_that_is_not_there():
+    names = Names(inner_example=[["10.0.0.1"]])
+    outcomes = [await Attempt().of(Webhook(f"http://{name}.example/"), names=names) for name in ("inner", "other")]
+    assert all(isinstance(outcome, Failed) and outcome.retryable for outcome in outcomes)
+    assert len({outcome.reason.replace("inner", "other") for outcome in outcomes if isinstance(outcome, Failed)}) == 1
+
+
+@pytest.mark.parametrize(
+    "target",
+    [Webhook("ftp://example.com/"), Webhook("http://example.com/", method="TRACE"), None],
+)
+async def test_what_is_no_webhook_is_final(target):
+    attempt = Attempt()
+    outcome = await attempt.of(target)
+    assert isinstance(outcome, Failed)
+    assert not outcome.retryable
+    assert attempt.door.entered == []
+
+
+async def test_where_nobody_may_enter_the_run_is_parked_and_nothing_is_sent():
+    attempt = Attempt(Door(is_open=False))
+    async with answering(OK) as (port, asked):
+        outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/"), port=port)
+    assert outcome == Parked(f"http://127.0.0.1:{port}")
+    assert (asked.connections, attempt.door.left, attempt.desk.lines) == (0, [], [])
+
+
+async def test_the_log_tells_one_line_without_secrets():
+    _, attempt, _ = await taken(200, b"12345")
+    [(level, message, fields)] = attempt.desk.lines
+    assert (level, message, fields["status"], fields["bytes"]) == ("info", "webhook answered", 200, 5)
+    assert fields["ms"] >= 0
+    assert "geheim" not in repr(attempt.desk.lines)
+
+
+class Later:
+    """Callbacks of a test: a token is sent, and who repeats it settles later."""
+
+    async def headers_for(self, run, target):
+        return {"X-Callback-Token": "t-1"}
+
+    def awaited(self, run, target):
+        return Parked("later")
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "is_awaited"),
+    [
+        (202, "X-Callback-Token: t-1", True),
+        (202, "x-callback-token: t-1", True),
+        (202, "X-Callback-Token: t-2", False),
+        (202, "X-Other: t-1", False),
+        (200, "X-Callback-Token: t-1", False),
+    ],
+)
+async def test_a_202_that_repeats_the_token_leaves_the_run_open(status, header, is_awaited):
+    attempt = Attempt()
+    async with answering(answer(status, b"", header)) as (port, asked):
+        outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/"), port=port, callbacks=Later())
+    assert headers_of(asked.requests[0])["X-Callback-Token"] == "t-1"
+    assert isinstance(outcome, Parked) == is_awaited
+    assert attempt.verdict is Verdict.HEALTHY
+
+
+# ------------------------------------------------------------------------------------------------------- in a real worker
+
+
+@asynccontextmanager
+async def sending(url, port, door=None, **options):
+    async with a_caller(f"127.0.0.1:{port}") as caller:
+        sender = Sender(caller, ConstantSecrets(SECRET), door or Unlimited())
+        async with working(url, Registry(), targets=Targets([sender.handler]), **options) as worker:
+            yield worker
+
+
+async def test_a_worker_sends_until_it_is_taken(url, store):
+    async with answering(answer(503), answer(500), OK) as (port, asked), sending(url, port):
+        target = Webhook(f"http://127.0.0.1:{port}/")
+        run_id = await submitted(store, WEBHOOK, payload={"a": 1}, target=target)
+        assert await ended(store, run_id) == "succeeded"
+
+    assert await attempts_of(store, run_id) == [(1, "failed"), (2, "failed"), (3, "succeeded")]
+    assert [headers_of(request)["X-Attempt"] for request in asked.requests] == ["1", "2", "3"]
+    assert {headers_of(request)["webhook-id"] for request in asked.requests} == {str(run_id)}
+    assert len({headers_of(request)["X-Fence"] for request in asked.requests}) == 3
+
+
+async def test_a_final_answer_buries_the_run_at_once(url, store):
+    async with answering(answer(404)) as (port, asked), sending(url, port):
+        run_id = await submitted(store, WEBHOOK, target=Webhook(f"http://127.0.0.1:{port}/"))
+        assert await ended(store, run_id) == "dead"
+    assert len(asked.requests) == 1
+
+
+async def test_retry_after_puts_the_next_attempt_off(url, store):
+    async with answering(answer(429, b"", "Retry-After: 3600")) as (port, _), sending(url, port):
+        run_id = await submitted(store, WEBHOOK, target=Webhook(f"http://127.0.0.1:{port}/"))
+        await until(lambda: _has_attempt(store, run_id))
+    [due] = [row["due_at"] for row in await store.fetch("select due_at from duly.timers where run_id = $1", run_id)]
+    assert due - await store.fetchval("select duly.clock_now()") > timedelta(minutes=55)
+
+
+async def _has_attempt(store, run_id):
+    return bool(await attempts_of(store, run_id))
+
+
+async def test_a_cancel_aborts_the_request(url, store):
+    hung_up, begun, door = asyncio.Event(), asyncio.Event(), Door()
+
+    async def wait(reader, writer):
+        await read_request(reader)
+        begun.set()
+        assert await reader.read() == b""
+        hung_up.set()
+
+    async with serving(wait) as port, sending(url, port, door):
+        run_id = await submitted(store, WEBHOOK, target=Webhook(f"http://127.0.0.1:{port}/"))
+        await asyncio.wait_for(begun.wait(), 10)
+        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        await asyncio.wait_for(hung_up.wait(), 5)
+        assert await ended(store, run_id) == "cancelled"
+    assert door.left[0][2] is Verdict.IGNORED
+
+
+async def test_the_timeout_of_the_job_is_the_deadline_of_the_request(url, store):
+    async def stay_silent(reader, writer):
+        await asyncio.sleep(60)
+
+    door = Door()
+    async with serving(stay_silent) as port, sending(url, port, door):
+        target = Webhook(f"http://127.0.0.1:{port}/")
+        run_id = await submitted(store, WEBHOOK, target=target, timeout=0.3, retry=Retry(max_attempts=1))
+        assert await ended(store, run_id) == "dead"
+    assert await attempts_of(store, run_id) == [(1, "timed_out")]
+    assert door.left[0][2] is Verdict.FAILING
