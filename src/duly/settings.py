@@ -51,6 +51,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     app: str | None
     pooler: bool
     queues: tuple[str, ...]
+    commands: tuple[str, ...]
+    containers: tuple[str, ...]
     slots: int
     threads: int
     lease: Duration
@@ -260,6 +262,8 @@ KNOWN: Mapping[str, Known] = {
     "app": Known(_text, None, "the app that workers run, as module:name"),
     "pooler": Known(_switch, False, "the database is behind a transaction-mode pooler"),
     "queues": Known(_words, ("default",), "the queues that a worker serves"),
+    "commands": Known(_words, (), "the programs that jobs may run as commands, each by its absolute path"),
+    "containers": Known(_words, (), "the images that jobs may run as containers, each by its name"),
     "slots": Known(_whole(1, 100_000), 100, "how many runs a worker runs at once"),
     "threads": Known(_whole(1, 10_000), 10, "how many plain functions a worker runs at once"),
     "lease": Known(_duration, 15.0, "how long a worker's word holds without a heartbeat"),

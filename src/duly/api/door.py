@@ -23,6 +23,7 @@ from duly.api.traffic import Traffic
 from duly.clock import Rng
 from duly.domain.callback_token import CallbackTokens
 from duly.domain.errors import DulyError
+from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
 from duly.store.database import Database
@@ -56,6 +57,7 @@ class Door:
         log: Log,
         hub: Hub | None = None,
         callbacks: CallbackTokens | None = None,
+        allowed: Allowed | None = None,
     ) -> None:
         self._database = database
         self._sessions = sessions
@@ -64,6 +66,7 @@ class Door:
         self._wake = wake
         self._hub = hub or Hub(database, log)
         self._callbacks = callbacks
+        self._allowed = allowed or Allowed()
         self.traffic = Traffic()
         self._rng = Rng()
         self._log = log
@@ -166,6 +169,7 @@ class Door:
                 hub=self._hub,
                 is_admitted=partial(self._is_admitted, operation, request),
                 callbacks=self._callbacks,
+                allowed=self._allowed,
             )
             return await operation.act(call)
 

@@ -21,6 +21,7 @@ from duly.domain.callback_token import CallbackTokens
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
+from duly.domain.target import Allowed
 from duly.store.database import Database
 from duly.wire.shapes import Nothing
 
@@ -95,12 +96,13 @@ class Call(Generic[Q, B]):
 
     `database` is where it reads and writes: a session under the tenant's own rules, or, for operations that say so, the
     engine's pool. `open` opens a session where an operation has none or wants another. `is_admitted` asks anew whether the
-    key may do this: what goes on for long asks again and again. `callbacks` knows the tokens of receivers, where there is a
-    keyring.
+    key may do this: what goes on for long asks again and again. `allowed` are the programs and images that jobs may run;
+    `callbacks` knows the tokens of receivers, where there is a keyring.
     """
 
     __slots__ = (
         "admit",
+        "allowed",
         "body",
         "callbacks",
         "clock",
@@ -138,6 +140,7 @@ class Call(Generic[Q, B]):
         rng: Rng,
         hub: Hub,
         is_admitted: Callable[[], Awaitable[bool]],
+        allowed: Allowed,
         callbacks: CallbackTokens | None = None,
     ) -> None:
         self.identity = identity
@@ -157,6 +160,7 @@ class Call(Generic[Q, B]):
         self.hub = hub
         self.is_admitted = is_admitted
         self.callbacks = callbacks
+        self.allowed = allowed
         self.clock: Clock = database.clock
 
     @property

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.errors import InvalidOption
 from duly.domain.retry import Retry
 from duly.domain.target import Target
 from duly.domain.then import Then
@@ -65,22 +66,45 @@ def said(text: str | None) -> str:
     return msgspec.json.encode({"retry": {}, **msgspec.json.decode(text)}).decode() if is_marks_only(text) else text
 
 
+def target_of(text: str | None) -> Target | None:
+    """Give the target among options; none where it is a function, or one that this version cannot read."""
+    return None if text is None or '"target"' not in text else read_options(text, None).target
+
+
+def replace_target(text: str | None, target: Target) -> str:
+    """Write options with another target."""
+    return _encoder.encode(msgspec.structs.replace(read_options(text, None), target=target)).decode()
+
+
 def amend_options(text: str | None, changes: Mapping[str, Any], defaults: Options | None) -> str | None:
     """Change some of the options a job has, or, where it has none of its own, of the defaults; without changes they stay."""
     if not changes:
         return text
-    return said(encode_options(msgspec.structs.replace(read_options(text, defaults), **changes)))
+    before = read_options(text, defaults)
+    if before.target is None and text is not None and "target" in msgspec.json.decode(text):
+        raise InvalidOption("the job has a target that this version of Duly cannot read; change it with a newer one")
+    return said(encode_options(msgspec.structs.replace(before, **changes)))
 
 
 def read_options(text: str | None, defaults: Options | None) -> Options:
-    """Read the options a job has of its own; where it has none, the defaults."""
+    """Read the options a job has of its own; where it has none, the defaults. A target that cannot be read is left out."""
     if text is None:
         return defaults or DEFAULTS
-    own = _decoder.decode(text)
+    own = _decoded(text)
     if not is_marks_only(text):
         return own
     marks = {name: getattr(own, name) for name in MARKS}
     return msgspec.structs.replace(defaults or DEFAULTS, **marks)
+
+
+def _decoded(text: str) -> Options:
+    try:
+        return _decoder.decode(text)
+    except msgspec.ValidationError:  # It may come from a newer version, or from SQL.
+        plain: dict[str, Any] = msgspec.json.decode(text)
+        if plain.pop("target", None) is None:
+            raise
+        return msgspec.convert(plain, Options)
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):

@@ -64,6 +64,14 @@ def origin_of(url: str) -> str:
     return read_url(url).origin
 
 
+def shown_url(url: str) -> str:
+    """Write an address for people: the query may hold a secret, so it is left out; one that is none is cut, too."""
+    try:
+        return read_url(url).shown
+    except InvalidOption:
+        return _shown(url)
+
+
 @lru_cache(maxsize=4_096)
 def read_url(url: str) -> WebhookUrl:
     """Take a webhook's address apart. Raises InvalidOption."""

@@ -30,6 +30,17 @@ class Attempt(Told, frozen=True):
     detail: Any
 
 
+class TargetSummary(Told, frozen=True):
+    """What runs, in short: the handler that a worker must know, and where a webhook leads, without its query.
+
+    Of a run that has ended the address is no longer known. Types may be added.
+    """
+
+    type: Annotated[str, Meta(examples=["function", "webhook", "command", "container"])]
+    handler: str
+    url: str | None = None
+
+
 class RunSummary(Told, frozen=True):
     """A run in a list."""
 
@@ -70,6 +81,7 @@ class Run(Told, frozen=True):
     traceparent: str | None
     progress: Progress | None
     attempts: list[Attempt]
+    target: TargetSummary | None = None  # Always there; of an older server it is not.
 
 
 class Progress(Told, frozen=True):

@@ -145,7 +145,7 @@ async def _is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
 
 
 async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
-    shot = definitions.one_shot(call.body, extra_of(call))
+    shot = definitions.admitted(definitions.one_shot(call.body, extra_of(call)), call.allowed)
     submitted = await moves.submit(call.database, shot, key=_key(call), tenant=call.tenant)
     if submitted.scheduled_at - now_of(call) <= HORIZON:
         call.wake(shot.queue)
@@ -155,7 +155,7 @@ async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
 
 async def submit_defined(call: Call[Any, Any], asked: JobDefinition) -> CreatedJob:
     """Make a job that has a definition of its own. Raises Refused."""
-    job = definitions.recurring(asked, now_of(call), extra_of(call))
+    job = definitions.admitted(definitions.recurring(asked, now_of(call), extra_of(call)), call.allowed)
     accepted = await moves.submit_recurring(call.database, job, key=_key(call), tenant=call.tenant)
     return _scheduled(accepted, job.name)
 

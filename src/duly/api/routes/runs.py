@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.api import paging
+from duly.api.definitions import target_summary
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.domain.errors import NotFound
@@ -154,6 +155,7 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         result=_last([attempt.result for attempt in attempts if attempt.outcome == "succeeded"]),
         progress=None if progress is None else Progress(**progress),
         attempts=attempts,
+        target=target_summary(found["handler"], carried.get("options")),
     )
 
 

@@ -258,8 +258,9 @@ begin
             then jsonb_build_object('run_id', duly.tell_url_v1(new.tenant, new.queue, v_name, v_to, v_event, new.marks, v_now))
             else duly.tell_job_v1(new.tenant, v_name, v_to, v_event, v_now) end);
     end loop;
-    if v_told <> '{}' and coalesce(jsonb_typeof(new.detail), 'object') = 'object' then
-        new.detail := coalesce(new.detail, '{}') || jsonb_build_object('told', v_told);
+    if v_told <> '{}' then
+        new.detail := case when jsonb_typeof(new.detail) = 'object' then new.detail when new.detail is null then '{}'
+                           else jsonb_build_object('said', new.detail) end || jsonb_build_object('told', v_told);
     end if;
     return new;
 end $$;
