@@ -20,7 +20,7 @@ from duly.moves.settle import Settled, settle
 from duly.moves.stage import stage
 from duly.moves.submit import submit, submit_recurring
 from duly.scheduler.service import LEASE as SHARD_LEASE
-from duly.store import lists, shards, workers
+from duly.store import lists, runs, shards, workers
 from duly.store.database import Database
 from duly.store.jobs import Submitted
 from duly.store.timers import Staged
@@ -230,6 +230,13 @@ async def history_of(database: Database, run_id: UUID) -> list[tuple[int, str, s
         run_id,
     )
     return [tuple(row) for row in rows]
+
+
+async def found_run(database: Database, run_id: UUID) -> dict[str, Any]:
+    """Read a run that is there."""
+    found = await runs.find(database, run_id)
+    assert found is not None
+    return found
 
 
 async def a_row(database: Database, box: str, run_id: UUID) -> dict[str, Any]:

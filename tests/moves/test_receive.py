@@ -9,7 +9,7 @@ from duly.log import Log
 from duly.maintenance.reaper import Reaper
 from duly.moves.cancel import CancelAnswer, cancel_run, carry_out
 from duly.moves.receive import extend, receive, time_out
-from duly.store import awaited, history, leased, runs
+from duly.store import awaited, history, leased
 from tests.builders import (
     LEASE,
     RNG,
@@ -22,6 +22,7 @@ from tests.builders import (
     boxes_of,
     claimed,
     counts,
+    found_run,
     history_of,
     seconds,
     settled,
@@ -44,7 +45,7 @@ async def test_a_run_that_its_receiver_took_on_goes_on_under_the_same_fence_and_
     worker_id, run = await a_leased_run(database)
     await taken_on(database, worker_id, run)
 
-    found = await runs.find(database, run.run_id)
+    found = await found_run(database, run.run_id)
     assert (found["state"], found["attempt"], found["fence"]) == ("running", 1, run.fence)
     assert found["worker_id"] == awaited.RECEIVER
     assert await leased.left_by(database, worker_id, 10) == []
@@ -59,7 +60,7 @@ async def test_the_receiver_settles_it_and_the_record_spans_the_whole_attempt(da
     received = await receive(database, handle(run), Succeeded('{"rows": 7}'), RNG)
 
     assert (received.state, received.attempt) == ("succeeded", 1)
-    [attempt] = (await runs.find(database, run.run_id))["attempts"]
+    [attempt] = (await found_run(database, run.run_id))["attempts"]
     assert (attempt["started_at"], attempt["finished_at"] - began) == (began, seconds(600))
     assert attempt["result"] == '{"rows": 7}'
     assert await deadlines(database) == 0
@@ -116,7 +117,7 @@ async def test_what_the_worker_says_after_the_receiver_changes_nothing(database)
 
     await settled(database, worker_id, run, Failed("the connection broke"))
 
-    assert (await runs.find(database, run.run_id))["state"] == "succeeded"
+    assert (await found_run(database, run.run_id))["state"] == "succeeded"
 
 
 async def test_past_its_deadline_the_attempt_has_timed_out_and_is_retried(database, clock):
@@ -128,7 +129,7 @@ async def test_past_its_deadline_the_attempt_has_timed_out_and_is_retried(databa
     assert await time_out(database, RNG) == 1
 
     assert await history_of(database, run.run_id) == [(1, "timed_out", "retrying")]
-    assert (await runs.find(database, run.run_id))["attempts"][0]["reason"] == "timed out after 3600 s"
+    assert (await found_run(database, run.run_id))["attempts"][0]["reason"] == "timed out after 3600 s"
     assert await deadlines(database) == 0
     assert await time_out(database, RNG) == 0
 
@@ -261,7 +262,7 @@ async def test_the_death_of_the_worker_that_sent_it_is_no_news_to_it(database, c
         await clock.advance(LEASE / 10)
 
     assert reaper.reaped == 1
-    assert (await runs.find(database, run.run_id))["state"] == "running"
+    assert (await found_run(database, run.run_id))["state"] == "running"
     assert await history.verify(database) == []
     assert (await receive(database, handle(run), Succeeded(None), RNG)).state == "succeeded"
 

@@ -16,7 +16,7 @@ from duly.moves.replay import discard, replay
 from duly.moves.settle import Settled, lose, settle
 from duly.moves.submit import submit, submit_recurring
 from duly.moves.tell import tell
-from duly.store import history, runs
+from duly.store import history
 from tests.builders import (
     HANDLER,
     RNG,
@@ -30,6 +30,7 @@ from tests.builders import (
     an_active_schedule,
     claimed,
     counts,
+    found_run,
     seconds,
     settled,
     staged,
@@ -58,7 +59,7 @@ async def states_told(database):
 
 
 async def detail_of(database, run_id):
-    return msgspec.json.decode((await runs.find(database, run_id))["attempts"][-1]["detail"])
+    return msgspec.json.decode((await found_run(database, run_id))["attempts"][-1]["detail"])
 
 
 @pytest.mark.parametrize(
@@ -270,7 +271,7 @@ class TestAJobIsTold:
         assert await tell(database, LOG) == 1
 
         [made] = await claimed(database, worker_id)
-        payload = msgspec.json.decode(made.payload)
+        payload = msgspec.json.decode(made.payload or "")
         assert made.job_id == job.job_id
         assert (payload["to"], payload["event"]["data"]["run_id"]) == ("ops", str(run.run_id))
         assert payload["event"]["data"]["result"] == 7
@@ -304,8 +305,7 @@ class TestAJobIsTold:
     @pytest.mark.parametrize("state", ["never was", "over", "paused", "another tenant's"])
     async def test_one_that_is_not_there_is_on_record_and_no_error(self, database, state):
         expected = {"job": "follow-up", "skipped": "no such job"}
-        if state != "never was":
-            job = await an_active_schedule(database, name="follow-up")
+        job = await an_active_schedule(database, name="another" if state == "never was" else "follow-up")
         if state == "over":
             await cancel_job(database, job.job_id)
         elif state == "paused":
@@ -316,7 +316,7 @@ class TestAJobIsTold:
 
         _, run = await self.ended(database)
 
-        assert (await runs.find(database, run.run_id))["state"] == "succeeded"
+        assert (await found_run(database, run.run_id))["state"] == "succeeded"
         assert (await detail_of(database, run.run_id))["told"] == {"on_done": expected}
         assert await tell(database, LOG) == 0
 
@@ -370,4 +370,4 @@ async def test_plain_runs_bear_no_trace_of_it(database):
     worker_id, run = await a_leased_run(database, tags=["night"])
     await settled(database, worker_id, run)
 
-    assert (await runs.find(database, run.run_id))["attempts"][0]["detail"] is None
+    assert (await found_run(database, run.run_id))["attempts"][0]["detail"] is None

@@ -9,6 +9,7 @@ import msgspec
 
 from duly.client.definitions import JobFields
 from duly.domain.job import Recurring, Submission
+from duly.domain.manifest_diff import told_of
 from duly.domain.run import MARKS, read_options
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.on_event import ON_EVENT, OnEvent, is_on_event
@@ -107,6 +108,9 @@ def _options_of(options: str | None) -> JobFields:
     """Say what runs carry besides; of retries nothing, where they are left to the handler."""
     known = read_options(options, None)
     fields: JobFields = {"tags": list(known.tags)} if known.tags else {}
+    for word, told in told_of(known).items():
+        if told is not None:
+            fields[word] = told
     if options is None or (set(msgspec.json.decode(options)) <= MARKS and options != "{}"):
         return fields
     retry = known.retry

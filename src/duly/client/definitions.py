@@ -11,6 +11,7 @@ from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Settling, getting, pa
 from duly.client.errors import ApiError, VersionChanged
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
+from duly.wire.callbacks import Callback
 from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
 
@@ -37,6 +38,8 @@ class JobFields(TypedDict, total=False):
     concurrency: Concurrency | dict[str, Any] | None
     on_event: EventMatch | dict[str, Any] | None
     tags: list[str]
+    on_done: Callback | dict[str, str] | None
+    on_dead: Callback | dict[str, str] | None
 
 
 def definition(target: Target, fields: Mapping[str, object]) -> dict[str, Any]:

@@ -49,3 +49,11 @@ class Callback(Asked, frozen=True):
     url: Url | None = None
     job: Name | None = None
     queue: Annotated[Name, Meta(description="With a URL: the queue whose workers send it.")] | None = None
+
+
+class ToldCallback(Told, frozen=True, omit_defaults=True):
+    """Who is told of a run's end: what a URL leads to, or a job."""
+
+    url: str | None = None
+    job: str | None = None
+    queue: str | None = None
