@@ -9,6 +9,7 @@ from duly.domain.filter import Filter
 from duly.store import (
     answers,
     applied,
+    awaited,
     declared,
     events,
     jobs,
@@ -30,6 +31,7 @@ READABLE = {
     "attempts",
     "attempts_failed",
     "attempts_succeeded",
+    "awaited",
     "backfills",
     "blocked",
     "calendars",
@@ -143,7 +145,17 @@ def named(statements) -> set[str]:
 RETIRE = {"retire": workers.SQL["retire"]}
 MOVED = {
     name: (statements[name], module.SQL[name])
-    for statements in (jobs.SQL, runs.SQL, schedules.SQL, declared.SQL, applied.SQL, leased.SQL, events.SQL, RETIRE)
+    for statements in (
+        jobs.SQL,
+        runs.SQL,
+        schedules.SQL,
+        declared.SQL,
+        applied.SQL,
+        leased.SQL,
+        awaited.SQL,
+        events.SQL,
+        RETIRE,
+    )
     for name in statements
     if name in module.SQL
 }

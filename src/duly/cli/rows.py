@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -108,9 +108,8 @@ def _options_of(options: str | None) -> JobFields:
     """Say what runs carry besides; of retries nothing, where they are left to the handler."""
     known = read_options(options, None)
     fields: JobFields = {"tags": list(known.tags)} if known.tags else {}
-    for word, told in told_of(known).items():
-        if told is not None:
-            fields[word] = told
+    if known.then is not None:
+        fields |= cast(JobFields, {word: told for word, told in told_of(known).items() if told is not None})
     if options is None or (set(msgspec.json.decode(options)) <= MARKS and options != "{}"):
         return fields
     retry = known.retry

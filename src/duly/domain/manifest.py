@@ -168,7 +168,7 @@ def _options(
     given = defaults.tags if job.tags is None else job.tags
     tags = _attempt((*path, "tags"), problems, check_tags, given or ())
     then = Then(*(_callback(word, job, defaults, path, problems) for word in ("on_done", "on_dead")))
-    marks = {"tags": tags or (), "then": None if then == Then() else then}
+    marks: dict[str, Any] = {"tags": tags or (), "then": None if then == Then() else then}
     text = encode_options(Options(**changes, **marks))  # None among them was refused; then nothing comes of it.
     return said(text) if changes else text
 

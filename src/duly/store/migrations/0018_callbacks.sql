@@ -364,4 +364,4 @@ grant select on duly.awaited to duly_api;
 
 revoke execute on function duly.receiver, duly.await_v1, duly.cancel_awaited_v1, duly.api_cancel_awaited_v1, duly.are_told, duly.moment_text,
     duly.tell_url_v1, duly.tell_job_v1, duly.tell_v1, duly.deliver_v1 from public;
-grant execute on function duly.receiver, duly.api_cancel_awaited_v1 to duly_api;
+grant execute on function duly.api_cancel_awaited_v1 to duly_api;
