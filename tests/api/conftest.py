@@ -13,7 +13,7 @@ from duly.log import Log
 from duly.moves.admit import Admission
 from duly.store.database import Database
 from duly.store.session import Sessions
-from tests.api.front import CALLBACKS, Front
+from tests.api.front import Front, a_keyring
 from tests.builders import a_scheduler, a_worker
 
 
@@ -88,8 +88,7 @@ async def sessions(database):
 async def front(parts, sessions, database):
     """The whole application, with its door open."""
     woken: list[str] = []
-    log = Log("test")
-    door = Door(database, sessions, Keys(database), Admission(database), woken.append, log, callbacks=CALLBACKS)
+    door = Door(database, sessions, Keys(database), Admission(database), woken.append, Log("test"), keyring=a_keyring())
     app = create(parts.vitals, Metrics(parts.vitals, Log("test")), Log("test"), door)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:

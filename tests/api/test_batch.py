@@ -136,3 +136,18 @@ async def test_nothing_makes_it_fail(api):
     assert (await api.get(f"/v1/runs/{kept['job_id']}")).json()["payload"]["x"] == int("9" * 400)
     assert (await send(api, b"")).status_code == 200
     assert (await send(api, b"\n\n")).text == ""
+
+
+async def test_a_line_that_only_the_store_refuses_does_not_hold_up_the_others(api, database):
+    past = {**ONE, "schedule": {"trigger": {"type": "at", "at": "2020-01-01T00:00:00Z"}}}
+
+    found = told(await send(api, lines(ONE, past, ONE, ONE, past)))
+
+    assert [one.get("error", {}).get("code") for one in found] == [
+        None,
+        "invalid_schedule",
+        None,
+        None,
+        "invalid_schedule",
+    ]
+    assert await counts(database) == {"ready": 3}

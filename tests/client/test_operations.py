@@ -60,6 +60,13 @@ SPOKEN = {
     "pause": "holds.pause",
     "resume": "holds.resume",
     "list_workers": "workers.list",
+    "list_destinations": "destinations.list",
+    "make_destination": "destinations.create",
+    "read_destination": "destinations.get",
+    "limit_destination": "destinations.limit",
+    "close_destination": "destinations.close",
+    "rotate_secret": "destinations.rotate",
+    "reveal_secrets": "destinations.secrets",
     "list_keys": "keys.list",
     "make_key": "keys.create",
     "end_key": "keys.revoke",
@@ -135,6 +142,23 @@ class TestEvents:
 
         assert (len(first.runs), first.duplicate, again.duplicate, again.runs) == (1, False, True, first.runs)
         assert (await client.runs.get(first.runs[0])).payload["event"]["data"] == {"order": 7}
+
+
+class TestDestinations:
+    async def test_one_is_made_limited_and_its_secret_rotated(self, client):
+        made = await client.destinations.create("https://hooks.example/in", places=5)
+        [first] = (await client.destinations.secrets(made.destination_id)).items
+        limited = await client.destinations.limit(made.destination_id, rate_per_second=2.5)
+        rotated = await client.destinations.rotate(made.destination_id)
+
+        assert (limited.places, limited.rate_per_second) == (5, 2.5)
+        assert (await client.destinations.limit(made.destination_id, rate_per_second=None)).rate_per_second is None
+        shown = (await client.destinations.secrets(made.destination_id)).items
+        assert [one.secret for one in shown] == [rotated.secret, first.secret]
+        assert first.secret not in repr(shown)
+        assert (await client.destinations.close(made.destination_id)).state == "closed"
+        assert [one.origin for one in await everything(client.destinations.list())] == ["https://hooks.example"]
+        assert (await client.destinations.get(made.destination_id)).parked == 0
 
 
 class TestRuns:

@@ -11,6 +11,7 @@ from duly.store import (
     applied,
     awaited,
     declared,
+    destinations,
     events,
     jobs,
     leased,
@@ -37,6 +38,8 @@ READABLE = {
     "calendars",
     "checkpoints",
     "dead",
+    "destination_secrets",
+    "destinations",
     "gates",
     "job_tags",
     "jobs",
@@ -154,6 +157,7 @@ MOVED = {
         leased.SQL,
         awaited.SQL,
         events.SQL,
+        destinations.SQL,
         RETIRE,
     )
     for name in statements
@@ -200,6 +204,8 @@ class TestRefusals:
             "select * from duly.logs",
             "select * from duly.signals",
             "select * from duly.workers",
+            "select * from duly.destination_shares",
+            "select duly.turn_destination_v1(gen_random_uuid(), 0, 'open', 1, 1, null, false)",
             "select * from duly.attempts_succeeded_default",
             "delete from duly.ready",
             "insert into duly.ready select * from duly.ready",

@@ -21,11 +21,12 @@ from duly.api.operations import ANYBODY, Answer, Call, Identity, Operation
 from duly.api.refusals import Refusal, found_in
 from duly.api.traffic import Traffic
 from duly.clock import Rng
-from duly.domain.callback_token import CallbackTokens
 from duly.domain.errors import DulyError
+from duly.domain.sealing import Keyring
 from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
+from duly.moves.gather import Gatherer
 from duly.store.database import Database
 from duly.store.session import RolledBack, Sessions
 from duly.wire import problems
@@ -56,8 +57,8 @@ class Door:
         wake: Callable[[str], None],
         log: Log,
         hub: Hub | None = None,
-        callbacks: CallbackTokens | None = None,
         allowed: Allowed | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         self._database = database
         self._sessions = sessions
@@ -65,10 +66,11 @@ class Door:
         self._admission = admission
         self._wake = wake
         self._hub = hub or Hub(database, log)
-        self._callbacks = callbacks
         self._allowed = allowed or Allowed()
+        self._keyring = keyring
         self.traffic = Traffic()
         self._rng = Rng()
+        self._gatherer = Gatherer(database, self._rng)
         self._log = log
 
     def request_id(self, request: AnyRequest) -> str:
@@ -167,9 +169,10 @@ class Door:
                 admit=admit,
                 rng=self._rng,
                 hub=self._hub,
+                gatherer=self._gatherer,
                 is_admitted=partial(self._is_admitted, operation, request),
-                callbacks=self._callbacks,
                 allowed=self._allowed,
+                keyring=self._keyring,
             )
             return await operation.act(call)
 

@@ -18,10 +18,12 @@ from duly.api.hub import Hub
 from duly.clock import Clock, Rng
 from duly.domain.api_key import ApiKey, Scope
 from duly.domain.callback_token import CallbackTokens
-from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.errors import InvalidOption, NotFound, Refused
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
+from duly.domain.sealing import NEW_KEY, Keyring
 from duly.domain.target import Allowed
+from duly.moves.gather import Gatherer
 from duly.store.database import Database
 from duly.wire.shapes import Nothing
 
@@ -96,22 +98,22 @@ class Call(Generic[Q, B]):
 
     `database` is where it reads and writes: a session under the tenant's own rules, or, for operations that say so, the
     engine's pool. `open` opens a session where an operation has none or wants another. `is_admitted` asks anew whether the
-    key may do this: what goes on for long asks again and again. `allowed` are the programs and images that jobs may run;
-    `callbacks` knows the tokens of receivers, where there is a keyring.
+    key may do this: what goes on for long asks again and again. `allowed` are the programs and images that jobs may run.
     """
 
     __slots__ = (
         "admit",
         "allowed",
         "body",
-        "callbacks",
         "clock",
         "database",
+        "gatherer",
         "headers",
         "hub",
         "identity",
         "is_admitted",
         "key",
+        "keyring",
         "open",
         "path",
         "query",
@@ -139,9 +141,10 @@ class Call(Generic[Q, B]):
         admit: Callable[[int], Awaitable[None]],
         rng: Rng,
         hub: Hub,
+        gatherer: Gatherer,
         is_admitted: Callable[[], Awaitable[bool]],
         allowed: Allowed,
-        callbacks: CallbackTokens | None = None,
+        keyring: Keyring | None = None,
     ) -> None:
         self.identity = identity
         self.path = path
@@ -158,15 +161,28 @@ class Call(Generic[Q, B]):
         self.admit = admit
         self.rng = rng
         self.hub = hub
+        self.gatherer = gatherer
         self.is_admitted = is_admitted
-        self.callbacks = callbacks
         self.allowed = allowed
+        self.keyring = keyring
         self.clock: Clock = database.clock
 
     @property
     def tenant(self) -> int:
         """Whose data this is about."""
         return self.identity.tenant
+
+    @property
+    def callbacks(self) -> CallbackTokens | None:
+        """What knows the tokens of receivers, where there is a keyring."""
+        return None if self.keyring is None else CallbackTokens(self.keyring)
+
+    @property
+    def needed_keyring(self) -> Keyring:
+        """The keys that secrets are sealed with. Raises Refused where there are none."""
+        if self.keyring is None:
+            raise Refused(f"this server has no key to seal and open secrets with; its operator makes one: {NEW_KEY}")
+        return self.keyring
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
+from duly.domain.sealing import Keyring
 from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
@@ -19,12 +20,14 @@ SESSIONS_MAX = 8
 
 
 @asynccontextmanager
-async def opened_door(database: Database, allowed: Allowed | None = None) -> AsyncIterator[Door]:
+async def opened_door(
+    database: Database, keyring: Keyring | None, allowed: Allowed | None = None
+) -> AsyncIterator[Door]:
     """Open the door over a database, and close what it needed at the end."""
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with Sessions(database, size_max=SESSIONS_MAX) as sessions:
         keys, admission = Keys(database), Admission(database)
-        yield Door(database, sessions, keys, admission, waker.wake, Log("api"), allowed=allowed)
+        yield Door(database, sessions, keys, admission, waker.wake, Log("api"), keyring=keyring, allowed=allowed)
     await waker.close()
 
 

@@ -41,11 +41,16 @@ SECTIONS = {
     "Admit": {
         "tenants": ("duly.cli.tenants:tenants", "List, create, suspend, resume and limit tenants."),
         "keys": ("duly.cli.keys:keys", "List, create and revoke API keys."),
+        "secrets": ("duly.cli.secrets:secrets", "Make keys that signing secrets are sealed with."),
     },
     "Look": {
         "next": ("duly.cli.next:next_", "Say what a schedule means and when it fires."),
         "explain": ("duly.cli.explain:explain", "Say why a run or a job is where it is."),
         "queues": ("duly.cli.queues:queues", "Show what waits in each queue and who serves it; pause and resume."),
+        "destinations": (
+            "duly.cli.destinations:destinations",
+            "Show where webhooks go and how it is; limits, secrets, breaker.",
+        ),
         "workers": ("duly.cli.workers:workers", "List the workers that live."),
         "verify": ("duly.cli.verify:verify", "Check that no promise is broken."),
         "bench": ("duly.bench.cli:bench", "Measure this machine."),

@@ -36,6 +36,8 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "grace": (("--grace",), {"metavar": "DURATION"}),
     "egress_ports": (("--egress-port", "egress_ports"), {"type": int, "multiple": True, "metavar": "PORT"}),
     "egress_allow": (("--egress-allow",), {"multiple": True, "metavar": "NETWORK"}),
+    "webhooks": (("--webhooks",), {"type": int}),
+    "secrets_key": (("--secrets-key",), {"type": click.Path(path_type=Path), "metavar": "FILE"}),
     "egress_loopback": (("--egress-loopback/--no-egress-loopback",), {"default": None}),
     "retention_succeeded": (("--retention-succeeded",), {"metavar": "DURATION"}),
     "retention_failed": (("--retention-failed",), {"metavar": "DURATION"}),

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+from duly.cli.egress import caller_of
+from duly.cli.keyring import keyring_of
+from duly.clock import Rng
+from duly.domain.callback_token import CallbackTokens
+from duly.domain.sealing import Keyring
+from duly.log import Log
 from duly.settings import Settings
 from duly.worker.targets import Targets
 
 
 def targets_of(settings: Settings) -> Targets:
     """Build the targets that a worker with these settings offers."""
-    return Targets()
+    keyring = keyring_of(settings) if settings.webhooks else None
+    if keyring is None:
+        return Targets()
+    return _webhooks(settings, keyring)
+
+
+def _webhooks(settings: Settings, keyring: Keyring) -> Targets:
+    from duly.worker.targets.callbacks import ReceiverCallbacks
+    from duly.worker.targets.permits import Permits
+    from duly.worker.targets.secrets import Secrets
+    from duly.worker.targets.webhook import Sender
+
+    rng, caller = Rng(), caller_of(settings)
+    permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
+    sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(CallbackTokens(keyring)))
+    return Targets([sender.handler], [permits, secrets], [caller.close])

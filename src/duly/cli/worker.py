@@ -10,6 +10,7 @@ import click
 
 from duly.cli import apps
 from duly.cli.connect import database_url, opened, run_loop
+from duly.cli.keyring import MISSING
 from duly.cli.options import EGRESS, span, with_settings
 from duly.cli.scheduler import process_name
 from duly.cli.serving import targets_of
@@ -17,6 +18,7 @@ from duly.cli.stopping import stop_on_signals, stop_with_parent
 from duly.clock import Rng
 from duly.domain.declaration import Declarations
 from duly.domain.run import QUEUE_DEFAULT
+from duly.domain.target import WEBHOOK
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.summary import sentence
 from duly.log import Log
@@ -32,7 +34,7 @@ from duly.worker.targets import Targets
 @click.option("--name", help="How others see it; default: host and process.")
 @click.option("--tied", is_flag=True, hidden=True, help="End when standard input ends.")
 @click.option("--quiet", is_flag=True, hidden=True, help="Say nothing at the start.")
-@with_settings("queues", "slots", "threads", "lease", "grace", "pooler", *EGRESS)
+@with_settings("queues", "slots", "threads", "lease", "grace", "pooler", *EGRESS, "webhooks", "secrets_key")
 def worker(settings: Settings, app: str | None, reload: bool, name: str | None, tied: bool, quiet: bool) -> int:
     """Run a worker for MODULE:APP, by default the `app` of the settings.
 
@@ -72,7 +74,12 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
         stop_with_parent(service.stop)
     if not quiet:
         _tell(name, options, [*registry.names(), *targets.names()], declared)
-    await service.run()
+        if settings.webhooks and WEBHOOK not in targets.names():
+            click.echo(f"it sends no webhooks: {MISSING}")
+    try:
+        await service.run()
+    finally:
+        await targets.close()
 
 
 def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations | None) -> None:
@@ -90,6 +97,7 @@ def _options(settings: Settings, app: Any | None, path: str | None, name: str) -
         queues=settings.queues if app is None else queues_of(settings, app),
         slots=settings.slots,
         threads=settings.threads,
+        webhooks=settings.webhooks,
         lease=span(settings, "lease"),
         grace_seconds=span(settings, "grace").total_seconds(),
         pooler=settings.pooler,

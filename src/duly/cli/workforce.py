@@ -21,7 +21,7 @@ from duly.store.workers import WorkerRow
 # more to settle and say good-bye.
 _GRACE_SECONDS_MAX = 5.5
 _GOODBYE_SECONDS = 1.0
-_HANDED_ON = ("database_url", "log_level", "log_format")
+_HANDED_ON = ("database_url", "secrets_key", "log_level", "log_format")
 
 
 class Workforce:

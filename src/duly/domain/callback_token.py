@@ -1,6 +1,6 @@
 """Callback tokens: the right to say what one attempt of one run came to.
 
-`cb_<run>_<fence>_<mac>`: the MAC, HMAC-SHA256 over what stands before it, is made with a key of the installation's own, so that
+`cb_<run>_<fence>_<mac>`: the MAC, HMAC-SHA256 over what stands before it, is made with a key derived from the keyring, so that
 nothing has to be kept to know a token of ours. The fence binds it to one attempt.
 """
 
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
 from hashlib import sha256
 from hmac import compare_digest
 from hmac import digest as hmac_digest
 from uuid import UUID
+
+from duly.domain.sealing import Keyring
 
 HEADER = "X-Callback-Token"
 PATTERN = "^cb_[0-9a-f]{32}_[1-9][0-9]{0,18}_[A-Za-z0-9_-]{43}$"
@@ -23,10 +24,8 @@ _PURPOSE = b"duly callback token"
 class CallbackTokens:
     """Makes tokens and knows its own: the first key makes them, each is good for knowing one."""
 
-    def __init__(self, keys: Sequence[bytes]) -> None:
-        assert keys
-        # Never the key itself: what it is used for elsewhere and a token must say nothing of each other.
-        self._keys = [hmac_digest(key, _PURPOSE, sha256) for key in keys]
+    def __init__(self, keyring: Keyring) -> None:
+        self._keys = keyring.derived(_PURPOSE)
 
     def __repr__(self) -> str:
         return f"CallbackTokens({len(self._keys)} keys)"

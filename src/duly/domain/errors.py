@@ -23,6 +23,7 @@ DulyError
 │   ├── ClaimOver              a claim over HTTP that a later one has overtaken
 │   ├── LeaseOver              the run is not, or no longer, in that worker's hands
 │   ├── AttemptOver            a receiver says what an attempt came to that has ended otherwise
+│   ├── CannotOpen             a sealed secret whose key is not there: see domain/sealing.py
 │   └── NotFound               no run or job of that id
 ├── Unsettled                  it kept changing while we looked: ask again
 ├── DatabaseUnusable           the store cannot be used: down, too old, read-only, newer than this code

@@ -10,10 +10,12 @@ import msgspec
 
 from duly.clock import Rng
 from duly.domain.errors import DulyError
+from duly.domain.health import TICK_SECONDS
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves import receive
 from duly.moves.cancel import carry_out, void_overstayed
+from duly.moves.destinations import mind
 from duly.moves.tell import tell
 from duly.store import answers, events, history, leased, ready, shards, tenants, workers, zones
 from duly.store.database import Database
@@ -22,6 +24,7 @@ PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
 REAP = "reap"
 EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
+_MIND_IDLE_SECONDS = 0.5  # how often destinations are looked at while none needs it
 _COUNT_SECONDS = 1.0
 _COUNT_SHARE = 0.05  # of our time, at most: where much waits, it is counted less often
 
@@ -50,6 +53,7 @@ class Maintenance:
         """Do every duty for ever, until stopped."""
         duties: list[tuple[float, Callable[[], Awaitable[object]]]] = [
             (STEP_SECONDS, self._reap),
+            (TICK_SECONDS, self._mind),
             (_COUNT_SECONDS, self._count_usage),
             (3.0, self._vacuum),
             (60.0, self._sweep),
@@ -92,6 +96,11 @@ class Maintenance:
         await tell(self._database, self._log)
         self.reaped_at = self._database.clock.monotonic()
         await history.note_duty(self._database, REAP)
+
+    async def _mind(self) -> None:
+        """Try destinations that were left alone, and let go on what waits for those that take it."""
+        if not await mind(self._database, self._rng):
+            await self._database.clock.sleep(_MIND_IDLE_SECONDS - TICK_SECONDS)
 
     async def _vacuum(self) -> None:
         await ready.vacuum(self._database)

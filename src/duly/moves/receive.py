@@ -22,7 +22,6 @@ from duly.store.awaited import RECEIVER, Over, UnderWay
 from duly.store.database import Database
 from duly.store.leased import Handle
 
-WITHIN_DEFAULT = timedelta(hours=24)
 EXTENSION_MAX = timedelta(days=30)
 BATCH_MAX = 500
 _LOOKS_MAX = 100

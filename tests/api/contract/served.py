@@ -22,7 +22,7 @@ from duly.moves.admit import Admission
 from duly.store.database import Database
 from duly.store.migrate import migrate
 from duly.store.session import Sessions
-from tests.api.front import CALLBACKS, Front
+from tests.api.front import Front, a_keyring
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class Served:
             Admission(self._database),
             lambda _: None,
             log,
-            callbacks=CALLBACKS,
+            keyring=a_keyring(),
         )
         vitals = Vitals(
             database=self._database,

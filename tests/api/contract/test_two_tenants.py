@@ -68,6 +68,9 @@ async def estate(front, api, database):
     ids.append(asked.json()["backfill_id"])
     remote = await api.post("/v1/worker/register", json={**A_WORKER, "name": SECRET})
     ids.append(remote.json()["worker_id"])
+    for number in range(2):
+        destination = await api.post("/v1/destinations", json={"url": f"https://{SECRET}-{number}.example"})
+        ids.append(destination.json()["destination_id"])
     await api.put(f"/v1/calendars/{SECRET}", json={"dates": ["2026-12-25"]})
     await api.post(f"/v1/queues/{SECRET}/pause", json={"reason": SECRET})
     jobs = {f"{SECRET}-file": {"target": "a:b", "schedule": "every day at 9am"}}

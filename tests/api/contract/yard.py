@@ -126,6 +126,7 @@ class Yard:
             "name": self._name,
             "worker_id": self._worker,
             "token": self._token,
+            "destination_id": self._destination,
         }
 
     async def request(self, operation: Operation) -> Asked:
@@ -192,6 +193,11 @@ class Yard:
         """Put a run into its receiver's hands."""
         run = await an_awaited_run(self.database)
         return CALLBACKS.make(run.run_id, run.fence)
+
+    async def _destination(self, _: Operation) -> str:
+        answer = await self.api.post("/v1/destinations", json={"url": f"https://{uuid4()}.example/in"})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["destination_id"])
 
     async def _lease(self, worker_id: str) -> dict[str, Any]:
         """Put a run into a worker's hands."""

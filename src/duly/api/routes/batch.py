@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,11 @@ class _Line(msgspec.Struct, frozen=True):
     job: Submission | Recurring
     key: str | None
 
+    @property
+    def goes_together(self) -> bool:
+        """Whether it is a plain one-shot that nobody has named by a key of its own."""
+        return self.key is None and isinstance(self.job, Submission)
+
 
 @routes.add(
     "POST",
@@ -54,25 +60,49 @@ async def create_jobs(call: Call[Nothing, bytes]) -> Answer:
     lines = call.body.split(b"\n", LINES_MAX + 1)  # What is more is not split: it may be nothing but ends of lines.
     if len(lines) > LINES_MAX + 1 or (len(lines) == LINES_MAX + 1 and lines[-1]):
         raise Refusal("body_too_large", f"The body has more than {LINES_MAX} lines.", remedy="Send several requests.")
-    answers: list[LineAnswer] = []
-    read = await _read(call, lines, answers)
-    if read:
-        await call.admit(len(read))
-    await _submit(call, read, answers)
+    numbered = [(number, line) for number, line in enumerate(lines, start=1) if line and not line.isspace()]
+    if numbered:
+        await call.admit(len(numbered))
+    answers = await _take(call, numbered)
     answers.sort(key=lambda answer: answer.line)
     refused = sum(answer.error is not None for answer in answers)
     headers = {"Duly-Accepted": str(len(answers) - refused), "Duly-Refused": str(refused)}
     return Answer(200, _encoder.encode_lines(answers), headers, media_type=NDJSON)
 
 
-async def _read(call: Call[Any, bytes], lines: Sequence[bytes], answers: list[LineAnswer]) -> list[_Line]:
+async def _take(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]]) -> list[LineAnswer]:
+    """Take the lines in: while the store has some, the next are read. Those that go in by themselves come last."""
+    answers: list[LineAnswer] = []
+    alone: list[_Line] = []
+    key = call.key or str(call.rng.uuid())
+    storing: asyncio.Task[list[LineAnswer]] | None = None
+    try:
+        for start in range(0, len(lines), _TOGETHER):
+            read = await _read(call, lines[start : start + _TOGETHER], answers)
+            together = [line for line in read if line.goes_together]
+            alone += [line for line in read if not line.goes_together]
+            if storing is not None:
+                answers += await storing
+            storing = asyncio.create_task(_submit_together(call, together, f"{key}/{start}"), name="duly-batch")
+        if storing is not None:
+            answers += await storing
+    finally:
+        if storing is not None and not storing.done():  # It is using the session, which is about to end.
+            storing.cancel()
+            await asyncio.gather(storing, return_exceptions=True)
+    for line in alone:
+        answers.append(await _submit_alone(call, line, f"{key}:{line.number}"))
+        if isinstance(line.job, Submission):
+            call.wake(line.job.queue)
+    return answers
+
+
+async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answers: list[LineAnswer]) -> list[_Line]:
     read: list[_Line] = []
     now, extra = now_of(call), extra_of(call)
-    for number, line in enumerate(lines, start=1):
+    for number, line in lines:
         if number % _TURN == 0:
             await call.clock.sleep(0)
-        if not line or line.isspace():
-            continue
         try:
             asked = read_body(line, NewJob)
             plain = definitions.is_plain(asked)
@@ -85,19 +115,23 @@ async def _read(call: Call[Any, bytes], lines: Sequence[bytes], answers: list[Li
     return read
 
 
-async def _submit(call: Call[Any, bytes], lines: Sequence[_Line], answers: list[LineAnswer]) -> None:
-    together = [line for line in lines if isinstance(line.job, Submission) and line.key is None]
-    key = call.key or str(call.rng.uuid())
-    for start in range(0, len(together), _TOGETHER):
-        some = together[start : start + _TOGETHER]
-        shots = [line.job for line in some if isinstance(line.job, Submission)]
-        made = await moves.submit_many(call.database, shots, key=f"{key}/{start}", tenant=call.tenant)
-        answers += [_made(line.number, one) for line, one in zip(some, made, strict=True)]
-    for line in lines:
-        if isinstance(line.job, Recurring) or line.key is not None:
-            answers.append(await _submit_alone(call, line, f"{key}:{line.number}"))
-    for queue in {line.job.queue for line in lines if isinstance(line.job, Submission)}:
+async def _submit_together(call: Call[Any, bytes], lines: Sequence[_Line], key: str) -> list[LineAnswer]:
+    """Submit plain one-shots; where one cannot be taken, find it by halves."""
+    if not lines:
+        return []
+    shots = [line.job for line in lines if isinstance(line.job, Submission)]
+    try:
+        async with call.database.transaction():
+            made = await moves.submit_many(call.database, shots, key=key, tenant=call.tenant)
+    except Refused as error:
+        if len(lines) == 1:
+            return [_refused(lines[0].number, error)]
+        middle = len(lines) // 2
+        first = await _submit_together(call, lines[:middle], f"{key}a")
+        return first + await _submit_together(call, lines[middle:], f"{key}b")
+    for queue in {shot.queue for shot in shots}:
         call.wake(queue)
+    return [_made(line.number, one) for line, one in zip(lines, made, strict=True)]
 
 
 async def _submit_alone(call: Call[Any, bytes], line: _Line, key: str) -> LineAnswer:

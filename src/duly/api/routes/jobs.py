@@ -146,7 +146,10 @@ async def _is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
 
 async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
     shot = definitions.admitted(definitions.one_shot(call.body, extra_of(call)), call.allowed)
-    submitted = await moves.submit(call.database, shot, key=_key(call), tenant=call.tenant)
+    if call.key is None and not call.database.in_transaction:
+        submitted = await call.gatherer.submit(shot, call.tenant)
+    else:
+        submitted = await moves.submit(call.database, shot, key=_key(call), tenant=call.tenant)
     if submitted.scheduled_at - now_of(call) <= HORIZON:
         call.wake(shot.queue)
     words = "Once, now" if shot.at is None else f"Once, at {shot.at.astimezone(UTC).isoformat()}"

@@ -14,6 +14,7 @@ from duly.client.asking import given, path, posting, query_of
 from duly.client.asynchronous.backfills import AsyncBackfills
 from duly.client.asynchronous.calendars import AsyncCalendars
 from duly.client.asynchronous.dead import AsyncDead
+from duly.client.asynchronous.destinations import AsyncDestinations
 from duly.client.asynchronous.jobs import AsyncJobs
 from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
 from duly.client.asynchronous.line import AsyncLine
@@ -53,6 +54,7 @@ class AsyncClient:
         self.queues = AsyncQueues(self._line)
         self.holds = AsyncHolds(self._line)
         self.workers = AsyncWorkers(self._line)
+        self.destinations = AsyncDestinations(self._line)
         self.keys = AsyncKeys(self._line)
         self.tenants = AsyncTenants(self._line)
 

@@ -16,6 +16,7 @@ from duly.client.streaming import Event
 from duly.client.synchronous.backfills import Backfills
 from duly.client.synchronous.calendars import Calendars
 from duly.client.synchronous.dead import Dead
+from duly.client.synchronous.destinations import Destinations
 from duly.client.synchronous.jobs import Jobs
 from duly.client.synchronous.keys import Keys, Tenants
 from duly.client.synchronous.line import Line
@@ -54,6 +55,7 @@ class Client:
         self.queues = Queues(self._line)
         self.holds = Holds(self._line)
         self.workers = Workers(self._line)
+        self.destinations = Destinations(self._line)
         self.keys = Keys(self._line)
         self.tenants = Tenants(self._line)
 

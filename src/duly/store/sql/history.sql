@@ -107,4 +107,11 @@ select 'gate whose count is wrong', coalesce(gates.gate, inside.gate), format('s
 union all
 select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.gate from duly.blocked
  where not duly.is_parked(blocked.gate) and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
+union all
+select 'run waiting for a destination that would take it', blocked.run_id::text, blocked.gate from duly.blocked
+  left join duly.destinations on destinations.tenant = blocked.tenant and '@' || destinations.origin = blocked.gate
+ where duly.is_parked(blocked.gate) and blocked.blocked_at < (select duly.clock_now()) - interval '1 minute'
+   and (destinations.origin is null
+        or (destinations.state = 'closed' and destinations.in_flight + destinations.waiting = 0 and destinations.rate_per_second is null
+            and destinations.asked_until < (select duly.clock_now()) and destinations.released_at < (select duly.clock_now()) - interval '1 minute'))
 limit 100

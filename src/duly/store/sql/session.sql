@@ -101,3 +101,15 @@ select duly.api_mark_taken_out_v1($1, $2)
 
 -- name: take_event
 select is_duplicate, runs, queues from duly.api_take_event_v1($1, $2, $3, $4, $5::text::jsonb, $6::text::jsonb)
+
+-- name: make_destination
+select duly.api_make_destination_v1($1, $2, $3)
+
+-- name: turn_destination
+select duly.api_turn_destination_v1($1, $2, $3, $4, $5, $6, $7)
+
+-- name: limit_destination
+select duly.api_limit_destination_v1($1, $2, $3)
+
+-- name: keep_secret
+select duly.api_keep_secret_v1($1, $2, $3, $4, $5)

@@ -44,9 +44,15 @@ class Part(Protocol):
 class Targets:
     """What a worker can do, by name, and the parts that live as long as it does."""
 
-    def __init__(self, handlers: Iterable[TargetHandler] = (), parts: Iterable[Part] = ()) -> None:
+    def __init__(
+        self,
+        handlers: Iterable[TargetHandler] = (),
+        parts: Iterable[Part] = (),
+        closing: Iterable[Callable[[], Awaitable[None]]] = (),
+    ) -> None:
         self._handlers = {handler.name: handler for handler in handlers}
         self._parts = tuple(parts)
+        self._closing = tuple(closing)
 
     def __iter__(self) -> Iterator[TargetHandler]:
         return iter(self._handlers.values())
@@ -67,6 +73,11 @@ class Targets:
         """Let the parts end with it."""
         for part in self._parts:
             await part.end()
+
+    async def close(self) -> None:
+        """Close what handlers have opened, on their loop, when the worker has ended."""
+        for close in self._closing:
+            await close()
 
     def names(self) -> list[str]:
         """List the names, as a worker offers them."""

@@ -1,0 +1,150 @@
+"""Destinations: where webhooks go to, what each may be sent, how it is, and what is signed with."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET
+
+from duly.api import paging
+from duly.api.operations import Answer, Call, Routes
+from duly.domain.errors import NotFound
+from duly.domain.webhook_url import origin_of
+from duly.moves import destinations as moves
+from duly.store import destinations
+from duly.wire.destinations import (
+    Destination,
+    DestinationChange,
+    DestinationList,
+    DestinationRequest,
+    SigningSecret,
+    SigningSecrets,
+)
+from duly.wire.pages import PageQuery
+from duly.wire.shapes import Nothing
+
+routes = Routes("destinations")
+
+
+@routes.add("GET", "/v1/destinations", scope="jobs:read", query=PageQuery, answers={200: DestinationList})
+async def list_destinations(call: Call[PageQuery, None]) -> Answer:
+    """List the places that webhooks go to."""
+    after = paging.position(call.query.page_token, "destinations", str)
+    found = await destinations.page(call.database, call.tenant, after, call.query.page_size)
+    more = paging.token(found[-1].origin, "destinations") if len(found) == call.query.page_size else None
+    return Answer(200, DestinationList(items=[_shown(one) for one in found], next_page_token=more))
+
+
+@routes.add(
+    "POST",
+    "/v1/destinations",
+    scope="jobs:write",
+    body=DestinationRequest,
+    answers={201: Destination},
+    refuses=("invalid_option", "conflict"),
+    is_keyed=False,
+)
+async def make_destination(call: Call[Nothing, DestinationRequest]) -> Answer:
+    """Make a destination before the first webhook goes there, with limits and a secret. Asked again, its limits are set anew."""
+    asked = call.body
+    destination_id = await moves.make(call.database, call.needed_keyring, call.tenant, origin_of(asked.url), call.rng)
+    made = await moves.limit(
+        call.database, call.tenant, destination_id, places=asked.places, rate=asked.rate_per_second
+    )
+    return Answer(201, _shown(made), {"Location": f"/v1/destinations/{destination_id}"})
+
+
+@routes.add("GET", "/v1/destinations/{destination_id}", scope="jobs:read", answers={200: Destination})
+async def read_destination(call: Call[Nothing, None]) -> Answer:
+    """Read a destination."""
+    return Answer(200, _shown(await _found(call)))
+
+
+@routes.add(
+    "PATCH",
+    "/v1/destinations/{destination_id}",
+    scope="jobs:write",
+    body=DestinationChange,
+    answers={200: Destination},
+    refuses=("invalid_option",),
+)
+async def limit_destination(call: Call[Nothing, DestinationChange]) -> Answer:
+    """Say what a destination may be sent. All workers together keep to it within about a second."""
+    found, asked = await _found(call), call.body
+    limited = await moves.limit(
+        call.database,
+        call.tenant,
+        found.destination_id,
+        places=found.places if asked.places is UNSET else asked.places,
+        rate=found.rate_per_second if asked.rate_per_second is UNSET else asked.rate_per_second,
+    )
+    return Answer(200, _shown(limited))
+
+
+@routes.add(
+    "POST",
+    "/v1/destinations/{destination_id}/close",
+    scope="jobs:write",
+    answers={200: Destination},
+    refuses=("conflict",),
+    is_keyed=False,
+)
+async def close_destination(call: Call[Nothing, None]) -> Answer:
+    """Close the breaker by hand: the destination is called again, and what waits for it goes on as after an outage."""
+    return Answer(200, _shown(await moves.close(call.database, call.tenant, call.id("destination_id"))))
+
+
+@routes.add(
+    "POST",
+    "/v1/destinations/{destination_id}/rotate",
+    scope="admin",
+    answers={201: SigningSecret},
+    refuses=("conflict",),
+    is_keyed=False,
+)
+async def rotate_secret(call: Call[Nothing, None]) -> Answer:
+    """Give a destination a new secret. The one before is good for 24 hours more: requests are signed with both.
+
+    This takes no idempotency key, because an answer that is kept would keep the secret.
+    """
+    found = await _found(call)
+    made = await moves.rotate(call.database, call.needed_keyring, call.tenant, found.destination_id, call.rng)
+    return Answer(201, _secret(made))
+
+
+@routes.add(
+    "GET",
+    "/v1/destinations/{destination_id}/secrets",
+    scope="admin",
+    answers={200: SigningSecrets},
+    refuses=("conflict",),
+)
+async def reveal_secrets(call: Call[Nothing, None]) -> Answer:
+    """Show the secrets that requests to a destination are signed with, for whoever must tell the receiver."""
+    found = await _found(call)
+    opened = await moves.secrets_of(call.database, call.needed_keyring, call.tenant, found.destination_id)
+    return Answer(200, SigningSecrets(items=[_secret(one) for one in opened]))
+
+
+async def _found(call: Call[Any, Any]) -> destinations.Destination:
+    destination_id = call.id("destination_id")
+    found = await destinations.find(call.database, call.tenant, destination_id)
+    if found is None:
+        raise NotFound(f"no destination {destination_id}; GET /v1/destinations lists them")
+    return found
+
+
+def _shown(one: destinations.Destination) -> Destination:
+    fields = {name: getattr(one, name) for name in Destination.__struct_fields__}
+    return Destination(**{**fields, "state": one.state.value, "wait_until": _ahead(one.wait_until, one.read_at)})
+
+
+def _ahead(moment: datetime | None, now: datetime) -> datetime | None:
+    return moment if moment is not None and moment > now else None
+
+
+def _secret(one: moves.SigningSecret) -> SigningSecret:
+    return SigningSecret(
+        number=one.number, secret=one.text.reveal(), made_at=one.kept.made_at, retires_at=one.kept.retires_at
+    )

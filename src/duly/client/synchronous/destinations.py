@@ -1,0 +1,55 @@
+# Made from ../asynchronous by tests/client/twins.py; change that one.
+"""Destinations: where webhooks go to, and what is signed with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from duly.client.asking import Id, getting, given, patching, path, posting, reader
+from duly.client.paging import listing
+from duly.client.synchronous.line import Line
+from duly.wire.destinations import Destination, SigningSecret, SigningSecrets
+
+
+class Destinations:
+    """Destinations, by their ids."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def list(self, *, page_size: int | None = None) -> Iterator[Destination]:
+        """Give all destinations, in order of their origins."""
+        return self._line.pages(listing(path("destinations"), Destination, page_size=page_size))
+
+    def create(self, url: str, *, places: int | None = None, rate_per_second: float | None = None) -> Destination:
+        """Make a destination before the first webhook goes there; asked again, its limits are set anew."""
+        body = given(url=url, places=places, rate_per_second=rate_per_second)
+        return self._line.ask(posting(path("destinations"), Destination, body))
+
+    def get(self, destination_id: Id) -> Destination:
+        """Read a destination. Raises NotFound."""
+        return self._line.ask(getting(path("destinations", destination_id), Destination))
+
+    def limit(
+        self, destination_id: Id, *, places: int | UnsetType = UNSET, rate_per_second: float | UnsetType | None = UNSET
+    ) -> Destination:
+        """Say how many requests it takes at once, and how many a second; None is no limit. Raises NotFound."""
+        named = {"places": places, "rate_per_second": rate_per_second}
+        body = {name: value for name, value in named.items() if value is not UNSET}
+        return self._line.ask(patching(path("destinations", destination_id), reader(Destination), body))
+
+    def close(self, destination_id: Id) -> Destination:
+        """Close its breaker by hand: it is called again. Raises NotFound."""
+        return self._line.ask(posting(path("destinations", destination_id, "close"), Destination))
+
+    def rotate(self, destination_id: Id) -> SigningSecret:
+        """Give it a new secret; the one before is good for a day more. A lost answer is not asked for again: Unavailable."""
+        ask = posting(path("destinations", destination_id, "rotate"), SigningSecret)
+        return self._line.ask(msgspec.structs.replace(ask, is_repeatable=False))
+
+    def secrets(self, destination_id: Id) -> SigningSecrets:
+        """Show what requests to it are signed with, the newest first. Raises NotFound."""
+        return self._line.ask(getting(path("destinations", destination_id, "secrets"), SigningSecrets))

@@ -1,0 +1,83 @@
+"""Gather: one-shots that callers submit at the same moment go into the store together, and each caller is answered when all are
+durable.
+
+A submit that comes alone goes alone and at once. While the store is busy with some, others gather, and go together next: the
+busier it is, the more share one transaction. Nobody waits for a moment to pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from duly.clock import Rng
+from duly.domain.errors import Refused
+from duly.domain.job import Submission
+from duly.moves.submit import submit, submit_many
+from duly.store.database import Database
+from duly.store.jobs import Submitted
+
+AT_ONCE_MAX = 2  # While PostgreSQL commits some, it may insert others.
+TOGETHER_MAX = 200
+
+_Waiting = tuple[Submission, "asyncio.Future[Submitted]"]
+
+
+class Gatherer:
+    """Submits what nobody has named by a key, for any number of callers on one loop."""
+
+    def __init__(self, database: Database, rng: Rng) -> None:
+        self._database = database
+        self._rng = rng
+        self._waiting: dict[int, deque[_Waiting]] = {}
+        self._submitting: set[asyncio.Task[None]] = set()
+
+    async def submit(self, job: Submission, tenant: int) -> Submitted:
+        """Submit one. Raises Refused."""
+        answer: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant, deque()).append((job, answer))
+        if len(self._submitting) < AT_ONCE_MAX:
+            task = asyncio.create_task(self._submit_all(), name="duly-gather")
+            self._submitting.add(task)
+            task.add_done_callback(self._submitting.discard)
+        return await answer
+
+    async def _submit_all(self) -> None:
+        """Submit until nobody waits."""
+        while self._waiting:
+            tenant, waiting = next(iter(self._waiting.items()))
+            some = [waiting.popleft() for _ in range(min(TOGETHER_MAX, len(waiting)))]
+            del self._waiting[tenant]
+            if waiting:
+                self._waiting[tenant] = waiting  # Behind the other tenants.
+            await self._submit_some(tenant, some)
+
+    async def _submit_some(self, tenant: int, some: list[_Waiting]) -> None:
+        try:
+            if len(some) == 1:
+                made = [await submit(self._database, some[0][0], key=self._key(), tenant=tenant)]
+            else:
+                made = await submit_many(self._database, [job for job, _ in some], key=self._key(), tenant=tenant)
+        except Refused as error:
+            if len(some) == 1:
+                _refuse(some, error)
+            else:  # One of them cannot be taken, and none was.
+                for one in some:
+                    await self._submit_some(tenant, [one])
+        except BaseException as error:
+            _refuse(some, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for (_, answer), submitted in zip(some, made, strict=True):
+                if not answer.done():
+                    answer.set_result(submitted)
+
+    def _key(self) -> str:
+        return str(self._rng.uuid())
+
+
+def _refuse(some: list[_Waiting], error: BaseException) -> None:
+    for _, answer in some:
+        if not answer.done():
+            answer.set_exception(error)

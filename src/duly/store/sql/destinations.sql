@@ -1,0 +1,57 @@
+-- name: report
+select tenant, origin, ceiling, granted, state, turn, openings, failures_in_a_row, successes_in_a_row, healthy, failing, wait_seconds,
+       asked_seconds, since_turn_seconds, steady_rate, destination_id
+  from duly.report_destinations_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+
+-- name: turn_destination
+select duly.turn_destination_v1($1, $2, $3, $4, $5, $6, $7)
+
+-- name: minded
+select * from duly.minded_destinations_v1($1)
+
+-- name: release
+select destination_id, released from duly.release_destinations_v1($1, $2, $3)
+
+-- name: make_destination
+select duly.make_destination_v1($1, $2, $3)
+
+-- name: limit_destination
+select duly.limit_destination_v1($1, $2, $3)
+
+-- name: keep_secret
+select duly.keep_secret_v1($1, $2, $3, $4, $5)
+
+-- name: find_secrets
+-- Those that are good, the newest first.
+select destination_id, number, sealed, key_id, made_at, retires_at from duly.destination_secrets
+ where destination_id = $1 and (retires_at is null or retires_at > duly.clock_now()) order by number desc limit 2
+
+-- name: newest_number
+select coalesce(max(number), 0) from duly.destination_secrets where destination_id = $1
+
+-- name: find
+select destination_id, tenant, origin, made_at, places, rate_per_second, state, turn, turned_at, openings,
+       duly.clock_now() as read_at, nullif(greatest(wait_until, asked_until), '-infinity') as wait_until, steady_rate,
+       case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, in_flight, waiting, healthy_total, failing_total,
+       (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.gate = '@' || destinations.origin
+                               limit 10000) as counted) as parked
+  from duly.destinations where tenant = $1 and destination_id = $2
+
+-- name: find_by_origin
+select destination_id from duly.destinations where tenant = $1 and origin = $2
+
+-- name: page
+select destination_id, tenant, origin, made_at, places, rate_per_second, state, turn, turned_at, openings,
+       duly.clock_now() as read_at, nullif(greatest(wait_until, asked_until), '-infinity') as wait_until, steady_rate,
+       case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, in_flight, waiting, healthy_total, failing_total,
+       (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.gate = '@' || destinations.origin
+                               limit 10000) as counted) as parked
+  from duly.destinations where tenant = $1 and origin > $2 order by tenant, origin limit $3
+
+-- name: totals
+select state, count(*) as destinations, coalesce(sum(in_flight), 0) as in_flight, coalesce(sum(healthy_total), 0) as healthy,
+       coalesce(sum(failing_total), 0) as failing
+  from duly.destinations group by state
+
+-- name: parked_in_all
+select count(*) from (select from duly.blocked where duly.is_parked(gate) limit $1) as counted

@@ -1,0 +1,96 @@
+"""Destinations and their secrets as they cross HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from msgspec import UNSET, Meta, UnsetType
+
+from duly.domain.destination import PLACES_DEFAULT, PLACES_MAX, RATE_MAX, RATE_MIN
+from duly.wire.pages import NextPageToken
+from duly.wire.shapes import Asked, Moment, Told
+
+Places = Annotated[int, Meta(ge=1, le=PLACES_MAX, description="How many requests are under way at once, at most.")]
+RatePerSecond = Annotated[
+    float, Meta(ge=RATE_MIN, le=RATE_MAX, description="How many requests a second, at most; null: no limit.")
+]
+Url = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=2048,
+        description="Any address at the destination; what counts is its scheme, host and port.",
+        examples=["https://hooks.example/in"],
+    ),
+]
+
+
+class DestinationRequest(Asked, frozen=True):
+    """A destination to be made before the first webhook goes there, so that its secret can be told to the receiver."""
+
+    url: Url
+    places: Places = PLACES_DEFAULT
+    rate_per_second: RatePerSecond | None = None
+
+
+class DestinationChange(Asked, frozen=True):
+    """What a destination may be sent; what is not named stays as it is."""
+
+    places: Places | UnsetType = UNSET
+    rate_per_second: RatePerSecond | UnsetType | None = UNSET
+
+
+class Destination(Told, frozen=True):
+    """Where webhooks go to: what it may be sent, and how it is."""
+
+    destination_id: UUID
+    origin: str
+    state: Annotated[
+        Literal["closed", "open", "half_open"],
+        Meta(
+            description="Its breaker. closed: it is called; open: it has failed, and is left alone; half_open: it is tried."
+        ),
+    ]
+    wait_until: Annotated[Moment | None, Meta(description="Until when nothing is sent to it; null: now is fine.")]
+    turned_at: Annotated[Moment, Meta(description="Since when it is so.")]
+    places: int
+    rate_per_second: float | None
+    in_flight: Annotated[int, Meta(description="Requests under way, as the workers last said.")]
+    parked: Annotated[int, Meta(description="Runs that wait for it in `blocked`, counted up to 10,000.")]
+    steady_rate: Annotated[float | None, Meta(description="Healthy answers a second, as is usual.")]
+    ramp_rate: Annotated[
+        float | None, Meta(description="After an outage: where its rate began. Null: it is let back in whole.")
+    ]
+    healthy_total: int
+    failing_total: int
+    made_at: Moment
+
+
+class DestinationList(Told, frozen=True):
+    """A page of destinations, in order of their origins."""
+
+    items: list[Destination]
+    next_page_token: NextPageToken
+
+
+class SigningSecret(Told, frozen=True):
+    """What requests to a destination are signed with."""
+
+    number: int
+    secret: Annotated[str, Meta(description="`whsec_` and base64, as Standard Webhooks writes it.")]
+    made_at: Moment
+    retires_at: Annotated[Moment | None, Meta(description="Until when it is good; null: it is the newest.")]
+
+    def __repr__(self) -> str:
+        return f"SigningSecret({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Give the fields to whoever prints them: the secret itself is not for logs and tracebacks."""
+        return [(name, "***" if name == "secret" else getattr(self, name)) for name in self.__struct_fields__]
+
+
+class SigningSecrets(Told, frozen=True):
+    """The secrets that are good, the newest first. While there are two, requests are signed with both."""
+
+    items: list[SigningSecret]

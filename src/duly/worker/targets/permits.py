@@ -1,0 +1,169 @@
+"""Permits: whether a request may be sent now, shared with all other workers through the store.
+
+Requests ask on the handlers' loop, and are mostly answered from the worker's share without waiting. What was seen is told on
+the engine's loop, for all destinations in one statement: about every quarter of a second while there is something to tell, and
+at once when somebody waits for a first share or failures come in a row. The answer says what may be done until the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from duly.clock import Clock, Rng, SystemClock
+from duly.domain.errors import DulyError
+from duly.domain.health import TICK_SECONDS
+from duly.domain.verdict import Verdict
+from duly.log import Log
+from duly.moves.destinations import report
+from duly.store.database import Database
+from duly.store.destinations import Allowed, Told
+from duly.worker.targets.share import Share
+
+PATIENCE_SECONDS = 0.35  # What is not sent within so long is parked: it would hold a slot.
+GATHER_SECONDS = 0.005
+IDLE_SECONDS = 1.0
+ASKED_SECONDS_MAX = 86_400.0  # a Retry-After is believed up to a day
+_Answer = TypeVar("_Answer")
+
+
+class Permits:
+    """Lets requests out to destinations; a part of a worker, over all its lives."""
+
+    def __init__(self, *, rng: Rng, log: Log, clock: Clock | None = None) -> None:
+        self._rng = rng
+        self._log = log
+        self._clock = clock or SystemClock()
+        self._shares: dict[tuple[int, str], Share] = {}
+        self._handlers_loop: asyncio.AbstractEventLoop | None = None
+        self._engine_loop: asyncio.AbstractEventLoop | None = None
+        self._wake = asyncio.Event()
+        self._reporting: asyncio.Task[None] | None = None
+        self._number = 0
+
+    # ------------------------------------------------------------------------------------------- on the handlers' loop
+
+    async def enter(self, tenant: int, origin: str) -> bool:
+        """Wait a little for a place. False: not now; the run is to be parked. Who has entered must leave."""
+        self._handlers_loop = asyncio.get_running_loop()
+        share, now = self._share(tenant, origin), self._clock.monotonic()
+        if share.is_shut(now):
+            return False
+        if not share.waiters and share.take(now):
+            return True
+        if share.is_full():
+            return False
+        return await self._wait(share)
+
+    def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
+        """Give the place back, and say what the destination was like; `retry_after` is in seconds, if it has asked for it."""
+        share, now = self._share(tenant, origin), self._clock.monotonic()
+        asked = 0.0 if retry_after is None else min(max(0.0, retry_after), ASKED_SECONDS_MAX)
+        is_urgent = share.give_back(verdict, asked, now)
+        share.serve(now)
+        if is_urgent:
+            self._hurry()
+
+    async def _wait(self, share: Share) -> bool:
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        share.waiters.append(waiter)
+        if share.is_unheard:
+            self._hurry()
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await waiter
+        except TimeoutError:
+            return self._was_let_in(waiter)
+        except asyncio.CancelledError:
+            if self._was_let_in(waiter):
+                self.leave(share.tenant, share.origin, Verdict.IGNORED)
+            raise
+        finally:
+            with contextlib.suppress(ValueError):  # Who was answered has left the line already.
+                share.waiters.remove(waiter)
+
+    @staticmethod
+    def _was_let_in(waiter: asyncio.Future[bool]) -> bool:
+        """Say whether the answer came in the moment in which nobody waited for it any more."""
+        return waiter.done() and not waiter.cancelled() and waiter.result()
+
+    def _share(self, tenant: int, origin: str) -> Share:
+        share = self._shares.get((tenant, origin))
+        if share is None:
+            share = self._shares[tenant, origin] = Share(tenant, origin, self._rng.uuid())
+        return share
+
+    def _hurry(self) -> None:
+        """Let a report go out at once."""
+        loop = self._engine_loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # It is closed: the worker has ended.
+                loop.call_soon_threadsafe(self._wake.set)
+
+    async def _gather(self) -> list[Told]:
+        """Say all there is to say, and forget the destinations of which there is nothing."""
+        now = self._clock.monotonic()
+        for key in [key for key, share in self._shares.items() if not share.has_news and not share.is_shut(now)]:
+            del self._shares[key]
+        return [share.tell(now) for share in self._shares.values() if share.has_news]
+
+    async def _hear(self, answers: Sequence[Allowed]) -> bool:
+        """Take what is allowed. True: somebody waits for what only another report can answer."""
+        now, is_urgent = self._clock.monotonic(), False
+        for allowed in answers:
+            share = self._share(allowed.tenant, allowed.origin)
+            share.hear(allowed, now)
+            is_urgent |= allowed.has_turned and bool(share.waiters)
+        return is_urgent
+
+    async def _start_over(self) -> None:
+        for share in self._shares.values():
+            share.start_over()
+
+    # --------------------------------------------------------------------------------------------- on the engine's loop
+
+    async def begin(self, database: Database, worker_id: UUID) -> None:
+        """A life of the worker begins: what was allowed to the one before is void."""
+        self._engine_loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        await self._on_handlers_loop(self._start_over)
+        self._reporting = asyncio.create_task(self._keep_reporting(database, worker_id), name="destinations")
+
+    async def end(self) -> None:
+        """That life is over; its shares end with its row."""
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.gather(self._reporting, return_exceptions=True)
+            self._reporting = None
+
+    async def _keep_reporting(self, database: Database, worker_id: UUID) -> None:
+        while True:
+            try:
+                pause = await self.step(database, worker_id)
+            except DulyError as error:
+                self._log.warning("destinations_unreported", error=str(error))
+                pause = TICK_SECONDS
+            except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
+                self._log.error("destinations_unreported", error=repr(error))
+                pause = TICK_SECONDS
+            await database.clock.wait(self._wake, pause)
+            await database.clock.sleep(GATHER_SECONDS)
+
+    async def step(self, database: Database, worker_id: UUID) -> float:
+        """Report once. Returns in how many seconds to report again, if nothing is urgent before."""
+        told = await self._on_handlers_loop(self._gather)
+        if not told:
+            return IDLE_SECONDS
+        self._number += 1
+        answers = await report(database, worker_id, self._number, told, self._rng)
+        is_urgent = await self._on_handlers_loop(lambda: self._hear(answers))
+        return 0.0 if is_urgent else TICK_SECONDS
+
+    async def _on_handlers_loop(self, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer | None:
+        """Do something where requests live; nothing, while there has been none."""
+        if self._handlers_loop is None:
+            return None
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._handlers_loop))

@@ -1,0 +1,206 @@
+"""A worker's share of one destination: what it may have under way, who waits for a place, and what it has seen.
+
+It is what the store last answered, kept to between two reports. A place is taken before a request and given back after it. Where
+there is a rate, a request spends a token too; what was drawn and not spent within a second is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from uuid import UUID
+
+from duly.domain.health import FAILURES_IN_A_ROW, TICK_SECONDS, State
+from duly.domain.verdict import Verdict
+from duly.store.destinations import Allowed, Told
+
+LINGER_SECONDS = 2.0  # how long places are kept that nobody uses at the moment
+TOKEN_SECONDS = 1.0
+WAITING_LEAST = 8  # so many may wait, or as many as there are places, or as many as are sent in a moment
+_TICKS_AHEAD = 4
+_ROOM_LEAST = 4  # places wanted beyond what is pressing, so that not every request asks
+
+
+class Share:
+    """One destination, as one worker knows it; it lives on the handlers' loop."""
+
+    __slots__ = (
+        "_answered",
+        "_asked_seconds",
+        "_failing",
+        "_healthy",
+        "_is_doubted",
+        "_peak",
+        "_seen_streak",
+        "_shut_until",
+        "_spent",
+        "_streak",
+        "_tokens",
+        "_tokens_until",
+        "_told",
+        "_used_at",
+        "fresh_id",
+        "in_flight",
+        "is_known",
+        "origin",
+        "places",
+        "tenant",
+        "waiters",
+    )
+
+    def __init__(self, tenant: int, origin: str, fresh_id: UUID) -> None:
+        self.tenant = tenant
+        self.origin = origin
+        self.fresh_id = fresh_id
+        self.places = 0
+        self.in_flight = 0
+        self.is_known = False
+        self.waiters: deque[asyncio.Future[bool]] = deque()
+        self._tokens: int | None = None
+        self._tokens_until = float("-inf")
+        self._spent = 0
+        self._shut_until = float("-inf")
+        self._is_doubted = False
+        self._healthy = self._failing = self._streak = self._seen_streak = 0
+        self._asked_seconds = 0.0
+        self._peak = 0
+        self._answered = 0  # between the last two reports
+        self._used_at = float("-inf")
+        self._told = (0, 0, 0)  # what the store was last told: under way, waiting, kept to
+
+    def is_shut(self, now: float) -> bool:
+        """Say whether nothing is sent now, nor soon."""
+        return now < self._shut_until
+
+    def is_full(self) -> bool:
+        """Say whether so many wait that another would not be sent soon; before the first answer nobody knows."""
+        return self.is_known and len(self.waiters) >= self._waiting_max
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to be told: something was seen, or it is in use, or the store thinks that it is."""
+        in_use = self.in_flight or self.places or self.waiters or self._healthy or self._failing
+        return bool(in_use) or self._told != (0, 0, 0)
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether nobody knows yet that somebody waits here."""
+        return not self.is_known or not self._told[1]
+
+    def take(self, now: float) -> bool:
+        """Take a place, and a token where there is a rate. False: there is none."""
+        if not self._is_free(now):
+            return False
+        self.in_flight += 1
+        self._peak = max(self._peak, self.in_flight)
+        self._used_at = now
+        if self._tokens is not None:
+            self._tokens -= 1
+            self._spent += 1
+        return True
+
+    def give_back(self, verdict: Verdict, asked_seconds: float, now: float) -> bool:
+        """Give a place back, with what was seen. True: this is worth a report at once."""
+        self.in_flight -= 1
+        self._used_at = now
+        if verdict is Verdict.IGNORED:
+            return False
+        if verdict is Verdict.HEALTHY:
+            self._healthy += 1
+            self._streak = self._seen_streak = 0
+            return False
+        self._failing += 1
+        self._streak += 1
+        self._seen_streak += 1
+        self._asked_seconds = max(self._asked_seconds, asked_seconds)
+        # So many in a row open it: nothing more is sent before the others have heard, and we what they say.
+        if self._seen_streak >= FAILURES_IN_A_ROW or asked_seconds > 0:
+            self._is_doubted = True
+        return self._is_doubted
+
+    def serve(self, now: float) -> None:
+        """Let those in who wait, the first first, while there is a place."""
+        while self.waiters:
+            if self.waiters[0].done():  # It is about to find that its patience is over.
+                self.waiters.popleft()
+            elif self.take(now):
+                self.waiters.popleft().set_result(True)
+            else:
+                return
+
+    def turn_away(self, beyond: int) -> None:
+        """Tell those who wait behind the first so many that it will not be soon."""
+        while len(self.waiters) > beyond:
+            waiter = self.waiters.pop()
+            if not waiter.done():
+                waiter.set_result(False)
+
+    def tell(self, now: float) -> Told:
+        """Say what was seen since the last report, and what is kept to until it is answered."""
+        waiting = len(self.waiters)
+        self._told = (self.in_flight, waiting, max(self.places, self.in_flight))
+        told = Told(
+            fresh_id=self.fresh_id,
+            tenant=self.tenant,
+            origin=self.origin,
+            healthy=self._healthy,
+            failing=self._failing,
+            streak=self._streak,
+            asked_seconds=self._asked_seconds,
+            in_flight=self.in_flight,
+            waiting=waiting,
+            wanted=self._wanted(waiting, now),
+            holds=self._told[2],
+            tokens=max(0, waiting + self._spent - self._tokens_left(now)),
+        )
+        self._answered = self._healthy + self._failing
+        self._healthy = self._failing = self._streak = 0
+        self._asked_seconds = 0.0
+        self._spent = 0
+        return told
+
+    def hear(self, allowed: Allowed, now: float) -> None:
+        """Take the answer to a report."""
+        health = allowed.health
+        self.is_known = True
+        self.places = allowed.places
+        if allowed.tokens is None:
+            self._tokens = None
+        else:
+            self._tokens = self._tokens_left(now) + allowed.tokens
+            self._tokens_until = now + TOKEN_SECONDS
+        if self._is_doubted:  # Whatever they say, it is said with what we saw.
+            self._is_doubted, self._seen_streak = False, 0
+        wait = max(health.wait_seconds, health.asked_seconds)
+        if wait == 0 and health.state is State.HALF_OPEN and not allowed.places and not allowed.has_turned:
+            wait = TICK_SECONDS  # Another worker tries it.
+        self._shut_until = now + wait if wait else float("-inf")
+        self.serve(now)
+        self.turn_away(0 if wait else self._waiting_max)
+
+    def start_over(self) -> None:
+        """Forget what was allowed to a life that is over."""
+        self.places = 0
+        self.is_known = False
+        self._tokens = None
+        self._shut_until = float("-inf")
+        self._told = (0, 0, 0)
+
+    def _is_free(self, now: float) -> bool:
+        if not self.is_known or self._is_doubted or self.is_shut(now) or self.in_flight >= self.places:
+            return False
+        return self._tokens is None or self._tokens_left(now) > 0
+
+    @property
+    def _waiting_max(self) -> int:
+        return max(WAITING_LEAST, self.places, _TICKS_AHEAD * self._answered)
+
+    def _tokens_left(self, now: float) -> int:
+        return self._tokens if self._tokens is not None and now < self._tokens_until else 0
+
+    def _wanted(self, waiting: int, now: float) -> int:
+        pressing = self.in_flight + waiting
+        if now - self._used_at > LINGER_SECONDS:
+            self._peak = pressing
+        room = max(_ROOM_LEAST, pressing // 2) if pressing else 0
+        return max(pressing + room, self._peak)

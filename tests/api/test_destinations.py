@@ -1,0 +1,140 @@
+"""Destinations over HTTP: made, limited, closed by hand; secrets are rotated and shown to an admin, and to nobody else."""
+
+import pytest
+
+from duly.clock import Rng
+from duly.domain.health import State
+from duly.domain.outcome import Parked
+from duly.moves.defer import Deferred, defer
+from duly.moves.destinations import report
+from duly.store.destinations import Told
+from tests.api.front import Caller, a_keyring
+from tests.api.test_runs import pages
+from tests.builders import a_leased_run, a_worker
+
+ORIGIN = "https://hooks.example"
+RNG = Rng(3)
+
+
+async def made(api: Caller, **fields) -> dict:
+    answer = await api.post("/v1/destinations", json={"url": f"{ORIGIN}/in?x=1", **fields})
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+async def let_it_fail(database) -> None:
+    told = Told(fresh_id=RNG.uuid(), tenant=1, origin=ORIGIN, failing=5, streak=5)
+    [allowed] = await report(database, await a_worker(database), 1, [told], RNG)
+    assert allowed.health.state is State.OPEN
+
+
+async def test_one_is_made_read_and_listed(api):
+    one = await made(api, places=7, rate_per_second=1.5)
+
+    assert (one["origin"], one["state"], one["places"], one["rate_per_second"]) == (ORIGIN, "closed", 7, 1.5)
+    assert (await api.get(f"/v1/destinations/{one['destination_id']}")).json() == one
+    await made(api, url="http://other.example:8080")
+    assert [each["origin"] for each in await pages(api, "/v1/destinations", page_size=1)] == [
+        "http://other.example:8080",
+        ORIGIN,
+    ]
+
+
+async def test_made_twice_it_is_one_with_the_same_secret(api):
+    one, again = await made(api), await made(api, places=3)
+
+    assert one["destination_id"] == again["destination_id"]
+    assert again["places"] == 3
+    assert len((await api.get(f"/v1/destinations/{one['destination_id']}/secrets")).json()["items"]) == 1
+
+
+async def test_what_is_not_named_stays_as_it_was(api):
+    one = await made(api, places=7, rate_per_second=1.5)
+    where = f"/v1/destinations/{one['destination_id']}"
+
+    assert (await api.ask("PATCH", where, json={"places": 9})).json()["rate_per_second"] == 1.5
+    changed = (await api.ask("PATCH", where, json={"rate_per_second": None})).json()
+    assert (changed["places"], changed["rate_per_second"]) == (9, None)
+
+
+@pytest.mark.parametrize("change", [{"places": 0}, {"places": 10**6}, {"rate_per_second": 0}, {"color": "red"}])
+async def test_what_is_out_of_range_is_refused(api, change):
+    one = await made(api)
+    answer = await api.ask("PATCH", f"/v1/destinations/{one['destination_id']}", json=change)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body")
+
+
+@pytest.mark.parametrize("url", ["ftp://x.example", "https://user@x.example", "http://0x7f.1", "nowhere"])
+async def test_what_is_no_address_is_refused(api, url):
+    answer = await api.post("/v1/destinations", json={"url": url})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
+
+
+async def test_one_that_has_failed_says_until_when_it_is_left_alone_and_is_closed_by_hand(api, database):
+    await let_it_fail(database)
+    worker_id, run = await a_leased_run(database)
+    await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
+    [one] = await pages(api, "/v1/destinations")
+    assert (one["state"], one["parked"], one["failing_total"]) == ("open", 1, 5)
+    assert one["wait_until"] is not None
+
+    closed = (await api.post(f"/v1/destinations/{one['destination_id']}/close")).json()
+
+    assert (closed["state"], closed["wait_until"]) == ("closed", None)
+    assert closed["ramp_rate"] == 10
+
+
+async def test_a_rotation_shows_the_new_secret_and_keeps_the_one_before_for_a_day(api):
+    one = await made(api)
+    where = f"/v1/destinations/{one['destination_id']}"
+    [first] = (await api.get(f"{where}/secrets")).json()["items"]
+
+    answer = await api.post(f"{where}/rotate")
+
+    assert answer.status_code == 201
+    newest, before = (await api.get(f"{where}/secrets")).json()["items"]
+    assert newest == answer.json()
+    assert (before["secret"], newest["retires_at"]) == (first["secret"], None)
+    assert before["retires_at"] is not None
+
+
+async def test_a_secret_is_not_for_who_may_only_write_jobs(front, api):
+    one = await made(api)
+    writer = await front.caller("jobs:write")
+    where = f"/v1/destinations/{one['destination_id']}"
+
+    assert (await writer.get(where)).status_code == 200
+    assert (await writer.get(f"{where}/secrets")).status_code == 403
+    assert (await writer.post(f"{where}/rotate")).status_code == 403
+
+
+async def test_the_secret_stands_nowhere_as_it_is(api, database):
+    one = await made(api)
+    [first] = (await api.get(f"/v1/destinations/{one['destination_id']}/secrets")).json()["items"]
+    secret = first["secret"].removeprefix("whsec_")
+    tables = await database.fetch("select format('duly.%I', tablename) from pg_tables where schemaname = 'duly'")
+    for (table,) in tables:
+        for (row,) in await database.fetch(f"select row_to_json(t)::text from {table} as t"):
+            assert secret not in row, table
+            assert secret.encode().hex() not in row, table
+
+
+async def test_without_a_keyring_secrets_are_refused_with_what_to_do(front, api):
+    one = await made(api)
+    front.door._keyring = None
+
+    answer = await api.get(f"/v1/destinations/{one['destination_id']}/secrets")
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert "DULY_SECRETS_KEY" in answer.json()["detail"]
+    assert (await api.get(f"/v1/destinations/{one['destination_id']}")).status_code == 200
+
+
+async def test_a_secret_under_a_key_that_is_gone_says_which(front, api):
+    one = await made(api)
+
+    front.door._keyring = a_keyring()
+    answer = await api.get(f"/v1/destinations/{one['destination_id']}/secrets")
+
+    assert answer.status_code == 409
+    assert "put that key's line back" in answer.json()["detail"]

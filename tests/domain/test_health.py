@@ -1,0 +1,142 @@
+"""The rules of the breaker, each on both sides of its threshold."""
+
+import pytest
+
+from duly.domain.health import (
+    ANSWERS_LEAST,
+    CALM_SECONDS,
+    COOL_SECONDS_MAX,
+    FAILURES_IN_A_ROW,
+    RAMP_RATE_LEAST,
+    Health,
+    Queue,
+    State,
+    Turn,
+    closed_by_hand,
+    cool_seconds,
+    judge,
+    let_through,
+)
+
+EVEN = 0.5  # a chance that leaves a cool-down as it is
+
+
+class TestClosed:
+    @pytest.mark.parametrize("failures", [0, 1, FAILURES_IN_A_ROW - 1])
+    def test_a_few_failures_in_a_row_change_nothing(self, failures):
+        assert judge(Health(failures_in_a_row=failures, failing=failures), EVEN) is None
+
+    def test_enough_of_them_open_it(self):
+        assert judge(Health(failures_in_a_row=FAILURES_IN_A_ROW), EVEN) == Turn(
+            state=State.OPEN, openings=1, wait_seconds=1
+        )
+
+    @pytest.mark.parametrize(
+        ("healthy", "failing", "opens"),
+        [
+            (10, 10, True),
+            (11, 10, False),
+            (10, 9, False),
+            (0, ANSWERS_LEAST - 1, False),
+            (0, ANSWERS_LEAST, True),
+            (500, 500, True),
+            (501, 499, False),
+        ],
+    )
+    def test_half_of_enough_answers_open_it(self, healthy, failing, opens):
+        assert (judge(Health(healthy=healthy, failing=failing), EVEN) is not None) == opens
+
+    def test_one_that_asks_to_be_left_alone_is_left_alone_for_as_long(self):
+        assert judge(Health(asked_seconds=90), EVEN) == Turn(state=State.OPEN, openings=1, wait_seconds=90)
+
+    def test_one_that_asks_for_less_than_its_cool_down_gets_that(self):
+        turn = judge(Health(asked_seconds=0.2), EVEN)
+        assert turn is not None
+        assert turn.wait_seconds == 1
+
+
+class TestCoolDown:
+    def test_it_doubles_up_to_a_bound(self):
+        assert [cool_seconds(number, EVEN) for number in range(1, 8)] == [1, 2, 4, 8, 16, 30, 30]
+        assert cool_seconds(10_000, EVEN) == COOL_SECONDS_MAX
+
+    def test_chance_moves_it_by_a_quarter(self):
+        assert cool_seconds(1, 0) == 0.75
+        assert cool_seconds(1, 1) == 1.25
+
+    def test_one_that_falls_again_soon_is_left_alone_for_longer(self):
+        fallen = Health(openings=2, failures_in_a_row=5, since_turn_seconds=CALM_SECONDS - 1)
+        assert judge(fallen, EVEN) == Turn(state=State.OPEN, openings=3, wait_seconds=4)
+
+    def test_calm_is_forgiving(self):
+        fallen = Health(openings=5, failures_in_a_row=5, since_turn_seconds=CALM_SECONDS)
+        assert judge(fallen, EVEN) == Turn(state=State.OPEN, openings=1, wait_seconds=1)
+
+
+class TestOpen:
+    @pytest.mark.parametrize(("wait", "asked"), [(0.1, 0), (0, 0.1), (5, 5)])
+    def test_it_is_left_alone_while_it_cools_or_has_asked_for_it(self, wait, asked):
+        assert judge(Health(state=State.OPEN, wait_seconds=wait, asked_seconds=asked), EVEN) is None
+
+    def test_then_it_is_tried(self):
+        assert judge(Health(state=State.OPEN, openings=3), EVEN) == Turn(state=State.HALF_OPEN, openings=3)
+
+    def test_what_ends_late_changes_nothing(self):
+        assert judge(Health(state=State.OPEN, wait_seconds=1, failures_in_a_row=99, successes_in_a_row=9), EVEN) is None
+
+
+class TestHalfOpen:
+    def test_one_success_is_not_enough(self):
+        assert judge(Health(state=State.HALF_OPEN, successes_in_a_row=1), EVEN) is None
+
+    def test_two_close_it(self):
+        turn = judge(Health(state=State.HALF_OPEN, successes_in_a_row=2, openings=3, steady_rate=40), EVEN)
+        assert turn == Turn(state=State.CLOSED, openings=3, ramp_rate=60)
+
+    def test_one_failure_opens_it_for_twice_as_long(self):
+        turn = judge(Health(state=State.HALF_OPEN, failures_in_a_row=1, openings=1, since_turn_seconds=99), EVEN)
+        assert turn == Turn(state=State.OPEN, openings=2, wait_seconds=2)
+
+    def test_a_failure_weighs_more_than_the_successes_before_it(self):
+        turn = judge(Health(state=State.HALF_OPEN, failures_in_a_row=1, successes_in_a_row=2), EVEN)
+        assert turn is not None
+        assert turn.state is State.OPEN
+
+
+class TestAfterAnOutage:
+    @pytest.mark.parametrize("steady", [None, 0.0, RAMP_RATE_LEAST - 0.1])
+    def test_one_of_which_little_is_known_begins_slowly_and_grows(self, steady):
+        turn = closed_by_hand(Health(steady_rate=steady))
+        assert (turn.state, turn.ramp_rate, turn.ramp_grows) == (State.CLOSED, RAMP_RATE_LEAST, True)
+
+    @pytest.mark.parametrize("steady", [RAMP_RATE_LEAST, 100.0, 12_345.0])
+    def test_what_is_sent_stays_below_twice_the_steady_rate(self, steady):
+        turn = closed_by_hand(Health(steady_rate=steady))
+        assert turn.ramp_rate is not None
+        # A quarter of a second's worth may be drawn at once, on top of a second's.
+        assert turn.ramp_rate * 1.25 < 2 * steady
+        assert not turn.ramp_grows
+
+
+class TestLettingThrough:
+    @pytest.mark.parametrize("queue", [Queue(state=State.OPEN), Queue(is_waiting=True)])
+    def test_nothing_while_it_is_left_alone(self, queue):
+        assert let_through(queue) == 0
+
+    @pytest.mark.parametrize(("in_flight", "waiting", "going"), [(0, 0, 1), (1, 0, 0), (0, 1, 0)])
+    def test_one_at_a_time_while_it_is_tried(self, in_flight, waiting, going):
+        assert let_through(Queue(state=State.HALF_OPEN, in_flight=in_flight, waiting=waiting)) == going
+
+    def test_as_many_as_find_a_place(self):
+        assert let_through(Queue(places=10)) == 10
+        assert let_through(Queue(places=10, in_flight=7, waiting=1)) == 2
+        assert let_through(Queue(places=10, in_flight=10, waiting=30)) == 0
+
+    def test_more_where_places_change_hands_quickly(self):
+        assert let_through(Queue(places=10, in_flight=10, answers_per_second=100)) == 75
+
+    def test_no_more_than_the_rate_allows(self):
+        assert let_through(Queue(rate=20, tokens=5.9)) == 5
+        assert let_through(Queue(rate=20, tokens=5.9, waiting=3)) == 2
+        assert let_through(Queue(rate=20, tokens=0.9)) == 0
+        assert let_through(Queue(rate=1_000, tokens=250, places=10)) == 10

@@ -1,0 +1,168 @@
+"""Three worker processes and one receiver: together they keep to what it takes, and leave it alone while it is ill."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+
+from duly.clock import Rng
+from duly.domain.sealing import new_key_line
+from duly.store import history
+from duly.store.database import Database
+from tests.end_to_end.house import PYTHONPATH, ROOT, House, a_house, wait_until
+from tests.end_to_end.receiver import Receiver
+
+WORKERS = 3
+LONG = 60.0
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("destinations")
+    keys = folder / "keys"
+    keys.write_text(new_key_line(Rng().secret).reveal() + "\n")
+    with a_house(folder) as opened:
+        opened.start_scheduler("scheduler0")
+        for number in range(WORKERS):
+            start_worker(opened, f"sender{number}", keys)
+        wait_until(lambda: opened.ask("select count(*) from duly.workers")[0][0] == WORKERS, LONG, what="workers")
+        yield opened
+
+
+@pytest.fixture
+def receiver():
+    with Receiver() as opened:
+        yield opened
+
+
+def start_worker(house: House, name: str, keys) -> None:
+    """Start a worker that sends webhooks, and runs no app."""
+    command = [sys.executable, "-m", "duly", "worker", "--name", name, "--database-url", house.url]
+    command += ["--secrets-key", str(keys), "--egress-loopback", "--lease", "5"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
+    with (house.folder / f"{name}.log").open("ab") as log:
+        house.processes[name] = subprocess.Popen(
+            command, cwd=ROOT, env={**environment, "PYTHONPATH": PYTHONPATH}, stdout=log, stderr=log
+        )
+
+
+def submitted(house: House, receiver: Receiver, number: int, **retry: float) -> None:
+    """Submit so many webhooks, all due now."""
+    options = {"target": {"type": "webhook", "url": f"{receiver.origin}/in"}, "retry": retry or {"max_attempts": 3}}
+    house.ask(
+        "select count(duly.submit('@webhook', '{}', options => %s::text::jsonb)) from generate_series(1, %s)",
+        msgspec.json.encode(options).decode(),
+        number,
+    )
+
+
+def limited(house: House, receiver: Receiver, places: int = 100, rate: float | None = None) -> None:
+    """Say what the receiver takes, before anything is sent to it."""
+    house.ask("select duly.make_destination_v1(gen_random_uuid(), 1, %s)", receiver.origin)
+    house.ask(
+        "select duly.limit_destination_v1(destination_id, %s, %s) from duly.destinations where origin = %s",
+        places,
+        rate,
+        receiver.origin,
+    )
+
+
+def succeeded(house: House) -> int:
+    return int(house.ask("select count(*) from duly.attempts where outcome = 'succeeded'")[0][0])
+
+
+def waits_for(house: House, receiver: Receiver) -> int:
+    return int(house.ask("select count(*) from duly.blocked where gate = '@' || %s", receiver.origin)[0][0])
+
+
+def state_of(house: House, receiver: Receiver) -> str:
+    return str(house.ask("select state from duly.destinations where origin = %s", receiver.origin)[0][0])
+
+
+def broken(house: House) -> list:
+    async def look() -> list:
+        async with Database(house.url) as database:
+            return await history.verify(database)
+
+    return asyncio.run(look())
+
+
+@pytest.mark.timeout(120)
+def test_no_more_are_under_way_at_once_than_the_budget(house, receiver):
+    limited(house, receiver, places=5)
+    receiver.seconds = 0.02
+    before = succeeded(house)
+
+    submitted(house, receiver, 300)
+
+    wait_until(lambda: succeeded(house) - before == 300, LONG, what="300 webhooks")
+    assert 2 <= receiver.most_at_once <= 5
+    [(workers, attempts)] = house.ask("select count(distinct worker_id), max(attempt) from duly.attempts")
+    assert workers >= 2
+    assert attempts == 1
+    assert broken(house) == []
+
+
+@pytest.mark.timeout(120)
+def test_no_more_are_sent_a_second_than_the_rate(house, receiver):
+    limited(house, receiver, rate=40)
+    before, began = succeeded(house), time.monotonic()
+
+    submitted(house, receiver, 160)
+
+    wait_until(lambda: succeeded(house) - before == 160, LONG, what="160 webhooks")
+    # A quarter of a second's worth may be drawn at once, and what was drawn is good for a second.
+    assert receiver.most_in(1.0) <= 40 * 1.5
+    assert receiver.most_in(3.0) <= 40 * 3 * 1.25
+    assert time.monotonic() - began >= 2.5
+    assert max(receiver.attempts.values()) == 1
+
+
+@pytest.mark.timeout(120)
+def test_while_it_is_ill_runs_wait_and_when_it_is_well_they_do_not_fall_upon_it(house, receiver):
+    limited(house, receiver, places=10)
+    steady, runs = 50.0, 400
+    house.ask("update duly.destinations set steady_rate = %s where origin = %s returning 1", steady, receiver.origin)
+    receiver.status = 500
+    before = succeeded(house)
+    submitted(house, receiver, runs, max_attempts=3, base_seconds=0.5, cap_seconds=1)
+    wait_until(lambda: waits_for(house, receiver) >= runs * 0.9, LONG, what="runs that wait")
+    assert state_of(house, receiver) in ("open", "half_open")
+    asked = len(receiver.arrivals)
+    # As many as there are places were under way before anything was known; from then on it is tried once in a while.
+    assert asked <= 40
+    [(dead,)] = house.ask("select count(*) from duly.dead")
+    assert dead == 0
+    used = "select count(*) from duly.blocked where gate = '@' || %s and attempt > 0"
+    assert house.ask(used, receiver.origin)[0][0] <= asked
+
+    receiver.status = 200
+    well_at = time.monotonic()
+
+    wait_until(lambda: succeeded(house) - before == runs, LONG, what="runs that waited")
+    assert receiver.most_in(1.0, since=well_at) <= 2 * steady
+    assert house.ask("select count(*) from duly.dead") == [(0,)]
+    assert state_of(house, receiver) == "closed"
+    assert broken(house) == []
+
+
+@pytest.mark.timeout(120)
+def test_one_that_fails_always_takes_nothing_from_the_others(house, receiver):
+    with Receiver() as ill:
+        limited(house, ill)
+        limited(house, receiver)
+        ill.status = 503
+        submitted(house, ill, 500, max_attempts=9, base_seconds=30)
+        before = succeeded(house)
+
+        submitted(house, receiver, 200)
+
+        took = wait_until(lambda: succeeded(house) - before == 200, LONG, what="webhooks to the other")
+        assert max(receiver.attempts.values()) == 1
+        assert took < 10
+        wait_until(lambda: state_of(house, ill) != "closed", LONG, what="the breaker")
+        house.ask("select count(*) from duly.cancel_v1(array(select run_id from duly.blocked), 'over')")

@@ -1,0 +1,542 @@
+"""Destinations: what workers report adds up, shares never exceed the budget, and runs wait while nothing may be sent."""
+
+from datetime import timedelta
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from duly.clock import Rng
+from duly.domain.api_key import Secret
+from duly.domain.errors import InvalidOption, NotFound, WorkerExpired
+from duly.domain.health import State
+from duly.domain.outcome import Parked
+from duly.domain.sealing import CannotOpen, new_key_line, read_keyring
+from duly.moves.defer import Deferred, defer
+from duly.moves.destinations import close, limit, make, mind, report, rotate, secrets_for, secrets_of
+from duly.moves.retire import retire
+from duly.store import destinations, history
+from duly.store.database import Database
+from duly.store.destinations import Allowed, Destination, Told
+from tests.builders import a_ready_run, a_worker, boxes_of, claimed, counts
+
+ORIGIN = "https://hooks.example"
+NUMBERS = count(1)
+_LONG = timedelta(hours=1)
+RNG = Rng(5)
+KEYRING = read_keyring(new_key_line(RNG.secret).reveal(), "test")
+
+
+async def told(database: Database, worker_id: UUID, *, number: int | None = None, **more: Any) -> Allowed:
+    """Report one destination. Gives what is allowed."""
+    one = Told(**{"fresh_id": RNG.uuid(), "tenant": 1, "origin": ORIGIN, **more})
+    [allowed] = await report(database, worker_id, next(NUMBERS) if number is None else number, [one], RNG)
+    return allowed
+
+
+async def the_destination(database: Database, origin: str = ORIGIN) -> Destination:
+    """Read the destination, as people see it."""
+    destination_id = await destinations.find_by_origin(database, 1, origin)
+    assert destination_id is not None
+    found = await destinations.find(database, 1, destination_id)
+    assert found is not None
+    return found
+
+
+async def shares(database: Database) -> int:
+    """Add up what all workers may have under way."""
+    return int(await database.fetchval("select coalesce(sum(places), 0) from duly.destination_shares"))
+
+
+async def budget(database: Database, places: int, rate: float | None = None) -> None:
+    """Make the destination, with a budget."""
+    destination_id = await make(database, KEYRING, 1, ORIGIN, RNG)
+    await limit(database, 1, destination_id, places=places, rate=rate)
+
+
+async def parked(database: Database, number: int) -> list[UUID]:
+    """Park some runs. Gives them in the order in which they are due."""
+    worker_id = await a_worker(database)
+    run_ids = [await a_ready_run(database) for _ in range(number)]
+    held = {run.run_id: run for run in await claimed(database, worker_id, limit=1_000)}
+    await defer(database, worker_id, [Deferred(held[run_id], None, Parked(ORIGIN)) for run_id in run_ids])
+    return run_ids
+
+
+async def opened(database: Database) -> UUID:
+    """Let the destination fail. Gives the worker that saw it."""
+    worker_id = await a_worker(database)
+    assert (await told(database, worker_id, failing=5, streak=5)).health.state is State.OPEN
+    return worker_id
+
+
+class TestShares:
+    async def test_the_first_report_makes_the_destination_and_gives_a_share(self, database):
+        worker_id = await a_worker(database)
+
+        allowed = await told(database, worker_id, waiting=1, wanted=8)
+
+        assert (allowed.places, allowed.tokens, allowed.health.state) == (8, None, State.CLOSED)
+        assert (await the_destination(database)).waiting == 1
+
+    async def test_nobody_grows_into_what_another_may_use(self, database):
+        await budget(database, 10)
+        first, second = await a_worker(database), await a_worker(database)
+
+        assert (await told(database, first, in_flight=0, waiting=8, wanted=8)).places == 8
+        assert (await told(database, second, waiting=8, wanted=8)).places == 2
+        assert await shares(database) == 10
+
+    async def test_a_share_that_shrinks_is_free_when_its_holder_has_confirmed(self, database):
+        await budget(database, 10)
+        first, second = await a_worker(database), await a_worker(database)
+        await told(database, first, waiting=10, wanted=10)
+        assert (await told(database, second, waiting=10, wanted=10)).places == 0
+
+        # It has ten under way; told to have five, it may still have started more than it knew of.
+        assert (await told(database, first, in_flight=10, wanted=10, holds=10)).places == 5
+        assert (await told(database, second, waiting=10, wanted=10)).places == 0
+        assert (await told(database, first, in_flight=7, wanted=10, holds=7)).places == 5
+        assert (await told(database, second, waiting=10, wanted=10, holds=0)).places == 3
+        assert await shares(database) == 10
+
+    async def test_where_nobody_waits_in_vain_one_may_have_it_all(self, database):
+        await budget(database, 10)
+        first, second = await a_worker(database), await a_worker(database)
+        await told(database, first, in_flight=1, wanted=1, holds=1)
+
+        assert (await told(database, second, waiting=20, wanted=20)).places == 9
+
+    async def test_what_is_given_up_is_free(self, database):
+        await budget(database, 4)
+        first, second = await a_worker(database), await a_worker(database)
+        await told(database, first, waiting=4, wanted=4)
+
+        assert (await told(database, first, wanted=0, holds=0)).places == 0
+        assert await shares(database) == 0
+        assert (await told(database, second, waiting=4, wanted=4)).places == 4
+
+    async def test_a_report_that_comes_late_changes_nothing(self, database):
+        await budget(database, 10)
+        worker_id = await a_worker(database)
+        await told(database, worker_id, number=7, in_flight=5, wanted=5, holds=5)
+
+        one = Told(fresh_id=RNG.uuid(), tenant=1, origin=ORIGIN, holds=1, wanted=1, in_flight=1, healthy=3)
+        assert await report(database, worker_id, 6, [one], RNG) == []
+        assert await shares(database) == 5
+        assert (await the_destination(database)).healthy_total == 0
+
+    async def test_the_share_of_a_worker_that_is_gone_is_free(self, database):
+        await budget(database, 5)
+        first, second = await a_worker(database), await a_worker(database)
+        await told(database, first, waiting=5, wanted=5)
+
+        await retire(database, first, [])
+
+        assert (await told(database, second, waiting=5, wanted=5)).places == 5
+        assert await shares(database) == 5
+
+    async def test_the_share_of_a_worker_that_is_silent_is_its_own_until_its_lease_ends(self, database, clock):
+        await budget(database, 5)
+        first = await a_worker(database)
+        await told(database, first, waiting=5, wanted=5)
+        await clock.advance(60)  # Its lease is over, but nobody has taken it away.
+        second = await a_worker(database)
+
+        assert (await told(database, second, waiting=5, wanted=5)).places == 0
+        with pytest.raises(WorkerExpired):
+            await told(database, first, waiting=5, wanted=5)
+
+    async def test_a_smaller_budget_is_reached_as_requests_end(self, database):
+        await budget(database, 10)
+        worker_id = await a_worker(database)
+        await told(database, worker_id, waiting=10, wanted=10)
+        await budget(database, 3)
+
+        assert (await told(database, worker_id, in_flight=10, wanted=10, holds=10)).places == 3
+        assert await shares(database) == 10
+        assert (await told(database, worker_id, in_flight=2, wanted=10, holds=3)).places == 3
+        assert await shares(database) == 3
+
+    async def test_any_number_of_reports_in_any_order_never_exceed_the_budget(self, database):
+        """Workers that keep to the protocol, with answers that are lost now and then."""
+        await budget(database, 7)
+        ids = [await a_worker(database) for _ in range(4)]
+        ceilings, in_flight = dict.fromkeys(ids, 0), dict.fromkeys(ids, 0)
+        for _ in range(300):
+            one = ids[int(RNG.uniform() * 4)]
+            waiting = int(RNG.uniform() * 6)
+            holds = max(ceilings[one], in_flight[one])
+            allowed = await told(
+                database, one, in_flight=in_flight[one], waiting=waiting, wanted=in_flight[one] + waiting, holds=holds
+            )
+            if RNG.uniform() < 0.8:
+                ceilings[one] = allowed.places
+            in_flight[one] = max(0, in_flight[one] - int(RNG.uniform() * 3))
+            if RNG.uniform() < 0.7:
+                in_flight[one] = max(in_flight[one], min(ceilings[one], in_flight[one] + waiting))
+            assert sum(in_flight.values()) <= 7
+            assert await shares(database) <= 7
+
+
+class TestRates:
+    async def test_tokens_come_at_the_rate(self, database, clock):
+        await budget(database, 100, rate=8)
+        worker_id = await a_worker(database)
+        drawn = 0
+        for _ in range(40):
+            await clock.advance(0.1)
+            allowed = await told(database, worker_id, waiting=50, wanted=50, holds=50, tokens=50)
+            assert allowed.tokens is not None
+            drawn += allowed.tokens
+
+        assert 8 * 4 - 1 <= drawn <= 8 * 4 + 2
+
+    async def test_all_workers_draw_from_one_bucket(self, database, clock):
+        await budget(database, 100, rate=4)
+        ids = [await a_worker(database, lease=_LONG) for _ in range(3)]
+        await clock.advance(100)
+
+        drawn = [(await told(database, one, waiting=9, wanted=9, tokens=9)).tokens for one in ids]
+
+        assert drawn == [1, 0, 0]
+
+    async def test_a_low_rate_is_not_split_into_nothing(self, database, clock):
+        await budget(database, 100, rate=0.1)
+        ids = [await a_worker(database, lease=_LONG) for _ in range(3)]
+        drawn = []
+        for number in range(24):
+            await clock.advance(5)
+            drawn.append((await told(database, ids[number % 3], waiting=1, wanted=1, tokens=1)).tokens or 0)
+
+        assert sum(drawn) == 12
+
+    async def test_without_a_rate_there_are_no_tokens_to_wait_for(self, database):
+        worker_id = await a_worker(database)
+        assert (await told(database, worker_id, waiting=1, wanted=1, tokens=1)).tokens is None
+
+
+class TestBreaker:
+    async def test_failures_that_several_workers_see_add_up(self, database):
+        first, second = await a_worker(database), await a_worker(database)
+
+        assert (await told(database, first, failing=3, streak=3)).health.state is State.CLOSED
+        assert (await told(database, second, failing=2, streak=2)).health.state is State.OPEN
+        assert (await the_destination(database)).state is State.OPEN
+
+    async def test_a_healthy_answer_between_them_breaks_the_row(self, database):
+        worker_id = await a_worker(database)
+        await told(database, worker_id, failing=4, streak=4)
+        await told(database, worker_id, healthy=1, failing=3, streak=3)
+
+        assert (await told(database, worker_id, failing=1, streak=1)).health.state is State.CLOSED
+        assert (await told(database, worker_id, failing=1, streak=1)).health.state is State.OPEN
+
+    async def test_half_of_what_was_answered_in_the_window(self, database, clock):
+        worker_id = await a_worker(database)
+        await told(database, worker_id, healthy=8, failing=4, streak=0)
+        await clock.advance(6)
+        assert (await told(database, worker_id, healthy=2, failing=6, streak=0)).health.state is State.OPEN
+
+    async def test_what_is_older_than_the_window_is_forgotten(self, database, clock):
+        worker_id = await a_worker(database)
+        await told(database, worker_id, failing=9, healthy=10, streak=0)
+        await clock.advance(11)
+        assert (await told(database, worker_id, healthy=1, failing=4, streak=4)).health.state is State.CLOSED
+
+    async def test_while_it_is_open_nobody_has_a_place(self, database, clock):
+        worker_id = await opened(database)
+        other = await a_worker(database)
+
+        allowed = await told(database, other, waiting=3, wanted=3)
+
+        assert (allowed.places, allowed.health.state) == (0, State.OPEN)
+        assert 0.7 < allowed.health.wait_seconds < 1.3
+        assert (await told(database, worker_id, in_flight=2, wanted=9, holds=2)).places == 0
+
+    async def test_one_at_a_time_when_it_is_tried(self, database, clock):
+        first = await opened(database)
+        second = await a_worker(database)
+        await clock.advance(2)
+
+        assert (await told(database, first, waiting=5, wanted=5)).health.state is State.HALF_OPEN
+        assert (await told(database, first, waiting=5, wanted=5)).places == 1
+        assert (await told(database, second, waiting=5, wanted=5)).places == 0
+        assert await shares(database) == 1
+
+    async def test_two_good_answers_close_it_at_a_rate(self, database, clock):
+        worker_id = await opened(database)
+        await clock.advance(2)
+        await told(database, worker_id, waiting=1, wanted=1)
+        await told(database, worker_id, healthy=1)
+        assert (await told(database, worker_id, healthy=1)).health.state is State.CLOSED
+
+        found = await the_destination(database)
+        assert (found.state, found.ramp_rate) == (State.CLOSED, 10)
+        assert (await told(database, worker_id, waiting=50, wanted=50, tokens=50)).tokens == 0
+
+    async def test_a_failure_shuts_it_for_longer(self, database, clock):
+        worker_id = await opened(database)
+        await clock.advance(2)
+        await told(database, worker_id)
+        again = await told(database, worker_id, failing=1, streak=1)
+
+        assert again.health.state is State.OPEN
+        assert 1.4 < again.health.wait_seconds < 2.6
+
+    async def test_retry_after_is_heard_at_once_and_by_all(self, database, clock):
+        first, second = await a_worker(database), await a_worker(database)
+        await told(database, first, failing=1, streak=1, asked_seconds=120)
+
+        heard = await told(database, second, waiting=1, wanted=1)
+        assert (heard.places, heard.health.state) == (0, State.OPEN)
+        assert heard.health.wait_seconds == pytest.approx(120, abs=1)
+        await clock.advance(119)
+        await mind(database, RNG)
+        assert (await the_destination(database)).state is State.OPEN
+        await clock.advance(2)
+        await mind(database, RNG)
+        assert (await the_destination(database)).state is State.HALF_OPEN
+
+    async def test_of_two_who_see_it_fail_one_turns_it(self, database):
+        worker_id = await opened(database)
+        found = await the_destination(database)
+
+        await told(database, worker_id, failing=9, streak=9)
+
+        assert (await the_destination(database)).turn == found.turn
+        assert found.openings == 1
+
+    async def test_destinations_of_one_origin_and_two_tenants_are_two(self, database):
+        worker_id = await opened(database)
+
+        other = await told(database, worker_id, tenant=2, waiting=1, wanted=1)
+
+        assert (other.places, other.health.state) == (1, State.CLOSED)
+
+    async def test_the_usual_rate_is_measured_while_it_is_closed(self, database, clock):
+        worker_id = await a_worker(database, lease=_LONG)
+        for _ in range(30):
+            await told(database, worker_id, healthy=20, in_flight=1, wanted=1, holds=1)
+            await clock.advance(0.5)
+
+        assert (await the_destination(database)).steady_rate == pytest.approx(40, rel=0.1)
+
+    async def test_an_outage_does_not_change_what_is_usual(self, database, clock):
+        worker_id = await a_worker(database, lease=_LONG)
+        for _ in range(22):
+            await told(database, worker_id, healthy=20)
+            await clock.advance(0.5)
+        before = (await the_destination(database)).steady_rate
+        for _ in range(30):
+            await told(database, worker_id, failing=5, streak=5)
+            await clock.advance(0.5)
+
+        assert before is not None
+        assert (await the_destination(database)).steady_rate == pytest.approx(before, rel=0.1)
+
+
+class TestMinding:
+    async def test_nothing_goes_while_it_is_open(self, database):
+        await opened(database)
+        run_ids = await parked(database, 3)
+
+        await mind(database, RNG)
+
+        assert [await boxes_of(database, run_id) for run_id in run_ids] == [["blocked"]] * 3
+        assert await history.verify(database) == []
+
+    async def test_a_probe_goes_when_it_is_tried(self, database, clock):
+        await opened(database)
+        await parked(database, 3)
+        await clock.advance(2)
+
+        await mind(database, RNG)
+        assert (await the_destination(database)).state is State.HALF_OPEN
+        await mind(database, RNG)
+
+        assert await counts(database) == {"ready": 1, "blocked": 2}
+
+    async def test_no_second_probe_while_one_is_under_way(self, database, clock):
+        worker_id = await opened(database)
+        await parked(database, 3)
+        await clock.advance(2)
+        await mind(database, RNG)
+        await told(database, worker_id, waiting=1, wanted=1)
+        await mind(database, RNG)
+
+        assert (await counts(database)).get("ready", 0) == 0
+
+    async def test_all_that_fits_goes_when_it_is_closed(self, database):
+        await budget(database, 4)
+        await parked(database, 10)
+
+        await mind(database, RNG)
+
+        assert await counts(database) == {"ready": 4, "blocked": 6}
+
+    async def test_after_an_outage_they_go_at_a_rate_and_the_ramp_lasts_as_long(self, database, clock):
+        worker_id = await a_worker(database, lease=_LONG)
+        await told(database, worker_id, failing=5, streak=5)
+        await database.execute("update duly.destinations set steady_rate = 20")
+        await parked(database, 200)
+        await clock.advance(2)
+        await mind(database, RNG)
+        await told(database, worker_id, healthy=2)
+
+        went = []
+        for _ in range(20):
+            before = (await counts(database)).get("blocked", 0)
+            await clock.advance(0.25)
+            await mind(database, RNG)
+            went.append(before - (await counts(database)).get("blocked", 0))
+            # Whoever claims them draws their tokens.
+            await told(database, worker_id, in_flight=0, waiting=went[-1], wanted=99, tokens=went[-1])
+            await told(database, worker_id, in_flight=0, waiting=0, wanted=0)
+
+        for begin in range(len(went) - 4):
+            assert sum(went[begin : begin + 4]) <= 40
+        assert sum(went) >= 100
+        assert (await the_destination(database)).ramp_rate == 30
+
+    async def test_the_ramp_ends_when_nothing_waits(self, database, clock):
+        worker_id = await opened(database)
+        await clock.advance(2)
+        await mind(database, RNG)
+        await told(database, worker_id, healthy=2)
+        assert (await the_destination(database)).ramp_rate is not None
+
+        await clock.advance(3)
+
+        assert (await the_destination(database)).ramp_rate is None
+        assert (await told(database, worker_id, waiting=1, wanted=1, tokens=1)).tokens is None
+
+    async def test_with_a_rate_they_go_at_the_rate(self, database, clock):
+        await budget(database, 100, rate=0.5)
+        await parked(database, 5)
+        worker_id = await a_worker(database, lease=_LONG)
+        went = []
+        for _ in range(8):
+            await mind(database, RNG)
+            went.append((await counts(database)).get("ready", 0))
+            await told(database, worker_id, waiting=1, wanted=1, tokens=1)
+            await told(database, worker_id)
+            await clock.advance(1)
+
+        assert went == [1, 1, 2, 2, 3, 3, 4, 4]
+
+    async def test_a_gate_without_a_destination_gets_one(self, database):
+        [run_id] = await parked(database, 1)
+
+        await mind(database, RNG)
+        await mind(database, RNG)
+
+        assert await boxes_of(database, run_id) == ["ready"]
+
+    async def test_two_who_mind_let_no_more_go_than_one(self, database):
+        await budget(database, 4)
+        await parked(database, 10)
+        seen = await destinations.minded(database, 10)
+
+        going = [(seen[0], 4)]
+        assert await destinations.release(database, going) == 4
+        assert await destinations.release(database, going) == 0
+
+    async def test_one_that_is_closed_by_hand_takes_what_waits(self, database):
+        await opened(database)
+        [run_id] = await parked(database, 1)
+        found = await close(database, 1, (await the_destination(database)).destination_id)
+        assert found.state is State.CLOSED
+        assert found.ramp_rate is not None
+
+        await database.execute("update duly.destinations set tokens = 1")
+        await mind(database, RNG)
+
+        assert await boxes_of(database, run_id) == ["ready"]
+
+    async def test_verify_finds_a_run_that_waits_for_nothing(self, database, clock):
+        await budget(database, 4)
+        [run_id] = await parked(database, 1)
+        await clock.advance(61)
+
+        [broken] = await history.verify(database)
+
+        assert (broken["broken"], broken["id"]) == ("run waiting for a destination that would take it", str(run_id))
+        await mind(database, RNG)
+        assert await history.verify(database) == []
+
+
+class TestSecrets:
+    async def test_the_first_use_makes_one_and_the_next_finds_it(self, database):
+        [one] = await secrets_for(database, KEYRING, 1, ORIGIN, RNG)
+        [again] = await secrets_for(database, KEYRING, 1, ORIGIN, RNG)
+
+        assert one.text == again.text
+        assert one.text.reveal().startswith("whsec_")
+
+    async def test_a_rotation_keeps_the_one_before_for_a_day(self, database, clock):
+        [old] = await secrets_for(database, KEYRING, 1, ORIGIN, RNG)
+        destination_id = (await the_destination(database)).destination_id
+
+        new = await rotate(database, KEYRING, 1, destination_id, RNG)
+
+        assert new.text != old.text
+        assert [one.number for one in await secrets_for(database, KEYRING, 1, ORIGIN, RNG)] == [2, 1]
+        await clock.advance(24 * 3600 - 1)
+        assert len(await secrets_for(database, KEYRING, 1, ORIGIN, RNG)) == 2
+        await clock.advance(2)
+        assert [one.text for one in await secrets_for(database, KEYRING, 1, ORIGIN, RNG)] == [new.text]
+
+    async def test_no_more_than_two_are_good_at_a_time(self, database):
+        await secrets_for(database, KEYRING, 1, ORIGIN, RNG)
+        destination_id = (await the_destination(database)).destination_id
+        for _ in range(3):
+            await rotate(database, KEYRING, 1, destination_id, RNG)
+
+        assert [one.number for one in await secrets_of(database, KEYRING, 1, destination_id)] == [4, 3]
+        assert await database.fetchval("select count(*) from duly.destination_secrets") == 2
+
+    async def test_in_the_database_it_cannot_be_read(self, database):
+        [one] = await secrets_for(database, KEYRING, 1, ORIGIN, RNG)
+        kept = await database.fetchval("select sealed from duly.destination_secrets")
+
+        assert one.text.reveal().encode() not in kept
+        assert one.text.reveal()[6:].encode() not in kept
+
+    async def test_one_copied_into_another_row_does_not_open(self, database):
+        await secrets_for(database, KEYRING, 1, ORIGIN, RNG)
+        await secrets_for(database, KEYRING, 1, "https://other.example", RNG)
+        await database.execute(
+            "update duly.destination_secrets set sealed = (select sealed from duly.destination_secrets as other"
+            " where other.destination_id <> destination_secrets.destination_id)"
+        )
+
+        with pytest.raises(CannotOpen):
+            await secrets_for(database, KEYRING, 1, ORIGIN, RNG)
+
+    async def test_of_two_who_make_the_first_one_counts(self, database):
+        destination_id = await destinations.make(database, RNG.uuid(), 1, ORIGIN)
+        sealed = KEYRING.seal(Secret("x"), b"x", RNG.secret)
+        kept = destinations.keep_secret
+
+        assert await kept(database, destination_id, 1, sealed, _LONG)
+        assert not await kept(database, destination_id, 1, sealed, _LONG)
+        assert not await kept(database, destination_id, 3, sealed, _LONG)
+
+
+class TestLimits:
+    @pytest.mark.parametrize(("places", "rate"), [(0, None), (-1, None), (10**6, None), (1, 0.0), (1, -1.0), (1, 1e9)])
+    async def test_what_is_out_of_range_is_refused(self, database, places, rate):
+        destination_id = await make(database, KEYRING, 1, ORIGIN, RNG)
+        with pytest.raises(InvalidOption):
+            await limit(database, 1, destination_id, places=places, rate=rate)
+
+    async def test_what_is_another_tenants_is_not_there(self, database):
+        destination_id = await make(database, KEYRING, 2, ORIGIN, RNG)
+        with pytest.raises(NotFound):
+            await limit(database, 1, destination_id, places=1, rate=None)
+        with pytest.raises(NotFound):
+            await rotate(database, KEYRING, 1, destination_id, RNG)
+        with pytest.raises(NotFound):
+            await close(database, 1, destination_id)
