@@ -67,6 +67,8 @@ SPOKEN = {
     "close_destination": "destinations.close",
     "rotate_secret": "destinations.rotate",
     "reveal_secrets": "destinations.secrets",
+    "settle_callback": "callbacks.settle",
+    "extend_callback": "callbacks.extend",
     "list_keys": "keys.list",
     "make_key": "keys.create",
     "end_key": "keys.revoke",

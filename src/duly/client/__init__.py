@@ -27,6 +27,7 @@ from duly.client.streaming import Event
 from duly.client.synchronous.client import Client
 from duly.wire.batches import LineAnswer
 from duly.wire.calendars import Calendar
+from duly.wire.callbacks import Callback
 from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
 from duly.wire.previews import Preview
 from duly.wire.problems import Fault
@@ -35,6 +36,7 @@ __all__ = [
     "ApiError",
     "AsyncClient",
     "Calendar",
+    "Callback",
     "Client",
     "Concurrency",
     "Conflict",

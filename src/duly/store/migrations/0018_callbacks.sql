@@ -63,6 +63,39 @@ begin
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
+-- Find runs whose receiver has said nothing by its deadline, the oldest first.
+create function duly.overdue_v1(p_limit integer)
+returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
+               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
+               suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb,
+               worker_id uuid, started_at timestamptz, deadline_at timestamptz)
+language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    select leased.ctid, leased.fence, leased.run_id, leased.job_id, leased.scheduled_at, leased.due_at, leased.previous_scheduled_at,
+           leased.generation, leased.tenant, leased.attempt, leased.priority, leased.losses, leased.suspect, leased.payload_stored,
+           leased.queue, leased.handler, leased.payload, leased.options, leased.worker_id,
+           coalesce(late.started_at, greatest(leased.due_at, leased.claimed_at)), late.deadline_at
+      from (select * from duly.awaited where awaited.deadline_at <= v_now order by awaited.deadline_at limit p_limit) as late
+      join duly.leased on leased.run_id = late.run_id and leased.fence = late.fence and (leased.worker_id = duly.receiver()) is true;
+end $$;
+
+-- Forget deadlines that say nothing any more: their run has left its receiver's hands in a way that did not take them along.
+create function duly.forget_awaited_v1(p_limit integer) returns setof uuid
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    delete from duly.awaited where awaited.run_id = any (array(
+        select late.run_id from (select * from duly.awaited where awaited.deadline_at <= v_now order by awaited.deadline_at limit p_limit) as late
+         where not exists (select from duly.leased where leased.run_id = late.run_id and leased.fence = late.fence)))
+    returning awaited.run_id;
+end $$;
+
 -- Cancel runs that wait for their receiver: nobody else has a say, so it is done at once.
 create function duly.cancel_awaited_v1(p_run_ids uuid[], p_reason text) returns setof uuid
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -362,6 +395,6 @@ alter table duly.tellings enable row level security;
 create policy of_its_run on duly.awaited for select to duly_api using (duly.owns(run_id));
 grant select on duly.awaited to duly_api;
 
-revoke execute on function duly.receiver, duly.await_v1, duly.cancel_awaited_v1, duly.api_cancel_awaited_v1, duly.are_told, duly.moment_text,
+revoke execute on function duly.receiver, duly.await_v1, duly.overdue_v1, duly.forget_awaited_v1, duly.cancel_awaited_v1, duly.api_cancel_awaited_v1, duly.are_told, duly.moment_text,
     duly.tell_url_v1, duly.tell_job_v1, duly.tell_v1, duly.deliver_v1 from public;
 grant execute on function duly.api_cancel_awaited_v1 to duly_api;

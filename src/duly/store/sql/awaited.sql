@@ -13,23 +13,15 @@ select leased.ctid as place, leased.fence, leased.run_id, job_id, scheduled_at, 
  where leased.run_id = $1 and leased.fence = $2
 
 -- name: overdue
--- Joined by what leads to few: the deadlines that have passed.
-select leased.ctid as place, leased.fence, leased.run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority,
-       losses, suspect, payload_stored, queue, handler, payload::text, options::text, null::text as marks, leased.worker_id,
-       coalesce(awaited.started_at, greatest(due_at, claimed_at)) as started_at, awaited.deadline_at
-  from (select run_id, fence, started_at, deadline_at from duly.awaited where deadline_at <= (select duly.clock_now())
-         order by deadline_at limit $1) as awaited
-  join duly.leased on leased.run_id = awaited.run_id and leased.fence = awaited.fence and (leased.worker_id = duly.receiver()) is true
+select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
+       payload_stored, queue, handler, payload::text, options::text, null::text as marks, worker_id, started_at, deadline_at
+  from duly.overdue_v1($1)
 
 -- name: close
 delete from duly.awaited where run_id = $1 and fence = $2
 
 -- name: forget
--- What says nothing any more: its run has left its receiver's hands in a way that did not take it along.
-delete from duly.awaited where run_id = any (array(
-    select run_id from duly.awaited where deadline_at <= (select duly.clock_now())
-       and not exists (select from duly.leased where leased.run_id = awaited.run_id and leased.fence = awaited.fence)
-     order by deadline_at limit $1))
+select * from duly.forget_awaited_v1($1)
 
 -- name: extend
 -- Only what is in its receiver's hands; the deadline moves both ways.

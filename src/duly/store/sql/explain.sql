@@ -1,6 +1,6 @@
 -- name: around
 -- What is known of a run that waits or runs besides its state: its gate, since when it is claimed, and what it carries.
-select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased.claimed_at, dead.replays, dead.buried_at,
+select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
        coalesce(ready.options, blocked.options, leased.options, dead.options, timers.options)::text as options
   from (select $1::uuid as run_id) as asked
   left join duly.timers on timers.run_id = asked.run_id and timers.run_id is not null
@@ -8,6 +8,7 @@ select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased
   left join duly.blocked on blocked.run_id = asked.run_id
   left join duly.gates on gates.tenant = blocked.tenant and gates.gate = blocked.gate
   left join duly.leased on leased.run_id = asked.run_id
+  left join duly.awaited on awaited.run_id = asked.run_id and awaited.fence = leased.fence
   left join duly.dead on dead.run_id = asked.run_id
 
 -- name: beyond
