@@ -200,7 +200,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (s["runs"][0], s["fences"][0]) if s["runs"] else (WORKER, 1),
     ),
     "receivers past their deadline": (awaited.SQL["overdue"], lambda s: (BATCH,)),
-    "deadlines that say nothing": (awaited.SQL["forget"], lambda s: (BATCH,)),
+    "deadlines that say nothing": (awaited.SQL["forget"], lambda s: (2 * BATCH,)),
     "cancel what receivers have": (awaited.SQL["cancel_awaited"], lambda s: (s["open"], "not needed")),
     "put off a deadline": (
         awaited.SQL["extend"],
