@@ -14,19 +14,9 @@ from duly.domain.errors import InvalidOption
 from duly.domain.job import Recurring, Submission, check_gate, check_name, check_tags, check_timeout
 from duly.domain.retry import Retry, retry_policy
 from duly.domain.run import Options, encode_options, is_marks_only, read_options, replace_target, said, target_of
-from duly.domain.target import (
-    FUNCTION,
-    WEBHOOK,
-    Allowed,
-    Target,
-    Webhook,
-    check_handler,
-    handler_of,
-    is_reserved,
-    type_of,
-)
+from duly.domain.target import Allowed, Target, check_handler, handler_of
 from duly.domain.target_secrets import restored
-from duly.domain.target_shapes import read_target, told_target
+from duly.domain.target_shapes import read_target, told_in_short, told_of
 from duly.domain.then import Callback as KnownCallback
 from duly.domain.then import check_then, told_fields
 from duly.domain.triggers import asking
@@ -34,7 +24,6 @@ from duly.domain.triggers.at import At
 from duly.domain.triggers.on_event import ON_EVENT
 from duly.domain.triggers.preview import fires
 from duly.domain.triggers.schedules import Schedule
-from duly.domain.webhook_url import shown_url
 from duly.wire.callbacks import Callback, ToldCallback
 from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, Fire, FunctionTarget, JobDefinition, JobTarget, RetryPolicy
@@ -176,18 +165,12 @@ def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> li
 
 def target_shape(handler: str, options: str | None) -> JobTarget:
     """Show what a job runs, without its secrets; of what this version cannot read, no more than its type."""
-    if not is_reserved(handler):
-        return JobTarget(type=FUNCTION, handler=handler)
-    target = target_of(options)
-    return JobTarget(type=type_of(handler)) if target is None else JobTarget(**told_target(target))
+    return JobTarget(**told_of(handler, options))
 
 
 def target_summary(handler: str, options: str | None) -> TargetSummary:
     """Show what runs, in short."""
-    target = target_of(options) if handler == WEBHOOK else None
-    return TargetSummary(
-        type=type_of(handler), handler=handler, url=shown_url(target.url) if isinstance(target, Webhook) else None
-    )
+    return TargetSummary(**told_in_short(handler, options))
 
 
 def retry_shape(options: str | None) -> RetryPolicy | None:

@@ -63,7 +63,7 @@ class Schemas:
         inner = self._components.get(schema.get("$ref", "").rpartition("/")[2], schema)
         if (
             "oneOf" in inner or "discriminator" in inner
-        ):  # One shape may be patched into another, so only the whole can be judged.
+        ):  # One may be patched into another: only the whole can be judged.
             return {"type": "object"}
         if kinds := inner.get("anyOf"):
             return {**inner, "anyOf": [self._patch(kind) for kind in kinds]}

@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from duly.cli.connect import is_remote, opened
+from duly.cli.target_rows import what_runs
 from duly.domain.api_key import Scope as KeyScope
 from duly.domain.api_key import Secret
 from duly.domain.hold import Hold, Scope
@@ -44,7 +45,7 @@ class JobSeen(msgspec.Struct, frozen=True):
     @property
     def lines(self) -> list[str]:
         """Say when it fires: a sentence with what runs, what its words became, the next fires, and what may not be meant."""
-        what = f"{self.description}: {self.row['handler']} on queue {self.row['queue']}"
+        what = f"{self.description}: {what_runs(self.row)} on queue {self.row['queue']}"
         saved = [note for note in self.notes if note.startswith("saved")]
         return [what, *saved, *self.fires, *(note for note in self.notes if note not in saved)]
 

@@ -18,6 +18,7 @@ from duly.cli.output import moment
 from duly.cli.paging import gather
 from duly.cli.policies import policy_line
 from duly.cli.queue_rows import read_queues
+from duly.cli.target_rows import job_row, listed_row, what_job_runs
 from duly.clock import Rng
 from duly.domain.api_key import Secret
 from duly.domain.errors import DulyError, NotFound
@@ -99,7 +100,8 @@ class DatabaseDesk:
 
     async def jobs(self, filter_text: str, limit: int) -> Sequence[Row]:
         """List jobs."""
-        return await gather(partial(lists.jobs, self._database, TENANT_DEFAULT, parse(filter_text, JOBS)), limit)
+        read = partial(lists.jobs, self._database, TENANT_DEFAULT, parse(filter_text, JOBS))
+        return [listed_row(row) for row in await gather(read, limit)]
 
     async def job_id(self, job: str) -> UUID:
         """Find a job by its id or its name."""
@@ -112,7 +114,7 @@ class DatabaseDesk:
             return None
         schedule = await jobs.schedule_of_job(self._database, found)
         return JobSeen(
-            found,
+            job_row(found),
             sentence(schedule),
             policy_line(schedule, found),
             fire_lines(schedule, found),
@@ -179,7 +181,7 @@ class DatabaseDesk:
         found = await self._find_run(run_id)
         found |= await overview.arguments(self._database, run_id)
         found["progress"] = await runs.read_progress(self._database, run_id)
-        return found
+        return listed_row(found)
 
     async def cancel_run(self, run_id: UUID) -> str:
         """Cancel a run, and say what became of that."""
@@ -372,7 +374,7 @@ class DatabaseDesk:
 def one_shot_lines(job: Submission, at: str) -> list[str]:
     """Say when a one-shot runs."""
     how = "Once, now" if job.at is None and not job.delay else "Once"
-    return [f"{how}: {job.handler} on queue {job.queue}", f"{'at':6}{at}"]
+    return [f"{how}: {what_job_runs(job)} on queue {job.queue}", f"{'at':6}{at}"]
 
 
 def _moved(found: Bulk) -> Moved:

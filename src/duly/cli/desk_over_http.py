@@ -16,6 +16,7 @@ from duly.cli.fires import both_clocks, lines_of
 from duly.cli.output import moment
 from duly.cli.paging import quoted
 from duly.cli.policies import policy_line
+from duly.cli.target_rows import what_job_runs
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Forbidden, NotFound
 from duly.clock import host_now
@@ -46,14 +47,14 @@ class HttpDesk:
 
     async def submit(self, job: Submission | Recurring, key: str) -> Sent:
         """Make a job durable, and say when it fires."""
-        made = await self._client.jobs.create(job.handler, key=key, **rows.fields_of(job, host_now()))
-        what = f"{made.description}: {job.handler} on queue {job.queue}"
+        made = await self._client.jobs.create(rows.target_of_job(job), key=key, **rows.fields_of(job, host_now()))
+        what = f"{made.description}: {what_job_runs(job)} on queue {job.queue}"
         if isinstance(job, Recurring):
             return Sent(made.job_id, False, [what, *_fire_lines(made.next_fires, job.schedule)])
         how = "Once, now" if job.at is None and not job.delay else "Once"
         assert made.next_run_at is not None, "a one-shot has its moment"
         at = f"{'at':6}{both_clocks(made.next_run_at)}"
-        return Sent(made.job_id, False, [f"{how}: {job.handler} on queue {job.queue}", at])
+        return Sent(made.job_id, False, [f"{how}: {what_job_runs(job)} on queue {job.queue}", at])
 
     async def living(self) -> list[Living] | None:
         """Name the workers that live, which only the operator may know."""

@@ -15,8 +15,10 @@ from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
 from duly.cli.paging import chosen, filter_option, limit_option
 from duly.cli.runs import RUN_COLUMNS, print_run
+from duly.cli.target_rows import what_runs
 from duly.domain.declaration import REMOVED
 from duly.domain.filter import JOB_STATES, JOBS
+from duly.domain.target import FUNCTION
 from duly.domain.triggers.summary import sentence
 from duly.domain.triggers.timing import schedule_of
 from duly.settings import Settings
@@ -120,7 +122,9 @@ def _print_job(seen: JobSeen, last: Sequence[Row]) -> None:
     found = seen.row
     name = f" {found['name']!r}" if found["name"] else ""
     click.echo(f"job {found['job_id']}{name} is {found['state']}")
-    click.echo(f"{seen.description}: {found['handler']} on queue {found['queue']}, priority {found['priority']}")
+    click.echo(f"{seen.description}: {what_runs(found)} on queue {found['queue']}, priority {found['priority']}")
+    if found["target"]["type"] != FUNCTION:
+        click.echo(f"target {msgspec.json.encode(found['target']).decode()}")
     if seen.policies:
         click.echo(seen.policies)
     if found["tags"]:

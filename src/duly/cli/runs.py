@@ -18,6 +18,7 @@ from duly.cli.output import Listing, Row, json_option, listing_options, moment, 
 from duly.cli.paging import chosen, filter_option, limit_option
 from duly.cli.replaying import replay_runs
 from duly.cli.screen import some
+from duly.cli.target_rows import what_runs
 from duly.domain.filter import RUN_STATES, RUNS
 from duly.settings import Settings
 
@@ -128,7 +129,7 @@ async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
 def _print_found(found: Mapping[str, Any]) -> None:
     why = reason(found["reason"], _last_detail(found))
     click.echo(f"run {found['run_id']} is {found['state']}{f': {why}' if why else ''}")
-    click.echo(f"{found['handler']} on queue {found['queue']}, due {moment(found['due_at'])}")
+    click.echo(f"{what_runs(found)} on queue {found['queue']}, due {moment(found['due_at'])}")
     if missed := missed_by(found):
         click.echo(f"it stands for {some(missed, 'occurrence')} that came too late, itself included")
     if marks := _marks_line(found):

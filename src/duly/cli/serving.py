@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from duly.cli import programs
 from duly.cli.egress import caller_of
 from duly.cli.keyring import keyring_of
 from duly.clock import Rng
 from duly.domain.callback_token import CallbackTokens
-from duly.domain.sealing import Keyring
 from duly.log import Log
 from duly.settings import Settings
 from duly.worker.targets import Targets
 
 
-def targets_of(settings: Settings) -> Targets:
-    """Build the targets that a worker with these settings offers."""
+def targets_of(settings: Settings, name: str) -> Targets:
+    """Build the targets that a worker of this name with these settings offers. Raises Refused for what cannot work here."""
+    handlers, parts = programs.of(settings, name)
     keyring = keyring_of(settings) if settings.webhooks else None
     if keyring is None:
-        return Targets()
-    return _webhooks(settings, keyring)
-
-
-def _webhooks(settings: Settings, keyring: Keyring) -> Targets:
+        return Targets(handlers, parts)
     from duly.worker.targets.callbacks import ReceiverCallbacks
     from duly.worker.targets.permits import Permits
     from duly.worker.targets.secrets import Secrets
@@ -29,4 +26,4 @@ def _webhooks(settings: Settings, keyring: Keyring) -> Targets:
     rng, caller = Rng(), caller_of(settings)
     permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
     sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(CallbackTokens(keyring)))
-    return Targets([sender.handler], [permits, secrets], [caller.close])
+    return Targets([*handlers, sender.handler], [*parts, permits, secrets], [caller.close])

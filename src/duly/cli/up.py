@@ -11,7 +11,7 @@ import click
 
 from duly import __version__
 from duly.api.listening import PortTaken, listen, reach_of, read_tls
-from duly.cli import postgres
+from duly.cli import postgres, programs
 from duly.cli.connect import run_loop
 from duly.cli.options import span, with_settings
 from duly.cli.plan import Plan
@@ -36,6 +36,7 @@ def up(settings: Settings, ephemeral: bool, reset: bool, yes: bool, demo: bool, 
     """
     for name in ("lease", "grace", "retention_succeeded", "retention_failed"):
         span(settings, name)
+    programs.check(settings)
     tls = read_tls(settings.tls_certificate, settings.tls_key)
     plan = Plan(settings, workers, demo, ephemeral, began=SystemClock().monotonic(), tls=tls)
     with _listen(plan) as listener:

@@ -25,10 +25,12 @@ from duly.client.errors import (
 )
 from duly.client.streaming import Event
 from duly.client.synchronous.client import Client
+from duly.client.targets import command, container, webhook
+from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.batches import LineAnswer
 from duly.wire.calendars import Calendar
 from duly.wire.callbacks import Callback
-from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
+from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
 from duly.wire.previews import Preview
 from duly.wire.problems import Fault
 
@@ -38,8 +40,10 @@ __all__ = [
     "Calendar",
     "Callback",
     "Client",
+    "CommandTarget",
     "Concurrency",
     "Conflict",
+    "ContainerTarget",
     "CreatedJob",
     "DeclaredInCode",
     "Event",
@@ -49,6 +53,7 @@ __all__ = [
     "Invalid",
     "Job",
     "JobDefinition",
+    "JobTarget",
     "KeyReused",
     "LineAnswer",
     "NameTaken",
@@ -62,4 +67,8 @@ __all__ = [
     "Unavailable",
     "UnexpectedAnswer",
     "VersionChanged",
+    "WebhookTarget",
+    "command",
+    "container",
+    "webhook",
 ]

@@ -11,12 +11,13 @@ from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Settling, getting, pa
 from duly.client.errors import ApiError, VersionChanged
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
+from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.callbacks import Callback
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
+from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
 
-Target = FunctionTarget | str
-"""What a job runs; a plain name is that of a handler."""
+Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | JobTarget | str
+"""What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""
 
 Agrees = Callable[[dict[str, Any], Mapping[str, Any]], bool]
 

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.duration import parse, to_iso
-from duly.domain.target import Command, Container, Target, Webhook
+from duly.domain.run import target_of
+from duly.domain.target import FUNCTION, WEBHOOK, Command, Container, Target, Webhook, is_reserved, type_of
 from duly.domain.target_checks import (
     ARGUMENTS_MAX,
     EXIT_CODE_MOST,
@@ -22,7 +23,7 @@ from duly.domain.target_checks import (
     check_target,
 )
 from duly.domain.target_secrets import masked
-from duly.domain.webhook_url import CHARACTERS_MAX
+from duly.domain.webhook_url import CHARACTERS_MAX, shown_url
 
 # Bounds stand in the schemas, and are checked with better words than theirs.
 Url = Annotated[
@@ -138,7 +139,32 @@ def read_target(shape: Shape) -> Target:
 
 def told_target(target: Target) -> dict[str, Any]:
     """Tell a target in the shape in which it is asked for, without its secrets; what is not said is left out."""
-    told: dict[str, Any] = {"type": target.__struct_config__.tag, **msgspec.structs.asdict(masked(target))}
+    return _told(masked(target))
+
+
+def told_of(handler: str, options: str | None) -> dict[str, Any]:
+    """Tell what runs, from its row; of what this version cannot read, no more than its type."""
+    if not is_reserved(handler):
+        return {"type": FUNCTION, "handler": handler}
+    target = target_of(options)
+    return {"type": type_of(handler)} if target is None else told_target(target)
+
+
+def told_in_short(handler: str, options: str | None) -> dict[str, Any]:
+    """Tell what runs, in short: what a worker must offer, and where a webhook leads, without its query."""
+    target = target_of(options) if handler == WEBHOOK else None
+    url = shown_url(target.url) if isinstance(target, Webhook) else None
+    return {"type": type_of(handler), "handler": handler, "url": url}
+
+
+def asked_target(target: Target) -> Shape:
+    """Write a target in the shape in which it is asked for, as it is."""
+    shape: Shape = msgspec.convert(_told(target), Shape)
+    return shape
+
+
+def _told(target: Target) -> dict[str, Any]:
+    told: dict[str, Any] = {"type": target.__struct_config__.tag, **msgspec.structs.asdict(target)}
     if (seconds := told.pop("callback_within_seconds", None)) is not None:
         told["callback_within"] = to_iso(timedelta(seconds=seconds))
     return {

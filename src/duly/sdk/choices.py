@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -30,12 +30,48 @@ from duly.domain.run import DEFAULTS, Options, encode_options, said
 from duly.domain.then import check_then
 from duly.domain.triggers import asking
 from duly.sdk.retry import Retry
-from duly.worker.handlers import Handler
 
 Misfire = Literal["fire_once", "fire_all", "skip"] | Mapping[str, Any]
 Overlap = Literal["skip", "buffer_one", "queue", "cancel_running", "allow"] | Mapping[str, Any]
 Told = str | Mapping[str, str]  # a URL, the name of a job, or the fields of either
 Mode = Literal["fixed_rate", "fixed_delay"]
+
+
+class Work(Protocol):
+    """What is submitted, as far as a submit needs to know it: a registered function, or a target."""
+
+    @property
+    def name(self) -> str:
+        """The handler that its runs carry."""
+        ...
+
+    @property
+    def queue(self) -> str:
+        """The queue its runs go to, unless a submit says otherwise."""
+        ...
+
+    @property
+    def priority(self) -> int:
+        """Its priority, unless a submit says otherwise."""
+        ...
+
+    @property
+    def options(self) -> Options:
+        """What its runs carry, unless a submit says otherwise."""
+        ...
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether arguments can be checked already."""
+        ...
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Write arguments as a payload. Raises InvalidArguments, InvalidPayload."""
+        ...
+
+    def decode_result(self, result: str | None) -> Any:
+        """Read what a run resulted in."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +147,7 @@ def spelled(option: str) -> str:
     return f"{option}="
 
 
-def submission(handler: Handler, choices: Choices, payload: str) -> Submission:
+def submission(handler: Work, choices: Choices, payload: str) -> Submission:
     """Build the one-shot that the choices ask for."""
     return Submission(
         handler.name,
@@ -124,7 +160,7 @@ def submission(handler: Handler, choices: Choices, payload: str) -> Submission:
     )
 
 
-def recurring(handler: Handler, choices: Choices, shape: Mapping[str, Any], payload: str) -> Recurring:
+def recurring(handler: Work, choices: Choices, shape: Mapping[str, Any], payload: str) -> Recurring:
     """Build the recurring job that the choices ask for."""
     return Recurring(
         handler.name,
@@ -144,7 +180,7 @@ def handler_options(retry: Retry | None, timeout: Duration | None, tags: Sequenc
 
 
 def run_options(
-    handler: Handler,
+    handler: Work,
     retry: Retry | None,
     timeout: Duration | UnsetType | None,
     concurrency: tuple[str, int] | None,

@@ -19,7 +19,7 @@ from duly.store.jobs import Submitted
 
 if TYPE_CHECKING:
     from duly.sdk.app import App
-    from duly.worker.handlers import Handler
+    from duly.sdk.choices import Work
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Handle(Job[T]):
 
     __slots__ = ("_registered", "_schedule", "job_id", "key", "replayed", "scheduled_at")
 
-    def __init__(self, app: App, handler: Handler, key: str, submitted: Submitted) -> None:
+    def __init__(self, app: App, handler: Work, key: str, submitted: Submitted) -> None:
         super().__init__(app, submitted.job_id)
         self._registered = handler
         self._schedule: Schedule | None = submitted.schedule if isinstance(submitted, Accepted) else None

@@ -14,7 +14,7 @@ from duly.store.database import Database
 
 if TYPE_CHECKING:
     from duly.sdk.app import App
-    from duly.worker.handlers import Handler
+    from duly.sdk.choices import Work
 
 T = TypeVar("T")
 _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.005, 0.5
@@ -37,7 +37,7 @@ class RunHandle(Generic[T]):
 
     __slots__ = ("_app", "_handler", "_name", "run_id", "state")
 
-    def __init__(self, app: App, handler: Handler | None, name: str, run_id: UUID, state: str) -> None:
+    def __init__(self, app: App, handler: Work | None, name: str, run_id: UUID, state: str) -> None:
         self._app = app
         self._handler = handler
         self._name = name

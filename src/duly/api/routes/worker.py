@@ -22,6 +22,7 @@ from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, LeaseOver
 from duly.domain.job import DELAY_MAX, check_name
 from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.target import check_handler
 from duly.moves import retire
 from duly.moves.lend import Parcel, lend
 from duly.moves.settle import hand_back
@@ -80,7 +81,7 @@ async def register_worker(call: Call[Nothing, NewWorker]) -> Answer:
         check_name(asked.name, "name"),
         payloads.storable(asked.version),
         _names(asked.queues, "queue"),
-        _names(asked.handlers, "handler"),
+        [check_handler(name) for name in _names(asked.handlers, "handler")],
         asked.slots,
         lease,
     )
