@@ -6,7 +6,17 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.explain import POSITION_MAX, Gate, JobFacts, RunFacts, Serving, explain_job, explain_run, spoken
+from duly.domain.explain import (
+    POSITION_MAX,
+    Awaited,
+    Gate,
+    JobFacts,
+    RunFacts,
+    Serving,
+    explain_job,
+    explain_run,
+    spoken,
+)
 from duly.domain.filter import RUN_STATES
 from tests.clock import START
 
@@ -158,3 +168,29 @@ def test_spans_are_written_in_the_unit_that_says_most():
         "2 h",
         "2 d",
     ]
+
+
+class TestDestinations:
+    def waits(self, **facts) -> dict[str, str]:
+        awaited = Awaited(origin="https://hooks.example", **facts)
+        return told(explain_run(a_run("blocked", destination=awaited)))
+
+    def test_one_that_is_left_alone_says_when_it_is_tried_and_how_to_end_the_wait(self):
+        text = self.waits(state="open", tried_at=START + seconds(12))["BREAKER_OPEN"]
+
+        assert "in 12 s" in text
+        assert "No attempt is used up" in text
+        assert "duly destinations close https://hooks.example" in text
+
+    def test_one_that_is_tried(self):
+        assert "tried next now" in self.waits(state="half_open")["BREAKER_OPEN"]
+
+    def test_one_that_has_asked_to_be_left_alone(self):
+        assert "BREAKER_OPEN" in self.waits(state="closed", tried_at=START + seconds(90))
+
+    def test_one_with_a_rate(self):
+        assert "at 2.5 a second" in self.waits(state="closed", rate=2.5)["GATE_RATE"]
+        assert "slow start" in self.waits(state="closed", ramp_rate=10.0)["GATE_RATE"]
+
+    def test_one_that_is_full(self):
+        assert "4 of 5 requests" in self.waits(state="closed", places=5, in_flight=4)["GATE_CONCURRENCY"]

@@ -1,9 +1,12 @@
 """What an explanation is made of is read rightly, for a run in each box and for a job."""
 
-from duly.domain.outcome import Failed
+from duly.domain.outcome import Failed, Parked
 from duly.moves.cancel import cancel_run
+from duly.moves.defer import Deferred, defer
+from duly.moves.destinations import report
 from duly.moves.pause import pause
 from duly.store import explain
+from duly.store.destinations import Told
 from tests.builders import (
     RNG,
     a_dead_run,
@@ -108,3 +111,18 @@ async def test_a_job(database, clock):
     assert found["PAUSED"]["reason"] == "too noisy"
     assert found["FAILING"]["streak"] >= 1
     assert found["LAST_RUN"]["state"] == "dead"
+
+
+async def test_one_that_is_parked_says_how_its_destination_is(database, clock):
+    worker_id, run = await a_leased_run(database)
+    await defer(database, worker_id, [Deferred(run, None, Parked("https://hooks.example"))])
+    assert "WAITS_AT_GATE" in await told(database, run.run_id)
+    seen = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
+    await report(database, worker_id, 1, [seen], RNG)
+
+    facts = (await told(database, run.run_id))["BREAKER_OPEN"]
+
+    assert (facts["origin"], facts["state"]) == ("https://hooks.example", "open")
+    assert facts["tried_at"] is not None
+    await clock.advance(5)
+    assert (await told(database, run.run_id))["BREAKER_OPEN"]["tried_at"] is None

@@ -21,11 +21,12 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from duly import __version__
+from duly.api.destination_metrics import PARKED_MAX, families
 from duly.api.health import Vitals
 from duly.domain.errors import DulyError
 from duly.domain.hold import SCOPE_KINDS
 from duly.log import Log
-from duly.store import holds, ready
+from duly.store import destinations, holds, ready
 from duly.store.overview import staging_lag_seconds
 from duly.store.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
 
@@ -82,6 +83,7 @@ class Totals(Collector):
         self.depths: dict[str, Depth] = {}
         self.holds: Counter[str] = Counter()
         self.lag_seconds = 0.0
+        self.destinations = destinations.Totals({}, 0, 0, 0, 0)
         self._queues: set[str] = set()
 
     def add(self, ended: Ended) -> None:
@@ -98,6 +100,7 @@ class Totals(Collector):
         """Give every metric."""
         yield from self._counters()
         yield from self._gauges()
+        yield from families(self.destinations)
         yield self.skew.family("duly_fire_skew_seconds", "How late attempts started after they were due.")
         yield self.duration.family("duly_run_duration_seconds", "How long attempts took.")
         if self._vitals.scheduler is not None:
@@ -185,6 +188,7 @@ class Metrics:
             now = await self._vitals.database.read_clock()
             rows = await ready.depth(self._vitals.database)
             held = await holds.standing(self._vitals.database)
+            self.totals.destinations = await destinations.totals(self._vitals.database, PARKED_MAX)
             self.totals.lag_seconds = await staging_lag_seconds(self._vitals.database)
         self.totals.holds = Counter(hold.scope.kind for hold in held)
         ages = {row["queue"]: (now - row["oldest_due_at"]).total_seconds() for row in rows}

@@ -61,6 +61,18 @@ class Gate(msgspec.Struct, frozen=True):
     holders: Sequence[UUID] = ()
 
 
+class Awaited(msgspec.Struct, frozen=True, kw_only=True):
+    """The destination that a run waits for: how it is, when it is tried, and what it may be sent."""
+
+    origin: str
+    state: str
+    tried_at: datetime | None = None
+    places: int = 1
+    in_flight: int = 0
+    rate: float | None = None
+    ramp_rate: float | None = None
+
+
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a run at a moment."""
 
@@ -83,6 +95,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     replays: int = 0
     before: int = 0  # how many of its queue come first, up to POSITION_MAX
     gate: Gate | None = None
+    destination: Awaited | None = None
     holds: Sequence[Hold] = ()  # those that cover it
     workers: Sequence[Serving] = ()
     schedulers: int = 1
@@ -115,7 +128,8 @@ def explain_run(run: RunFacts) -> list[Reason]:
         case "retrying":
             return [_retries(run), *_last_error(run), *_held(run.holds), *_in_the_way(run)]
         case "blocked":
-            return [_at_gate(run), *_held(run.holds), *_no_worker(run.queue, run.handler, run.workers)]
+            waits = _at_gate(run) if run.destination is None else _for_destination(run.destination, run.now)
+            return [waits, *_held(run.holds), *_no_worker(run.queue, run.handler, run.workers)]
         case "ready" if run.worker is not None:
             return [_held_ahead(run), *_held(run.holds)]
         case "ready":
@@ -181,6 +195,28 @@ def _at_gate(run: RunFacts) -> Reason:
         f"it waits for a place at gate {gate.name!r}: {gate.active} of {gate.places} are taken{held}",
         {"gate": gate.name, "places": gate.places, "active": gate.active, "holders": list(gate.holders)},
     )
+
+
+def _for_destination(awaited: Awaited, now: datetime) -> Reason:
+    """Say what keeps a run from its destination; no attempt of it is used up by that."""
+    facts = msgspec.structs.asdict(awaited)
+    if awaited.state != "closed" or awaited.tried_at is not None:
+        when = "now" if awaited.tried_at is None else f"in {spoken(awaited.tried_at - now)}"
+        text = (
+            f"{awaited.origin} has failed or asked to be left alone, so nothing is sent to it; it is tried next {when}."
+            f" No attempt is used up. `duly destinations close {awaited.origin}` ends the wait"
+        )
+        return Reason("BREAKER_OPEN", text, facts)
+    if awaited.rate is not None or awaited.ramp_rate is not None:
+        limits = [f"{awaited.rate:g} a second"] if awaited.rate is not None else []
+        limits += ["a slow start after an outage"] if awaited.ramp_rate is not None else []
+        text = f"it waits for its turn: {awaited.origin} is sent requests at {' and '.join(limits)}"
+        return Reason("GATE_RATE", text, facts)
+    text = (
+        f"it waits for a place: {awaited.in_flight} of {awaited.places} requests to {awaited.origin} are under way;"
+        " `duly destinations limit` gives it more"
+    )
+    return Reason("GATE_CONCURRENCY", text, facts)
 
 
 def _held_ahead(run: RunFacts) -> Reason:

@@ -38,7 +38,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker may do with a destination until its next report. Tokens of None: there is no rate.
 
-    `has_turned`: its state has just changed, so another report is answered otherwise.
+    `is_contended`: other workers wait for places. `has_turned`: its state has just changed, so another report is answered
+    otherwise.
     """
 
     destination_id: UUID
@@ -47,6 +48,7 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     places: int
     tokens: int | None
     health: Health
+    is_contended: bool = False
     has_turned: bool = False
 
 
@@ -198,7 +200,8 @@ async def totals(database: Database, limit: int) -> Totals:
 
 def _allowed(row: Any) -> Allowed:
     copied = {name: row[name] for name in ("destination_id", "tenant", "origin")}
-    return Allowed(**copied, places=row["ceiling"], tokens=row["granted"], health=_health(row))
+    health, is_contended = _health(row), row["is_contended"]
+    return Allowed(**copied, places=row["ceiling"], tokens=row["granted"], health=health, is_contended=is_contended)
 
 
 def _minded(row: Any) -> Minded:

@@ -12,7 +12,17 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.explain import POSITION_MAX, Gate, JobFacts, Reason, RunFacts, Serving, explain_job, explain_run
+from duly.domain.explain import (
+    POSITION_MAX,
+    Awaited,
+    Gate,
+    JobFacts,
+    Reason,
+    RunFacts,
+    Serving,
+    explain_job,
+    explain_run,
+)
 from duly.domain.filter import Filter
 from duly.domain.hold import Hold, Scope
 from duly.domain.run import is_marks_only, read_options
@@ -69,6 +79,7 @@ async def run(database: Database, tenant: int, run_id: UUID, engine: Database | 
         replays=around["replays"] or 0,
         before=beyond["before"],
         gate=await _gate(database, tenant, around),
+        destination=_destination(around),
         holds=await _holds(whole, Scope(tenant, found["queue"])),
         workers=await _serving(whole, tenant, are_named=engine is None),
         schedulers=await whole.fetchval(SQL["schedulers"]),
@@ -114,6 +125,20 @@ async def _gate(database: Database, tenant: int, around: Any) -> Gate | None:
         return None
     rows = await database.fetch(SQL["holders"], tenant, around["gate"], _HOLDERS_SHOWN)
     return Gate(around["gate"], around["places"], around["active"], [row[0] for row in rows])
+
+
+def _destination(around: Any) -> Awaited | None:
+    if around["destination_id"] is None:
+        return None
+    return Awaited(
+        origin=around["origin"],
+        state=around["destination_state"],
+        tried_at=around["tried_at"] if around["tried_at"] > around["now"] else None,
+        places=around["destination_places"],
+        in_flight=around["in_flight"],
+        rate=around["rate_per_second"],
+        ramp_rate=around["ramp_rate"],
+    )
 
 
 async def _holds(database: Database, scope: Scope) -> Sequence[Hold]:

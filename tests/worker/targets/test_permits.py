@@ -80,7 +80,7 @@ async def test_who_is_not_sent_soon_is_told_so(database):
     [sender] = await senders(database, 1)
     assert await sender.send() == 1
 
-    assert not await sender.permits.enter(1, ORIGIN)  # Its patience is a third of a second, of real time.
+    assert not await sender.permits.enter(1, ORIGIN)  # Its patience is short, and of real time.
 
 
 async def test_a_place_that_is_given_back_goes_to_who_waits(database):

@@ -93,7 +93,7 @@ create function duly.report_destinations_v1(
     p_worker_id uuid, p_number bigint, p_ids uuid[], p_tenants integer[], p_origins text[], p_healthy integer[], p_failing integer[],
     p_streaks integer[], p_asked double precision[], p_in_flight integer[], p_waiting integer[], p_wanted integer[], p_holds integer[],
     p_tokens integer[])
-returns table (tenant integer, origin text, ceiling integer, granted integer, state text, turn integer, openings integer,
+returns table (tenant integer, origin text, ceiling integer, granted integer, is_contended boolean, state text, turn integer, openings integer,
                failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
                asked_seconds double precision, since_turn_seconds double precision, steady_rate double precision, destination_id uuid)
 language plpgsql set enable_seqscan = off set jit = off as $$
@@ -181,6 +181,7 @@ begin
                in_flight = v_others.in_flight + v_told.in_flight, waiting = v_others.waiting + v_told.waiting,
                healthy_total = healthy_total + v_told.healthy, failing_total = failing_total + v_told.failing
          where destinations.destination_id = v_row.destination_id;
+        is_contended := v_others.waiting > 0;
         tenant := v_row.tenant;
         origin := v_row.origin;
         state := v_row.state;

@@ -1,5 +1,5 @@
 -- name: report
-select tenant, origin, ceiling, granted, state, turn, openings, failures_in_a_row, successes_in_a_row, healthy, failing, wait_seconds,
+select tenant, origin, ceiling, granted, is_contended, state, turn, openings, failures_in_a_row, successes_in_a_row, healthy, failing, wait_seconds,
        asked_seconds, since_turn_seconds, steady_rate, destination_id
   from duly.report_destinations_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 

@@ -23,7 +23,9 @@ from duly.store.database import Database
 from duly.store.destinations import Allowed, Told
 from duly.worker.targets.share import Share
 
-PATIENCE_SECONDS = 0.35  # What is not sent within so long is parked: it would hold a slot.
+PATIENCE_SECONDS = (
+    0.8  # three reports: time for others to give up a place. What is not sent by then is parked: it holds a slot.
+)
 GATHER_SECONDS = 0.005
 IDLE_SECONDS = 1.0
 ASKED_SECONDS_MAX = 86_400.0  # a Retry-After is believed up to a day
@@ -111,13 +113,10 @@ class Permits:
         return [share.tell(now) for share in self._shares.values() if share.has_news]
 
     async def _hear(self, answers: Sequence[Allowed]) -> bool:
-        """Take what is allowed. True: somebody waits for what only another report can answer."""
-        now, is_urgent = self._clock.monotonic(), False
-        for allowed in answers:
-            share = self._share(allowed.tenant, allowed.origin)
-            share.hear(allowed, now)
-            is_urgent |= allowed.has_turned and bool(share.waiters)
-        return is_urgent
+        """Take what is allowed. True: somebody waits for what only another report can bring about, here or elsewhere."""
+        now = self._clock.monotonic()
+        urgent = [self._share(allowed.tenant, allowed.origin).hear(allowed, now) for allowed in answers]
+        return any(urgent)
 
     async def _start_over(self) -> None:
         for share in self._shares.values():

@@ -17,7 +17,8 @@ from duly.store.destinations import Allowed, Told
 LINGER_SECONDS = 2.0  # how long places are kept that nobody uses at the moment
 TOKEN_SECONDS = 1.0
 WAITING_LEAST = 8  # so many may wait, or as many as there are places, or as many as are sent in a moment
-_TICKS_AHEAD = 4
+_AHEAD_SECONDS = 1.0
+_MEASURED_SECONDS = 0.1  # a shorter stretch says nothing about how much is sent a second
 _ROOM_LEAST = 4  # places wanted beyond what is pressing, so that not every request asks
 
 
@@ -29,7 +30,10 @@ class Share:
         "_asked_seconds",
         "_failing",
         "_healthy",
+        "_is_contended",
         "_is_doubted",
+        "_measured_at",
+        "_pace",
         "_peak",
         "_seen_streak",
         "_shut_until",
@@ -61,10 +65,13 @@ class Share:
         self._spent = 0
         self._shut_until = float("-inf")
         self._is_doubted = False
+        self._is_contended = False
         self._healthy = self._failing = self._streak = self._seen_streak = 0
         self._asked_seconds = 0.0
         self._peak = 0
-        self._answered = 0  # between the last two reports
+        self._answered = 0  # since it was last measured
+        self._measured_at = float("-inf")
+        self._pace = 0.0  # answers a second
         self._used_at = float("-inf")
         self._told = (0, 0, 0)  # what the store was last told: under way, waiting, kept to
 
@@ -103,12 +110,21 @@ class Share:
         """Give a place back, with what was seen. True: this is worth a report at once."""
         self.in_flight -= 1
         self._used_at = now
-        if verdict is Verdict.IGNORED:
-            return False
-        if verdict is Verdict.HEALTHY:
+        if verdict is Verdict.FAILING:
+            self._fail(asked_seconds)
+        elif verdict is Verdict.HEALTHY:
             self._healthy += 1
             self._streak = self._seen_streak = 0
+        return self._is_doubted or self._give_up()
+
+    def _give_up(self) -> bool:
+        """Give up places that others wait for, once nothing is under way or waits here. True: there were some."""
+        if not self._is_contended or self.in_flight or self.waiters or not self.places:
             return False
+        self.places = 0
+        return True
+
+    def _fail(self, asked_seconds: float) -> None:
         self._failing += 1
         self._streak += 1
         self._seen_streak += 1
@@ -116,7 +132,6 @@ class Share:
         # So many in a row open it: nothing more is sent before the others have heard, and we what they say.
         if self._seen_streak >= FAILURES_IN_A_ROW or asked_seconds > 0:
             self._is_doubted = True
-        return self._is_doubted
 
     def serve(self, now: float) -> None:
         """Let those in who wait, the first first, while there is a place."""
@@ -153,17 +168,18 @@ class Share:
             holds=self._told[2],
             tokens=max(0, waiting + self._spent - self._tokens_left(now)),
         )
-        self._answered = self._healthy + self._failing
+        self._measure(now)
         self._healthy = self._failing = self._streak = 0
         self._asked_seconds = 0.0
         self._spent = 0
         return told
 
-    def hear(self, allowed: Allowed, now: float) -> None:
-        """Take the answer to a report."""
+    def hear(self, allowed: Allowed, now: float) -> bool:
+        """Take the answer to a report. True: another one is worth while at once."""
         health = allowed.health
         self.is_known = True
         self.places = allowed.places
+        self._is_contended = allowed.is_contended
         if allowed.tokens is None:
             self._tokens = None
         else:
@@ -177,6 +193,8 @@ class Share:
         self._shut_until = now + wait if wait else float("-inf")
         self.serve(now)
         self.turn_away(0 if wait else self._waiting_max)
+        is_to_confirm = allowed.is_contended and max(self.places, self.in_flight) < self._told[2]
+        return is_to_confirm or (allowed.has_turned and bool(self.waiters))
 
     def start_over(self) -> None:
         """Forget what was allowed to a life that is over."""
@@ -193,7 +211,14 @@ class Share:
 
     @property
     def _waiting_max(self) -> int:
-        return max(WAITING_LEAST, self.places, _TICKS_AHEAD * self._answered)
+        return max(WAITING_LEAST, self.places, int(_AHEAD_SECONDS * self._pace))
+
+    def _measure(self, now: float) -> None:
+        self._answered += self._healthy + self._failing
+        elapsed = now - self._measured_at
+        if elapsed >= _MEASURED_SECONDS:
+            self._pace = self._answered / elapsed
+            self._answered, self._measured_at = 0, now
 
     def _tokens_left(self, now: float) -> int:
         return self._tokens if self._tokens is not None and now < self._tokens_until else 0

@@ -1,0 +1,30 @@
+"""What Prometheus reads of destinations: how many are how, and what was answered. None is named: tenants choose their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from duly.domain.health import State
+from duly.store.destinations import Totals
+
+PARKED_MAX = 100_000
+
+
+def families(totals: Totals) -> Iterator[Metric]:
+    """Give every metric."""
+    states = GaugeMetricFamily("duly_destinations", "Destinations of webhooks, by their breaker.", labels=["state"])
+    for state in State:
+        states.add_metric([state.value], totals.states.get(state.value, 0))
+    yield states
+    yield GaugeMetricFamily("duly_webhooks_in_flight", "Requests under way, as workers said.", value=totals.in_flight)
+    yield GaugeMetricFamily(
+        "duly_parked_runs", "Runs that wait for a destination, counted up to 100,000.", value=totals.parked
+    )
+    requests = CounterMetricFamily(
+        "duly_webhook_requests", "Requests that ended, by what they say about their destination.", labels=["class"]
+    )
+    requests.add_metric(["healthy"], totals.healthy)
+    requests.add_metric(["failing"], totals.failing)
+    yield requests

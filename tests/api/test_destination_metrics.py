@@ -1,0 +1,29 @@
+"""How destinations are, in numbers that name none of them."""
+
+from duly.clock import Rng
+from duly.domain.outcome import Parked
+from duly.moves.defer import Deferred, defer
+from duly.moves.destinations import report
+from duly.store.destinations import Told
+from tests.builders import a_leased_run
+
+RNG = Rng(9)
+
+
+async def test_states_requests_and_what_waits_are_counted(metrics, database):
+    worker_id, run = await a_leased_run(database)
+    await defer(database, worker_id, [Deferred(run, None, Parked("https://ill.example"))])
+    ill = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://ill.example", failing=5, streak=5)
+    well = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://well.example", healthy=7, in_flight=2, holds=2, wanted=2)
+    await report(database, worker_id, 1, [ill, well], RNG)
+
+    text = (await metrics.scrape(""))[0].decode()
+
+    assert 'duly_destinations{state="open"} 1.0' in text
+    assert 'duly_destinations{state="closed"} 1.0' in text
+    assert 'duly_destinations{state="half_open"} 0.0' in text
+    assert 'duly_webhook_requests_total{class="healthy"} 7.0' in text
+    assert 'duly_webhook_requests_total{class="failing"} 5.0' in text
+    assert "duly_webhooks_in_flight 2.0" in text
+    assert "duly_parked_runs 1.0" in text
+    assert "example" not in text
