@@ -24,7 +24,7 @@ def test_at_the_database(duly):
 
 
 def test_over_http(remote):
-    check(remote)
+    check(remote.duly)
 
 
 def test_what_tells_nobody_is_refused(duly):

@@ -140,14 +140,14 @@ class Job(Told, frozen=True):
     timeout: str | None
     concurrency: Concurrency | None
     tags: list[str]
-    on_done: ToldCallback | None
-    on_dead: ToldCallback | None
     version: int
     owner: str
     source: str | None
     pause_reason: str | None
     last_run: LastRun | None
     created_at: Moment | None
+    on_done: ToldCallback | None = None
+    on_dead: ToldCallback | None = None
 
 
 class JobSummary(Told, frozen=True):
