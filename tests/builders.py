@@ -9,16 +9,18 @@ from uuid import UUID
 from duly.clock import Rng
 from duly.domain import filter as filters
 from duly.domain.job import Recurring, Submission
-from duly.domain.outcome import Failed, Outcome, Succeeded
+from duly.domain.outcome import Awaited, Failed, Outcome, Succeeded
 from duly.domain.retry import Retry
 from duly.domain.run import Options, Run, encode_options
+from duly.domain.then import Then
 from duly.domain.triggers.timing import every_shape
 from duly.moves.claim import claim
+from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
 from duly.moves.stage import stage
 from duly.moves.submit import submit, submit_recurring
 from duly.scheduler.service import LEASE as SHARD_LEASE
-from duly.store import lists, shards, workers
+from duly.store import lists, runs, shards, workers
 from duly.store.database import Database
 from duly.store.jobs import Submitted
 from duly.store.timers import Staged
@@ -56,10 +58,11 @@ def a_submission(
     gate: tuple[str, int] | None = None,
     tags: Sequence[str] = (),
     parent: UUID | None = None,
+    then: Then | None = None,
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
     of = None if parent is None else str(parent)
-    options = encode_options(Options(retry=retry or Retry(), gate=gate, tags=tuple(tags), parent=of))
+    options = encode_options(Options(retry=retry or Retry(), gate=gate, tags=tuple(tags), parent=of, then=then))
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 
@@ -149,6 +152,18 @@ async def a_leased_run(database: Database, worker_id: UUID | None = None, **more
     return worker_id, run
 
 
+async def taken_on(database: Database, worker_id: UUID, run: Run, within: float = 3_600) -> None:
+    """Let the receiver of a run answer that it has taken it on."""
+    await defer(database, worker_id, [Deferred(run, await database.read_clock(), Awaited(within))])
+
+
+async def an_awaited_run(database: Database, **more: Any) -> Run:
+    """Put one run into its receiver's hands."""
+    worker_id, run = await a_leased_run(database, **more)
+    await taken_on(database, worker_id, run)
+    return run
+
+
 async def a_dead_run(database: Database, worker_id: UUID | None = None, **more: Any) -> UUID:
     """Let a run fail for good."""
     worker_id, run = await a_leased_run(database, worker_id, **more)
@@ -217,6 +232,13 @@ async def history_of(database: Database, run_id: UUID) -> list[tuple[int, str, s
         run_id,
     )
     return [tuple(row) for row in rows]
+
+
+async def found_run(database: Database, run_id: UUID) -> dict[str, Any]:
+    """Read a run that is there."""
+    found = await runs.find(database, run_id)
+    assert found is not None
+    return found
 
 
 async def a_row(database: Database, box: str, run_id: UUID) -> dict[str, Any]:

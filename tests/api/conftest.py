@@ -89,17 +89,9 @@ async def sessions(database):
 async def front(parts, sessions, database):
     """The whole application, with its door open."""
     woken: list[str] = []
-    allowed = Allowed(frozenset({"/usr/bin/rsync"}), frozenset({"busybox"}))
-    door = Door(
-        database,
-        sessions,
-        Keys(database),
-        Admission(database),
-        woken.append,
-        Log("test"),
-        allowed=allowed,
-        keyring=a_keyring(),
-    )
+    allowed, keys = Allowed(frozenset({"/usr/bin/rsync"}), frozenset({"busybox"})), Keys(database)
+    parts_of_door = (database, sessions, keys, Admission(database), woken.append, Log("test"))
+    door = Door(*parts_of_door, keyring=a_keyring(), allowed=allowed)
     app = create(parts.vitals, Metrics(parts.vitals, Log("test")), Log("test"), door)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:

@@ -8,6 +8,7 @@ import httpx
 from duly.api.door import Door
 from duly.clock import Rng
 from duly.domain.api_key import Scope, new_key, written
+from duly.domain.callback_token import CallbackTokens
 from duly.domain.sealing import Keyring, new_key_line, read_keyring
 from duly.store import api_keys, tenants
 from duly.store.database import Database
@@ -17,9 +18,13 @@ A_TARGET = {"type": "function", "handler": "app:mail"}
 EVERY_HOUR = {"trigger": {"type": "interval", "every": "PT1H"}}
 
 
+KEYRING = read_keyring(new_key_line(Rng().secret).reveal(), "test")
+CALLBACKS = CallbackTokens(KEYRING)
+
+
 def a_keyring() -> Keyring:
-    """Make keys to seal secrets with."""
-    return read_keyring(new_key_line(Rng().secret).reveal(), "test")
+    """Give keys to seal secrets with, the same for a whole run of tests."""
+    return KEYRING
 
 
 class Caller:

@@ -8,8 +8,8 @@ import pytest
 from duly.api.routes import OPERATIONS
 from duly.client import AsyncClient, Client, Conflict, NameTaken, NotFound, Unavailable
 from duly.wire.keys import TenantLimits
-from tests.api.front import EVERY_HOUR
-from tests.builders import a_dead_run
+from tests.api.front import CALLBACKS, EVERY_HOUR
+from tests.builders import a_dead_run, an_awaited_run
 
 SPOKEN = {
     "create_job": "jobs.create",
@@ -69,6 +69,8 @@ SPOKEN = {
     "close_destination": "destinations.close",
     "rotate_secret": "destinations.rotate",
     "reveal_secrets": "destinations.secrets",
+    "settle_callback": "callbacks.settle",
+    "extend_callback": "callbacks.extend",
     "list_keys": "keys.list",
     "make_key": "keys.create",
     "end_key": "keys.revoke",
@@ -305,3 +307,24 @@ class TestLostAnswers:
             await lossy.calendars.delete("holidays")
 
         assert await everything(client.calendars.list()) == []
+
+
+class TestCallbacks:
+    async def test_a_receiver_settles_gives_up_or_asks_for_time_without_a_key(self, client, database):
+        first, second = await an_awaited_run(database), await an_awaited_run(database)
+        tokens = [CALLBACKS.make(run.run_id, run.fence) for run in (first, second)]
+
+        assert (await client.callbacks.extend(tokens[0], "PT1H")).run_id == first.run_id
+        assert (await client.callbacks.settle(tokens[0], {"rows": 7})).state == "succeeded"
+        assert (await client.callbacks.fail(tokens[1], "no such customer", retry=False)).state == "dead"
+        with pytest.raises(Conflict, match="it succeeded"):
+            await client.callbacks.fail(tokens[0])
+        with pytest.raises(NotFound):
+            await client.callbacks.settle("cb_nothing")
+
+    async def test_who_is_told_reads_back(self, client):
+        made = await client.jobs.create("app:mail", schedule=EVERY_HOUR, on_dead={"job": "alert"})
+
+        job = await client.jobs.get(made.job_id)
+
+        assert (job.on_done, job.on_dead.job) == (None, "alert")

@@ -17,6 +17,7 @@ import pytest
 from duly.domain import filter as filters
 from duly.store import (
     applied,
+    awaited,
     declared,
     destinations,
     events,
@@ -31,10 +32,12 @@ from duly.store import (
     schedules,
     session,
     shards,
+    tellings,
     timers,
     workers,
     zones,
 )
+from duly.store.awaited import RECEIVER
 from duly.store.timers import DueFire
 from tests.builders import a_key
 from tests.clock import START
@@ -62,6 +65,8 @@ GROWING = (
     "subtasks",
     "events",
     "destination%",
+    "awaited",
+    "tellings",
 )
 
 FILL = f"""
@@ -129,6 +134,19 @@ insert into duly.blocked
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, 'default', '@webhook', '{{}}', null,
        '@https://' || n % 20 || '.example', at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
+with made as (
+    insert into duly.leased
+    select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 1, 5, 0, false, false, 'default', 'greet', '{{}}', null,
+           {ROWS} + n, '{RECEIVER}', at - interval '1 hour'
+      from (select n, duly.clock_now() as at from generate_series(1, {BATCH}) as n) as late returning run_id, fence, due_at)
+insert into duly.awaited (run_id, fence, worker_id, started_at, deadline_at)
+select run_id, fence, '{WORKER}', due_at, due_at - interval '1 hour' from made;
+insert into duly.awaited (run_id, fence, worker_id, started_at, deadline_at)
+select gen_random_uuid(), n, '{WORKER}', at, at + (n - {BATCH}) * interval '1 second'
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
+insert into duly.tellings (telling_id, tenant, job_id, event, made_at)
+select gen_random_uuid(), 1, (select job_id from duly.jobs where cohort is not null limit 1), '{{}}', duly.clock_now()
+  from generate_series(1, {ROWS});
 insert into duly.events (tenant, digest, runs, received_at)
 select 9, sha256(n::text::bytea), '{{}}', duly.clock_now() from generate_series(1, {ROWS}) as n;
 """
@@ -216,6 +234,24 @@ HOT: dict[str, tuple[str, Arguments]] = {
         ),
     ),
     "hand back": (leased.SQL["hand_back"], lambda s: (WORKER, s["runs"], s["fences"])),
+    "hand over to receivers": (
+        awaited.SQL["put"],
+        lambda s: (WORKER, s["runs"], s["fences"], [START] * s["held"], ["1 day"] * s["held"]),
+    ),
+    "what a receiver has": (
+        awaited.SQL["find"],
+        lambda s: (s["runs"][0], s["fences"][0]) if s["runs"] else (WORKER, 1),
+    ),
+    "receivers past their deadline": (awaited.SQL["overdue"], lambda s: (BATCH,)),
+    "deadlines that say nothing": (awaited.SQL["forget"], lambda s: (2 * BATCH,)),
+    "cancel what receivers have": (awaited.SQL["cancel_awaited"], lambda s: (s["open"], "not needed")),
+    "put off a deadline": (
+        awaited.SQL["extend"],
+        lambda s: (s["open"][0] if s["open"] else WORKER, ROWS + 1, "1 hour"),
+    ),
+    "what an attempt came to": (awaited.SQL["ended"], lambda s: (s["settled"], s["settled fence"])),
+    "who is to be told": (tellings.SQL["pending"], lambda s: (BATCH,)),
+    "tell a job": (tellings.SQL["deliver"], lambda s: (s["telling"],)),
     "was it me": (leased.SQL["already_settled"], lambda s: (WORKER, s["runs"], s["fences"])),
     "what a worker holds": (leased.SQL["held_by"], lambda s: (WORKER, "3 seconds", 1)),
     "cancel": (runs.SQL["cancel"], lambda s: (s["waiting"], "not needed")),
@@ -375,6 +411,8 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     waiting = await connection.fetch("(select run_id from duly.timers where run_id is not null limit 50)")
     waiting += await connection.fetch("select run_id from duly.ready limit 50")
     dead = await connection.fetch("select run_id from duly.dead limit $1", BATCH)
+    taken_on = await connection.fetch("select run_id from duly.leased where worker_id = $1 limit $2", RECEIVER, BATCH)
+    record = await connection.fetchrow("select run_id, fence from duly.attempts limit 1")
     fires = await connection.fetch(timers.SQL["due_fires"], [row["shard"] for row in held], "5 seconds", BATCH)
     parked = await connection.fetch(
         "select destination_id, released_at from duly.destinations where origin = 'https://7.example'"
@@ -391,11 +429,14 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
         "lent fences": [row["fence"] for row in lent],
         "waiting": [row["run_id"] for row in waiting],
         "dead": [row["run_id"] for row in dead],
-        "settled": await connection.fetchval("select run_id from duly.attempts limit 1") or WORKER,
         "fresh": [UUID(int=number) for number in range(101, 110)],
         "origins": [f"https://{number}.example" for number in range(1, 10)],
         "destinations": [row["destination_id"] for row in parked],
         "released": [row["released_at"] for row in parked],
+        "open": [row["run_id"] for row in taken_on],
+        "telling": await connection.fetchval("select telling_id from duly.tellings limit 1") or WORKER,
+        "settled": record["run_id"] if record else WORKER,
+        "settled fence": record["fence"] if record else 1,
         "fires": [DueFire(*row) for row in fires],
         "cohort job": pending["job_id"] if pending else WORKER,
         "pending": pending["scheduled_at"] if pending else START,

@@ -9,6 +9,7 @@ from duly.domain.filter import Filter
 from duly.store import (
     answers,
     applied,
+    awaited,
     declared,
     destinations,
     events,
@@ -31,6 +32,7 @@ READABLE = {
     "attempts",
     "attempts_failed",
     "attempts_succeeded",
+    "awaited",
     "backfills",
     "blocked",
     "calendars",
@@ -158,6 +160,7 @@ MOVED = {
         declared.SQL,
         applied.SQL,
         leased.SQL,
+        awaited.SQL,
         events.SQL,
         destinations.SQL,
         RETIRE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import msgspec
 
@@ -17,11 +17,14 @@ from duly.domain.run import Options, encode_options, is_marks_only, read_options
 from duly.domain.target import Allowed, Target, check_handler, handler_of
 from duly.domain.target_secrets import restored
 from duly.domain.target_shapes import read_target, told_in_short, told_of
+from duly.domain.then import Callback as KnownCallback
+from duly.domain.then import check_then, told_fields
 from duly.domain.triggers import asking
 from duly.domain.triggers.at import At
 from duly.domain.triggers.on_event import ON_EVENT
 from duly.domain.triggers.preview import fires
 from duly.domain.triggers.schedules import Schedule
+from duly.wire.callbacks import Callback, ToldCallback
 from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, Fire, FunctionTarget, JobDefinition, JobTarget, NewJob, RetryPolicy
 from duly.wire.runs import TargetSummary
@@ -141,8 +144,20 @@ def options_text(job: JobDefinition, target: Target | None, extra: Mapping[str, 
         own["timeout_seconds"] = check_timeout(job.timeout)
     if job.concurrency is not None:
         own["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
-    text = encode_options(Options(**extra, **own, tags=check_tags(job.tags), parent=parent_of(job)))
+    then = check_then(_callback(job.on_done), _callback(job.on_dead))
+    text = encode_options(Options(**extra, **own, tags=check_tags(job.tags), parent=parent_of(job), then=then))
     return said(text) if own else text
+
+
+def _callback(asked: Callback | None) -> KnownCallback | None:
+    return None if asked is None else KnownCallback(asked.url, asked.job, asked.queue)
+
+
+def callback_shape(options: str | None, when: Literal["done", "dead"]) -> ToldCallback | None:
+    """Show who is told of the ends of a job's runs, or of their burials."""
+    then = None if options is None else read_options(options, None).then
+    told = None if then is None else told_fields(getattr(then, when))
+    return None if told is None else ToldCallback(**told)
 
 
 def parent_of(job: JobDefinition) -> str | None:

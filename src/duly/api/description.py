@@ -14,6 +14,7 @@ from duly.api.header_schemas import HEADERS, REQUEST_ID, headers_of_answer, head
 from duly.api.links import add_links
 from duly.api.operations import EVENT_STREAM, JSON, Operation
 from duly.api.schemas import Schema, Schemas
+from duly.domain import callback_token
 from duly.wire.problems import KINDS, MEDIA_TYPE, Problem
 from duly.wire.shapes import NAME_PATTERN
 
@@ -29,8 +30,9 @@ _NAME_WITHIN: Schema = {
 
 _ABOUT = """Duly runs what is due: once, later, or again and again.
 
-Every request carries a key: `Authorization: Bearer duly_…`. Every error is a problem document (RFC 9457) with a stable `code`
-and a remedy. Moments are RFC 3339, UTC on the way out. Lists are read page by page with `page_token`.
+Every request carries a key: `Authorization: Bearer duly_…`; a callback's token is one in itself. Every error is a problem
+document (RFC 9457) with a stable `code` and a remedy. Moments are RFC 3339, UTC on the way out. Lists are read page by page
+with `page_token`.
 """
 
 
@@ -86,7 +88,7 @@ def _operation(operation: Operation, schemas: Schemas) -> Schema:
         "operationId": operation.name,
         "summary": summary,
         "tags": [operation.group],
-        "security": [{"key": []}],
+        "security": [] if operation.is_open else [{"key": []}],
         "x-scope": operation.scope,
         "parameters": [*_in_path(operation), *_in_query(operation, schemas), *_in_headers(operation)],
         "responses": _responses(operation, schemas),
@@ -121,6 +123,8 @@ def _path_schema(operation: Operation, name: str) -> Schema:
         return {"type": "integer", "minimum": 1, "maximum": 999_999_999}
     if name == "key_id":
         return {"type": "string", "pattern": "^[a-z2-7]{10}$"}
+    if name == "token":
+        return {"type": "string", "pattern": callback_token.PATTERN}
     if name == "name":
         return _NAME if operation.path.endswith("{name}") else _NAME_WITHIN
     return {"type": "string", "format": "uuid"}
@@ -177,7 +181,7 @@ def _responses(operation: Operation, schemas: Schemas) -> Schema:
 
 def refusals_of(operation: Operation) -> list[str]:
     """Name the kinds of problems that an operation is known for; what the server itself fails at is not among them."""
-    found = ["invalid_query", "unauthorized", "forbidden", "headers_too_large"]
+    found = ["invalid_query", *([] if operation.is_open else ["unauthorized", "forbidden"]), "headers_too_large"]
     if operation.body is not None:
         found += ["body_too_large", "unsupported_media_type"]
         if operation.body is not bytes:

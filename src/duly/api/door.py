@@ -17,7 +17,7 @@ from duly.api import asked
 from duly.api.asked import AnyRequest
 from duly.api.hub import Hub
 from duly.api.once import Act, act_once, encoded
-from duly.api.operations import Answer, Call, Identity, Operation
+from duly.api.operations import ANYBODY, Answer, Call, Identity, Operation
 from duly.api.refusals import Refusal, found_in
 from duly.api.traffic import Traffic
 from duly.api.waiting import Waiter, unless_ended
@@ -123,8 +123,9 @@ class Door:
         self, operation: Operation, request: AnyRequest, request_id: str, headers: dict[str, str]
     ) -> Answer:
         asked.check_headers(request)
-        identity = await self._keys.identify(request.headers.get("authorization"))
-        _check_scope(operation, identity)
+        identity = ANYBODY if operation.is_open else await self._keys.identify(request.headers.get("authorization"))
+        if not operation.is_open:
+            _check_scope(operation, identity)
         admit = partial(self._admit, identity, headers)
         if operation.is_submit:
             await admit(1)
@@ -196,7 +197,8 @@ class Door:
         verdict = await self._admission.admit(identity.key, count)
         if verdict is None:
             return
-        headers |= verdict.headers
+        if identity is not ANYBODY or not verdict.is_allowed:  # What all share is nobody's to plan with.
+            headers |= verdict.headers
         if not verdict.is_allowed:
             raise Refusal("rate_limited", f"The limit is {verdict.limit.rate:g} submits a second.")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -16,6 +17,7 @@ import msgspec
 from duly.api.hub import Hub
 from duly.clock import Clock, Rng
 from duly.domain.api_key import ApiKey, Scope
+from duly.domain.callback_token import CallbackTokens
 from duly.domain.errors import InvalidOption, NotFound, Refused
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
@@ -33,6 +35,7 @@ NDJSON = "application/x-ndjson"
 MERGE_PATCH = "application/merge-patch+json"
 EVENT_STREAM = "text/event-stream"
 ACT_SECONDS = 10.0
+OPEN = "open"  # the scope of what needs no key: the path itself is the right to it
 BODY_BYTES_MAX = 1_048_576
 
 
@@ -51,6 +54,29 @@ class Identity(msgspec.Struct, frozen=True):
     def is_operator(self) -> bool:
         """Whether this is an admin of the first tenant, who looks after the whole installation."""
         return self.key.tenant == TENANT_DEFAULT and Scope.ADMIN in self.scopes
+
+
+# Who asks for what is open. All of them together have one limit, so that no flood of theirs reaches the database.
+OPEN_A_SECOND = 2_000.0
+ANYBODY = Identity(
+    ApiKey(
+        key_id="open",
+        tenant=0,
+        tenant_name="",
+        tenant_state="active",
+        tenant_rate=None,
+        tenant_is_counted=False,
+        name="open",
+        secret_hash=b"",
+        scopes=frozenset(),
+        rate=OPEN_A_SECOND,
+        created_at=datetime.min.replace(tzinfo=UTC),
+        expires_at=None,
+        revoked_at=None,
+        last_used_at=None,
+    ),
+    frozenset(),
+)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -153,6 +179,11 @@ class Call(Generic[Q, B]):
         return self.identity.tenant
 
     @property
+    def callbacks(self) -> CallbackTokens | None:
+        """What knows the tokens of receivers, where there is a keyring."""
+        return None if self.keyring is None else CallbackTokens(self.keyring)
+
+    @property
     def needed_keyring(self) -> Keyring:
         """The keys that secrets are sealed with. Raises Refused where there are none."""
         if self.keyring is None:
@@ -208,6 +239,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     takes_prefer: bool
     is_submit: bool
     may_stream: bool
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it needs no key."""
+        return self.scope == OPEN
 
 
 class Routes:

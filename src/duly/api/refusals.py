@@ -48,6 +48,7 @@ CODES: Mapping[type[Exception], str] = {
     errors.WorkerExpired: "worker_expired",
     errors.ClaimOver: "conflict",
     errors.LeaseOver: "lease_lost",
+    errors.AttemptOver: "attempt_over",
     errors.Refused: "conflict",  # whatever has no kind of its own
     errors.DatabaseUnusable: "unavailable",
     Unavailable: "unavailable",

@@ -41,7 +41,7 @@ async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> 
     database = Database(
         database_url(settings), size_max=CONNECTIONS_MAX, pooler=settings.pooler, command_timeout=_COMMAND_SECONDS
     )
-    async with database, opened_door(database, allowed_by(settings), keyring_of(settings)) as door:
+    async with database, opened_door(database, keyring_of(settings), allowed_by(settings)) as door:
         await migrate.check(database)
         refuse_without_keys(settings.host, has_keys=await api_keys.any_usable(database))
         vitals = vitals_of(database)

@@ -21,13 +21,13 @@ SESSIONS_MAX = 8
 
 @asynccontextmanager
 async def opened_door(
-    database: Database, allowed: Allowed | None = None, keyring: Keyring | None = None
+    database: Database, keyring: Keyring | None, allowed: Allowed | None = None
 ) -> AsyncIterator[Door]:
     """Open the door over a database, and close what it needed at the end."""
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with Sessions(database, size_max=SESSIONS_MAX) as sessions:
         keys, admission = Keys(database), Admission(database)
-        yield Door(database, sessions, keys, admission, waker.wake, Log("api"), allowed=allowed, keyring=keyring)
+        yield Door(database, sessions, keys, admission, waker.wake, Log("api"), keyring=keyring, allowed=allowed)
     await waker.close()
 
 

@@ -120,6 +120,13 @@ async def _show(settings: Settings, job: str, as_json: bool) -> None:
         _print_job(seen, last)
 
 
+def _print_told(found: Row) -> None:
+    """Say who is told of its runs' ends."""
+    for word in ("on_done", "on_dead"):
+        if found[word]:
+            click.echo(f"{word}  {found[word].get('url') or 'job ' + found[word]['job']}")
+
+
 def _print_job(seen: JobSeen, last: Sequence[Row]) -> None:
     found = seen.row
     name = f" {found['name']!r}" if found["name"] else ""
@@ -131,6 +138,7 @@ def _print_job(seen: JobSeen, last: Sequence[Row]) -> None:
         click.echo(seen.policies)
     if found["tags"]:
         click.echo(f"tags  {', '.join(found['tags'])}")
+    _print_told(found)
     if found["source"]:
         click.echo(f"declared in {found['source']}: change it there")
     if found["removed_at"]:

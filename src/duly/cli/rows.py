@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from duly.client.definitions import JobFields
 from duly.domain.job import Recurring, Submission
+from duly.domain.manifest_diff import told_of
 from duly.domain.run import MARKS, read_options, target_of
 from duly.domain.target import RESERVED
 from duly.domain.target_shapes import asked_target
@@ -123,6 +124,8 @@ def _options_of(options: str | None) -> JobFields:
     """Say what runs carry besides; of retries nothing, where they are left to the handler."""
     known = read_options(options, None)
     fields: JobFields = {"tags": list(known.tags)} if known.tags else {}
+    if known.then is not None:
+        fields |= cast(JobFields, {word: told for word, told in told_of(known).items() if told is not None})
     if options is None or (set(msgspec.json.decode(options)) <= MARKS and options != "{}"):
         return fields
     retry = known.retry

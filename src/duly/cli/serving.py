@@ -6,6 +6,7 @@ from duly.cli import programs
 from duly.cli.egress import caller_of
 from duly.cli.keyring import keyring_of
 from duly.clock import Rng
+from duly.domain.callback_token import CallbackTokens
 from duly.domain.sealing import Keyring
 from duly.log import Log
 from duly.settings import Settings
@@ -23,10 +24,12 @@ def targets_of(settings: Settings, name: str) -> Targets:
 
 
 def _webhooks(settings: Settings, keyring: Keyring) -> tuple[TargetHandler, list[Part], list[Closing]]:
+    from duly.worker.targets.callbacks import ReceiverCallbacks
     from duly.worker.targets.permits import Permits
     from duly.worker.targets.secrets import Secrets
     from duly.worker.targets.webhook import Sender
 
     rng, caller = Rng(), caller_of(settings)
     permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
-    return Sender(caller, secrets, permits).handler, [permits, secrets], [caller.close]
+    sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(CallbackTokens(keyring)))
+    return sender.handler, [permits, secrets], [caller.close]

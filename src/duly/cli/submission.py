@@ -30,6 +30,7 @@ from duly.domain.retry import retry_policy
 from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options, said
 from duly.domain.target import Target, check_handler, handler_of, is_reserved
 from duly.domain.target_words import what_lets_it_run
+from duly.domain.then import check_then
 
 
 class Typed(TargetTyped, frozen=True, kw_only=True):
@@ -59,6 +60,8 @@ class Typed(TargetTyped, frozen=True, kw_only=True):
     max_attempts: int | None = None
     timeout: str | None = None
     tags: tuple[str, ...] = ()
+    on_done: str | None = None
+    on_dead: str | None = None
 
 
 class Defaults(msgspec.Struct, frozen=True):
@@ -175,4 +178,6 @@ def _options(typed: Typed, options: Options) -> Options:
         options = msgspec.structs.replace(options, timeout_seconds=check_timeout(read_duration(typed.timeout)))
     if typed.tags:
         options = msgspec.structs.replace(options, tags=check_tags(typed.tags))
+    if (then := check_then(typed.on_done, typed.on_dead)) is not None:
+        options = msgspec.structs.replace(options, then=then)
     return options

@@ -31,6 +31,8 @@ def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--max-attempts", type=int, help="How often it is tried at most."),
             click.option("--timeout", metavar="DURATION", help="When an attempt is stopped."),
             click.option("--tag", "tags", multiple=True, help="A word to find it by; may be given again."),
+            click.option("--on-done", metavar="URL|JOB", help="Who is told of its end, whatever that is."),
+            click.option("--on-dead", metavar="URL|JOB", help="Who is told when it is given up."),
         )
     ):
         function = decorate(function)

@@ -8,14 +8,17 @@ from typing import Any
 import msgspec
 
 from duly.domain.job import Recurring, Submission
+from duly.domain.manifest_diff import told_of as who_is_told
+from duly.domain.run import read_options
 from duly.domain.target_shapes import told_in_short, told_of
 from duly.domain.target_words import described
 
 
 def job_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a job's row with its target."""
+    """Give a job's row with its target, and who is told of its runs' ends."""
     target = told_of(row["handler"], row["options"])
-    return {**row, "target": target, "options": _without_target(row["options"])}
+    told = who_is_told(read_options(row["options"], None))
+    return {**row, "target": target, **told, "options": _without_target(row["options"])}
 
 
 def listed_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,16 +35,7 @@ from duly.worker.targets import Targets
 @click.option("--tied", is_flag=True, hidden=True, help="End when standard input ends.")
 @click.option("--quiet", is_flag=True, hidden=True, help="Say nothing at the start.")
 @with_settings(
-    "queues",
-    "slots",
-    "threads",
-    "processes",
-    "webhooks",
-    "lease",
-    "grace",
-    "pooler",
-    "egress_loopback",
-    "secrets_key",
+    "queues", "slots", "threads", "processes", "lease", "grace", "pooler", "egress_loopback", "webhooks", "secrets_key"
 )
 def worker(settings: Settings, app: str | None, reload: bool, name: str | None, tied: bool, quiet: bool) -> int:
     """Run a worker for MODULE:APP, by default the `app` of the settings.

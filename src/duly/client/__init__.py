@@ -29,6 +29,7 @@ from duly.client.targets import command, container, webhook
 from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.batches import LineAnswer
 from duly.wire.calendars import Calendar
+from duly.wire.callbacks import Callback
 from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
 from duly.wire.previews import Preview
@@ -39,6 +40,7 @@ __all__ = [
     "ApiError",
     "AsyncClient",
     "Calendar",
+    "Callback",
     "Client",
     "CommandTarget",
     "Concurrency",

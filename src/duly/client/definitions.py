@@ -13,6 +13,7 @@ from duly.client.writing import write
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
 from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
+from duly.wire.callbacks import Callback
 from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
 
@@ -48,6 +49,8 @@ class JobFields(TypedDict, total=False):
     concurrency: Concurrency | dict[str, Any] | None
     on_event: EventMatch | dict[str, Any] | None
     tags: list[str]
+    on_done: Callback | dict[str, str] | None
+    on_dead: Callback | dict[str, str] | None
 
 
 def definition(target: Target, fields: Mapping[str, object]) -> dict[str, Any]:

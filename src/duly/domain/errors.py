@@ -23,6 +23,7 @@ DulyError
 │   ├── ClaimOver              a claim over HTTP that a later one has overtaken
 │   ├── LeaseOver              the run is not, or no longer, in that worker's hands
 │   ├── ParentEnded            the run that was to have a subtask is not there, or has ended
+│   ├── AttemptOver            a receiver says what an attempt came to that has ended otherwise
 │   ├── CannotOpen             a sealed secret whose key is not there: see domain/sealing.py
 │   └── NotFound               no run or job of that id
 ├── Unsettled                  it kept changing while we looked: ask again
@@ -103,6 +104,10 @@ class LeaseOver(Refused):
 
 class ParentEnded(Refused):
     """The run whose subtask this was to be is not there, or has ended."""
+
+
+class AttemptOver(Refused):
+    """An attempt that has ended otherwise than its receiver says."""
 
 
 class NotFound(Refused):

@@ -29,6 +29,8 @@ _SKIPPED = {
     "skipped_edit": "its schedule was changed before it was due",
     "skipped_limit": "more were missed than its misfire policy makes up for",
     "skipped_on_request": "somebody asked for it to be skipped",
+    "skipped_over": "its schedule was over when it was to be told of another run's end",
+    "skipped_too_large": "its payload left no room for the outcome of another run, of which it was to be told",
     "skipped_duplicate": "the same occurrence was under way already",
 }
 
@@ -86,6 +88,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
     worker_is_live: bool = True
     claimed_at: datetime | None = None
+    deadline_at: datetime | None = None  # by when its receiver, which has taken it on, has to say what it came to
     started_at: datetime | None = None
     finished_at: datetime | None = None
     last_error: str | None = None
@@ -293,6 +296,8 @@ def _nobody_stages(schedulers: int) -> list[Reason]:
 
 def _running(run: RunFacts) -> list[Reason]:
     since = run.claimed_at or run.due_at
+    if run.deadline_at is not None:
+        return [_awaits_receiver(run, since, run.deadline_at)]
     facts = {"worker": run.worker, "since": since, "attempt": run.attempt}
     running = Reason(
         "RUNNING",
@@ -303,6 +308,16 @@ def _running(run: RunFacts) -> list[Reason]:
         return [running]
     silent = f"worker {run.worker} is silent; when its lease has ended, another worker gets the run"
     return [running, Reason("WORKER_SILENT", silent, {"worker": run.worker})]
+
+
+def _awaits_receiver(run: RunFacts, since: datetime, deadline_at: datetime) -> Reason:
+    left = deadline_at - run.now
+    until = f"until {_moment(deadline_at)}, in {spoken(left)}" if left > timedelta() else "which it had until now"
+    text = (
+        f"{_attempt(run)} is with its receiver since {_moment(since)}, which answered 202 and has yet to say what it came to,"
+        f" {until}; then the attempt has timed out"
+    )
+    return Reason("AWAITS_RECEIVER", text, {"since": since, "deadline_at": deadline_at, "attempt": run.attempt})
 
 
 def _late(run: RunFacts) -> list[Reason]:

@@ -22,6 +22,7 @@ from duly.domain.problems import InvalidManifest, Path, Places, Problem, path_of
 from duly.domain.retry import retry_policy
 from duly.domain.run import Options, encode_options, said, target_of
 from duly.domain.target import Allowed, Target
+from duly.domain.then import Callback, Then, read_callback
 from duly.domain.triggers.calendars import read_calendar
 from duly.domain.triggers.errors import TriggerError, shown
 
@@ -103,7 +104,7 @@ def _jobs(shape: ManifestShape, problems: list[Problem]) -> dict[str, Wanted]:
     found: dict[str, Wanted] = {}
     for name, given in _entries(shape.jobs, "jobs", JOBS_MAX, problems):
         path: Path = ("jobs", name)
-        job = gather(JobShape, given, path, problems, raw=("schedule", "target"))
+        job = gather(JobShape, given, path, problems, raw=("schedule", "target", "on_done", "on_dead"))
         if job is None:
             if isinstance(given, Mapping):  # So that all is said at once.
                 _read_rest(given, shape.defaults.tz, path, problems)
@@ -166,8 +167,18 @@ def _options(
         changes["gate"] = _attempt((*path, "concurrency"), problems, check_gate, gate.key, gate.limit)
     given = defaults.tags if job.tags is None else job.tags
     tags = _attempt((*path, "tags"), problems, check_tags, given or ())
-    text = encode_options(Options(**changes, tags=tags or ()))  # None among them was refused; then nothing comes of it.
+    then = Then(*(_callback(word, job, defaults, path, problems) for word in ("on_done", "on_dead")))
+    marks: dict[str, Any] = {"tags": tags or (), "then": None if then == Then() else then}
+    text = encode_options(Options(**changes, **marks))  # None among them was refused; then nothing comes of it.
     return said(text) if changes else text
+
+
+def _callback(
+    word: str, job: JobShape, defaults: DefaultsShape, path: Path, problems: list[Problem]
+) -> Callback | None:
+    given = getattr(job, word)
+    given = getattr(defaults, word) if given is None else given
+    return _attempt((*path, word), problems, read_callback, word, given)
 
 
 def _attempt(path: Path, problems: list[Problem], read: Callable[..., T], *arguments: Any) -> T | None:

@@ -16,7 +16,8 @@ import msgspec
 from duly.domain.duration import to_iso
 from duly.domain.job import Recurring
 from duly.domain.manifest_target import completed, shown_parts, target_parts
-from duly.domain.run import is_marks_only, read_options, target_of
+from duly.domain.run import Options, is_marks_only, read_options, target_of
+from duly.domain.then import Then, told_fields
 from duly.domain.triggers import asking
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
@@ -113,12 +114,19 @@ def _plain(queue: str, priority: int, payload: str | None, options: str | None) 
     found["payload"] = msgspec.json.decode(payload or "{}")
     known = read_options(options, None)
     found["tags"] = sorted(known.tags) or None
+    found |= told_of(known)
     if options is not None and not is_marks_only(options):
         found["retry"] = msgspec.to_builtins(msgspec.structs.asdict(known.retry))
         found["timeout"] = None if known.timeout_seconds is None else f"{known.timeout_seconds:g} s"
         found["concurrency"] = None if known.gate is None else list(known.gate)
         found["options"] = "its own"
     return found
+
+
+def told_of(options: Options) -> dict[str, Any]:
+    """Say who is told of the ends of a job's runs, in the fields of a file."""
+    then = options.then or Then()
+    return {"on_done": told_fields(then.done), "on_dead": told_fields(then.dead)}
 
 
 def _schedules(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from duly.domain.duration import to_iso
-from duly.domain.manifest_diff import Kept
+from duly.domain.manifest_diff import Kept, told_of
 from duly.domain.manifest_schedule import SHORT
 from duly.domain.retry import Retry
 from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, is_marks_only, read_options, target_of
@@ -65,7 +65,7 @@ def _options(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     options, default = read_options(text, None), Retry()
-    tags = {"tags": list(options.tags) or None}
+    tags = {"tags": list(options.tags) or None} | {name: _short(told) for name, told in told_of(options).items()}
     if is_marks_only(text):
         return tags
     retry = {
@@ -79,6 +79,11 @@ def _options(text: str | None) -> dict[str, Any]:
         "concurrency": None if options.gate is None else {"key": options.gate[0], "limit": options.gate[1]},
         **tags,
     }
+
+
+def _short(told: dict[str, str] | None) -> dict[str, str] | str | None:
+    """Write who is told by the one word that says all, where nothing stands beside it."""
+    return next(iter(told.values())) if told is not None and len(told) == 1 else told
 
 
 def _period(seconds: float) -> str | float:

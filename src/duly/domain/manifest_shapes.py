@@ -162,6 +162,17 @@ class ConcurrencyShape(_Shape, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=GATE_PLACES_MAX)] = 1
 
 
+class CallbackShape(_Shape, frozen=True):
+    """Who is told of a run's end: a URL, by a signed webhook on the run's queue or another; or a job, by its name or id."""
+
+    url: Annotated[str, Meta(examples=["https://hooks.example/done"])] | None = None
+    job: Name | None = None
+    queue: Name | None = None
+
+
+Told = CallbackShape | Annotated[str, Meta(description="In short: a URL, or the name of a job.")]
+
+
 class DefaultsShape(_Shape, frozen=True):
     """What holds for every job of the file that does not say it itself."""
 
@@ -170,6 +181,8 @@ class DefaultsShape(_Shape, frozen=True):
     retry: RetryShape | None = None
     timeout: Period | UnsetType | None = UNSET
     tags: Tags | None = None
+    on_done: Told | None = None
+    on_dead: Told | None = None
     tz: Zone | None = None
 
 
@@ -185,6 +198,8 @@ class JobShape(_Shape, frozen=True):
     timeout: Period | UnsetType | None = UNSET
     concurrency: ConcurrencyShape | None = None
     tags: Tags | None = None
+    on_done: Told | None = None
+    on_dead: Told | None = None
     paused: Annotated[bool, Meta(description="Left out: whoever paused or resumed it decides.")] | None = None
 
 

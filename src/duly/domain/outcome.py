@@ -64,5 +64,11 @@ class Parked(msgspec.Struct, frozen=True, tag=True):
     origin: str
 
 
+class Awaited(msgspec.Struct, frozen=True, tag=True):
+    """The receiver has taken it on, and will say what it came to; when it says nothing for so long, the attempt timed out."""
+
+    seconds: float
+
+
 Outcome = Succeeded | Failed | TimedOut | Lost | Cancelled | Snoozed
-Deferral = Parked  # no outcome yet: the run leaves its worker's hands and waits for something
+Deferral = Parked | Awaited  # no outcome yet: the run leaves its worker's hands and waits for something

@@ -12,6 +12,7 @@ import msgspec
 from duly.domain.errors import InvalidOption
 from duly.domain.retry import Retry
 from duly.domain.target import Target
+from duly.domain.then import Then
 
 QUEUE_DEFAULT = "default"
 PRIORITY_DEFAULT = 5
@@ -32,15 +33,16 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     rearm: bool = False  # the schedule's next fire counts from the end of this run
     watch: int | None = None  # after so many runs in a row that failed for good, the schedule pauses
     target: Target | None = None  # what it does, where that is no function
-    # Marks: they say what a run is for and who asked for it, not how it is run.
+    # Marks: they say what a run is for, who asked for it and who is told of its end, not how it is run.
     tags: tuple[str, ...] = ()
     request_id: str | None = None
     traceparent: str | None = None
     parent: str | None = None  # the id of the run whose subtask this is
+    then: Then | None = None
 
 
 DEFAULTS = Options()
-MARKS = frozenset({"tags", "request_id", "traceparent", "parent"})
+MARKS = frozenset({"tags", "request_id", "traceparent", "parent", "then"})
 _MARKS_QUOTED = tuple(f'"{mark}"' for mark in MARKS)
 _decoder = msgspec.json.Decoder(Options)
 _encoder = msgspec.json.Encoder()
@@ -135,7 +137,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def marked(self) -> Options:
-        """What it is marked with: tags, and who asked for it."""
+        """What it is marked with: tags, who asked for it, and who is told of its end."""
         try:
             return DEFAULTS if self.marks is None else _decoder.decode(self.marks)
         except (msgspec.MsgspecError, ValueError):

@@ -10,6 +10,8 @@ import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping
+from hashlib import sha256
+from hmac import digest as hmac_digest
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -58,6 +60,10 @@ class Keyring:
         nonce = draw(NONCE_BYTES)
         body = nonce + _cipher(self._keys[self._first]).encrypt(nonce, secret.reveal().encode(), about)
         return Sealed(self._first, body)
+
+    def derived(self, purpose: bytes) -> list[bytes]:
+        """Give from each key, the first one first, another that says nothing of it and is good for one purpose."""
+        return [hmac_digest(key, purpose, sha256) for key in self._keys.values()]
 
     def open(self, sealed: Sealed, about: bytes) -> Secret:
         """Open what was sealed for `about`. Raises CannotOpen."""

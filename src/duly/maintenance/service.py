@@ -13,8 +13,10 @@ from duly.domain.errors import DulyError
 from duly.domain.health import TICK_SECONDS
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
+from duly.moves import receive
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
+from duly.moves.tell import tell
 from duly.store import answers, events, history, leased, ready, shards, tenants, workers, zones
 from duly.store.database import Database
 
@@ -40,8 +42,8 @@ class Maintenance:
 
     def __init__(self, database: Database, *, rng: Rng, log: Log, retention: Retention | None = None) -> None:
         self._database = database
-        self._log = log
         self._rng = rng
+        self._log = log
         self._retention = retention or Retention()
         self._stopping = asyncio.Event()
         self.reaper = Reaper(database, rng=rng, log=log)
@@ -89,6 +91,9 @@ class Maintenance:
         for run_id in await void_overstayed(self._database):
             self._log.warning("run_overstayed", run_id=run_id)
         await history.release_waiting(self._database, BATCH_MAX)
+        while await receive.time_out(self._database, self._rng) == receive.BATCH_MAX:
+            pass
+        await tell(self._database, self._log)
         self.reaped_at = self._database.clock.monotonic()
         await history.note_duty(self._database, REAP)
 

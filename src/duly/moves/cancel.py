@@ -10,7 +10,7 @@ import msgspec
 
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, Unsettled
-from duly.store import declared, jobs, leased, runs
+from duly.store import awaited, declared, jobs, leased, runs
 from duly.store.database import Database
 
 _LOOKS_MAX = 100
@@ -26,7 +26,7 @@ STOP_TIMEOUT = timedelta(seconds=10)
 class CancelAnswer(StrEnum):
     """What became of the request."""
 
-    CANCELLED = "cancelled"  # it was waiting, and will never start
+    CANCELLED = "cancelled"  # it was waiting, for its start or for its receiver, and does so no more
     REQUESTED = "requested"  # it is in a worker's hands, who has been asked; what it came to will be on the run
     TOO_LATE = "too_late"  # it had ended already
 
@@ -34,7 +34,7 @@ class CancelAnswer(StrEnum):
 async def cancel_run(database: Database, run_id: UUID, reason: str = "cancelled") -> CancelAnswer:
     """Cancel one run, wherever it stands. Raises NotFound, Unsettled."""
     for _ in range(_LOOKS_MAX):  # A row may be on the move between two looks; it is never nowhere for long.
-        if await runs.cancel(database, [run_id], reason):
+        if await runs.cancel(database, [run_id], reason) or await awaited.cancel(database, [run_id], reason):
             return CancelAnswer.CANCELLED
         if await runs.signal(database, [run_id], "cancel"):
             return CancelAnswer.REQUESTED

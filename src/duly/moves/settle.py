@@ -65,10 +65,15 @@ async def settle_by_key(database: Database, worker_id: UUID, settled: Sequence[S
     return await _apply([_moved(item, rng) for item in settled], send)
 
 
+async def settle_for(database: Database, holder: UUID, settled: Sequence[Settled], rng: Rng) -> set[Handle]:
+    """Settle in the name of whoever holds the runs. Returns those that were there; someone else has moved the others on."""
+    moved = [_moved(item, rng) for item in settled]
+    return await _apply(moved, lambda batch: leased.settle(database, holder, batch, HORIZON))
+
+
 async def lose(database: Database, worker_id: UUID, lost: Sequence[tuple[Run, Lost]], rng: Rng) -> set[Handle]:
     """Settle for a worker that is gone. Returns those that were there; someone else has moved the others on."""
-    moved = [_moved(Settled(run, None, None, outcome), rng) for run, outcome in lost]
-    return await _apply(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
+    return await settle_for(database, worker_id, [Settled(run, None, None, outcome) for run, outcome in lost], rng)
 
 
 async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:

@@ -28,12 +28,14 @@ from duly.domain.job import (
     check_traceparent,
 )
 from duly.domain.run import DEFAULTS, Options, encode_options, said
+from duly.domain.then import check_then
 from duly.domain.triggers import asking
 from duly.sdk.retry import Retry
 from duly.worker.context import RunContext
 
 Misfire = Literal["fire_once", "fire_all", "skip"] | Mapping[str, Any]
 Overlap = Literal["skip", "buffer_one", "queue", "cancel_running", "allow"] | Mapping[str, Any]
+Told = str | Mapping[str, str]  # a URL, the name of a job, or the fields of either
 Mode = Literal["fixed_rate", "fixed_delay"]
 
 
@@ -102,6 +104,8 @@ class Choices:
     timeout: Duration | UnsetType | None = field(default=UNSET)
     concurrency: tuple[str, int] | None = None  # a key, and how many runs of it may be ready or running at once
     tags: Sequence[str] | None = None
+    on_done: Told | None = None
+    on_dead: Told | None = None
     request_id: str | None = None
     traceparent: str | None = None
     parent: RunContext | UUID | None = None
@@ -127,7 +131,7 @@ class Choices:
             raise InvalidOption(f"tenant {self.tenant!r} is not a tenant's number: 1 or more")
 
     def marks(self) -> dict[str, Any]:
-        """Give what the runs are marked with, checked: tags, and who asked for them."""
+        """Give what the runs are marked with, checked: tags, who asked for them, and who is told of their ends."""
         given = {
             "tags": self.tags,
             "request_id": self.request_id,
@@ -140,7 +144,9 @@ class Choices:
             "traceparent": check_traceparent,
             "parent": _parent,
         }
-        return {name: checks[name](value) for name, value in given.items() if value is not None}
+        then = check_then(self.on_done, self.on_dead)
+        marks = {name: checks[name](value) for name, value in given.items() if value is not None}
+        return marks if then is None else {**marks, "then": then}
 
     def shape(self) -> dict[str, Any] | None:
         """Give the shape of the schedule that is asked for; None for a one-shot."""

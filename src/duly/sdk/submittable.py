@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import UNSET, UnsetType
 
 from duly.domain.duration import Duration
-from duly.sdk.choices import Choices, Misfire, Mode, Overlap, Work
+from duly.sdk.choices import Choices, Misfire, Mode, Overlap, Told, Work
 from duly.sdk.handle import Handle
 from duly.sdk.retry import Retry
 from duly.sdk.submitter import Submitter
@@ -68,6 +68,8 @@ class Submittable(Generic[Q, T]):
         timeout: Duration | UnsetType | None = UNSET,
         concurrency: tuple[str, int] | None = None,
         tags: Sequence[str] | None = None,
+        on_done: Told | None = None,
+        on_dead: Told | None = None,
         request_id: str | None = None,
         traceparent: str | None = None,
         parent: RunContext | UUID | None = None,
@@ -83,8 +85,9 @@ class Submittable(Generic[Q, T]):
 
         `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number, such as
         `("customer-7", 3)`: at most so many runs of that key at once. `tags`: words to find it by, instead of the handler's
-        own. `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run are told. `parent`: the
-        run whose subtask it is, which must be under way. `connection`: the caller's own, inside whose transaction it is
+        own. `on_done` and `on_dead`: a URL, or the name of a job, that is told of each run's end, or of its burial.
+        `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run are told. `parent`: the run
+        whose subtask it is, which must be under way. `connection`: the caller's own, inside whose transaction it is
         inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
         choices = Choices(
@@ -112,6 +115,8 @@ class Submittable(Generic[Q, T]):
             timeout=timeout,
             concurrency=concurrency,
             tags=tags,
+            on_done=on_done,
+            on_dead=on_dead,
             request_id=request_id,
             traceparent=traceparent,
             parent=parent,

@@ -72,6 +72,7 @@ async def run(database: Database, tenant: int, run_id: UUID, engine: Database | 
         worker=beyond["worker"] if engine is None else found["worker_id"] and str(found["worker_id"]),
         worker_is_live=beyond["worker_is_live"] is not False,
         claimed_at=around["claimed_at"],
+        deadline_at=around["deadline_at"],
         started_at=last.get("started_at") if is_over else None,
         finished_at=found["attempts"][-1]["finished_at"] if is_over and found["attempts"] else None,
         last_error=last.get("reason"),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from duly.store import applied, declared, destinations, events, jobs, leased, runs, schedules, workers
+from duly.store import applied, awaited, declared, destinations, events, jobs, leased, runs, schedules, workers
 from duly.store.database import AGAIN, Database, Unavailable, translated
 from duly.store.pool import Pool
 from duly.store.statements import load
@@ -41,6 +41,7 @@ _GUARDED = {
         declared.SQL,
         applied.SQL,
         leased.SQL,
+        awaited.SQL,
         events.SQL,
         destinations.SQL,
         _RETIRE,

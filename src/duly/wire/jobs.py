@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
+from duly.wire.callbacks import Callback, ToldCallback
 from duly.wire.events import EventMatch
 from duly.wire.pages import NextPageToken
 from duly.wire.runs import Run, TargetSummary
@@ -88,6 +89,8 @@ class JobDefinition(Asked, frozen=True):
     concurrency: Concurrency | None = None
     expires_at: None = None
     tags: Tags = msgspec.field(default_factory=list)
+    on_done: Callback | None = None
+    on_dead: Callback | None = None
 
 
 # A merge patch (RFC 7396) of a definition; what comes of it is read as a definition.
@@ -146,6 +149,8 @@ class Job(Told, frozen=True):
     pause_reason: str | None
     last_run: LastRun | None
     created_at: Moment | None
+    on_done: ToldCallback | None = None
+    on_dead: ToldCallback | None = None
 
 
 class JobSummary(Told, frozen=True):

@@ -66,6 +66,9 @@ KINDS: dict[str, Kind] = {
     ),
     "key_in_progress": Kind(409, "The same request is under way", "Ask again after the seconds in Retry-After."),
     "lease_lost": Kind(409, "The lease is lost", "Stop the run: another worker has it, or it is over."),
+    "attempt_over": Kind(
+        409, "The attempt is over", "Nothing is to be done: what stands there counts, and the detail says it."
+    ),
     "worker_expired": Kind(409, "The worker's lease has ended", "Register anew, under another id."),
     "version_changed": Kind(412, "It was changed meanwhile", "Read it again, and send its ETag in If-Match."),
     "body_too_large": Kind(413, "The body is too large", "Send less at once."),

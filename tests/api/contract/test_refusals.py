@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from duly.api.asked import HEADER_BYTES_MAX
-from duly.api.operations import EVENT_STREAM, NDJSON, Operation
+from duly.api.operations import ANYBODY, EVENT_STREAM, NDJSON, Operation
 from duly.domain.api_key import Scope, implied_by
 from duly.domain.declaration import OWNER
 from duly.domain.hold import HOLDS_MAX
@@ -24,8 +24,8 @@ from duly.store.tenants import Limits
 from duly.wire.batches import LINES_MAX
 from tests.api.contract.described import BY_NAME, NAMES, codes, faults
 from tests.api.contract.yard import A_WORKER, HOURLY_SINCE_LONG_AGO, UNKNOWN_ID, Asked, Yard, request_for, unknown
-from tests.api.front import Caller, Front
-from tests.builders import a_key, a_ready_run, a_schedule, a_worker
+from tests.api.front import CALLBACKS, Caller, Front
+from tests.builders import a_key, a_leased_run, a_ready_run, a_schedule, a_worker
 
 A_LONG_WORD = "x" * 300_000
 CONTROL = "two\nlines"
@@ -195,6 +195,9 @@ async def _(scene, operation, asked):
 
 @provokes("rate_limited")
 async def _(scene, operation, asked):
+    if operation.is_open:  # All share one limit.
+        limited = msgspec.structs.replace(ANYBODY.key, key_id="limited", rate=0.001)
+        scene.patience.setattr("duly.api.door.ANYBODY", msgspec.structs.replace(ANYBODY, key=limited))
     slow = await scene.front.caller(rate=0.001)
     answers = [await asked.by(slow) for _ in range(3)]
     return answers[-1]
@@ -242,6 +245,15 @@ async def _(scene, operation, asked):
     return await CONFLICTS.get(operation.name, without_patience)(scene, operation)
 
 
+@provokes("attempt_over")
+async def _(scene, operation, asked):
+    settle = request_for(BY_NAME["settle_callback"], token=asked.path.split("/")[3].partition("?")[0])
+    assert (await settle.with_fields(outcome="succeeded").by(scene.api)).is_success
+    return await asked.with_fields(**({"outcome": "failed"} if operation.name == "settle_callback" else {})).by(
+        scene.api
+    )
+
+
 @provokes("lease_lost")
 async def _(scene, operation, asked):
     return await asked.with_fields(fence=999_999).by(scene.api)
@@ -280,7 +292,8 @@ async def without_patience(scene: Scene, operation: Operation) -> httpx.Response
     if "{name}" in operation.path:
         await asked.by(scene.api)
     with scene.patience.context() as patience:
-        for name in ("overtaken.LOOKS_MAX", "cancel._LOOKS_MAX", "apply._LOOKS_MAX", "destinations._LOOKS_MAX"):
+        moves = ("receive", "cancel", "apply", "destinations")
+        for name in ("overtaken.LOOKS_MAX", *(f"{move}._LOOKS_MAX" for move in moves)):
             patience.setattr(f"duly.moves.{name}", 0)
         return await asked.by(scene.api)
 
@@ -310,6 +323,11 @@ async def of_a_job_that_is_over(scene: Scene, operation: Operation) -> httpx.Res
     job = await scene.api.a_job()
     await scene.api.delete(f"/v1/jobs/{job['job_id']}")
     return await request_for(operation, job_id=job["job_id"]).by(scene.api)
+
+
+async def before_the_webhook_is_answered(scene: Scene, operation: Operation) -> httpx.Response:
+    _, run = await a_leased_run(scene.front.database)
+    return await request_for(operation, token=CALLBACKS.make(run.run_id, run.fence)).by(scene.api)
 
 
 async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Response:
@@ -347,6 +365,7 @@ CONFLICTS: dict[str, Any] = {
     "backfill_job": of_a_job_that_is_over,
     "pause_queue": beside_too_many_pauses,
     "pause": beside_too_many_pauses,
+    "extend_callback": before_the_webhook_is_answered,
 }
 
 
@@ -393,6 +412,14 @@ async def with_a_wait_of_an_hour(scene: Scene, asked: Asked) -> httpx.Response:
     return await asked.with_fields(wait="PT1H").by(scene.api)
 
 
+async def of_a_failure_to_be_tried_again_before_now(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(outcome="failed", retry_after=-1).by(scene.api)
+
+
+async def with_an_extension_of_a_year(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(within="P365D").by(scene.api)
+
+
 async def of_a_snooze_without_end(scene: Scene, asked: Asked) -> httpx.Response:
     outcome = {"run_id": UNKNOWN_ID, "fence": 1, "outcome": "snoozed"}
     return await asked.with_fields(outcomes=[outcome]).by(scene.api)
@@ -427,6 +454,8 @@ OPTIONS: dict[str, Any] = {
     "backfill_job": with_its_end_before_its_start,
     "delete_calendar": of_a_calendar_in_use,
     "skip_next": of_a_job_that_counts_from_its_end,
+    "settle_callback": of_a_failure_to_be_tried_again_before_now,
+    "extend_callback": with_an_extension_of_a_year,
 }
 
 

@@ -41,6 +41,7 @@ NOT_IN_SCHEMAS = {
     "name_taken",
     "declared_in_code",
     "lease_lost",
+    "attempt_over",
     "worker_expired",
     "version_changed",
     "precondition_required",

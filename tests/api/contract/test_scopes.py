@@ -11,7 +11,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from duly.api.operations import Operation
+from duly.api.operations import OPEN, Operation
 from duly.api.routes import OPERATIONS
 from tests.api.contract.described import described
 from tests.api.contract.yard import request_for, unknown
@@ -27,6 +27,9 @@ OPENS = {
 }
 
 
+KEYED = [operation for operation in OPERATIONS if not operation.is_open]
+
+
 async def tried(caller: Caller, operation: Operation) -> tuple[int, str]:
     """Say how an operation answers a caller; what is let through does nothing."""
     answer: httpx.Response = await request_for(operation, **unknown(operation)).with_query("nonsense=1").by(caller)
@@ -40,7 +43,7 @@ async def test_a_scope_opens_what_it_is_described_for_and_nothing_else(front, sc
 
     expected = {
         operation.name: (400, "invalid_query")
-        if described(operation)["x-scope"] in OPENS[scope]
+        if described(operation)["x-scope"] in {OPEN, *OPENS[scope]}
         else (403, "forbidden")
         for operation in OPERATIONS
     }
@@ -50,7 +53,11 @@ async def test_a_scope_opens_what_it_is_described_for_and_nothing_else(front, sc
 async def test_every_scope_opens_something_and_none_but_admin_opens_all(front):
     scopes = {described(operation)["x-scope"] for operation in OPERATIONS}
 
-    assert scopes == set(OPENS)
+    assert scopes == {OPEN, *OPENS}
+
+
+async def test_what_is_open_is_said_once_more(front):
+    assert {operation.name for operation in OPERATIONS if operation.is_open} == {"settle_callback", "extend_callback"}
 
 
 async def test_an_admin_of_another_tenant_is_no_operator(front):
@@ -64,14 +71,14 @@ async def test_an_admin_of_another_tenant_is_no_operator(front):
 async def test_without_a_key_nothing_opens(front):
     nobody = front.nobody()
 
-    assert {await tried(nobody, operation) for operation in OPERATIONS} == {(401, "unauthorized")}
+    assert {await tried(nobody, operation) for operation in KEYED} == {(401, "unauthorized")}
 
 
 async def test_an_expired_key_opens_nothing(front, database, clock):
     brief = await front.caller("admin", expires_at=await database.read_clock() + timedelta(minutes=1))
     await clock.advance(timedelta(minutes=1))
 
-    assert {await tried(brief, operation) for operation in OPERATIONS} == {(401, "unauthorized")}
+    assert {await tried(brief, operation) for operation in KEYED} == {(401, "unauthorized")}
 
 
 async def test_a_revoked_key_opens_nothing(front, api, clock):
@@ -80,7 +87,7 @@ async def test_a_revoked_key_opens_nothing(front, api, clock):
     await clock.advance(timedelta(seconds=4))
 
     assert answer.status_code == 204
-    assert {await tried(revoked, operation) for operation in OPERATIONS} == {(401, "unauthorized")}
+    assert {await tried(revoked, operation) for operation in KEYED} == {(401, "unauthorized")}
 
 
 async def test_a_key_of_a_suspended_tenant_opens_nothing(front, api, clock):
@@ -88,4 +95,4 @@ async def test_a_key_of_a_suspended_tenant_opens_nothing(front, api, clock):
     await api.ask("PATCH", f"/v1/tenants/{stranger.tenant}", json={"state": "suspended"})
     await clock.advance(timedelta(seconds=4))
 
-    assert {await tried(stranger, operation) for operation in OPERATIONS} == {(401, "unauthorized")}
+    assert {await tried(stranger, operation) for operation in KEYED} == {(401, "unauthorized")}

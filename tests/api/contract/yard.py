@@ -19,11 +19,12 @@ from duly.store import runs
 from duly.store.database import Database
 from tests.api.contract.described import described
 from tests.api.contract.samples import least
-from tests.api.front import A_TARGET, EVERY_HOUR, Caller
-from tests.builders import HANDLER, RNG, a_leased_run, a_ready_run
+from tests.api.front import A_TARGET, CALLBACKS, EVERY_HOUR, Caller
+from tests.builders import HANDLER, RNG, a_leased_run, a_ready_run, an_awaited_run
 
 UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
-UNKNOWN = {"key_id": "a" * 10, "tenant": "999999", "name": "never-was"}
+UNKNOWN_TOKEN = f"cb_{'0' * 32}_1_{'A' * 43}"  # well written, and none of ours
+UNKNOWN = {"token": UNKNOWN_TOKEN, "key_id": "a" * 10, "tenant": "999999", "name": "never-was"}
 HOURLY_SINCE_LONG_AGO = {"trigger": {"type": "interval", "every": "PT1H", "anchor": "2026-11-01T00:00:00Z"}}
 A_WORKER: dict[str, Any] = {"name": "remote", "queues": ["remote"], "handlers": [HANDLER]}
 PARAMETER = re.compile(r"{(\w+)}")
@@ -125,6 +126,7 @@ class Yard:
             "tenant": self._tenant,
             "name": self._name,
             "worker_id": self._worker,
+            "token": self._token,
             "destination_id": self._destination,
         }
 
@@ -191,6 +193,11 @@ class Yard:
         answer = await self.api.post("/v1/worker/register", json=A_WORKER)
         assert answer.status_code == 201, answer.text
         return str(answer.json()["worker_id"])
+
+    async def _token(self, _: Operation) -> str:
+        """Put a run into its receiver's hands."""
+        run = await an_awaited_run(self.database)
+        return CALLBACKS.make(run.run_id, run.fence)
 
     async def _destination(self, _: Operation) -> str:
         answer = await self.api.post("/v1/destinations", json={"url": f"https://{uuid4()}.example/in"})

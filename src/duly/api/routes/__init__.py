@@ -8,6 +8,7 @@ from duly.api.routes import (
     backfills,
     batch,
     calendars,
+    callbacks,
     dead,
     destinations,
     events,
@@ -39,6 +40,7 @@ _MODULES = (
     calendars,
     triggers,
     worker,
+    callbacks,
     keys,
     tenants,
 )

@@ -16,9 +16,10 @@ import msgspec
 
 from duly.api import line
 from duly.api.operations import ACT_SECONDS, Answer, Call, Routes
+from duly.api.spans import read_span
 from duly.domain import payload as payloads
-from duly.domain.duration import parse, to_iso
-from duly.domain.errors import InvalidOption, InvalidSchedule, LeaseOver
+from duly.domain.duration import to_iso
+from duly.domain.errors import InvalidOption, LeaseOver
 from duly.domain.job import DELAY_MAX, check_name
 from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.progress import Progress, progress_of
@@ -75,7 +76,7 @@ _TRACEBACK_CHARACTERS_MAX = 16_384
 async def register_worker(call: Call[Nothing, NewWorker]) -> Answer:
     """Begin as a worker. The id is made here, and is never used again: a worker whose lease has ended registers anew."""
     asked = call.body
-    lease = _span(asked.lease, "lease", LEASE_MIN, LEASE_MAX)
+    lease = read_span(asked.lease, "lease", LEASE_MIN, LEASE_MAX)
     identity = Identity(
         call.rng.uuid(),
         check_name(asked.name, "name"),
@@ -113,7 +114,7 @@ async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Answer:
     They are to be started at once. A claim whose answer is lost is given up: its runs go back when the worker renews its lease.
     """
     worker_id = call.id("worker_id")
-    wait = _span(call.body.wait, "wait", timedelta(), WAIT_MAX)
+    wait = read_span(call.body.wait, "wait", timedelta(), WAIT_MAX)
     async with line.watched() as hung_up:
         parcels = await _poll(call, worker_id, wait.total_seconds(), hung_up)
         if parcels and hung_up.done():  # Nobody will hear of them.
@@ -340,18 +341,7 @@ def _detail(item: RunOutcome) -> str | None:
 
 
 def _delay(value: Duration | None, item: RunOutcome, what: str) -> timedelta | None:
-    return None if value is None else _span(value, f"{what} of run {item.run_id}", timedelta(), DELAY_MAX)
-
-
-def _span(value: Duration, what: str, least: timedelta, most: timedelta) -> timedelta:
-    """Read a duration within bounds. Raises InvalidOption."""
-    try:
-        span = parse(value, what)
-    except InvalidSchedule as error:
-        raise InvalidOption(str(error)) from None
-    if not least <= span <= most:
-        raise InvalidOption(f"{what} {value!r} is outside {to_iso(least)} to {to_iso(most)}")
-    return span
+    return None if value is None else read_span(value, f"{what} of run {item.run_id}", timedelta(), DELAY_MAX)
 
 
 def _names(given: Iterable[str], what: str) -> list[str]:

@@ -13,6 +13,7 @@ from duly.client.address import Address
 from duly.client.asking import Id, given, path, posting, query_of
 from duly.client.asynchronous.backfills import AsyncBackfills
 from duly.client.asynchronous.calendars import AsyncCalendars
+from duly.client.asynchronous.callbacks import AsyncCallbacks
 from duly.client.asynchronous.dead import AsyncDead
 from duly.client.asynchronous.destinations import AsyncDestinations
 from duly.client.asynchronous.jobs import AsyncJobs
@@ -51,6 +52,7 @@ class AsyncClient:
         self.dead = AsyncDead(self._line)
         self.backfills = AsyncBackfills(self._line)
         self.calendars = AsyncCalendars(self._line)
+        self.callbacks = AsyncCallbacks(self._line)
         self.queues = AsyncQueues(self._line)
         self.holds = AsyncHolds(self._line)
         self.workers = AsyncWorkers(self._line)

@@ -15,6 +15,7 @@ from duly.client.asking import Id, given, path, posting, query_of
 from duly.client.streaming import Event, read_event
 from duly.client.synchronous.backfills import Backfills
 from duly.client.synchronous.calendars import Calendars
+from duly.client.synchronous.callbacks import Callbacks
 from duly.client.synchronous.dead import Dead
 from duly.client.synchronous.destinations import Destinations
 from duly.client.synchronous.jobs import Jobs
@@ -52,6 +53,7 @@ class Client:
         self.dead = Dead(self._line)
         self.backfills = Backfills(self._line)
         self.calendars = Calendars(self._line)
+        self.callbacks = Callbacks(self._line)
         self.queues = Queues(self._line)
         self.holds = Holds(self._line)
         self.workers = Workers(self._line)

@@ -1,6 +1,6 @@
 -- name: around
 -- What is known of a run that waits or runs besides its state: its gate, since when it is claimed, and what it carries.
-select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased.claimed_at, dead.replays, dead.buried_at,
+select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
        coalesce(ready.options, blocked.options, leased.options, dead.options, timers.options)::text as options,
        destinations.destination_id, destinations.origin, destinations.state as destination_state, destinations.places as destination_places,
        destinations.in_flight, destinations.rate_per_second, greatest(destinations.wait_until, destinations.asked_until) as tried_at,
@@ -12,6 +12,7 @@ select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased
   left join duly.gates on gates.tenant = blocked.tenant and gates.gate = blocked.gate
   left join duly.destinations on destinations.tenant = blocked.tenant and destinations.origin = substr(blocked.gate, 2) and left(blocked.gate, 1) = '@'
   left join duly.leased on leased.run_id = asked.run_id
+  left join duly.awaited on awaited.run_id = asked.run_id and awaited.fence = leased.fence
   left join duly.dead on dead.run_id = asked.run_id
 
 -- name: beyond

@@ -105,6 +105,7 @@ union all
 select 'lease without a worker', leased.run_id::text, leased.worker_id::text from duly.leased
  where not exists (select from duly.workers where workers.worker_id = leased.worker_id)
    and not exists (select from duly.departed where departed.worker_id = leased.worker_id)
+   and not exists (select from duly.awaited where awaited.run_id = leased.run_id and awaited.fence = leased.fence and leased.worker_id = duly.receiver())
 union all
 select 'gate whose count is wrong', coalesce(gates.gate, inside.gate), format('says %s, holds %s', gates.active, coalesce(inside.runs, 0))
   from duly.gates full join inside on inside.tenant = gates.tenant and inside.gate = gates.gate

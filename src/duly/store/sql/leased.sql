@@ -24,8 +24,8 @@ select ctid as place, fence, run_id, job_id, scheduled_at, due_at, previous_sche
   from duly.leased where worker_id = $1 order by run_id limit $2
 
 -- name: orphans
--- Leased rows whose worker has no row any more: a belt, for what a reaper that died left behind.
-select distinct worker_id from duly.leased where not exists (select from duly.workers where workers.worker_id = leased.worker_id) limit 100
+-- Leased rows whose worker has no row any more: a belt, for what a reaper that died left behind. What waits for its receiver has none.
+select distinct worker_id from duly.leased where worker_id <> duly.receiver() and not exists (select from duly.workers where workers.worker_id = leased.worker_id) limit 100
 
 -- name: already_settled
 select run_id, fence from duly.already_settled_v1($1, $2, $3)

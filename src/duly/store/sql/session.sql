@@ -61,6 +61,9 @@ select duly.api_drop_calendar_v1($1, $2)
 -- name: cancel
 select * from duly.api_cancel_v1($1, $2)
 
+-- name: cancel_awaited
+select * from duly.api_cancel_awaited_v1($1, $2)
+
 -- name: signal
 select * from duly.api_signal_v1($1, $2)
 

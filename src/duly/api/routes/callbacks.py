@@ -1,0 +1,82 @@
+"""Callbacks: what receivers of webhooks say after they have answered 202.
+
+No key is needed: the token in the path, which only the receiver of that attempt was given, is the right to say what it came to.
+docs/callbacks.md says how a receiver is written.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from duly.api.operations import OPEN, Answer, Call, Routes
+from duly.api.spans import read_span
+from duly.domain import payload as payloads
+from duly.domain.errors import NotFound
+from duly.domain.job import DELAY_MAX
+from duly.domain.outcome import Failed, Succeeded
+from duly.moves.receive import EXTENSION_MAX, extend, receive
+from duly.store.leased import Handle
+from duly.wire.callbacks import CallbackExtended, CallbackExtension, CallbackOutcome, CallbackSettled
+from duly.wire.shapes import Nothing
+
+routes = Routes("callbacks")
+_REASON_CHARACTERS_MAX = 2_000
+
+
+@routes.add(
+    "POST",
+    "/v1/callbacks/{token}",
+    scope=OPEN,
+    body=CallbackOutcome,
+    answers={200: CallbackSettled},
+    refuses=("attempt_over", "conflict", "invalid_option", "rate_limited"),
+    in_session=False,
+    is_keyed=False,
+)
+async def settle_callback(call: Call[Nothing, CallbackOutcome]) -> Answer:
+    """Say what came of a webhook that was answered 202. Asked again with the same outcome, it answers the same.
+
+    The token is good for one attempt. A failure is tried again as any other, and the next attempt has another token.
+    """
+    handle = await _handle(call)
+    received = await receive(call.database, handle, _outcome(call.body), call.rng)
+    if received.queue is not None:
+        call.wake(received.queue)
+    return Answer(200, CallbackSettled(run_id=received.run_id, attempt=received.attempt, state=received.state))
+
+
+@routes.add(
+    "POST",
+    "/v1/callbacks/{token}/extend",
+    scope=OPEN,
+    body=CallbackExtension,
+    answers={200: CallbackExtended},
+    refuses=("attempt_over", "conflict", "invalid_option", "rate_limited"),
+    in_session=False,
+    is_keyed=False,
+)
+async def extend_callback(call: Call[Nothing, CallbackExtension]) -> Answer:
+    """Say that it takes longer. Past its deadline the attempt has timed out, and is tried again or given up."""
+    handle = await _handle(call)
+    span = read_span(call.body.within, "within", timedelta(seconds=1), EXTENSION_MAX)
+    deadline_at = await extend(call.database, handle, span)
+    return Answer(200, CallbackExtended(run_id=handle[0], deadline_at=deadline_at))
+
+
+async def _handle(call: Call[Any, Any]) -> Handle:
+    """Read the token; what is none of ours never reaches the database. Raises NotFound, Refusal."""
+    handle = None if call.callbacks is None else call.callbacks.read(call.path["token"])
+    if handle is None:
+        raise NotFound("no such callback; a token is good for one attempt, while that is under way or on record")
+    await call.admit(1)
+    return handle
+
+
+def _outcome(asked: CallbackOutcome) -> Succeeded | Failed:
+    if asked.outcome == "succeeded":
+        return Succeeded(None if asked.result is None else payloads.encode_result(asked.result))
+    after = asked.retry_after
+    delay = None if after is None else read_span(after, "retry_after", timedelta(), DELAY_MAX)
+    reason = payloads.storable(asked.reason or "the receiver said that it failed", _REASON_CHARACTERS_MAX)
+    return Failed(reason, asked.retry, retry_after=delay)

@@ -1,0 +1,32 @@
+"""What a receiver of webhooks says after it has answered 202."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duly.client.asking import given, path, posting
+from duly.client.asynchronous.line import AsyncLine
+from duly.wire.callbacks import CallbackExtended, CallbackSettled
+
+
+class AsyncCallbacks:
+    """Runs that wait for their receiver, each by its token; no key is needed."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    async def settle(self, token: str, result: Any = None) -> CallbackSettled:
+        """Say that it succeeded. Raises NotFound, Conflict."""
+        body = given(outcome="succeeded", result=result)
+        return await self._line.ask(posting(path("callbacks", token), CallbackSettled, body))
+
+    async def fail(
+        self, token: str, reason: str | None = None, *, retry: bool = True, retry_after: str | float | None = None
+    ) -> CallbackSettled:
+        """Say that it failed, and whether and when another attempt makes sense. Raises NotFound, Conflict."""
+        body = given(outcome="failed", reason=reason, retry=retry, retry_after=retry_after)
+        return await self._line.ask(posting(path("callbacks", token), CallbackSettled, body))
+
+    async def extend(self, token: str, within: str | float) -> CallbackExtended:
+        """Say that it takes longer, counted from now. Raises NotFound, Conflict."""
+        return await self._line.ask(posting(path("callbacks", token, "extend"), CallbackExtended, {"within": within}))

@@ -1,0 +1,31 @@
+"""Jobs that are to be triggered with the outcome of a run."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("tellings")
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """The run that was made of it, or the record that none was; and its queue."""
+
+    run_id: UUID
+    answer: str
+    queue: str
+
+
+async def pending(database: Database, limit: int) -> list[UUID]:
+    """List what has not been told, the oldest first."""
+    return [row[0] for row in await database.fetch(SQL["pending"], limit)]
+
+
+async def deliver(database: Database, telling_id: UUID) -> Delivered | None:
+    """Trigger the job. None: somebody else has."""
+    row = await database.fetchrow(SQL["deliver"], telling_id)
+    return Delivered(*row) if row else None

@@ -1,0 +1,59 @@
+"""What receivers of webhooks say later, as it crosses HTTP; and whom a job tells of its runs' ends."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from msgspec import Meta
+
+from duly.wire.shapes import Asked, Duration, Moment, Name, Told
+
+Url = Annotated[str, Meta(max_length=2_048, description="http or https.", examples=["https://hooks.example/done"])]
+
+
+class CallbackOutcome(Asked, frozen=True):
+    """What came of a webhook that was answered 202. `result` is of a success; `reason`, `retry`, `retry_after` of a failure."""
+
+    outcome: Literal["succeeded", "failed"]
+    result: Any = None
+    reason: Annotated[str, Meta(max_length=2_000, description="What went wrong, for people.")] | None = None
+    retry: Annotated[bool, Meta(description="Whether another attempt makes sense.")] = True
+    retry_after: Annotated[Duration, Meta(description="Not before so long from now.")] | None = None
+
+
+class CallbackSettled(Told, frozen=True):
+    """What the run became by it."""
+
+    run_id: UUID
+    attempt: int
+    state: str
+
+
+class CallbackExtension(Asked, frozen=True):
+    """How much longer the receiver needs, counted from now; at most 30 days."""
+
+    within: Duration
+
+
+class CallbackExtended(Told, frozen=True):
+    """By when the receiver has to say what came of it."""
+
+    run_id: UUID
+    deadline_at: Moment
+
+
+class Callback(Asked, frozen=True):
+    """Who is told: a URL, by a signed webhook on the run's queue or another; or a job, by its name or id."""
+
+    url: Url | None = None
+    job: Name | None = None
+    queue: Annotated[Name, Meta(description="With a URL: the queue whose workers send it.")] | None = None
+
+
+class ToldCallback(Told, frozen=True, omit_defaults=True):
+    """Who is told of a run's end: what a URL leads to, or a job."""
+
+    url: str | None = None
+    job: str | None = None
+    queue: str | None = None

@@ -1,0 +1,236 @@
+"""Callbacks over HTTP: the token is the right, and nothing else is needed or helps."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from duly.store import awaited
+from tests.api.front import A_TARGET, CALLBACKS
+from tests.builders import a_leased_run, an_awaited_run, boxes_of, found_run, history_of
+
+HOOK = {"url": "https://hooks.example/done"}
+UNKNOWN_RUN = UUID("00000000-0000-4000-8000-000000000000")
+
+
+async def an_open_run(database, **more):
+    """Put a run into its receiver's hands. Gives it and the address of its callback."""
+    run = await an_awaited_run(database, **more)
+    return run, f"/v1/callbacks/{CALLBACKS.make(run.run_id, run.fence)}"
+
+
+async def test_a_receiver_without_a_key_settles_the_run(front, database):
+    run, path = await an_open_run(database)
+
+    answer = await front.nobody().post(path, json={"outcome": "succeeded", "result": {"rows": 7}})
+
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"run_id": str(run.run_id), "attempt": 1, "state": "succeeded"}
+    found = await found_run(database, run.run_id)
+    assert (found["state"], found["attempts"][0]["result"]) == ("succeeded", '{"rows": 7}')
+    assert front.woken == ["default"]
+
+
+async def test_asked_again_it_answers_the_same_and_another_outcome_is_a_conflict(front, database):
+    _, path = await an_open_run(database)
+    first = await front.nobody().post(path, json={"outcome": "succeeded"})
+
+    again = await front.nobody().post(path, json={"outcome": "succeeded"})
+    other = await front.nobody().post(path, json={"outcome": "failed"})
+
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert (other.status_code, other.json()["code"]) == (409, "attempt_over")
+    assert "it succeeded" in other.json()["detail"]
+
+
+async def test_a_failure_says_why_and_whether_to_try_again(front, database):
+    run, path = await an_open_run(database)
+
+    answer = await front.nobody().post(path, json={"outcome": "failed", "reason": "no such customer", "retry": False})
+
+    assert answer.json()["state"] == "dead"
+    assert (await found_run(database, run.run_id))["reason"] == "no such customer"
+
+
+async def test_a_failure_may_ask_for_patience(front, database, clock):
+    run, path = await an_open_run(database)
+
+    answer = await front.nobody().post(path, json={"outcome": "failed", "retry_after": "PT15M"})
+
+    assert answer.json()["state"] == "retrying"
+    assert (await found_run(database, run.run_id))["due_at"] >= clock.at + timedelta(minutes=15)
+
+
+async def test_a_receiver_says_that_it_takes_longer(front, database, clock):
+    run, path = await an_open_run(database)
+
+    answer = await front.nobody().post(f"{path}/extend", json={"within": "P2D"})
+
+    assert answer.status_code == 200, answer.text
+    found = await awaited.find(database, (run.run_id, run.fence))
+    assert found is not None
+    assert found.deadline_at == clock.at + timedelta(days=2)
+    assert answer.json()["deadline_at"] == found.deadline_at.isoformat().replace("+00:00", "Z")
+
+
+async def test_a_token_of_an_earlier_attempt_says_what_became_of_it(front, database):
+    run, path = await an_open_run(database)
+    await front.nobody().post(path, json={"outcome": "failed"})
+
+    answer = await front.nobody().post(path, json={"outcome": "succeeded"})
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "attempt_over")
+    assert await history_of(database, run.run_id) == [(1, "failed", "retrying")]
+
+
+@pytest.mark.parametrize("kind", ["forged", "changed", "of no run", "no token at all"])
+@pytest.mark.parametrize("verb", ["", "/extend"])
+async def test_whatever_is_no_token_of_a_run_is_answered_alike(front, database, api, kind, verb):
+    run, path = await an_open_run(database)
+    token = {
+        "forged": f"cb_{run.run_id.hex}_{run.fence}_{'A' * 43}",
+        "changed": path.rpartition("/")[2].replace(f"_{run.fence}_", f"_{run.fence + 1}_"),
+        "of no run": CALLBACKS.make(UNKNOWN_RUN, 1),
+        "no token at all": "please",
+    }[kind]
+    body = {"within": "PT1H"} if verb else {"outcome": "succeeded"}
+
+    answers = [await caller.post(f"/v1/callbacks/{token}{verb}", json=body) for caller in (front.nobody(), api)]
+
+    told = [(answer.status_code, answer.json()["code"], answer.json()["detail"]) for answer in answers]
+    assert (
+        told
+        == [
+            (
+                404,
+                "not_found",
+                "no such callback; a token is good for one attempt, while that is under way or on record",
+            )
+        ]
+        * 2
+    )
+    assert await boxes_of(database, run.run_id) == ["leased"]
+
+
+async def test_a_door_without_a_keyring_knows_no_token(front, database):
+    _, path = await an_open_run(database)
+    front.door._keyring = None
+
+    answer = await front.nobody().post(path, json={"outcome": "succeeded"})
+
+    assert answer.status_code == 404
+
+
+async def test_a_receiver_that_is_faster_than_its_own_answer_is_heard(front, database):
+    _, run = await a_leased_run(database)
+
+    answer = await front.nobody().post(
+        f"/v1/callbacks/{CALLBACKS.make(run.run_id, run.fence)}", json={"outcome": "succeeded"}
+    )
+
+    assert answer.json()["state"] == "succeeded"
+
+
+async def test_a_cancel_of_a_run_that_waits_for_its_receiver_is_done_when_it_is_answered(api, database):
+    run, _ = await an_open_run(database)
+
+    answer = await api.post(f"/v1/runs/{run.run_id}/cancel")
+
+    assert answer.json()["status"] == "cancelled"
+    assert (await found_run(database, run.run_id))["state"] == "cancelled"
+
+
+async def test_another_tenant_cancels_nothing_of_it(front, database):
+    run, _ = await an_open_run(database)
+
+    answer = await (await front.stranger()).post(f"/v1/runs/{run.run_id}/cancel")
+
+    assert answer.status_code == 404
+    assert await boxes_of(database, run.run_id) == ["leased"]
+
+
+class TestWhoIsTold:
+    """`on_done` and `on_dead` of a job, written and read back."""
+
+    async def test_a_job_reads_back_who_is_told(self, api):
+        made = await api.a_job(on_done=HOOK, on_dead={"job": "alert"})
+        job = (await api.get(f"/v1/jobs/{made['job_id']}")).json()
+
+        assert (job["on_done"], job["on_dead"]) == (HOOK, {"job": "alert"})
+        assert job["retry"] is None  # Which is left to the handler, as before.
+
+    async def test_a_one_shot_too(self, api):
+        made = await api.a_job(schedule=None, on_done={**HOOK, "queue": "hooks"})
+        job = (await api.get(f"/v1/jobs/{made['job_id']}")).json()
+
+        assert (job["on_done"], job["on_dead"]) == ({**HOOK, "queue": "hooks"}, None)
+
+    async def test_a_patch_changes_and_takes_away(self, api):
+        made = await api.a_job(on_done=HOOK, tags=["night"])
+        path = f"/v1/jobs/{made['job_id']}"
+        changed = await api.patch(path, {"on_dead": {"job": "alert"}}, headers={"If-Match": "*"})
+        assert (changed.json()["on_done"], changed.json()["on_dead"]) == (HOOK, {"job": "alert"})
+
+        changed = await api.patch(path, {"on_done": None}, headers={"If-Match": "*"})
+        assert (changed.json()["on_done"], changed.json()["tags"]) == (None, ["night"])
+
+    @pytest.mark.parametrize(
+        "callback",
+        [{}, {"url": "https://a.example/", "job": "b"}, {"url": "ftp://a.example/"}, {"job": "b", "queue": "c"}],
+    )
+    async def test_what_tells_nobody_is_refused(self, api, callback):
+        answer = await api.post("/v1/jobs", json={"target": A_TARGET, "on_dead": callback})
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
+        assert "on_dead" in answer.json()["detail"] or "ftp" in answer.json()["detail"]
+
+    async def test_a_file_asks_for_it_is_applied_and_exported_as_it_was(self, api):
+        jobs: dict[str, dict[str, Any]] = {
+            "nightly": {"target": "app:mail", "schedule": "every day at 9am", "on_done": "follow-up"},
+            "follow-up": {
+                "target": "app:mail",
+                "schedule": "every day at 10am",
+                "on_dead": {"url": "https://hooks.example/dead", "queue": "hooks"},
+            },
+        }
+        file = {"source": "test", "jobs": jobs}
+        applied = await api.post("/v1/jobs:apply", json=file)
+        assert applied.status_code == 200, applied.text
+        again = (await api.post("/v1/jobs:apply", json=file)).json()
+        assert (again["steps"], again["unchanged"]) == ([], 2)
+
+        exported = (await api.get("/v1/jobs:export?source=test")).json()
+        assert {
+            name: {key: job.get(key) for key in ("on_done", "on_dead")} for name, job in exported["jobs"].items()
+        } == {
+            "nightly": {"on_done": "follow-up", "on_dead": None},
+            "follow-up": {"on_done": None, "on_dead": jobs["follow-up"]["on_dead"]},
+        }
+
+    async def test_a_plan_shows_who_would_be_told(self, api):
+        job = {"target": "app:mail", "schedule": "every day at 9am"}
+        await api.post("/v1/jobs:apply", json={"source": "test", "jobs": {"nightly": job}})
+        wanted = {"source": "test", "defaults": {"on_dead": "https://hooks.example/dead"}, "jobs": {"nightly": job}}
+
+        [step] = (await api.post("/v1/jobs:apply?dry_run=true", json=wanted)).json()["steps"]
+
+        assert step["differences"] == [
+            {"field": "on_dead", "before": None, "after": {"url": "https://hooks.example/dead"}}
+        ]
+
+    async def test_a_file_that_tells_nobody_is_refused_at_its_place(self, api):
+        jobs = {"nightly": {"target": "app:mail", "schedule": "every day at 9am", "on_done": {"url": 7}}}
+        answer = await api.post("/v1/jobs:apply", json={"source": "test", "jobs": jobs})
+
+        assert answer.json()["code"] == "invalid_manifest"
+        assert answer.json()["errors"][0]["pointer"] == "/jobs/nightly/on_done"
+
+
+async def test_explain_says_that_a_run_waits_for_its_receiver(api, database, clock):
+    run, _ = await an_open_run(database)
+
+    [reason] = (await api.get(f"/v1/runs/{run.run_id}/explain")).json()["reasons"]
+
+    assert reason["code"] == "AWAITS_RECEIVER"
+    assert "in 60 min" in reason["text"]

@@ -1,0 +1,34 @@
+"""Who is told of a run's end, typed and shown at both desks."""
+
+from tests.cli.test_remote import a_name, remote
+from tests.cli.test_targets import duly
+
+__all__ = ["duly", "remote"]
+FLAGS = ("--on-done", "follow-up", "--on-dead", "https://hooks.example/dead")
+
+
+def check(run) -> None:
+    """Submit a schedule that tells, and look at it."""
+    name = a_name()
+    submitted = run("submit", "greet", "--every", "PT1H", "--name", name, *FLAGS)
+    assert submitted.returncode == 0, submitted.stderr
+
+    shown = run("jobs", "show", name)
+
+    assert "on_done  job follow-up" in shown.stdout, shown.stdout + shown.stderr
+    assert "on_dead  https://hooks.example/dead" in shown.stdout
+
+
+def test_at_the_database(duly):
+    check(duly)
+
+
+def test_over_http(remote):
+    check(remote.duly)
+
+
+def test_what_tells_nobody_is_refused(duly):
+    refused = duly("submit", "greet", "--on-done", "http://user@hooks.example/")
+
+    assert refused.returncode != 0
+    assert "Authorization" in refused.stderr

@@ -1,0 +1,60 @@
+"""Who is told: one of two, in few words or in fields, and every refusal says what to write."""
+
+import pytest
+
+from duly.domain.errors import InvalidOption
+from duly.domain.run import Options, encode_options, is_marks_only, read_options
+from duly.domain.then import Callback, Then, check_then, read_callback
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, None),
+        ("https://hooks.example/done", Callback(url="https://hooks.example/done")),
+        ("HTTPS://Hooks.Example:443", Callback(job="HTTPS://Hooks.Example:443")),
+        ("follow-up", Callback(job="follow-up")),
+        ({"url": "http://Hooks.example"}, Callback(url="http://hooks.example/")),
+        ({"url": "https://hooks.example/", "queue": "hooks"}, Callback(url="https://hooks.example/", queue="hooks")),
+        ({"job": "follow-up"}, Callback(job="follow-up")),
+        (Callback(job="follow-up"), Callback(job="follow-up")),
+    ],
+)
+def test_what_is_taken(given, expected):
+    assert read_callback("on_done", given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "one of them"),
+        ({"url": "https://a.example/", "job": "b"}, "one of them"),
+        ({"job": "b", "queue": "c"}, "has its own"),
+        ({"job": ""}, "1 to 200"),
+        ({"job": "two\nlines"}, "1 to 200"),
+        ({"url": "https://a.example/", "queue": ""}, "1 to 200"),
+        ({"url": "ftp://a.example/"}, "http"),
+        ("http://user@a.example/", "Authorization"),
+        ({"address": "https://a.example/"}, "who is told"),
+        ({"url": 7}, "who is told"),
+        (7, "who is told"),
+        ("", "1 to 200"),
+    ],
+)
+def test_what_is_refused(given, words):
+    with pytest.raises(InvalidOption, match=words):
+        read_callback("on_dead", given)
+
+
+def test_nobody_is_told_unless_somebody_is_named():
+    assert check_then(None, None) is None
+    assert check_then(None, "alert") == Then(dead=Callback(job="alert"))
+
+
+def test_who_is_told_is_a_mark_beside_whatever_options_a_handler_has():
+    text = encode_options(Options(then=Then(done=Callback(job="b"))))
+    assert text is not None
+
+    assert is_marks_only(text)
+    read = read_options(text, Options(timeout_seconds=5))
+    assert (read.timeout_seconds, read.then) == (5, Then(done=Callback(job="b")))
