@@ -55,9 +55,11 @@ def a_submission(
     retry: Retry | None = None,
     gate: tuple[str, int] | None = None,
     tags: Sequence[str] = (),
+    parent: UUID | None = None,
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
-    options = encode_options(Options(retry=retry or Retry(), gate=gate, tags=tuple(tags)))
+    of = None if parent is None else str(parent)
+    options = encode_options(Options(retry=retry or Retry(), gate=gate, tags=tuple(tags), parent=of))
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 

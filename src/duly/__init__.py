@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         KeyConflict,
         NameTaken,
         NotFound,
+        ParentEnded,
         Refused,
         UnknownHandler,
         UnknownQueue,
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
     from duly.sdk.handler import Handler
     from duly.sdk.job import Job, JobDetails
     from duly.sdk.retry import Retry
-    from duly.sdk.run_handle import RunFailed, RunHandle
+    from duly.sdk.run_handle import Progress, RunFailed, RunHandle
     from duly.store.database import Unavailable
     from duly.worker.context import Cancelled, LeaseLost, NonRetryable, Snooze
     from duly.worker.context import RunContext as Run
+    from duly.worker.run_logging import RunLogHandler
 
 __all__ = [
     "ApiError",
@@ -63,11 +65,14 @@ __all__ = [
     "NameTaken",
     "NonRetryable",
     "NotFound",
+    "ParentEnded",
+    "Progress",
     "Refused",
     "Retry",
     "Run",
     "RunFailed",
     "RunHandle",
+    "RunLogHandler",
     "Snooze",
     "TriggerError",
     "Unavailable",
@@ -85,7 +90,9 @@ _HOMES = {
     "Client": "client.synchronous.client",
     "Handle": "sdk.handle",
     "RunFailed": "sdk.run_handle",
+    "Progress": "sdk.run_handle",
     "RunHandle": "sdk.run_handle",
+    "RunLogHandler": "worker.run_logging",
     "Handler": "sdk.handler",
     "Job": "sdk.job",
     "JobDetails": "sdk.job",

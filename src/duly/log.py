@@ -33,8 +33,13 @@ class Log:
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{name}={value}" for name, value in getattr(record, "fields", {}).items())
+        fields = " ".join(f"{name}={_on_one_line(value)}" for name, value in getattr(record, "fields", {}).items())
         return f"{self.formatTime(record)} {record.levelname.lower():7} {record.name} {record.getMessage()} {fields}".rstrip()
+
+
+def _on_one_line(value: object) -> str:
+    """Write a value so that an event is one line, also where PostgreSQL has explained itself in several."""
+    return " ".join(part.strip() for part in str(value).splitlines())
 
 
 class _Json(logging.Formatter):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -23,6 +24,22 @@ PROJECT_FILE = "pyproject.toml"
 DATA_DEFAULT = ".duly"
 
 Duration = str | int | float  # as written; the domain reads it
+
+_ENGINE_VARIABLES = (
+    *(
+        "PATH",
+        "HOME",
+        "USER",
+        "TMPDIR",
+        "XDG_RUNTIME_DIR",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+        "DBUS_SESSION_BUS_ADDRESS",
+    ),
+    *("DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "REGISTRY_AUTH_FILE"),
+    *("CONTAINER_HOST", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERD_ADDRESS", "CONTAINERD_NAMESPACE"),
+)
+_BYTES = {"": 1, "KIB": 1_024, "MIB": 1_048_576, "GIB": 1_073_741_824}
 
 
 class SettingsError(Exception):
@@ -53,6 +70,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...]
     slots: int
     threads: int
+    processes: int
+    commands: tuple[str, ...]
+    command_sandbox: str
+    command_network: bool
+    command_user: str | None
+    command_paths: tuple[str, ...]
+    command_memory: int
+    command_processes: int
+    command_grace: Duration
+    containers: tuple[str, ...]
+    container_command: tuple[str, ...]
+    container_options: tuple[str, ...]
     lease: Duration
     grace: Duration
     webhooks: int
@@ -106,6 +135,17 @@ def redacted(url: str) -> str:
     login, at, place = rest.rpartition("@")
     user, colon, _ = login.partition(":")
     return re.sub(r"(password=)[^&\s]*", r"\1***", f"{scheme}{separator}{user}{':***' if colon else ''}{at}{place}")
+
+
+def settings_file(cwd: Path | None = None) -> Path | None:
+    """Name the file that settings are read from, if there is one. Raises SettingsError."""
+    return _from_file(cwd or Path.cwd())[0]
+
+
+def engine_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Give what a container engine's program has to know of our environment, and nothing else of it."""
+    given = os.environ if environ is None else environ
+    return {name: given[name] for name in _ENGINE_VARIABLES if name in given}
 
 
 def _resolve(
@@ -224,6 +264,36 @@ def _words(value: object) -> tuple[str, ...]:
     return tuple(word.strip() for word in words)
 
 
+def _paths(value: object) -> tuple[str, ...]:
+    """Read absolute paths, exactly as they are written."""
+    try:
+        words = _words(value)
+    except TypeError:
+        words = ("",)
+    if not all(word.startswith("/") for word in words):
+        raise ValueError("a list of absolute paths, such as /usr/bin/backup")
+    return words
+
+
+def _arguments(value: object) -> tuple[str, ...]:
+    """Read the words of a command line: a list, or text as a shell would split it."""
+    words = shlex.split(value) if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise TypeError("a list of words")
+    return tuple(words)
+
+
+def _size(least: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        found = re.fullmatch(r"(\d{1,15})\s*([KMG]iB|)", str(value), re.IGNORECASE)
+        number = int(found[1]) * _BYTES[found[2].upper()] if found and not isinstance(value, bool) else 0
+        if number < least:
+            raise ValueError(f"a number of bytes of at least {least}, such as 512MiB")
+        return number
+
+    return read
+
+
 def _ports(value: object) -> tuple[int, ...]:
     numbers = value.split(",") if isinstance(value, str) else value
     try:
@@ -264,6 +334,26 @@ KNOWN: Mapping[str, Known] = {
     "queues": Known(_words, ("default",), "the queues that a worker serves"),
     "slots": Known(_whole(1, 100_000), 100, "how many runs a worker runs at once"),
     "threads": Known(_whole(1, 10_000), 10, "how many plain functions a worker runs at once"),
+    "processes": Known(_whole(1, 1_000), 4, "how many commands and containers a worker runs at once"),
+    "commands": Known(
+        _paths, (), "the programs that jobs may run as commands, by their absolute paths; none unless named"
+    ),
+    "command_sandbox": Known(
+        _one_of("required", "none"), "required", "whether commands run in a sandbox, or unprotected"
+    ),
+    "command_network": Known(
+        _switch, False, "let commands and containers have the network where their job asks for it"
+    ),
+    "command_user": Known(_text, None, "whom a worker that is root runs commands as; nobody unless named"),
+    "command_paths": Known(_paths, (), "what commands see besides the system's programs, read-only"),
+    "command_memory": Known(_size(1_048_576), 536_870_912, "the most memory that a job may ask for, and its default"),
+    "command_processes": Known(_whole(1, 100_000), 64, "the most processes that a job may ask for, and its default"),
+    "command_grace": Known(_duration, 8.0, "how long a command or container that is asked to stop may take"),
+    "containers": Known(_words, (), "the images that jobs may run as containers; none unless named"),
+    "container_command": Known(
+        _arguments, (), "the container engine's program; the first found of podman, docker, nerdctl"
+    ),
+    "container_options": Known(_arguments, (), "what is added to each `run` of the engine; it has the last word"),
     "lease": Known(_duration, 15.0, "how long a worker's word holds without a heartbeat"),
     "grace": Known(_duration, 8.0, "how long a stopping worker lets its runs finish"),
     "webhooks": Known(_whole(0, 100_000), 500, "how many webhooks a worker sends at once; 0: it sends none"),

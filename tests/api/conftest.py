@@ -9,6 +9,7 @@ from duly.api.door import Door
 from duly.api.health import Vitals
 from duly.api.identity import Keys
 from duly.api.metrics import Metrics
+from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
 from duly.store.database import Database
@@ -88,7 +89,9 @@ async def sessions(database):
 async def front(parts, sessions, database):
     """The whole application, with its door open."""
     woken: list[str] = []
-    door = Door(database, sessions, Keys(database), Admission(database), woken.append, Log("test"), keyring=a_keyring())
+    allowed = Allowed(frozenset({"/usr/bin/rsync"}), frozenset({"busybox"}))
+    keys, admission, log = Keys(database), Admission(database), Log("test")
+    door = Door(database, sessions, keys, admission, woken.append, log, allowed=allowed, keyring=a_keyring())
     app = create(parts.vitals, Metrics(parts.vitals, Log("test")), Log("test"), door)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:

@@ -78,6 +78,16 @@ class TestPreview:
 
         assert [fire["scheduled_at"] for fire in told["next"]] == [fire["scheduled_at"] for fire in job["next_fires"]]
 
+    async def test_for_a_job_it_knows_what_the_jobs_id_decides(self, api):
+        schedule = {"trigger": {"type": "cron", "expr": "H H * * *"}, "jitter": {"max": "PT1H"}}
+        job = await api.a_job(schedule=schedule)
+        asked = {"schedule": schedule, "n": 3}
+        unknown = (await api.post("/v1/triggers/preview", json=asked)).json()
+        told = (await api.post("/v1/triggers/preview", json={**asked, "job_id": job["job_id"]})).json()
+
+        assert (unknown["valid"], {error["code"] for error in unknown["errors"]}) == (False, {"CRON_MODIFIER"})
+        assert told["next"] == job["next_fires"]
+
     async def test_what_cannot_be_kept_is_told_with_its_place(self, api):
         wrong = {
             "expr": {"trigger": {"type": "cron", "expr": "61 * * * *"}},

@@ -16,7 +16,7 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 SCHEDULES: dict[str, Any] = {
     "at": {"trigger": {"type": "at", "at": "2126-01-01T09:00:00+02:00"}},
     "cron": {"trigger": {"type": "cron", "expr": "0 8 * * MON-FRI", "tz": "Europe/Berlin"}},
-    "interval": {"trigger": {"type": "interval", "every": "PT86400S", "anchor": "2026-01-01T06:00:00Z"}},
+    "interval": {"trigger": {"type": "interval", "every": "PT24H", "anchor": "2026-01-01T06:00:00Z"}},
     "delay": {"trigger": {"type": "interval", "every": "PT10M", "mode": "fixed_delay"}},
     "iso8601": {"trigger": {"type": "iso8601", "text": "R5/2126-12-01T09:00:00Z/P1D"}},
     "rrule": {"trigger": {"type": "rrule", "rrule": "FREQ=MONTHLY;BYDAY=-1FR", "dtstart": "2026-12-01T09:00:00"}},
@@ -414,9 +414,10 @@ class TestDelete:
         await take(database)
         path = f"/v1/jobs/{made['job_id']}"
 
-        assert (await api.delete(path)).json() == {"job_id": made["job_id"], "status": "too_late", "stopping": 0}
+        told = {"job_id": made["job_id"], "status": "too_late", "state": "running", "stopping": 0}
+        assert (await api.delete(path)).json() == told
         assert await database.fetchval("select count(*) from duly.signals") == 0
-        assert (await api.delete(f"{path}?running=stop")).json()["status"] == "cancelling"
+        assert (await api.delete(f"{path}?running=stop")).json()["status"] == "requested"
         assert await database.fetchval("select count(*) from duly.signals") == 1
 
     async def test_what_waits_is_taken_out(self, api, database):
@@ -437,3 +438,13 @@ class TestDelete:
         assert (await api.delete(f"/v1/jobs/{UNKNOWN}")).status_code == 404
         assert str(run.run_id) != made["job_id"]
         assert (await api.delete(f"/v1/jobs/{run.run_id}")).status_code == 404, "a run of a job is no job"
+
+
+@pytest.mark.parametrize(
+    ("every", "shown"), [("PT90M", "PT1H30M"), ("PT5400S", "PT1H30M"), ("PT90S", "PT1M30S"), ("PT45S", "PT45S")]
+)
+async def test_a_period_reads_as_people_write_it(api, every, shown):
+    body = {"target": A_TARGET, "schedule": {"trigger": {"type": "interval", "every": every}}}
+    path = f"/v1/jobs/{(await api.post('/v1/jobs', json=body)).json()['job_id']}"
+
+    assert (await api.get(path)).json()["schedule"]["trigger"]["every"] == shown

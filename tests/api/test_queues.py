@@ -51,6 +51,18 @@ async def test_a_tenant_pauses_its_own_share_and_nobody_elses(front, api, databa
     assert {run.tenant for run in runs} == {stranger.tenant}
 
 
+async def test_the_name_of_a_queue_may_contain_what_divides_a_path(api):
+    for name, sent in {"eu/mail": "eu%2Fmail", "a/pause": "a%2Fpause", "é %": "%C3%A9%20%25"}.items():
+        paused = await api.post(f"/v1/queues/{sent}/pause", json={})
+        assert (paused.status_code, [one["queue"] for one in paused.json()["standing"]]) == (200, [name])
+        assert (await queue(api, name))["is_held"]
+        assert (await api.post(f"/v1/queues/{sent}/resume", json={})).json()["status"] == "resumed"
+
+    assert (await api.post("/v1/queues/mail/stop", json={})).status_code == 404
+    refused = await api.get("/v1/queues/mail/pause")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST, OPTIONS")
+
+
 async def test_a_queue_of_everyone_is_for_the_operator(front, api, database):
     stranger = await front.stranger()
     await a_run(stranger, queue="mail")

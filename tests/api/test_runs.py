@@ -76,8 +76,9 @@ async def test_a_run_in_each_state_is_read_listed_explained_and_cancelled_as_it_
             assert (await api.post(f"/v1/runs/{run_id}/replay")).status_code == 409, state
         answer = (await api.post(f"/v1/runs/{run_id}/cancel")).json()
         waits = {"scheduled", "retrying", "ready", "blocked"}
-        told = "cancelled" if state in waits else "cancelling" if state == "running" else "too_late"
-        assert answer == {"run_id": run_id, "status": told}, state
+        told = "cancelled" if state in waits else "requested" if state == "running" else "too_late"
+        now = "cancelled" if told == "cancelled" else state
+        assert answer == {"run_id": run_id, "status": told, "state": now, "children": 0}, state
     assert (await api.post(f"/v1/runs/{made['dead']}/replay")).json() == {"run_id": made["dead"], "status": "replayed"}
     assert (await api.get(f"/v1/runs/{made['dead']}")).json()["state"] == "retrying"
 
@@ -194,3 +195,19 @@ async def test_a_trace_that_cannot_be_read_is_not_kept(api):
 async def test_what_is_not_there_is_404(api):
     for verb in ("cancel", "replay"):
         assert (await api.post(f"/v1/runs/{UNKNOWN}/{verb}")).status_code == 404
+
+
+async def test_a_change_that_names_no_request_leaves_the_one_that_made_the_job(api, database):
+    headers = {"X-Request-ID": "mine-7", "traceparent": TRACE}
+    body = {"target": A_TARGET, "schedule": {"trigger": {"type": "interval", "every": "PT1H"}}}
+    path = f"/v1/jobs/{(await api.post('/v1/jobs', json=body, headers=headers)).json()['job_id']}"
+
+    assert (await api.patch(path, {"priority": 1}, headers={"If-Match": "*"})).status_code == 200
+    [run] = await work(database)
+    kept = (await api.get(f"/v1/runs/{run.run_id}")).json()
+    named = {"If-Match": "*", "X-Request-ID": "mine-8"}
+    assert (await api.patch(path, {"priority": 2}, headers=named)).status_code == 200
+    marks = await database.fetchval("select options from duly.jobs")
+
+    assert (kept["request_id"], kept["traceparent"]) == ("mine-7", TRACE)
+    assert '"mine-8"' in marks

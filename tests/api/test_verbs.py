@@ -132,6 +132,15 @@ class TestBackfill:
             listed += [one["backfill_id"] for one in page["items"]]
             token = page["next_page_token"]
         assert sorted(listed) == sorted([first, second])
+        other = (await self.asked(api, await self.a_job(api), database)).json()["backfill_id"]
+        everything, token = [], None
+        for _ in range(3):
+            query = {"page_size": 1} | ({"page_token": token} if token else {})
+            page = (await api.get("/v1/backfills", params=query)).json()
+            everything += [one["backfill_id"] for one in page["items"]]
+            token = page["next_page_token"]
+        assert sorted(everything) == sorted([first, second, other])
+        assert (await api.get("/v1/backfills", params={"page_token": "x"})).status_code == 400
 
         stopped = await api.delete(f"/v1/backfills/{first}")
         assert (stopped.status_code, stopped.json()["taken_back"]) == (200, 0)
@@ -169,7 +178,7 @@ class TestBackfill:
             assert (await do(api, rare, "backfill", {**good, "start": start})).status_code == 422, start
         never = {"start": "9999-12-01T00:00:00Z", "end": "9999-12-29T00:00:00Z"}
         assert (await do(api, rare, "backfill", never)).json()["count"] == 0
-        for query in ({}, {"job_id": "x"}, {"job_id": job["job_id"], "page_token": "x"}):
+        for query in ({"job_id": "x"}, {"job_id": job["job_id"], "page_token": "x"}):
             assert (await api.get("/v1/backfills", params=query)).status_code == 400
 
 

@@ -54,6 +54,23 @@ async def test_a_key_keeps_what_was_made_and_not_the_wait(api, database):
     assert again.headers["idempotency-replayed"] == "true"
 
 
+async def test_a_repeat_under_its_key_waits_anew_and_shows_the_run(api, database):
+    first = await api.post("/v1/jobs", json=ONE, headers={"Prefer": "wait=0", "Idempotency-Key": "k"})
+    asked = asyncio.create_task(
+        api.post("/v1/jobs", json=ONE, headers={"Prefer": "wait=60", "Idempotency-Key": "k"}),
+    )
+    async with asyncio.timeout(30):
+        await worked(database, Succeeded('{"sum": 3}'))
+        again = await asked
+    plain = await api.post("/v1/jobs", json=ONE, headers={"Idempotency-Key": "k"})
+
+    assert (first.status_code, again.status_code, plain.status_code) == (202, 200, 202)
+    assert again.json()["run"]["result"] == {"sum": 3}
+    assert again.json()["run"]["run_id"] == first.json()["job_id"] == plain.json()["job_id"]
+    assert (again.headers["idempotency-replayed"], again.headers["preference-applied"]) == ("true", "wait=60")
+    assert again.headers["location"] == first.headers["location"]
+
+
 async def test_a_schedule_has_no_end_to_wait_for(api):
     answer = await api.post("/v1/jobs", json={**ONE, "schedule": EVERY_HOUR}, headers={"Prefer": "wait=60"})
 

@@ -536,6 +536,17 @@ class TestRenew:
         assert await remote.settle(stopped, "cancelled") == "settled"
         assert await state_of(database, stopped["run_id"]) == "cancelled"
 
+    async def test_what_is_settled_is_not_to_be_stopped(self, api, remote, database):
+        await a_job_due_now(api)
+        [run] = await remote.claim()
+        await runs.signal(database, [UUID(run["run_id"])], "cancel")
+        await remote.settle(run)
+        assert await database.fetchval("select count(*) from duly.signals") == 1, "it is swept later"
+
+        told = await remote.renew()
+
+        assert (told["cancel"], told["lost"]) == ([], [])
+
     async def test_a_worker_that_was_reaped_is_not_known_any_more(self, api, remote, database, clock):
         await reap(database, clock)
 
@@ -654,15 +665,17 @@ class TestWhileItRuns:
         [run] = await remote.claim()
         lines = [{"message": "half"}, {"message": "more\u0000", "level": "warning", "fields": {"n": 1}}]
 
-        assert (await remote.ask("progress", **lease_of(run), fraction=0.5, message="half")).status_code == 204
+        assert (await remote.ask("progress", **lease_of(run), done=3, total=6, note="half")).status_code == 204
         assert (await remote.ask("checkpoint", **lease_of(run), value={"page": 3})).status_code == 204
         assert (await remote.ask("logs", **lease_of(run), lines=lines)).json() == {"kept": 2}
         assert (await remote.ask("logs", **lease_of(run), lines=lines[:1])).json() == {"kept": 1}
 
         run_id = UUID(run["run_id"])
         assert await runs.read_progress(database, run_id) == {
+            "done": 3,
+            "total": 6,
             "fraction": 0.5,
-            "message": "half",
+            "note": "half",
             "updated_at": clock.at,
         }
         found = [
@@ -673,6 +686,16 @@ class TestWhileItRuns:
         await clock.advance(1)
         [again] = await remote.claim()
         assert again["checkpoint"] == {"page": 3}
+
+    async def test_progress_of_a_worker_of_the_version_before_is_understood(self, api, remote, database, clock):
+        await a_job_due_now(api)
+        [run] = await remote.claim()
+
+        assert (await remote.ask("progress", **lease_of(run), fraction=0.25, message="a quarter")).status_code == 204
+
+        shown = (await api.get(f"/v1/runs/{run['run_id']}")).json()["progress"]
+        told = [shown[name] for name in ("done", "total", "fraction", "note")]
+        assert told == [0.25, 1, 0.25, "a quarter"]
 
     async def test_of_the_log_of_an_attempt_only_so_much_is_kept(self, api, remote, monkeypatch):
         monkeypatch.setattr("duly.store.remote_workers.LINES_MAX", 3)
@@ -685,7 +708,7 @@ class TestWhileItRuns:
 
     @pytest.mark.parametrize(
         ("verb", "body"),
-        [("progress", {"fraction": 0.5}), ("checkpoint", {"value": 1}), ("logs", {"lines": [{"message": "x"}]})],
+        [("progress", {"done": 1}), ("checkpoint", {"value": 1}), ("logs", {"lines": [{"message": "x"}]})],
     )
     async def test_after_the_lease_nothing_is_written(self, api, remote, database, verb, body):
         await a_job_due_now(api)

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
+from duly.domain.progress import Progress
 from duly.domain.run import HORIZON
 from duly.moves.claim import claim
 from duly.store import leased, remote_workers, runs, workers
@@ -94,7 +95,7 @@ class TestInTheDatabase:
                 assert await leased.settle(session, holder, [moved], HORIZON) == set()
                 assert await leased.hand_back(session, holder, [held]) == set()
                 assert not await runs.save_checkpoint(session, run_id, fence, holder, "1")
-                assert not await runs.save_progress(session, run_id, fence, holder, 1.0, None)
+                assert not await runs.save_progress(session, run_id, fence, holder, Progress(1.0))
                 assert await remote_workers.append_logs(session, holder, (run_id, fence), [("info", "x", None)]) is None
                 await remote_workers.refuse(session, holder, [((run_id, fence), "succeeded")])
 

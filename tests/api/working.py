@@ -18,10 +18,10 @@ async def stage(database: Database) -> None:
     await staged(database)
 
 
-async def take(database: Database, queue: str = "default") -> tuple[UUID, list[Run]]:
+async def take(database: Database, queue: str = "default", handler: str = HANDLER) -> tuple[UUID, list[Run]]:
     """Let a worker take what is ready. Gives it and the runs."""
-    worker_id = await a_worker(database, queues=[queue], handlers=[HANDLER])
-    return worker_id, await claim(database, worker_id, [queue], [HANDLER], 100)
+    worker_id = await a_worker(database, queues=[queue], handlers=[handler])
+    return worker_id, await claim(database, worker_id, [queue], [handler], 100)
 
 
 async def work(database: Database, outcome: Outcome | None = None, queue: str = "default") -> list[Run]:

@@ -57,9 +57,33 @@ def test_json_that_is_no_object_is_refused(text):
     ("typed", "words"),
     [
         ({"json_text": '{"x": "\\u0000"}'}, "NUL"),
-        ({"pairs": ("x=\udcff",)}, "surrogate"),
-        ({"pairs": ("x=" + "y" * 300_000,)}, "262144"),
-        ({"pairs": ("x=" + "[" * 100 + "]" * 100,)}, "64 levels"),
+        (
+            {
+                "words": (
+                    "greet",
+                    "x=\udcff",
+                )
+            },
+            "surrogate",
+        ),
+        (
+            {
+                "words": (
+                    "greet",
+                    "x=" + "y" * 300_000,
+                )
+            },
+            "262144",
+        ),
+        (
+            {
+                "words": (
+                    "greet",
+                    "x=" + "[" * 100 + "]" * 100,
+                )
+            },
+            "64 levels",
+        ),
         ({"delay": "-5"}, "negative"),
         ({"delay": "soon"}, "not a duration"),
         ({"at": "tomorrow"}, "not a moment"),
@@ -70,12 +94,12 @@ def test_json_that_is_no_object_is_refused(text):
         ({"max_attempts": 0}, "1 to 1000"),
         ({"timeout": "0"}, "more than 0"),
         ({"queue": "a\nb"}, "printable"),
-        ({"handler": ""}, "handler ''"),
+        ({"words": ("",)}, "handler ''"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words_before_the_database_is_asked(typed, words):
     with pytest.raises(Refused, match=words):
-        read(Typed(**({"handler": "greet", "pairs": (), "json_text": None} | typed)), None)
+        read(Typed(**({"words": ("greet",), "json_text": None} | typed)), None)
 
 
 @pytest.mark.parametrize(
@@ -83,18 +107,18 @@ def test_what_cannot_be_is_refused_in_words_before_the_database_is_asked(typed, 
 )
 def test_choices_that_exclude_each_other_are_wrong_usage(typed):
     with pytest.raises(click.UsageError):
-        read(Typed(handler="greet", pairs=(), json_text=None, **typed), None)
+        read(Typed(words=("greet",), json_text=None, **typed), None)
 
 
 def test_a_delay_makes_a_one_shot_and_a_period_a_schedule():
-    shot = read(Typed(handler="greet", pairs=("a=1",), json_text=None, delay="PT1M", priority=0), None)
-    schedule = read(Typed(handler="greet", pairs=(), json_text=None, every="60", name="minutely"), None)
+    shot = read(Typed(words=("greet", "a=1"), json_text=None, delay="PT1M", priority=0), None)
+    schedule = read(Typed(words=("greet",), json_text=None, every="60", name="minutely"), None)
 
     assert isinstance(shot, Submission)
     assert shot.delay is not None
     assert (shot.payload, shot.delay.total_seconds(), shot.priority) == ('{"a":1}', 60, 0)
     assert isinstance(schedule, Recurring)
-    assert (schedule.schedule["trigger"]["every"], schedule.name, schedule.queue) == ("PT60S", "minutely", "default")
+    assert (schedule.schedule["trigger"]["every"], schedule.name, schedule.queue) == ("PT1M", "minutely", "default")
 
 
 def test_a_moment_may_have_any_offset():
@@ -104,9 +128,9 @@ def test_a_moment_may_have_any_offset():
 
 
 def test_what_was_typed_is_written_even_if_it_is_the_default_because_silence_leaves_it_to_the_handler():
-    silent = read(Typed(handler="greet", pairs=(), json_text=None), None)
-    typed = read(Typed(handler="greet", pairs=(), json_text=None, max_attempts=5), None)
-    other = read(Typed(handler="greet", pairs=(), json_text=None, max_attempts=2, timeout="PT1M"), None)
+    silent = read(Typed(words=("greet",), json_text=None), None)
+    typed = read(Typed(words=("greet",), json_text=None, max_attempts=5), None)
+    other = read(Typed(words=("greet",), json_text=None, max_attempts=2, timeout="PT1M"), None)
 
     assert (silent.options, typed.options) == (None, "{}")
     assert other.options is not None
@@ -119,7 +143,7 @@ def test_a_strict_app_refuses_a_queue_it_does_not_know():
     @app.handler(queue="mail")
     def send(to: str) -> None: ...
 
-    sent = read(Typed(handler="send", pairs=("to=me",), json_text=None), app)
+    sent = read(Typed(words=("send", "to=me"), json_text=None), app)
     assert sent.queue == "mail", "the handler's own"
     with pytest.raises(UnknownQueue, match="no queue 'mial'; did you mean 'mail'"):
-        read(Typed(handler="send", pairs=("to=me",), json_text=None, queue="mial"), app)
+        read(Typed(words=("send", "to=me"), json_text=None, queue="mial"), app)

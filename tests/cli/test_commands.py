@@ -184,6 +184,6 @@ def test_leaving_a_run_does_not_end_it(up):
     assert process.process.returncode == 130
     assert f"the run goes on without us; to end it: duly runs cancel {run_id}" in process.lines
 
-    assert "cancelling" in up.duly("runs", "cancel", run_id).stdout
+    assert "requested: its worker has been asked" in up.duly("runs", "cancel", run_id).stdout
     assert up.duly("logs", "-f", run_id).returncode == 0
     assert "too late" in up.duly("runs", "cancel", run_id).stdout

@@ -54,6 +54,18 @@ def test_a_filter_chooses_and_a_wrong_one_shows_where(duly):
     ]
 
 
+def test_an_empty_list_says_what_nothing_fits(duly):
+    assert duly("runs").stdout == "no runs; make one: duly submit HANDLER\n"
+    assert (
+        duly("runs", "--filter", "queue:mail", "--state", "dead").stdout == 'no runs fit queue:mail AND state:"dead"\n'
+    )
+    assert duly("jobs", "--tag", "eu").stdout == 'no schedules fit tag:"eu"\n'
+    assert duly("dead").stdout == "no dead runs\n"
+    assert duly("dead", "--queue", "mail").stdout == 'no dead runs fit queue:"mail"\n'
+    duly("submit", "greet", "--every", "PT1H", "--name", "report", "--at", "2030-01-01T00:00Z")
+    assert duly("runs", "--job", "report").stdout == 'no runs fit job:"report"\n'
+
+
 def test_a_list_longer_than_a_page_is_read_to_its_limit(duly, story):
     async def many(database):
         await database.execute(

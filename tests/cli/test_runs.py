@@ -3,12 +3,16 @@
 import asyncio
 import json
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
 from duly.domain.outcome import Failed
+from duly.domain.progress import Progress
+from duly.moves.submit import submit
+from duly.store import runs as store
 from duly.store.database import Database
-from tests.builders import HANDLER, a_worker, claimed, settled, staged
+from tests.builders import HANDLER, a_submission, a_worker, claimed, settled, staged
 from tests.cli.processes import inside
 from tests.clock import ManualClock
 
@@ -112,3 +116,28 @@ def test_a_run_that_overlaps_says_so(duly):
 
 def test_a_job_that_is_not_there_is_not_found(duly):
     assert duly("runs", "--job", "nobody").returncode == 4
+
+
+def test_a_long_run_shows_how_far_it_has_come_what_it_saved_and_its_subtasks(duly, story):
+    parent, child = (UUID(int=0),) * 2
+
+    async def half_way(database, clock):
+        nonlocal parent, child
+        worker_id = await a_worker(database)
+        parent = (await submit(database, a_submission(), key="parent")).job_id
+        [run] = await claimed(database, worker_id)
+        await store.save_progress(database, run.run_id, run.fence, worker_id, Progress(40, 120, "page 4"))
+        await store.save_checkpoint(database, run.run_id, run.fence, worker_id, "[1,2]")
+        child = (await submit(database, a_submission(delay=60, parent=parent), key="child")).job_id
+
+    story(half_way)
+
+    shown = duly("runs", "show", str(parent)).stdout
+    assert "progress 40 of 120 (33%), page 4, told 2026-11-02 09:00:00Z" in shown
+    assert "checkpoint of 5 bytes, saved 2026-11-02 09:00:00Z" in shown
+    assert f"parent {parent}" in duly("runs", "show", str(child)).stdout
+    assert [row["run_id"] for row in runs(duly, "--parent", str(parent))] == [str(child)]
+    assert "too late: it is running; `duly runs cancel`" in duly("jobs", "cancel", str(parent)).stdout
+    asked = duly("runs", "cancel", str(parent), "--children").stdout
+    assert "requested: its worker has been asked to stop it; 1 subtask with it" in asked
+    assert "too late: it is cancelled" in duly("runs", "cancel", str(child)).stdout

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from duly.cli.egress import egress_of, may_call_loopback
-from duly.settings import SettingsError, load, redacted
+from duly.settings import SettingsError, engine_environment, load, redacted, settings_file
 
 
 def write(folder, text, name="duly.toml"):
@@ -127,6 +127,55 @@ def test_what_is_read_without_arguments_is_this_process_own(tmp_path, monkeypatc
 
     assert load().port == 7
     assert load().data == Path.cwd() / ".duly"
+
+
+def test_nothing_is_allowed_to_run_unless_it_is_named(tmp_path):
+    settings = load({}, {}, tmp_path)
+
+    assert (settings.commands, settings.containers) == ((), ())
+    assert (settings.command_sandbox, settings.command_network) == ("required", False)
+
+
+def test_what_may_run_is_read_from_a_file_and_from_variables(tmp_path):
+    write(
+        tmp_path, 'commands = ["/usr/bin/a", "/usr/bin/b"]\ncommand_memory = "2GiB"\ncontainer_options = ["--user=1 2"]'
+    )
+    variables = {"DULY_CONTAINER_COMMAND": "podman --runtime 'a b'", "DULY_CONTAINERS": "one:1, two:2"}
+
+    settings = load({}, variables, tmp_path)
+
+    assert settings.commands == ("/usr/bin/a", "/usr/bin/b")
+    assert settings.command_memory == 2 * 1_073_741_824
+    assert settings.container_command == ("podman", "--runtime", "a b")
+    assert settings.container_options == ("--user=1 2",)
+    assert settings.containers == ("one:1", "two:2")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("COMMANDS", "backup", "a list of absolute paths"),
+        ("COMMANDS", "/bin/a,bin/b", "a list of absolute paths"),
+        ("COMMAND_PATHS", "srv", "a list of absolute paths"),
+        ("COMMAND_MEMORY", "12", "at least 1048576, such as 512MiB"),
+        ("COMMAND_MEMORY", "much", "such as 512MiB"),
+        ("COMMAND_PROCESSES", "0", "a whole number from 1"),
+        ("COMMAND_SANDBOX", "maybe", "one of required, none"),
+    ],
+)
+def test_what_cannot_be_allowed_is_refused(tmp_path, name, value, words):
+    with pytest.raises(SettingsError, match=f"DULY_{name}: .*{words}"):
+        load({}, {f"DULY_{name}": value}, tmp_path)
+
+
+def test_a_container_engine_is_told_where_it_is_and_nothing_else_of_our_environment():
+    given = {"PATH": "/bin", "HOME": "/root", "DULY_API_KEY": "secret", "DATABASE_PASSWORD": "secret"}
+
+    assert engine_environment(given) == {"PATH": "/bin", "HOME": "/root"}
+
+
+def test_the_file_of_the_settings_can_be_named(tmp_path):
+    assert settings_file(write(tmp_path, "port = 1")) == tmp_path / "duly.toml"
 
 
 def test_what_may_be_called_is_read_from_the_settings(tmp_path):

@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 import duly
-from duly.client import AsyncClient, Client, FunctionTarget, JobDefinition
+from duly.client import AsyncClient, Client, FunctionTarget, JobDefinition, JobTarget, command, container, webhook
 from duly.client.definitions import JobFields, written
 from duly.client.errors import Forbidden, Invalid, KeyReused, NotFound, Unauthorized, Unavailable, VersionChanged
 from duly.domain.errors import InvalidOption
 from duly.settings import load
+from duly.wire.runs import TargetSummary
 from tests.api.front import EVERY_HOUR
 from tests.client import twins
 from tests.client.faults import Between
@@ -50,6 +51,31 @@ class TestJobs:
 
         assert (job.name, job.payload, changed.queue) == ("hourly", {"n": 1}, "mail")
         assert (replaced.target.handler, replaced.queue, ended.status) == ("app:other", "default", "cancelled")
+
+    async def test_a_target_that_is_no_function_is_created_read_and_put_back(self, client):
+        target = webhook("https://receiver.example/orders", headers={"X-Api-Key": "k"}, retry=[404], callback_within=90)
+        made = await client.jobs.create(target, name="order", schedule=EVERY_HOUR, payload={"order": 7})
+        job = await client.jobs.get(made.job_id)
+        put = await client.jobs.replace(job.job_id, job.target, version=job.version, schedule=EVERY_HOUR, name="order")
+        listed = [one async for one in client.jobs.list("handler:@webhook")]
+        others = [
+            await client.jobs.create(other)
+            for other in (command(["/usr/bin/rsync", "-a"], ok=[0, 24]), container("busybox", ["ls"], cpus=0.5))
+        ]
+        runs = [await client.runs.get(one.job_id) for one in others]
+
+        assert (job.target.type, job.target.url, job.target.retry) == ("webhook", target.url, [404])
+        assert (job.target.headers, job.target.callback_within) == ({"X-Api-Key": "***"}, "PT1M30S")
+        assert put.target == job.target
+        assert [one.target.url for one in listed] == [target.url]
+        assert [run.target.type for run in runs if run.target] == ["command", "container"]
+
+    def test_a_target_of_a_type_that_is_new_is_read_as_far_as_it_is_known(self):
+        told = {"type": "robot", "arm": 3, "url": "https://robot.example/"}
+        run = {"type": "robot", "handler": "@robot", "url": None, "arm": 3}
+
+        assert msgspec.convert(told, JobTarget) == JobTarget(type="robot", url="https://robot.example/")
+        assert msgspec.convert(run, TargetSummary).type == "robot"
 
     async def test_a_job_has_one_name(self, client):
         first = await client.jobs.put_by_name("reports/daily é", "app:mail", schedule=EVERY_HOUR)

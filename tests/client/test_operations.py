@@ -17,6 +17,7 @@ SPOKEN = {
     "read_job": "jobs.get",
     "read_job_by_name": "jobs.get_by_name",
     "explain_job": "jobs.explain",
+    "list_job_versions": "jobs.versions",
     "explain_run": "runs.explain",
     "apply_file": "jobs.apply",
     "export_file": "jobs.export",
@@ -53,6 +54,7 @@ SPOKEN = {
     "replay_matching": "dead.replay_matching",
     "discard_matching": "dead.discard_matching",
     "edit_matching": "dead.edit_matching",
+    "read_checkpoint": "runs.checkpoint",
     "list_queues": "queues.list",
     "pause_queue": "queues.pause",
     "resume_queue": "queues.resume",
@@ -124,13 +126,22 @@ class TestJobs:
         assert [one.name for one in done.done] == ["nightly"]
         assert (await client.jobs.apply(written)).unchanged == 1
 
+    async def test_the_versions_of_a_job(self, client):
+        job = await client.jobs.create("app:mail", schedule=EVERY_HOUR)
+        await client.jobs.change(job.job_id, {"queue": "mail"}, version=1)
+
+        found = await everything(client.jobs.versions(job.job_id, page_size=1))
+
+        assert [(one.version, one.queue) for one in found] == [(2, "mail"), (1, "default")]
+
     async def test_the_backfills_of_a_job(self, client, database):
         anchored = {"trigger": {"type": "interval", "every": "PT1H", "anchor": "2020-01-01T00:00:00Z"}}
         job = await client.jobs.create("app:mail", schedule=anchored)
         now = await database.read_clock()
         made = await client.jobs.backfill(job.job_id, now - timedelta(hours=3), now, overlap="allow", rate=0.01)
 
-        assert [one.backfill_id for one in await everything(client.backfills.list(job.job_id))] == [made.backfill_id]
+        for found in (client.backfills.list(job.job_id), client.backfills.list()):
+            assert [one.backfill_id for one in await everything(found)] == [made.backfill_id]
 
 
 class TestEvents:
@@ -202,7 +213,7 @@ class TestRuns:
         await client.runs.cancel(made.run_id)
 
         assert await everything(client.runs.logs(made.run_id)) == []
-        assert await everything(client.runs.logs(made.run_id, follow=True)) == []
+        assert await everything(client.runs.follow_logs(made.run_id)) == []
 
     async def test_the_end_of_a_run_is_waited_for(self, client):
         made = await client.jobs.create("app:mail", wait=0)

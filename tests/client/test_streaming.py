@@ -10,7 +10,7 @@ import pytest
 from duly.api.server import Server
 from duly.client import AsyncClient, Client, Unauthorized, Unavailable
 from duly.client.asking import NoReply
-from duly.client.streaming import Listening
+from duly.client.streaming import Listening, read_event
 from duly.client.talking import Manners, Patience
 from duly.clock import Rng
 
@@ -100,7 +100,7 @@ async def test_a_refusal_is_raised():
 
 def test_when_nothing_was_heard_for_too_long_it_is_given_up():
     now = [0.0]
-    listening = Listening(None, Manners(Patience(deadline=10.0), lambda: now[0], Rng(1)))
+    listening = Listening(None, Manners(Patience(deadline=10.0), lambda: now[0], Rng(1)), read_event)
 
     def wait_and_lose() -> None:
         while True:
@@ -113,3 +113,49 @@ def test_when_nothing_was_heard_for_too_long_it_is_given_up():
 
     assert heard_until <= 55.0
     assert listening.pause(CUT) < 0.2
+
+
+class Log:
+    """A log of five lines that is cut after every second of them, and then ends."""
+
+    def __init__(self) -> None:
+        self.asked: list[str | None] = []
+
+    async def __call__(self, scope, receive, send) -> None:
+        headers = dict(scope["headers"])
+        assert headers[b"accept"] == b"text/event-stream"
+        place = headers.get(b"last-event-id", b"").decode()
+        self.asked.append(place or None)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        first = int(place.rpartition("/")[2] or 0) + 1
+        for number in range(first, min(first + AT_ONCE, EVENTS + 1)):
+            await send({"type": "http.response.body", "body": a_line(number), "more_body": True})
+        if first + AT_ONCE <= EVENTS:
+            raise ConnectionError("cut")
+        end = b'event: end\ndata: {"state": "succeeded"}\n\n'
+        await send({"type": "http.response.body", "body": b": alive\n\n" + end})
+
+
+def a_line(number: int) -> bytes:
+    line = {"attempt": 1, "number": number, "logged_at": "2026-11-01T00:00:00Z", "level": "info", "fields": None}
+    return f"id: 1/{number}\nevent: line\ndata: {json.dumps({**line, 'message': str(number)})}\n\n".encode()
+
+
+async def test_a_log_that_is_cut_is_gone_on_with_until_its_end():
+    log = Log()
+    async with served(log) as url, AsyncClient(url, "duly_a_b") as client:
+        found = [line async for line in client.runs.follow_logs("r")]
+
+    assert [(line.message, line.place) for line in found] == [(str(n), f"1/{n}") for n in range(1, EVENTS + 1)]
+    assert log.asked == [None, "1/2", "1/4"]
+
+
+async def test_a_log_without_a_loop_and_from_a_place_on():
+    log = Log()
+
+    def hear(url: str) -> list[str]:
+        with Client(url, "duly_a_b") as client:
+            return [line.message for line in client.runs.follow_logs("r", since="1/3")]
+
+    async with served(log) as url:
+        assert await asyncio.to_thread(hear, url) == ["4", "5"]

@@ -1,12 +1,15 @@
 """One request to its end: what is tried again, how long, and what is raised. No I/O: the test plays the world."""
 
 import pickle
+from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
 
-from duly.client.asking import Ask, NoReply, Reply, getting, path, posting, removing
-from duly.client.definitions import changing
+from duly.client import EventMatch, FunctionTarget, JobDefinition
+from duly.client.asking import Ask, NoReply, Reply, getting, path, posting, reader, removing
+from duly.client.definitions import changing, creating, written
 from duly.client.errors import (
     ApiError,
     Conflict,
@@ -22,11 +25,25 @@ from duly.client.errors import (
 from duly.client.talking import Manners, Patience, Pause, Send, converse
 from duly.clock import Rng
 from duly.domain import errors
+from duly.wire.jobs import JobList, JobSummary
 from duly.wire.problems import problem
+from duly.wire.runs import TargetSummary
 
 LOST = NoReply("No answer: the connection was cut.", may_have_arrived=True)
 REFUSED = NoReply("No answer: connection refused.", may_have_arrived=False)
 DONE = Reply(200, {}, b'{"n": 1}')
+A_SUMMARY: dict[str, Any] = {
+    **dict.fromkeys(JobSummary.__struct_fields__),
+    "job_id": "00000000-0000-4000-8000-000000000000",
+    "status": "active",
+    "target": {"type": "function", "handler": "a"},
+    "queue": "default",
+    "priority": 5,
+    "tags": [],
+    "version": 1,
+    "owner": "api",
+    "created_at": "2026-01-01T00:00:00Z",
+}
 
 
 def told(code: str, **headers: str) -> Reply:
@@ -236,3 +253,65 @@ def test_an_error_can_be_sent_to_another_process():
     again = pickle.loads(pickle.dumps(raised.value))
 
     assert (type(again), str(again), again.code) == (NotFound, str(raised.value), "not_found")
+
+
+class TestWhatCannotBeSent:
+    """It is refused before anything is sent, and the place is named."""
+
+    @pytest.mark.parametrize(
+        ("payload", "told"),
+        [
+            ({"n": [1.0, float("nan")]}, "/payload/n/1 is nan, which JSON cannot express"),
+            ({"n": float("-inf")}, "/payload/n is -inf"),
+            ({"tags": {"a", "b"}}, "/payload/tags is a set"),
+            ({"text": "a\ud800b"}, "has a lone surrogate at position 1"),
+            ({"a\ud800": 1}, "A key of /payload"),
+            ({"f": print}, "The body is not JSON"),
+        ],
+    )
+    def test_in_a_payload(self, payload, told):
+        for ask in (
+            lambda: creating({"target": {}, "payload": payload}, None, None),
+            lambda: changing("7", 1, {"payload": payload}),
+            lambda: written(JobDefinition(target=FunctionTarget(handler="a"), payload=payload)),
+        ):
+            with pytest.raises(Invalid) as refused:
+                ask()
+            assert told in str(refused.value)
+            assert (refused.value.code, refused.value.status) == ("invalid_payload", None)
+
+    def test_what_contains_itself(self):
+        endless: list[object] = []
+        endless.append(endless)
+        with pytest.raises(Invalid, match="nested too deeply"):
+            posting(path("jobs"), dict, {"payload": endless})
+
+    def test_in_a_path_a_query_or_a_key(self):
+        with pytest.raises(Invalid, match="lone surrogate at position 0"):
+            path("jobs", "by-name", "\ud800")
+        with pytest.raises(Invalid, match="lone surrogate"):
+            getting(path("jobs"), dict, filter="name:\ud800")
+        world = World(DONE)
+        for key in ("\ud800", "é", "a\nb"):
+            with pytest.raises(Invalid, match="not printable ASCII"):
+                world.hear(posting(path("jobs"), dict, {}, key=key))
+        assert world.sent == []
+
+    def test_what_can_be_sent_is(self):
+        body = {"a": (1, [2.5, None]), "at": datetime(2026, 1, 2, tzinfo=UTC), "ü": FunctionTarget(handler="x")}
+        assert posting(path("jobs"), dict, body).body == msgspec.json.encode(body)
+
+
+def test_fields_that_a_newer_server_tells_are_left_out_wherever_they_stand():
+    told = {
+        "items": [{**A_SUMMARY, "colour": "blue", "target": {"type": "function", "handler": "a", "region": "eu"}}],
+        "next_page_token": None,
+        "more": 1,
+    }
+    event = {**A_SUMMARY, "on_event": {"type": "sold", "source": None, "subject": "7"}}
+
+    [found] = reader(JobList)(Reply(200, {}, msgspec.json.encode(told))).items
+    assert found.target == TargetSummary(type="function", handler="a")
+    assert reader(JobSummary)(Reply(200, {}, msgspec.json.encode(event))).on_event == EventMatch(type="sold")
+    with pytest.raises(UnexpectedAnswer, match="queue"):
+        reader(JobSummary)(Reply(200, {}, msgspec.json.encode({**A_SUMMARY, "queue": 7, "colour": 1})))

@@ -21,6 +21,7 @@ _WORDS = (
     (r"\b__aenter__\b", "__enter__"),
     (r"\b__aexit__\b", "__exit__"),
     (r"\baclose\b", "close"),
+    (r"\baclosing\b", "closing"),
     (r"\baiter_lines\b", "iter_lines"),
     (r"\baread\b", "read"),
 )

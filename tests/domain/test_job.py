@@ -55,3 +55,9 @@ def test_a_timeout_is_more_than_nothing():
     for value in (0, -1):
         with pytest.raises(InvalidOption, match="must be more than 0"):
             check_timeout(value)
+
+
+@pytest.mark.parametrize("value", [1e308, "PT99999999999999H", "soon"])
+def test_a_timeout_that_cannot_be_is_no_matter_of_the_schedule(value):
+    with pytest.raises(InvalidOption, match="timeout"):
+        check_timeout(value)

@@ -47,6 +47,17 @@ def test_the_limit_of_depth_holds_to_the_level():
         encode(nested(DEPTH_MAX + 1), "payload")
 
 
+@pytest.mark.parametrize("innermost", [{}, [], ()])
+def test_a_level_with_nothing_in_it_is_a_level(innermost):
+    value = innermost
+    for _ in range(DEPTH_MAX - 1):
+        value = {"a": value}
+    encode(value, "payload")
+
+    with pytest.raises(InvalidPayload, match=f"payload is nested deeper than {DEPTH_MAX} levels"):
+        encode([value], "payload")
+
+
 def test_ten_thousand_levels_are_refused_like_sixty_five():
     with pytest.raises(InvalidPayload, match="nested deeper"):
         encode(nested(10_000), "payload")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.domain.errors import InvalidOption, InvalidSchedule
+from duly.domain.errors import InvalidOption
 from duly.domain.retry import Retry, retry_policy
 
 POLICY = Retry(max_attempts=10, base_seconds=2, cap_seconds=100)
@@ -52,5 +52,5 @@ def test_a_base_beyond_the_cap_or_below_zero_is_refused(base, cap):
 
 
 def test_a_delay_that_is_no_duration_is_refused():
-    with pytest.raises(InvalidSchedule, match="retry base 'soon' is not a duration"):
+    with pytest.raises(InvalidOption, match="retry base 'soon' is not a duration"):
         retry_policy(5, "soon")

@@ -394,7 +394,7 @@ class CancelAndClaim:
 
     async def check(self, database, cancelled, taken):
         if taken:
-            assert cancelled is CancelAnswer.CANCELLING
+            assert cancelled is CancelAnswer.REQUESTED
             assert [signal.run_id for signal in (await runs.look(database, self.worker_id)).signals] == [self.run_id]
         else:
             assert cancelled is CancelAnswer.CANCELLED
@@ -409,7 +409,7 @@ class CancelAndRetry:
 
     async def check(self, database, cancelled, refused):
         assert refused == []
-        assert cancelled in (CancelAnswer.CANCELLED, CancelAnswer.CANCELLING, CancelAnswer.TOO_LATE)
+        assert cancelled in (CancelAnswer.CANCELLED, CancelAnswer.REQUESTED, CancelAnswer.TOO_LATE)
         await carry_out(database)
         assert await boxes_of(database, self.run.run_id) == [], "once a cancel was answered, no attempt follows"
         assert "cancelled" in {became for _, _, became in await history_of(database, self.run.run_id)}
@@ -423,7 +423,7 @@ class CancelAndSuccess:
 
     async def check(self, database, cancelled, refused):
         assert refused == []
-        assert cancelled in (CancelAnswer.CANCELLING, CancelAnswer.TOO_LATE)
+        assert cancelled in (CancelAnswer.REQUESTED, CancelAnswer.TOO_LATE)
         assert await history_of(database, self.run.run_id) == [(1, "succeeded", "succeeded")]
         assert await cancel_run(database, self.run.run_id) is CancelAnswer.TOO_LATE
 
@@ -436,7 +436,7 @@ class CancelAndHandBack:
 
     async def check(self, database, cancelled, back):
         assert len(back) == 1
-        assert cancelled in (CancelAnswer.CANCELLED, CancelAnswer.CANCELLING, CancelAnswer.TOO_LATE)
+        assert cancelled in (CancelAnswer.CANCELLED, CancelAnswer.REQUESTED, CancelAnswer.TOO_LATE)
         await carry_out(database)
         assert await boxes_of(database, self.run.run_id) == []
         assert await history_of(database, self.run.run_id) == [(0, "cancelled", "cancelled")]

@@ -10,9 +10,11 @@ from duly.domain.outcome import Failed
 from duly.log import Log
 from duly.maintenance import service
 from duly.maintenance.service import Maintenance, Retention
+from duly.moves.cancel import cancel_run
+from duly.moves.submit import submit
 from duly.store import history
 from duly.store.database import Database, Unavailable
-from tests.builders import a_leased_run, a_ready_run, a_worker, boxes_of, claimed, settled
+from tests.builders import a_leased_run, a_ready_run, a_submission, a_worker, boxes_of, claimed, settled
 from tests.clock import START
 
 
@@ -190,6 +192,22 @@ class TestSweep:
 
         for table in ("payloads", "progress", "checkpoints"):
             assert await database.fetchval(f"select count(*) from duly.{table}") == 1, table
+
+    async def test_the_way_to_a_subtask_stays_while_anything_is_known_of_it(self, database, clock):
+        parent = await a_ready_run(database)
+        ended, waiting = [
+            (await submit(database, a_submission(delay=delay, parent=parent), key=f"in {delay}")).job_id
+            for delay in (0, 100_000_000)
+        ]
+        await cancel_run(database, ended)
+        maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
+        left = []
+        for days in (8, 100):
+            await clock.advance(timedelta(days=days))
+            await maintenance._sweep()
+            left.append({row[0] for row in await database.fetch("select run_id from duly.subtasks")})
+
+        assert left == [{ended, waiting}, {waiting}]
 
     async def test_the_hot_boxes_are_vacuumed_without_waiting_for_anyone(self, database):
         worker_id, run = await a_leased_run(database)

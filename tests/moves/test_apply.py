@@ -510,8 +510,9 @@ async def test_another_tenants_jobs_are_not_seen(database):
 
 async def test_what_the_store_refuses_names_its_job(database):
     file = a_file(noon={"schedule": {**NOON, "overlap": "queue"}, "concurrency": {"key": "k"}})
-    with pytest.raises(Refused, match=r"jobs\.noon: overlap queue beside a concurrency key"):
-        await applied(database, file)
+    for step in (applied, planned):
+        with pytest.raises(Refused, match=r"jobs\.noon: overlap queue beside a concurrency key"):
+            await step(database, file)
     assert await names(database) == []
 
 

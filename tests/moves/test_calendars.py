@@ -132,12 +132,12 @@ async def test_one_that_fires_meanwhile_is_looked_at_again(database, clock, monk
     job_id = await a_job(database)
     retime, looks = schedules.retime, list[int]()
 
-    async def overtaken(database, timings):
+    async def overtaken(database, timings, skips):
         if not looks:
             await clock.advance(noon(2) - START)
             await staged(database)
         looks.append(timings)
-        return await retime(database, timings)
+        return await retime(database, timings, skips)
 
     monkeypatch.setattr(schedules, "retime", overtaken)
     assert await put_calendar(database, a_calendar("2026-11-03")) == Kept("holidays", 1)

@@ -55,8 +55,8 @@ class TestRun:
     async def test_story_22_a_run_in_a_workers_hands_is_asked_to_stop_until_the_worker_confirms(self, database):
         worker_id, run = await a_leased_run(database)
 
-        assert await cancel_run(database, run.run_id) is CancelAnswer.CANCELLING
-        assert await cancel_run(database, run.run_id) is CancelAnswer.CANCELLING
+        assert await cancel_run(database, run.run_id) is CancelAnswer.REQUESTED
+        assert await cancel_run(database, run.run_id) is CancelAnswer.REQUESTED
         assert await boxes_of(database, run.run_id) == ["leased"]
         told = (await runs.look(database, worker_id)).signals
         assert [(signal.run_id, signal.fence, signal.what) for signal in told] == [(run.run_id, run.fence, "cancel")]

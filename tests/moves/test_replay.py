@@ -142,7 +142,7 @@ async def test_the_dead_are_listed_newest_first(database, clock):
 
 async def test_a_cancel_that_came_too_late_does_not_follow_the_run_into_its_next_life(database):
     worker_id, run = await a_leased_run(database)
-    assert await cancel_run(database, run.run_id) == CancelAnswer.CANCELLING
+    assert await cancel_run(database, run.run_id) == CancelAnswer.REQUESTED
     await settled(database, worker_id, run, Failed("broken", retryable=False))
 
     await replay(database, [run.run_id])

@@ -429,7 +429,7 @@ class TestCancelling:
     @pytest.mark.parametrize("outcome", [Failed("broken"), TimedOut(1.0), Snoozed(seconds(1))])
     async def test_a_run_that_is_being_cancelled_is_not_tried_again(self, database, outcome):
         worker_id, run = await a_leased_run(database)
-        assert await cancel_run(database, run.run_id) is CancelAnswer.CANCELLING
+        assert await cancel_run(database, run.run_id) is CancelAnswer.REQUESTED
 
         await settled(database, worker_id, run, outcome)
 

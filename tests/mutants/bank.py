@@ -19,6 +19,8 @@ HOLDS = "src/duly/store/migrations/0009_holds.sql"
 HELD = "tests/moves/test_hold.py"
 HELD_BY_WORKERS = "tests/worker/test_holds.py"
 SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
+ACCOUNTS = "src/duly/store/migrations/0020_closing.sql"
+BLACKOUTS = "tests/schedules/test_blackouts.py"
 LISTS = "src/duly/store/migrations/0011_lists.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
@@ -325,25 +327,25 @@ BANK = [
     # Schedules.
     Mutant(
         "an occurrence is named after the moment it was noticed",
-        SCHEDULES,
+        ACCOUNTS,
         "duly.occurrence_id(fire.job_id, coalesce(moment.run_at, fire.scheduled_at), 'schedule') as new_run_id",
         "duly.occurrence_id(fire.job_id, v_now, 'schedule') as new_run_id",
     ),
     Mutant(
         "the next fire counts from now",
-        SCHEDULES,
+        ACCOUNTS,
         "then fire.scheduled_at + make_interval(secs => (late.count + 1) * fire.every_seconds::double precision)",
         "then v_now + make_interval(secs => fire.every_seconds::double precision)",
     ),
     Mutant(
         "a misfire forgets what it skipped",
-        SCHEDULES,
+        ACCOUNTS,
         "from fires where cohort is null and missed > 1",
         "from fires where cohort is null and missed > 100000",
     ),
     Mutant(
         "a stale epoch stages",
-        SCHEDULES,
+        ACCOUNTS,
         "join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder\n"
         "                     where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));",
         "join duly.shards on shards.shard = held.shard);",
@@ -362,7 +364,7 @@ BANK = [
     ),
     Mutant(
         "an overlap is not looked for",
-        SCHEDULES,
+        ACCOUNTS,
         "overlap is null and last_run_id is not null and due_at <= v_now and (",
         "false and (",
         OVERLAP,
@@ -376,31 +378,45 @@ BANK = [
     ),
     Mutant(
         "runs that are left are not counted",
-        SCHEDULES,
+        ACCOUNTS,
         "runs_left - runs::integer, grace_seconds",
         "runs_left, grace_seconds",
         FIRING,
     ),
     Mutant(
         "lateness is judged anew when a fire is staged",
-        SCHEDULES,
+        ACCOUNTS,
         "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, p_read_at))",
         "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, v_now))",
         FIRING,
     ),
     Mutant(
         "an answer is taken for any cohort with its key",
-        SCHEDULES,
+        ACCOUNTS,
         "keys.list)]\n                                = timers.cohort))",
         "keys.list)]\n                                is not null))",
         FIRING,
     ),
     Mutant(
         "jitter is forgotten after the first fire",
-        SCHEDULES,
+        ACCOUNTS,
         "case when jitter is null then next_at else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,",
         "next_at,",
         FIRING,
+    ),
+    Mutant(
+        "a job tells of what calendars took before it was made",
+        ACCOUNTS,
+        "then coalesce(cut.count, 1) else skip.count end",
+        "then skip.count else skip.count end",
+        BLACKOUTS,
+    ),
+    Mutant(
+        "a job that is timed anew is accountable as before",
+        ACCOUNTS,
+        "set timed_at = duly.clock_now() where",
+        "set timed_at = timed_at where",
+        BLACKOUTS,
     ),
     Mutant(
         "a queue has no end",
@@ -586,10 +602,31 @@ BANK = [
     Mutant(
         "a worker forgets a cancel it has only read",
         "src/duly/worker/engine.py",
-        "        for signal in (await self._watch.look()).signals:\n            self._heed(signal)\n",
-        "        for signal in (await self._watch.look()).signals:\n            self._heed(signal)\n"
+        "        for signal in signals:\n            self._heed(signal)\n",
+        "        for signal in signals:\n            self._heed(signal)\n"
         "            await runs.drop_signals(self._database, self.worker_id, [signal])\n",
         FOUND,
+    ),
+    Mutant(
+        "a worker starts what it was told to stop before it knew of it",
+        "src/duly/worker/engine.py",
+        "            if (signal := self._signalled.get((run.run_id, run.fence))) is not None:\n",
+        "            if (signal := self._signalled.get((run.run_id, 0))) is not None:\n",
+        "tests/worker/test_cancel.py",
+    ),
+    Mutant(
+        "an outcome does not wait for the progress that is being written",
+        "src/duly/worker/desk.py",
+        "        return name in self._progress or name in self._showing\n",
+        "        return name in self._progress\n",
+        "tests/worker/test_desk.py",
+    ),
+    Mutant(
+        "a run of another tenant may have subtasks",
+        "src/duly/store/migrations/0019_long_jobs.sql",
+        "     where place.tenant is distinct from p_tenant limit 1;\n",
+        "     where place.tenant is null limit 1;\n",
+        "tests/api/test_long_jobs.py",
     ),
     Mutant(
         "a cancel is carried out some time after it was looked for",
@@ -768,6 +805,27 @@ BANK = [
         "where true",
         f"{OVER_HTTP}::TestDeath::test_its_runs_are_tried_again_as_suspects_one_at_a_time",
         "api_claim_v1",
+    ),
+    Mutant(
+        "a secret goes wherever the job leads now",
+        "src/duly/domain/target_secrets.py",
+        "return origin_of(target.url) == origin_of(standing.url)",
+        "return True",
+        "tests/api/test_targets.py::TestChanges::test_a_secret_does_not_follow_to_another_origin",
+    ),
+    Mutant(
+        "the API takes any program",
+        "src/duly/api/definitions.py",
+        "    allowed.check(target)\n",
+        "",
+        "tests/api/test_targets.py::test_what_cannot_be_or_is_not_allowed_is_refused_by_each_way_in",
+    ),
+    Mutant(
+        "a plan shows a secret that is to be another",
+        "src/duly/domain/manifest_diff.py",
+        "Difference(field, *shown_parts(field, before.get(field), after.get(field)))",
+        "Difference(field, before.get(field), after.get(field))",
+        "tests/api/test_targets.py::TestFiles::test_a_plan_says_that_a_secret_is_another_and_not_which",
     ),
     Mutant(
         "a suspect over HTTP is not named",

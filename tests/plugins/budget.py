@@ -19,7 +19,7 @@ ENGINE = "engine"
 # Minutes on two cores.
 BUDGET_MINUTES = {ENGINE: 6, "triggers": 2, "api": 3, "targets": 3, "flow": 2, "dashboard": 3}
 # Folders whose area has another name than theirs. A folder named in neither belongs to the engine.
-AREAS = {"schedules": "triggers", "client": "api", "wire": "api"}
+AREAS = {"schedules": "triggers", "client": "api", "wire": "api", "worker/targets": "targets"}
 
 in_ci = bool(os.environ.get("CI"))
 times_file = os.environ.get("TEST_TIMES")
@@ -27,8 +27,13 @@ seconds_by_folder: dict[str, float] = defaultdict(float)
 
 
 def folder_of(nodeid: str) -> str:
-    """Name the top-level folder of the test with this id: `tests/store/test_jobs.py::…` is in `store`."""
+    """Name the top-level folder of the test with this id, or one below it that has an area of its own.
+
+    `tests/store/test_jobs.py::…` is in `store`, `tests/worker/targets/test_command.py::…` in `worker/targets`.
+    """
     folders = nodeid.split("::")[0].split("/")[1:-1]
+    if (inner := "/".join(folders[:2])) in AREAS:
+        return inner
     return folders[0] if folders else "."
 
 

@@ -2,7 +2,12 @@
 
 from datetime import timedelta
 
+import pytest
+
 from duly.moves.calendars import put_calendar
+from duly.moves.edit import edit
+from duly.moves.pause import pause, resume
+from tests.builders import a_schedule
 from tests.clock import START
 from tests.schedules.stories import (
     a_cron,
@@ -72,3 +77,113 @@ async def test_another_calendar_arms_the_next_fire_anew(database, clock):
 
     assert await pending(database, job.job_id) == START + timedelta(minutes=10)
     assert await is_sound(database)
+
+
+async def at_minute(clock, number):
+    """Let time pass up to so many minutes after the start."""
+    await clock.advance(START + timedelta(minutes=number) - clock.at)
+
+
+class TestTheAccountBeginsWithTheTiming:
+    """What calendars took is counted from when the job was made, or timed as it is, and never from before."""
+
+    async def test_a_job_that_is_made_in_the_midst_of_it_tells_of_the_rest(self, database, clock):
+        await a_blackout(database, start=START, end=START + timedelta(minutes=10))
+        early = await a_cron(database, calendars=[{"name": "blackout"}])
+        await at_minute(clock, 3.5)
+        late = await a_cron(database, calendars=[{"name": "blackout"}])
+        await at_minute(clock, 9.5)
+        last = await a_cron(database, calendars=[{"name": "blackout"}])
+        await at_minute(clock, 10)
+
+        await staged_all(database)
+
+        assert await skips(database, early.job_id) == [skipped("calendar", 0, 9, 10)]
+        assert await skips(database, late.job_id) == [skipped("calendar", 4, 9, 6)]
+        assert await skips(database, last.job_id) == [], "all of it was before"
+        assert await occurrences(database) == minutes(10, 10, 10)
+
+    async def test_one_that_is_late_too_tells_of_the_rest(self, database, clock):
+        await a_blackout(database, start=START, end=START + timedelta(minutes=10))
+        await at_minute(clock, 3.5)
+        job = await a_cron(database, calendars=[{"name": "blackout"}])
+        await at_minute(clock, 15)
+
+        await staged_all(database)
+
+        assert await skips(database, job.job_id) == [skipped("calendar", 4, 9, 6), skipped("misfire", 10, 14, 5)]
+
+    async def test_what_only_some_hours_permit_is_counted_so_too(self, database, clock):
+        window = {"start": minutes(10)[0].isoformat(), "end": minutes(20)[0].isoformat()}
+        await put_calendar(database, {"name": "open", "windows": [window]})
+        await at_minute(clock, 7.5)
+        job = await a_cron(database, calendars=[{"name": "open", "mode": "include"}])
+        await at_minute(clock, 10)
+
+        await staged_all(database)
+
+        assert await skips(database, job.job_id) == [skipped("calendar", 8, 9, 2)]
+
+    async def test_a_bound_is_not_gone_behind(self, database, clock):
+        await a_blackout(database, start=START, end=START + timedelta(minutes=10))
+        begin = minutes(6)[0].isoformat()
+        job = await a_cron(database, calendars=[{"name": "blackout"}], start=begin)
+        await at_minute(clock, 10)
+
+        await staged_all(database)
+
+        assert await skips(database, job.job_id) == [skipped("calendar", 6, 9, 4)]
+
+    async def test_what_was_put_off_before_a_job_was_made_is_not_run_by_it(self, database, clock):
+        await a_blackout(database, start=START, end=START + timedelta(minutes=10, seconds=30))
+        await at_minute(clock, 5)
+        job = await a_cron(database, "3 * * * *", calendars=[{"name": "blackout", "on_hit": "defer"}])
+        other = await a_cron(database, "3,8 * * * *", calendars=[{"name": "blackout", "on_hit": "defer"}])
+
+        assert await pending(database, job.job_id) == minutes(63)[0]
+        assert await pending(database, other.job_id) == minutes(10.5)[0], "it stands for the one at 8"
+
+    async def test_an_edit_closes_the_account_and_opens_another(self, database, clock):
+        await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=10))
+        job = await a_cron(database, calendars=[{"name": "blackout"}])
+        await staged_all(database)
+        await at_minute(clock, 4.5)
+
+        changed = {"type": "cron", "expr": "*/2 * * * *", "tz": "UTC"}
+        await edit(database, job.job_id, a_schedule(trigger=changed, calendars=[{"name": "blackout"}]))
+        assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4)]
+        await at_minute(clock, 10)
+        await staged_all(database)
+
+        assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4), skipped("calendar", 6, 8, 2)]
+
+    @pytest.mark.parametrize("catch_up", [False, True])
+    async def test_a_pause_closes_it_when_it_ends(self, database, clock, catch_up):
+        await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=10))
+        job = await a_cron(database, calendars=[{"name": "blackout"}])
+        await staged_all(database)
+        await at_minute(clock, 2.5)
+        await pause(database, job.job_id)
+        await at_minute(clock, 4.5)
+
+        await resume(database, job.job_id, catch_up=catch_up)
+        await at_minute(clock, 10)
+        await staged_all(database)
+
+        assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4), skipped("calendar", 5, 9, 5)]
+
+    async def test_another_calendar_takes_nothing_that_the_one_before_it_has_let_run(self, database, clock):
+        await a_blackout(database, start=START + timedelta(minutes=2), end=START + timedelta(minutes=4))
+        job = await a_cron(database, calendars=[{"name": "blackout"}])
+        for number in (1, 2.5):
+            await staged_all(database)
+            await run_through(database)
+            await at_minute(clock, number)
+
+        await a_blackout(database, start=START, end=START + timedelta(minutes=6))
+        assert await skips(database, job.job_id) == [skipped("calendar", 2)], "by the one that was in force"
+        await at_minute(clock, 6)
+        await staged_all(database)
+
+        assert await skips(database, job.job_id) == [skipped("calendar", 2), skipped("calendar", 3, 5, 3)]
+        assert await is_sound(database)

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from duly import Cancelled, InvalidOption, InvalidPayload, InvalidSchedule, LeaseLost, NonRetryable, Snooze
+from duly.domain.progress import Progress
 from duly.domain.run import Options, encode_options
 from duly.domain.run import Run as Row
 from duly.worker.context import RunContext
@@ -27,15 +28,12 @@ class NotedDesk:
     async def checkpoint(self, run, body):
         return self.checkpoint_sync(run, body)
 
-    async def progress(self, run, fraction, message):
-        self.progress_sync(run, fraction, message)
-
     def checkpoint_sync(self, run, body):
         self.noted.append(("checkpoint", body))
         return self.held
 
-    def progress_sync(self, run, fraction, message):
-        self.noted.append(("progress", fraction, message))
+    def progress(self, run, progress):
+        self.noted.append(progress)
 
 
 @pytest.fixture
@@ -89,15 +87,22 @@ def test_a_log_line_is_an_event_and_its_fields(desk):
     assert desk.noted == [("info", "building", {"customer": 7}), ("error", "broken", {})]
 
 
-async def test_progress_is_a_fraction_and_words(desk):
+async def test_progress_is_what_is_done_of_what_there_is_and_a_note(desk):
     run = RunContext(a_run(), desk)
 
-    await run.progress(0.5, "half")
-    run.progress_sync(None, "nul \0")
+    await run.progress(40, 120, "page 4")
+    run.progress_sync(0.5, note="nul \0" + "x" * 2_000)
 
-    assert desk.noted == [("progress", 0.5, "half"), ("progress", None, "nul \ufffd")]
-    with pytest.raises(InvalidOption, match="progress 50 is outside 0 to 1"):
-        await run.progress(50)
+    assert desk.noted == [Progress(40, 120, "page 4"), Progress(0.5, None, "nul \ufffd" + "x" * 995)]
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), 10**400, "half", True])
+async def test_progress_that_is_no_number_from_0_on_is_refused(desk, wrong):
+    with pytest.raises(InvalidOption, match=r"progress\(40, 120\)"):
+        await RunContext(a_run(), desk).progress(wrong)
+    with pytest.raises(InvalidOption, match="total"):
+        RunContext(a_run(), desk).progress_sync(1, wrong)
+    assert desk.noted == []
 
 
 async def test_a_checkpoint_is_kept_and_read_back(desk):

@@ -26,8 +26,8 @@ CRON = {"type": "cron", "expr": "0 2 * * *"}
         ({"cron": None, "tz": None}, None),
         ({"cron": "0 2 * * *"}, {"trigger": CRON}),
         ({"cron": "0 2 * * *", "tz": "Europe/Paris"}, {"trigger": CRON | {"tz": "Europe/Paris"}}),
-        ({"every": "P1D"}, {"trigger": {"type": "interval", "every": "PT86400S"}}),
-        ({"every": timedelta(minutes=5)}, {"trigger": {"type": "interval", "every": "PT300S"}}),
+        ({"every": "P1D"}, {"trigger": {"type": "interval", "every": "PT24H"}}),
+        ({"every": timedelta(minutes=5)}, {"trigger": {"type": "interval", "every": "PT5M"}}),
         ({"when": "every day at 9am"}, {"trigger": {"type": "text", "text": "every day at 9am"}}),
         ({"schedule": {"trigger": CRON, "max_runs": 3}}, {"trigger": CRON, "max_runs": 3}),
         (

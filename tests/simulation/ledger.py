@@ -112,7 +112,7 @@ class Ledger:
         self.crashes: dict[UUID, int] = defaultdict(int)
         self.signals: set[tuple[UUID, UUID, int]] = set()  # worker, run, fence
         self.signalled_at_fence: dict[UUID, int] = {}
-        self.cancelled_at_fence: dict[UUID, int] = {}  # acknowledged as `cancelling`
+        self.cancelled_at_fence: dict[UUID, int] = {}  # acknowledged as `requested`
         self.workers: dict[UUID, Seen] = {}
         self.epochs: dict[int, tuple[int, UUID | None]] = {}
         self.scheduler_until: dict[UUID, datetime] = {}
@@ -132,7 +132,7 @@ class Ledger:
         """Hold the answer to a cancel against what we know."""
         if answer is CancelAnswer.CANCELLED and self.final.get(run_id) != "cancelled":
             self.violate("a run is called cancelled that is not", run_id)
-        elif answer is CancelAnswer.CANCELLING and run_id in self.signalled_at_fence:
+        elif answer is CancelAnswer.REQUESTED and run_id in self.signalled_at_fence:
             self.cancelled_at_fence[run_id] = self.signalled_at_fence[run_id]
         elif answer is CancelAnswer.TOO_LATE and run_id not in self.final and run_id not in self.dead:
             self.violate("a run is called ended that is not", run_id)

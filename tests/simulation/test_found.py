@@ -37,7 +37,7 @@ def test_a_cancel_outlives_the_worker_that_read_it(simulated_server):
     with telling(simulated_server) as story:
         run_id = story.submit("stubborn", "quick")
         story.until(lambda: story.executions(run_id))
-        assert story.cancel(run_id) is CancelAnswer.CANCELLING
+        assert story.cancel(run_id) is CancelAnswer.REQUESTED
         story.passes(1.6)  # It has looked, however long it may rest between two looks, and asked the handler to stop.
 
         story.world.crash(story.worker)

@@ -59,6 +59,7 @@ GROWING = (
     "backfills",
     "progress",
     "checkpoints",
+    "subtasks",
     "events",
     "destination%",
 )
@@ -109,6 +110,9 @@ insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fe
 select gen_random_uuid(), gen_random_uuid(), at, at, at, n, 1, 1, outcome, 'succeeded', 'default', 'greet', '{WORKER}'
   from (select n, duly.clock_now() as at, (array['succeeded', 'failed'])[1 + n % 2]::duly.outcome as outcome
           from generate_series(1, {ROWS}) as n) as made;
+insert into duly.subtasks (parent, run_id, tenant, noted_at)
+select (case when n % 80 = 0 then '{WORKER}' else gen_random_uuid()::text end)::uuid, run_id, 1, duly.clock_now()
+  from (select run_id, row_number() over () as n from duly.timers where run_id is not null) as made;
 insert into duly.signals (worker_id, run_id, fence, what, sent_at)
 select gen_random_uuid(), run_id, 0, 'cancel', duly.clock_now()
   from ((select run_id from duly.timers where run_id is not null limit {BATCH // 2})
@@ -141,9 +145,23 @@ select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) as rows
 """
 Arguments = Callable[[dict[str, Any]], tuple[Any, ...]]
 
+
+def accounts(fires: list[DueFire]) -> tuple[list[Any], ...]:
+    """Ask from where on the jobs of fires are accountable for what calendars took."""
+    return (
+        [fire.cohort for fire in fires],
+        [fire.scheduled_at for fire in fires],
+        [START - timedelta(days=9999)] * len(fires),
+    )
+
+
 # Each hot statement, with what it is called with.
 HOT: dict[str, tuple[str, Arguments]] = {
     "due fires": (timers.SQL["due_fires"], lambda s: (s["shards"], "5 seconds", BATCH // 50)),
+    "due accounts": (
+        timers.SQL["due_accounts"],
+        lambda s: (s["shards"], "5 seconds", BATCH // 50, *accounts(s["fires"])),
+    ),
     "stage": (
         timers.SQL["stage"],
         lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"])),
@@ -158,6 +176,10 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
     "take an event": (events.SQL["take_event"], lambda s: (9, "/shop", a_key(), "type 7", "{}", None)),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
+    "backfills of a tenant": (
+        schedules.SQL["backfills_of_tenant"],
+        lambda s: (1, START + timedelta(days=99), WORKER, BATCH),
+    ),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
     "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
     "claim from three queues": (ready.SQL["claim"], lambda s: (WORKER, ["default", "mail", "idle"], ["greet"], BATCH)),
@@ -227,7 +249,37 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "progress": (
         runs.SQL["save_progress"],
         lambda s: (
-            (s["runs"][0], s["fences"][0], WORKER, 0.5, "half") if s["held"] else (WORKER, 1, WORKER, 0.5, "half")
+            (s["runs"][0], s["fences"][0], WORKER, 1.0, 2.0, "half")
+            if s["held"]
+            else (WORKER, 1, WORKER, 1.0, None, "half")
+        ),
+    ),
+    "progress of many": (
+        runs.SQL["save_progresses"],
+        lambda s: (
+            WORKER,
+            s["runs"],
+            s["fences"],
+            [1.0] * s["held"],
+            [None] * s["held"],
+            ["half"] * s["held"],
+        ),
+    ),
+    "is it over": (runs.SQL["is_over"], lambda s: (s["settled"],)),
+    "subtasks that wait": (runs.SQL["waiting_subtasks"], lambda s: (WORKER, UUID(int=0), BATCH)),
+    "submit a subtask": (
+        jobs.SQL["submit_subtask"],
+        lambda s: (
+            1,
+            a_key(),
+            "greet",
+            "{}",
+            "default",
+            5,
+            None,
+            None,
+            f'{{"parent": "{s["waiting"][0]}"}}' if s["waiting"] else None,
+            "5 seconds",
         ),
     ),
     "forget keys": (history.SQL["forget_keys"], lambda s: (BATCH,)),
@@ -464,6 +516,8 @@ LISTS = {
             "scheduled_at<1999-01-01",
             "job_id:{job}",
             "job_id:{run}",
+            "parent:{worker}",
+            "parent:{worker} AND state:dead",
         )
     },
     **{
@@ -479,7 +533,7 @@ async def list_touches(connection: asyncpg.Connection, name: str, tenant: int) -
     kind, text, fields = LISTS[name]
     job = await connection.fetchval("select job_id from duly.jobs limit 1") or WORKER
     run = await connection.fetchval("select run_id from duly.ready limit 1") or WORKER
-    chosen = filters.parse(text.format(job=job, run=run), fields)
+    chosen = filters.parse(text.format(job=job, run=run, worker=WORKER), fields)
     async with connection.transaction():
         before = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
         await getattr(lists, kind)(connection, tenant, chosen, BATCH // 2, None, BATCH)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from duly.domain.outcome import Failed, Succeeded
+from duly.domain.progress import Progress
 from duly.moves.cancel import cancel_run
 from duly.moves.settle import hand_back
 from duly.store import runs
@@ -106,7 +107,7 @@ class TestCheckpoint:
         await runs.save_checkpoint(database, fresh.run_id, fresh.fence, awake, '"fresh"')
 
         assert await runs.save_checkpoint(database, stale.run_id, stale.fence, sleepy, '"stale"') is False
-        assert await runs.save_progress(database, stale.run_id, stale.fence, sleepy, 0.9, None) is False
+        assert await runs.save_progress(database, stale.run_id, stale.fence, sleepy, Progress(9)) is False
 
         assert await runs.checkpoints(database, [fresh.run_id]) == {fresh.run_id: '"fresh"'}
 
@@ -128,13 +129,15 @@ class TestCheckpoint:
     async def test_progress_is_shown_as_it_was_last_told(self, database, clock):
         worker_id, run = await a_leased_run(database)
         assert await runs.read_progress(database, run.run_id) is None
-        await runs.save_progress(database, run.run_id, run.fence, worker_id, 0.25, "a quarter")
+        await runs.save_progress(database, run.run_id, run.fence, worker_id, Progress(1, 4, "a quarter"))
         await clock.advance(1)
-        await runs.save_progress(database, run.run_id, run.fence, worker_id, 0.5, "half")
+        await runs.save_progress(database, run.run_id, run.fence, worker_id, Progress(2, None, "half"))
 
         assert await runs.read_progress(database, run.run_id) == {
-            "fraction": 0.5,
-            "message": "half",
+            "done": 2,
+            "total": None,
+            "fraction": None,
+            "note": "half",
             "updated_at": clock.at,
         }
 

@@ -8,6 +8,7 @@ import pytest
 from duly.domain.errors import NotFound
 from duly.domain.filter import Filter
 from duly.domain.outcome import Failed
+from duly.domain.progress import Progress
 from duly.moves import calendars
 from duly.moves.backfill import backfill, cancel_backfill
 from duly.moves.cancel import cancel_job, cancel_run
@@ -78,7 +79,7 @@ async def estate(database, clock):
     made.dead = dead.run_id
     _, held = await a_leased_run(database, worker_id, payload=BIG, gate=None)
     await runs.save_checkpoint(database, held.run_id, held.fence, worker_id, '{"at": 1}')
-    await runs.save_progress(database, held.run_id, held.fence, worker_id, 0.5, "half")
+    await runs.save_progress(database, held.run_id, held.fence, worker_id, Progress(1, 2, "half"))
     made.leased = held.run_id
     made.waiting = (await submit(database, a_submission(delay=600, payload=BIG), key="waiting")).job_id
     made.ready = (await submit(database, a_submission(payload=BIG), key="ready")).job_id
@@ -198,7 +199,7 @@ STATEMENTS = {
     "edit dead": lambda s, e: runs.edit_dead(s, B, e.run_ids, "{}"),
     "cancel schedule": lambda s, e: jobs.cancel_schedule(s, e.schedule),
     "give reason": lambda s, e: schedules.give_reason(s, e.schedule, "x", "y"),
-    "retime": lambda s, e: schedules.retime(s, [schedules.Retiming(e.schedule, 1, START, 1, START, 0)]),
+    "retime": lambda s, e: schedules.retime(s, [schedules.Retiming(e.schedule, 1, START, 1, START, 0)], {}),
     "submit backfill": lambda s, e: schedules.submit_backfill(
         s, RNG.uuid(), e.schedule, START, START + seconds(9), 1.0, 9, None, 1
     ),

@@ -166,7 +166,7 @@ async def test_a_checkpoint_is_handed_to_the_next_attempt(app, env, sync):
     async def count(run: Run) -> int:
         if run.saved is None:
             await run.checkpoint({"page": 7})
-            await run.progress(0.5, "half")
+            await run.progress(1, 2, "half")
             raise ValueError
         return int(run.saved["page"])
 
@@ -174,7 +174,7 @@ async def test_a_checkpoint_is_handed_to_the_next_attempt(app, env, sync):
     def count_plainly(run: Run) -> int:
         if run.saved is None:
             run.checkpoint_sync({"page": 8})
-            run.progress_sync(0.5, "half")
+            run.progress_sync(1, 2, "half")
             raise ValueError
         return int(run.saved["page"])
 
@@ -185,7 +185,7 @@ async def test_a_checkpoint_is_handed_to_the_next_attempt(app, env, sync):
 
     assert await handle.result(timeout=0) == (8 if sync else 7)
     assert progress is not None
-    assert (progress["fraction"], progress["message"]) == (0.5, "half")
+    assert (progress["fraction"], progress["note"]) == (0.5, "half")
 
 
 async def test_log_lines_are_there_to_assert(app, env):
@@ -254,7 +254,7 @@ async def test_a_run_that_cancels_itself_and_fails_is_not_tried_again(app, env):
 
     @app.handler
     async def stop() -> None:
-        assert await handles[0].cancel() == "cancelling"
+        assert await handles[0].cancel() == "requested"
         raise ValueError
 
     handles.append(await stop.submit())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.wire.jobs import NewJob
+from duly.wire.jobs import FunctionTarget, NewJob
 from duly.wire.reading import BODY_DEPTH_MAX, Malformed, Misshapen, merge_patch, read_body, read_query
 from duly.wire.shapes import Asked
 
@@ -26,7 +26,7 @@ def wrong(body: str) -> tuple[str, str]:
 def test_a_whole_job_is_read():
     job = read_body(f'{{{TARGET}, "priority": 2, "retry": {{"max_attempts": 9}}, "timeout": 30}}'.encode(), NewJob)
 
-    assert (job.target.handler, job.priority, job.timeout) == ("app:mail", 2, 30)
+    assert (job.target, job.priority, job.timeout) == (FunctionTarget(handler="app:mail"), 2, 30)
     assert job.retry is not None
     assert job.retry.max_attempts == 9
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Handler, Registry
+from duly.worker.run_logging import RunLogHandler
 
 PATH = "tests.worker.app:app"
 
@@ -150,7 +152,7 @@ def count_steps(run: RunContext, mark: str, crash_at: int) -> list[int]:
             os.kill(os.getpid(), signal.SIGKILL)
         done.append(step)
         run.checkpoint_sync(done)
-        run.progress_sync(step / 5, f"step {step}")
+        run.progress_sync(step, 5, f"step {step}")
         run.log.info("step", number=step)
     return done
 
@@ -167,3 +169,90 @@ def write(mark: str, text: str) -> None:
     """Write a file so that a reader sees all of it or nothing."""
     Path(f"{mark}.new").write_text(text)
     Path(f"{mark}.new").rename(mark)
+
+
+@app.handler
+def speak(run: RunContext) -> None:
+    """Write to both streams in every way there is."""
+    print("plainly")
+    print("half a line", end="", flush=True)
+    print(" and its end")
+    print("wrong", file=sys.stderr)
+    os.write(1, b"past Python\n\xff\xfe\n")
+    subprocess.run([sys.executable, "-c", "print('by a child')"], check=True)
+    logging.getLogger("mine").warning("by a logger, %s", "formatted")
+    run.log.info("by the run")
+    print("without an end", end="")
+
+
+@app.handler
+async def speak_on_loop() -> None:
+    """Write, on a loop of its own."""
+    print("from the loop")
+
+
+@app.handler
+def shout(lines: int, length: int) -> None:
+    """Write without end."""
+    for _ in range(lines):
+        print("x" * length)
+
+
+@app.handler
+def leave_one_behind(mark: str) -> None:
+    """Start a process that goes on writing after we have ended."""
+    code = "import sys, time, pathlib\nwhile True: print('late', flush=True); time.sleep(0.02)"
+    child = subprocess.Popen([sys.executable, "-c", code])
+    write(mark, str(child.pid))
+    print("ended")
+
+
+@app.handler
+def report_often(run: RunContext, times: int) -> None:
+    """Say how far it has come, in a tight loop."""
+    for number in range(times + 1):
+        run.progress_sync(number, times)
+
+
+@app.handler
+def count_up(run: RunContext, mark: str, stop_at: int) -> list[int]:
+    """Save each step; at one of them wait to be killed, once."""
+    done: list[int] = run.saved or []
+    for step in range(len(done) + 1, 6):
+        if step == stop_at and run.attempt == 1:
+            write(mark, "here")
+            time.sleep(600)
+        done.append(step)
+        run.checkpoint_sync(done)
+    return [run.attempt, *done]
+
+
+@app.handler
+async def count_up_on_loop(run: RunContext, mark: str, stop_at: int) -> list[int]:
+    """Save each step; at one of them wait to be killed, once."""
+    done: list[int] = run.saved or []
+    for step in range(len(done) + 1, 6):
+        if step == stop_at and run.attempt == 1:
+            write(mark, "here")
+            await asyncio.sleep(600)
+        done.append(step)
+        await run.checkpoint(done)
+    return [run.attempt, *done]
+
+
+@app.handler
+async def block_the_loop(mark: str, seconds: float) -> None:
+    """Keep the loop from turning, and the interpreter busy."""
+    write(mark, "started")
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        sum(range(1_000))
+
+
+@app.handler
+async def note_start(folder: str, name: str) -> None:
+    """Write down when it was called."""
+    Path(folder, name).write_text(str(time.time()))
+
+
+logging.getLogger("mine").addHandler(RunLogHandler())

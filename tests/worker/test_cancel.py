@@ -37,7 +37,7 @@ async def test_a_run_that_waits_in_the_wheel_is_not_started(url, store):
     async with working(url, registry_of(work)) as worker:
         run_id = await submitted(store, "work", delay=3)
         await until(lambda: worker.health.held == 1)
-        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        assert await cancel_run(store, run_id) == CancelAnswer.REQUESTED
         assert await ended(store, run_id) == "cancelled"
         await until(lambda: worker.health.held == 0)
         after = await submitted(store, "work", delay=3.2)
@@ -61,7 +61,7 @@ async def test_a_run_that_waits_in_line_is_not_started_and_its_slot_goes_to_the_
         await until(lambda: started)
         second = await submitted(store, "work", payload={"name": "second"}, delay=0.5)
         await until(lambda: worker.health.waiting == 1)
-        assert await cancel_run(store, second) == CancelAnswer.CANCELLING
+        assert await cancel_run(store, second) == CancelAnswer.REQUESTED
         assert await ended(store, second) == "cancelled"
         third = await submitted(store, "work", payload={"name": "third"})
         release.set()
@@ -83,7 +83,7 @@ async def test_an_async_handler_is_cancelled_where_it_waits(url, store):
     async with working(url, registry_of(work)):
         run_id = await submitted(store, "work")
         await asyncio.wait_for(started.wait(), 20)
-        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        assert await cancel_run(store, run_id) == CancelAnswer.REQUESTED
         assert await ended(store, run_id) == "cancelled"
 
     assert tidied.is_set()
@@ -119,7 +119,7 @@ async def test_a_thread_that_does_not_look_has_the_last_word(url, store):
     async with working(url, registry_of(work)):
         run_id = await submitted(store, "work")
         await until(started.is_set)
-        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        assert await cancel_run(store, run_id) == CancelAnswer.REQUESTED
         assert await ended(store, run_id) == "succeeded"
         await until(lambda: _no_signals(store))
 
@@ -133,14 +133,15 @@ async def test_a_child_process_is_stopped(url, store, tmp_path):
     async with working(url, app.app.registry, app_path=app.PATH):
         run_id = await submitted(store, "sleep_until_stopped", payload={"mark": str(mark)}, timeout=60)
         await until(mark.exists)
-        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        assert await cancel_run(store, run_id) == CancelAnswer.REQUESTED
         assert await ended(store, run_id) == "cancelled"
 
     assert mark.read_text() == "tidied"
     assert await attempts_of(store, run_id) == [(1, "cancelled")]
 
 
-async def test_a_cancel_that_overtakes_the_answer_to_the_claim_is_not_forgotten(url, store, monkeypatch):
+@pytest.mark.parametrize("delay", [2, 0], ids=["in the wheel", "due already"])
+async def test_a_cancel_that_overtakes_the_answer_to_the_claim_is_not_forgotten(url, store, monkeypatch, delay):
     """The claim has committed, its rows are on their way, and the signal is read before they arrive."""
     started = []
 
@@ -161,9 +162,9 @@ async def test_a_cancel_that_overtakes_the_answer_to_the_claim_is_not_forgotten(
     monkeypatch.setattr(claiming, "claim", slow_claim)
     monkeypatch.setattr(engine, "LOOK_IDLE_SECONDS", 0.05)
     async with working(url, registry_of(work)) as worker:
-        run_id = await submitted(store, "work", delay=2)
+        run_id = await submitted(store, "work", delay=delay)
         await asyncio.wait_for(committed.wait(), 20)
-        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        assert await cancel_run(store, run_id) == CancelAnswer.REQUESTED
         looks = _count_looks(monkeypatch)
         await until(lambda: len(looks) >= 2)
         assert worker.health.held == 0

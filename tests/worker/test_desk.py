@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from duly.domain.progress import Progress
 from duly.moves.settle import hand_back
 from duly.store import runs
 from duly.store.database import Unavailable
@@ -96,6 +97,14 @@ async def test_an_attempt_that_talks_without_end_is_cut_off_and_others_are_not(
     assert len(await lines_of(store, run)) == 10
     assert len(await lines_of(store, other)) == 1
 
+    desk.end(run)
+    desk.end(other)
+    await desk.flush()
+    *_, (_, number, level, message, fields) = await lines_of(store, run)
+    assert (number, level, fields) == (11, "warning", '{"lines": 90}')
+    assert "dropped" in message
+    assert len(await lines_of(store, other)) == 1
+
 
 async def test_lines_wait_for_a_database_that_is_away(faulty, store, worker_id, run):
     desk = WorkerDesk(faulty, worker_id, lambda: True)
@@ -119,7 +128,8 @@ async def test_a_checkpoint_is_saved_for_the_holder_of_the_lease(store, desk, ru
 async def test_nothing_is_saved_for_a_lease_that_was_lost(store, desk, worker_id, run):
     await hand_back(store, worker_id, [run])
     assert not await desk.checkpoint(run, '{"step": 1}')
-    await desk.progress(run, 0.5, "half")
+    desk.progress(run, Progress(5, 10, "half"))
+    await desk.flush_progress()
     assert await runs.checkpoints(store, [run.run_id]) == {}
     assert await runs.read_progress(store, run.run_id) is None
 
@@ -145,9 +155,45 @@ async def test_a_checkpoint_is_given_up_when_the_lease_is_in_doubt(faulty, worke
 async def test_progress_that_cannot_be_shown_is_not_worth_a_failure(store, faulty, worker_id, run):
     desk = WorkerDesk(faulty, worker_id, lambda: True)
     faulty.fail_before = 1
-    await desk.progress(run, 0.25, "a quarter")
+    desk.progress(run, Progress(1, 4, "a quarter"))
+    await desk.flush_progress()
     assert await runs.read_progress(store, run.run_id) is None
-    await asyncio.to_thread(desk.progress_sync, run, 0.5, "half")
+    await asyncio.to_thread(desk.progress, run, Progress(2, 4, "half"))
+    await desk.flush_progress()
     shown = await runs.read_progress(store, run.run_id)
     assert shown
-    assert (shown["fraction"], shown["message"]) == (0.5, "half")
+    assert (shown["done"], shown["total"], shown["fraction"], shown["note"]) == (2, 4, 0.5, "half")
+
+
+async def test_progress_in_a_tight_loop_is_one_write_of_what_was_said_last(store, desk, worker_id, run, monkeypatch):
+    [other] = await leased_runs(store, worker_id, 1)
+    writes = []
+    real = runs.save_progresses
+
+    async def counted(*args):
+        writes.append(args)
+        await real(*args)
+
+    monkeypatch.setattr(runs, "save_progresses", counted)
+    for number in range(10_000):
+        desk.progress(run, Progress(number))
+        desk.progress(other, Progress(number, 10_000))
+    assert desk.owes_progress(run)
+    await desk.flush_progress()
+    await desk.flush_progress()
+
+    assert len(writes) == 1
+    assert not desk.owes_progress(run)
+    shown = [await runs.read_progress(store, one.run_id) for one in (run, other)]
+    assert [one and (one["done"], one["fraction"]) for one in shown] == [(9_999, None), (9_999, 0.9999)]
+
+
+async def test_progress_that_is_being_written_is_still_owed(store, desk, run):
+    desk.progress(run, Progress(1))
+    async with store.transaction() as other:
+        await other.execute("lock table duly.progress in exclusive mode")
+        flushing = asyncio.create_task(desk.flush_progress())
+        await asyncio.sleep(0.05)
+        assert desk.owes_progress(run), "its outcome must wait"
+    await flushing
+    assert not desk.owes_progress(run)

@@ -173,7 +173,7 @@ async def test_a_checkpoint_survives_a_crash_and_is_handed_to_the_next_attempt(u
         (line["attempt"], msgspec.json.decode(line["fields"])) for line in await runs.read_logs(store, run_id, (0, 0))
     ]
     assert logged == [(1, {"number": step}) for step in (1, 2, 3)] + [(2, {"number": step}) for step in (4, 5)]
-    assert (await progress_of(store, run_id))["message"] == "step 5"
+    assert (await progress_of(store, run_id))["note"] == "step 5"
     assert await store.fetchval("select count(*) from duly.checkpoints") == 0
 
 
@@ -181,7 +181,7 @@ async def test_a_handler_on_the_loop_saves_shows_and_logs(url, store):
     async def work(run: RunContext) -> int:
         assert run.saved == (None if run.attempt == 1 else {"at": 1})
         await run.checkpoint({"at": run.attempt})
-        await run.progress(0.5, f"attempt {run.attempt}")
+        await run.progress(5, 10, f"attempt {run.attempt}")
         for number in range(20):
             run.log.info(f"line {number}", attempt=run.attempt)
         if run.attempt == 1:
@@ -200,13 +200,13 @@ async def test_a_handler_on_the_loop_saves_shows_and_logs(url, store):
 
     assert [(line["attempt"], line["number"]) for line in lines] == [(a, n) for a in (1, 2) for n in range(1, 21)]
     assert [line["message"] for line in lines] == [f"line {number}" for number in range(20)] * 2
-    assert (await progress_of(store, run_id))["message"] == "attempt 2"
+    assert (await progress_of(store, run_id))["note"] == "attempt 2"
 
 
 async def test_a_plain_function_saves_shows_and_logs_from_its_thread(url, store):
     def work(run: RunContext) -> str:
         run.checkpoint_sync({"step": 1})
-        run.progress_sync(0.5, "half")
+        run.progress_sync(1, 2, "half")
         run.log.warning("look")
         return str(run.saved)
 
@@ -242,7 +242,7 @@ async def test_a_handler_knows_its_run(url, store):
 async def test_no_text_can_break_the_write(url, store, words: str):
     async def fail(run: RunContext) -> str:
         run.log.error(words, field=words)
-        await run.progress(None, words)
+        await run.progress(0, None, words)
         if run.attempt == 1:
             raise ValueError(words)
         return words

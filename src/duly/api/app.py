@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 from litestar import HttpMethod, Litestar, Request, Response, get
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, NotFoundException
 from litestar.handlers import HTTPRouteHandler
 
 from duly import __version__
 from duly.api import handbook, line
+from duly.api.asked import sent_path
 from duly.api.description import describe
 from duly.api.door import Door
 from duly.api.health import Readiness, Vitals, readiness
@@ -44,18 +45,35 @@ def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None)
 
 
 def served(door: Door) -> list[HTTPRouteHandler]:
-    """Give a route for each operation."""
-    return [_served(door, operation) for operation in OPERATIONS]
+    """Give a route for each operation; those with a verb behind a name share one, for a name may contain slashes."""
+    together: dict[tuple[str, str], list[Operation]] = {}
+    for operation in OPERATIONS:
+        together.setdefault((operation.method, _route(operation)), []).append(operation)
+    return [_served(door, path, sharing) for (_, path), sharing in together.items()]
 
 
-def _served(door: Door, operation: Operation) -> HTTPRouteHandler:
+def _route(operation: Operation) -> str:
+    """Give the path under which an operation is found; from a name on, all of it is the name's."""
+    path = re.sub(r"{name}.*$", "{name:path}", operation.path)
+    return re.sub(r"{(\w+)}", r"{\1:str}", path)
+
+
+def _served(door: Door, path: str, sharing: Sequence[Operation]) -> HTTPRouteHandler:
     async def lead(request: AnyRequest) -> Response[Any]:
         line.receive.set(request.receive)
-        return await door.lead(operation, request)
+        return await door.lead(_meant(sharing, request), request)
 
-    path = re.sub(r"{name}$", "{name:path}", operation.path)  # A name may contain what divides a path.
-    path = re.sub(r"{(\w+)}", r"{\1:str}", path)
-    return HTTPRouteHandler(path, http_method=HttpMethod(operation.method), name=operation.name, status_code=200)(lead)
+    first = sharing[0]
+    return HTTPRouteHandler(path, http_method=HttpMethod(first.method), name=first.name, status_code=200)(lead)
+
+
+def _meant(sharing: Sequence[Operation], request: AnyRequest) -> Operation:
+    """Say which of the operations of one route is meant: what stands behind the name says it. Raises NotFoundException."""
+    sent = sent_path(request)
+    for operation in sharing:
+        if sent.endswith(operation.path.partition("{name}")[2]):
+            return operation
+    raise NotFoundException
 
 
 def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:

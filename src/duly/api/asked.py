@@ -75,12 +75,18 @@ def _key_inside(operation: Operation, body: bytes) -> str | None:
 
 
 def path_of(operation: Operation, request: AnyRequest) -> Mapping[str, str]:
-    """Give what stands in the path. A name at its end is read as it was sent, because slashes may be part of it."""
+    """Give what stands in the path. A name is read as it was sent, because slashes may be part of it."""
     head, name, rest = operation.path.partition("{name}")
-    if not name or rest:
+    if not name:
         return request.path_params
-    sent = request.scope["raw_path"].decode("latin-1").partition("?")[0]
-    return {**request.path_params, "name": unquote(sent.removeprefix(head), errors="surrogateescape")}
+    sent = sent_path(request).removeprefix(head).removesuffix(rest)
+    return {**request.path_params, "name": unquote(sent, errors="surrogateescape")}
+
+
+def sent_path(request: AnyRequest) -> str:
+    """Give the path as it was sent, with nothing taken out of its signs."""
+    path: bytes = request.scope["raw_path"]
+    return path.decode("latin-1").partition("?")[0]
 
 
 def query_of(operation: Operation, request: AnyRequest) -> Any:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, overload
+
+import msgspec
 
 from duly.domain import payload as payloads
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.job import Recurring, Submission, check_gate, check_name, check_tags, check_timeout
 from duly.domain.retry import Retry, retry_policy
-from duly.domain.run import Options, encode_options, is_marks_only, read_options, said
+from duly.domain.run import Options, encode_options, is_marks_only, read_options, replace_target, said, target_of
+from duly.domain.target import Allowed, Target, check_handler, handler_of
+from duly.domain.target_secrets import restored
+from duly.domain.target_shapes import read_target, told_in_short, told_of
 from duly.domain.triggers import asking
 from duly.domain.triggers.at import At
 from duly.domain.triggers.on_event import ON_EVENT
 from duly.domain.triggers.preview import fires
 from duly.domain.triggers.schedules import Schedule
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, Fire, JobDefinition, RetryPolicy
+from duly.wire.jobs import Concurrency, Fire, FunctionTarget, JobDefinition, JobTarget, NewJob, RetryPolicy
+from duly.wire.runs import TargetSummary
 
 NEXT_FIRES = 3
 
@@ -36,29 +42,57 @@ def is_plain(job: JobDefinition) -> bool:
 
 def one_shot(job: JobDefinition, extra: Mapping[str, Any]) -> Submission:
     """Read a plain one-shot. Raises Refused."""
+    handler, target = _target(job)
     return Submission(
-        check_name(job.target.handler, "handler"),
-        payload_text(job.payload, job.target.handler),
+        handler,
+        payload_text(job.payload, handler),
         check_name(job.queue, "queue"),
         job.priority,
         None if job.schedule is None else _moment(job.schedule),
         None,
-        options_text(job, extra),
+        options_text(job, target, extra),
     )
 
 
 def recurring(job: JobDefinition, now: datetime, extra: Mapping[str, Any]) -> Recurring:
     """Read a job with a definition of its own; without a schedule it fires once, at `now`. Raises Refused."""
+    if parent_of(job) is not None:
+        raise InvalidOption("parent belongs to a one-shot without a name; leave out its name, schedule or on_event")
+    handler, target = _target(job)
     shape = _shape(job, now)
     return Recurring(
-        check_name(job.target.handler, "handler"),
-        payload_text(job.payload, job.target.handler),
+        handler,
+        payload_text(job.payload, handler),
         check_name(job.queue, "queue"),
         job.priority,
         shape,
         None if job.name is None else check_name(job.name, "name"),
-        options_text(job, extra),
+        options_text(job, target, extra),
     )
+
+
+def _target(job: JobDefinition) -> tuple[str, Target | None]:
+    """Read what a job runs: the handler that a worker must know, and the target, where it is no function. Raises Refused."""
+    if isinstance(job.target, FunctionTarget):
+        return check_handler(check_name(job.target.handler, "handler")), None
+    target = read_target(job.target)
+    return handler_of(target), target
+
+
+@overload
+def admitted(job: Recurring, allowed: Allowed, standing: str | None = None) -> Recurring: ...
+@overload
+def admitted(job: Submission, allowed: Allowed, standing: str | None = None) -> Submission: ...
+def admitted(job: Recurring | Submission, allowed: Allowed, standing: str | None = None) -> Recurring | Submission:
+    """Check that a job's target is allowed here, and put back what of it is not shown, from the options that stand.
+
+    Raises InvalidOption.
+    """
+    target = target_of(job.options)
+    if target is None:
+        return job
+    allowed.check(target)
+    return msgspec.structs.replace(job, options=replace_target(job.options, restored(target, target_of(standing))))
 
 
 def _shape(job: JobDefinition, now: datetime) -> Mapping[str, Any]:
@@ -98,22 +132,44 @@ def payload_text(payload: Mapping[str, Any], handler: str) -> str:
     return payloads.encode(payload, f"the payload of {handler}")
 
 
-def options_text(job: JobDefinition, extra: Mapping[str, Any]) -> str | None:
+def options_text(job: JobDefinition, target: Target | None, extra: Mapping[str, Any]) -> str | None:
     """Write what a job's runs carry; nothing when all is left to the handler. Raises Refused."""
-    own: dict[str, Any] = {}
+    own: dict[str, Any] = {} if target is None else {"target": target}
     if job.retry is not None:
         own["retry"] = retry_policy(job.retry.max_attempts, job.retry.base, job.retry.cap)
     if job.timeout is not None:
         own["timeout_seconds"] = check_timeout(job.timeout)
     if job.concurrency is not None:
         own["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
-    text = encode_options(Options(**extra, **own, tags=check_tags(job.tags)))
+    text = encode_options(Options(**extra, **own, tags=check_tags(job.tags), parent=parent_of(job)))
     return said(text) if own else text
+
+
+def parent_of(job: JobDefinition) -> str | None:
+    """Give the id of the run whose subtask a job is, as runs carry it."""
+    return str(job.parent) if isinstance(job, NewJob) and job.parent is not None else None
+
+
+def marks_of(options: str | None) -> dict[str, Any]:
+    """Give what a job carries of the request that made it, which a change that says nothing of it leaves as it is."""
+    known = None if options is None else read_options(options, None)
+    marks = {} if known is None else {"request_id": known.request_id, "traceparent": known.traceparent}
+    return {name: mark for name, mark in marks.items() if mark is not None}
 
 
 def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> list[Fire]:
     """Show the next fires of a schedule from a moment on."""
     return [Fire(**shape) for shape in fires(schedule, after, n, job_id)]
+
+
+def target_shape(handler: str, options: str | None) -> JobTarget:
+    """Show what a job runs, without its secrets; of what this version cannot read, no more than its type."""
+    return JobTarget(**told_of(handler, options))
+
+
+def target_summary(handler: str, options: str | None) -> TargetSummary:
+    """Show what runs, in short."""
+    return TargetSummary(**told_in_short(handler, options))
 
 
 def retry_shape(options: str | None) -> RetryPolicy | None:

@@ -154,7 +154,7 @@ def _in_headers(operation: Operation) -> list[Schema]:
     if operation.takes_prefer:
         about = "wait=n: wait for the end of a one-shot, up to n seconds, at most 60."
         found.append(_header("Prefer", about, {"type": "string", "examples": ["wait=10"]}))
-    if operation.answer_type == EVENT_STREAM:
+    if operation.answer_type == EVENT_STREAM or operation.may_stream:
         about = "The last event that was got: what came after it follows."
         found.append(_header("Last-Event-ID", about, {"type": "string"}))
     return found
@@ -207,7 +207,10 @@ def _success(operation: Operation, status: int, shape: Any, schemas: Schemas) ->
         return found
     schema = schemas.of(shape) if _is_shape(shape) else {"type": "string"}
     kind = operation.answer_type if status < 300 else JSON
-    return found | {"content": {kind: {"schema": {"type": "string"} if kind == EVENT_STREAM else schema}}}
+    content = {kind: {"schema": {"type": "string"} if kind == EVENT_STREAM else schema}}
+    if operation.may_stream:
+        content[EVENT_STREAM] = {"schema": {"type": "string"}}
+    return found | {"content": content}
 
 
 def _problem(about: str, codes: Sequence[str], headers: Schema) -> Schema:

@@ -20,9 +20,11 @@ from duly.api.once import Act, act_once, encoded
 from duly.api.operations import Answer, Call, Identity, Operation
 from duly.api.refusals import Refusal, found_in
 from duly.api.traffic import Traffic
+from duly.api.waiting import Waiter, unless_ended
 from duly.clock import Rng
 from duly.domain.errors import DulyError
 from duly.domain.sealing import Keyring
+from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
 from duly.moves.gather import Gatherer
@@ -57,6 +59,7 @@ class Door:
         log: Log,
         hub: Hub | None = None,
         keyring: Keyring | None = None,
+        allowed: Allowed | None = None,
     ) -> None:
         self._database = database
         self._sessions = sessions
@@ -65,6 +68,7 @@ class Door:
         self._wake = wake
         self._hub = hub or Hub(database, log)
         self._keyring = keyring
+        self._allowed = allowed or Allowed()
         self.traffic = Traffic()
         self._rng = Rng()
         self._gatherer = Gatherer(database, self._rng)
@@ -134,6 +138,9 @@ class Door:
             refuse = partial(self._refusal, operation, request, request_id)
             digest = asked.digest(request, body)
             answer = await act_once(self._sessions, operation, identity, key, digest, act, refuse)
+        if operation.takes_prefer:
+            waiter = Waiter(identity.tenant, self._database.clock, partial(self._sessions.open, identity.tenant))
+            answer = unless_ended(waiter, request.headers.get("prefer"), answer)
         for queue in woken:  # After the commit: a worker that looked before it would find nothing.
             self._wake(queue)
         return answer
@@ -168,6 +175,7 @@ class Door:
                 gatherer=self._gatherer,
                 is_admitted=partial(self._is_admitted, operation, request),
                 keyring=self._keyring,
+                allowed=self._allowed,
             )
             return await operation.act(call)
 

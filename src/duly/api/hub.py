@@ -19,6 +19,7 @@ from itertools import islice
 import msgspec
 
 from duly.api.happenings import Happening, began, came_to, gap, started_of
+from duly.api.log_streams import LogStreams
 from duly.clock import Rng, moment_of
 from duly.domain.errors import DulyError
 from duly.log import Log
@@ -77,6 +78,7 @@ class Hub:
         self._looking: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._closed = False
+        self.logs = LogStreams(database.clock, log)
         self._start_over()
 
     # ------------------------------------------------------------------------------------------------------ to listen
@@ -115,6 +117,7 @@ class Hub:
     def close(self) -> None:
         """End every stream, and look no more."""
         self._closed = True
+        self.logs.close()
         if self._looking is not None:
             self._looking.cancel()
         self._wake()

@@ -18,7 +18,7 @@ from duly.domain.triggers.moments import utc_text
 from duly.domain.triggers.summary import sentence
 from duly.store import jobs, lists, overview, runs
 from duly.store.database import Database
-from duly.wire.jobs import FunctionTarget, Job, JobSummary, LastRun
+from duly.wire.jobs import Job, JobSummary, LastRun
 
 FINEST = timedelta(microseconds=1)
 _BEGUN = ("running", "retrying", "succeeded", "dead", "cancelled")
@@ -51,7 +51,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
         **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags")},
         name=None,
         status="active" if is_live else "cancelled" if run.state == "cancelled" else "completed",
-        target=FunctionTarget(handler=run.handler),
+        target=definitions.target_shape(run.handler, options),
         priority=5 if run.priority is None else run.priority,
         schedule={"trigger": {"type": "at", "at": run.scheduled_at.isoformat()}},
         on_event=None,
@@ -78,9 +78,9 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
     return Job(
         **{name: found[name] for name in _COPIED},
         status=found["state"],
-        target=FunctionTarget(handler=found["handler"]),
+        target=definitions.target_shape(found["handler"], options),
         payload=msgspec.json.decode(found["payload"] or "{}"),
-        **definitions.waits_shape(_schedule(found)),
+        **definitions.waits_shape(asked_schedule(found)),
         description=sentence(schedule),
         next_run_at=pending,
         next_fires=[]
@@ -95,7 +95,7 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
     )
 
 
-def _schedule(row: Mapping[str, Any]) -> dict[str, Any]:
+def asked_schedule(row: Mapping[str, Any]) -> dict[str, Any]:
     """Give a schedule as it was asked for; an interval with the moment it counts from, so that it can be put back as it is."""
     shape = asked_shape(row["schedule"], row["every_seconds"])
     trigger, anchor = shape.get("trigger"), row["anchor_at"]
@@ -127,8 +127,8 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
     return JobSummary(
         **{name: row[name] for name in copied},
         status=row["state"],
-        target=FunctionTarget(handler=row["handler"]),
-        **definitions.waits_shape(_schedule(row)),
+        target=definitions.target_summary(row["handler"], row["options"]),
+        **definitions.waits_shape(asked_schedule(row)),
         version=row["generation"],
     )
 

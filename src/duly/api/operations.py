@@ -20,6 +20,7 @@ from duly.domain.errors import InvalidOption, NotFound, Refused
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.sealing import NEW_KEY, Keyring
+from duly.domain.target import Allowed
 from duly.moves.gather import Gatherer
 from duly.store.database import Database
 from duly.wire.shapes import Nothing
@@ -71,11 +72,12 @@ class Call(Generic[Q, B]):
 
     `database` is where it reads and writes: a session under the tenant's own rules, or, for operations that say so, the
     engine's pool. `open` opens a session where an operation has none or wants another. `is_admitted` asks anew whether the
-    key may do this: what goes on for long asks again and again.
+    key may do this: what goes on for long asks again and again. `allowed` are the programs and images that jobs may run.
     """
 
     __slots__ = (
         "admit",
+        "allowed",
         "body",
         "clock",
         "database",
@@ -115,6 +117,7 @@ class Call(Generic[Q, B]):
         hub: Hub,
         gatherer: Gatherer,
         is_admitted: Callable[[], Awaitable[bool]],
+        allowed: Allowed,
         keyring: Keyring | None = None,
     ) -> None:
         self.identity = identity
@@ -135,7 +138,14 @@ class Call(Generic[Q, B]):
         self.gatherer = gatherer
         self.is_admitted = is_admitted
         self.keyring = keyring
+        self.allowed = allowed
         self.clock: Clock = database.clock
+
+    @property
+    def wants_events(self) -> bool:
+        """Whether the caller asks for server-sent events by name."""
+        ranges = (part.partition(";")[0].strip().lower() for part in self.headers.get("accept", "").split(","))
+        return EVENT_STREAM in ranges
 
     @property
     def tenant(self) -> int:
@@ -197,6 +207,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     is_operators: bool
     takes_prefer: bool
     is_submit: bool
+    may_stream: bool
 
 
 class Routes:
@@ -226,8 +237,12 @@ class Routes:
         is_operators: bool = False,
         takes_prefer: bool = False,
         is_submit: bool = False,
+        may_stream: bool = False,
     ) -> Callable[[Act], Act]:
-        """Declare an operation. A POST takes an idempotency key unless it says otherwise."""
+        """Declare an operation. A POST takes an idempotency key unless it says otherwise.
+
+        What `may_stream` answers with server-sent events to whoever accepts these.
+        """
 
         def declare(act: Act) -> Act:
             self.operations.append(
@@ -253,6 +268,7 @@ class Routes:
                     is_operators=is_operators,
                     takes_prefer=takes_prefer,
                     is_submit=is_submit,
+                    may_stream=may_stream,
                 )
             )
             return act

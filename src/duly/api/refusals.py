@@ -43,6 +43,7 @@ CODES: Mapping[type[Exception], str] = {
     errors.QuotaReached: "quota_reached",
     errors.VersionChanged: "version_changed",
     errors.NotFound: "not_found",
+    errors.ParentEnded: "conflict",
     errors.Unsettled: "conflict",
     errors.WorkerExpired: "worker_expired",
     errors.ClaimOver: "conflict",

@@ -61,7 +61,9 @@ class Schemas:
     def _patch(self, schema: Schema) -> Schema:
         """Describe a merge patch: any part of what is described, and null to take away what need not be there."""
         inner = self._components.get(schema.get("$ref", "").rpartition("/")[2], schema)
-        if "oneOf" in inner:  # One shape may be patched into another, so only the whole can be judged.
+        if (
+            "oneOf" in inner or "discriminator" in inner
+        ):  # One may be patched into another: only the whole can be judged.
             return {"type": "object"}
         if kinds := inner.get("anyOf"):
             return {**inner, "anyOf": [self._patch(kind) for kind in kinds]}

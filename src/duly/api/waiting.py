@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import msgspec
 
-from duly.api.operations import Answer, Call
+from duly.api.operations import Answer
 from duly.api.routes.runs import shown_run
+from duly.clock import Clock
 from duly.store import runs
+from duly.store.database import Database
 from duly.wire.jobs import CreatedJob
 
 WAIT_SECONDS_MAX = 60
+HTTP_ACCEPTED = 202
 _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.02, 0.25
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})\s*(?:$|[,;\s])", re.ASCII | re.IGNORECASE)
 
@@ -23,17 +28,37 @@ def seconds_asked(prefer: str | None) -> int | None:
     return min(int(found[1]), WAIT_SECONDS_MAX) if found else None
 
 
-async def for_the_end(call: Call[Any, Any], made: CreatedJob, seconds: int, otherwise: Answer) -> Answer:
+class Waiter(msgspec.Struct, frozen=True):
+    """Who waits: for what is theirs, by which clock, and how to look."""
+
+    tenant: int
+    clock: Clock
+    open: Callable[[], AbstractAsyncContextManager[Database]]
+
+
+def unless_ended(waiter: Waiter, prefer: str | None, answer: Answer) -> Answer:
+    """Let an answer that a one-shot was accepted wait for its end, where that is asked for; a repeat waits anew."""
+    seconds = seconds_asked(prefer)
+    if seconds is None or answer.status != HTTP_ACCEPTED:
+        return answer
+    body = answer.body
+    made = msgspec.json.decode(body, type=CreatedJob) if isinstance(body, bytes) else body
+    if made.run_id is None:
+        return answer
+    return msgspec.structs.replace(answer, then=partial(for_the_end, waiter, made, seconds, answer))
+
+
+async def for_the_end(waiter: Waiter, made: CreatedJob, seconds: int, otherwise: Answer) -> Answer:
     """Wait until a one-shot has ended: then 200 with its run, else what is answered otherwise."""
-    deadline, pause = call.clock.monotonic() + seconds, _LOOK_SECONDS_MIN
+    deadline, pause = waiter.clock.monotonic() + seconds, _LOOK_SECONDS_MIN
     applied = {**otherwise.headers, "Preference-Applied": f"wait={seconds}"}
     while True:
-        async with call.open() as session:
-            run = await shown_run(session, call.tenant, made.job_id)
+        async with waiter.open() as session:
+            run = await shown_run(session, waiter.tenant, made.job_id)
         if run.state in runs.FINAL:
             return Answer(200, msgspec.structs.replace(made, run=run), applied)
-        left = deadline - call.clock.monotonic()
+        left = deadline - waiter.clock.monotonic()
         if left <= 0:
-            return Answer(202, made, applied)
-        await call.clock.sleep(min(pause, left))
+            return Answer(HTTP_ACCEPTED, made, applied)
+        await waiter.clock.sleep(min(pause, left))
         pause = min(_LOOK_SECONDS_MAX, pause * 1.5)

@@ -13,7 +13,7 @@ from duly.api.listening import Tls, address_of, listen, reach_of, read_tls, refu
 from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli.connect import database_url, run_loop
-from duly.cli.front_door import opened_door
+from duly.cli.front_door import allowed_by, opened_door
 from duly.cli.keyring import keyring_of
 from duly.cli.options import with_settings
 from duly.cli.stopping import stop_on_signals
@@ -41,7 +41,7 @@ async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> 
     database = Database(
         database_url(settings), size_max=CONNECTIONS_MAX, pooler=settings.pooler, command_timeout=_COMMAND_SECONDS
     )
-    async with database, opened_door(database, keyring_of(settings)) as door:
+    async with database, opened_door(database, allowed_by(settings), keyring_of(settings)) as door:
         await migrate.check(database)
         refuse_without_keys(settings.host, has_keys=await api_keys.any_usable(database))
         vitals = vitals_of(database)

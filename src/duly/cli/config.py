@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from duly.cli.options import with_settings
+from duly.cli.options import FLAGS, with_settings
 from duly.cli.output import json_option, print_json, print_table
 from duly.settings import KNOWN, Settings, redacted
 
 # A key is no flag: every user of a machine can read how a program was called.
-_ALL = tuple(name for name in KNOWN if name not in ("data", "database_url", "log_level", "log_format", "api_key"))
+_ALL = tuple(name for name in FLAGS if name not in ("data", "database_url", "log_level", "log_format"))
 
 
 @click.command

@@ -16,7 +16,7 @@ from duly.cli.desk import at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, show_list
-from duly.cli.paging import chosen, filter_option, limit_option
+from duly.cli.paging import chosen, filter_option, limit_option, none_of
 from duly.cli.replaying import BulkMove, Move, move_matching, move_these
 from duly.cli.runs import print_run
 from duly.domain.filter import DEAD
@@ -102,7 +102,14 @@ def list_dead(settings: Settings, listing: Listing, queue: str | None, filter_te
     """List the dead, the last buried first."""
     wanted = chosen(filter_text, DEAD, queue=queue)
 
-    show_list(settings, listing, lambda desk: desk.dead(wanted, limit), COLUMNS, "no dead runs", at_desk)
+    show_list(
+        settings,
+        listing,
+        lambda desk: desk.dead(wanted, limit),
+        COLUMNS,
+        none_of("dead runs", wanted, "no dead runs"),
+        at_desk,
+    )
 
 
 @dead.command("show")

@@ -15,6 +15,8 @@ from uuid import UUID
 import msgspec
 
 from duly.cli.connect import is_remote, opened
+from duly.cli.screen import some
+from duly.cli.target_rows import what_runs
 from duly.domain.api_key import Scope as KeyScope
 from duly.domain.api_key import Secret
 from duly.domain.hold import Hold, Scope
@@ -44,7 +46,7 @@ class JobSeen(msgspec.Struct, frozen=True):
     @property
     def lines(self) -> list[str]:
         """Say when it fires: a sentence with what runs, what its words became, the next fires, and what may not be meant."""
-        what = f"{self.description}: {self.row['handler']} on queue {self.row['queue']}"
+        what = f"{self.description}: {what_runs(self.row)} on queue {self.row['queue']}"
         saved = [note for note in self.notes if note.startswith("saved")]
         return [what, *saved, *self.fires, *(note for note in self.notes if note not in saved)]
 
@@ -55,6 +57,25 @@ class Sent(msgspec.Struct, frozen=True):
     job_id: UUID
     replayed: bool
     lines: list[str]
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """What became of a cancel: the answer, the state of the run or job by now, and how many subtasks were taken along."""
+
+    answer: str
+    state: str
+    children: int = 0
+
+    @property
+    def words(self) -> str:
+        """Say it to a person."""
+        remedy = "; `duly runs cancel` asks its worker to stop it" if self.state == "running" else ""
+        known = {
+            "too_late": f"too late: it is {self.state}{remedy}",
+            "requested": "requested: its worker has been asked to stop it",
+        }
+        words = known.get(self.answer, self.answer)
+        return f"{words}; {some(self.children, 'subtask')} with it" if self.children else words
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -166,8 +187,8 @@ class Desk(Protocol):
         """Leave the next occurrence out, and say which."""
         ...
 
-    async def cancel_job(self, job_id: UUID) -> str:
-        """End a job, and say what became of that."""
+    async def cancel_job(self, job_id: UUID) -> Stopped:
+        """End a job: what has not started will not; say what became of that."""
         ...
 
     async def trigger(
@@ -184,6 +205,10 @@ class Desk(Protocol):
         """List what was made again, of a job or of all, the newest first."""
         ...
 
+    async def versions(self, job_id: UUID, limit: int) -> Sequence[Row]:
+        """Show what a job's definition was, the newest version first."""
+        ...
+
     async def cancel_backfill(self, backfill_id: UUID) -> int:
         """Stop a backfill, and say how many runs that had not begun were taken back."""
         ...
@@ -196,8 +221,8 @@ class Desk(Protocol):
         """Read a run, with its attempts."""
         ...
 
-    async def cancel_run(self, run_id: UUID) -> str:
-        """Cancel a run, and say what became of that."""
+    async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
+        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
         ...
 
     def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:

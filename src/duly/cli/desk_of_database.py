@@ -10,7 +10,20 @@ from uuid import UUID
 
 import msgspec
 
-from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, KeyWanted, Living, Moved, Row, Sent, Stretch
+from duly.cli.desk import (
+    Explained,
+    Exported,
+    File,
+    JobSeen,
+    Kept,
+    KeyWanted,
+    Living,
+    Moved,
+    Row,
+    Sent,
+    Stopped,
+    Stretch,
+)
 from duly.cli.exporting import export
 from duly.cli.fires import both_clocks, fire_lines, schedule_notes
 from duly.cli.key_rows import key_row
@@ -18,6 +31,7 @@ from duly.cli.output import moment
 from duly.cli.paging import gather
 from duly.cli.policies import policy_line
 from duly.cli.queue_rows import read_queues
+from duly.cli.target_rows import job_row, listed_row, what_job_runs
 from duly.clock import Rng
 from duly.domain.api_key import Secret
 from duly.domain.errors import DulyError, NotFound
@@ -25,7 +39,8 @@ from duly.domain.filter import DEAD, JOBS, RUNS, parse
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_plan import Plan
-from duly.domain.run import TENANT_DEFAULT
+from duly.domain.run import TENANT_DEFAULT, read_options
+from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.summary import sentence
 from duly.moves import api_keys as keying
 from duly.moves import apply as applying
@@ -39,7 +54,7 @@ from duly.moves import tenants as letting
 from duly.moves.apply import Applied
 from duly.moves.backfill import Asked
 from duly.moves.calendars import drop_calendar, put_calendar
-from duly.moves.cancel import cancel_job, cancel_run
+from duly.moves.cancel import cancel_run, cancel_subtasks, end_job
 from duly.moves.dead import Bulk
 from duly.moves.edit import amend
 from duly.moves.schedule import find_job_id
@@ -99,7 +114,8 @@ class DatabaseDesk:
 
     async def jobs(self, filter_text: str, limit: int) -> Sequence[Row]:
         """List jobs."""
-        return await gather(partial(lists.jobs, self._database, TENANT_DEFAULT, parse(filter_text, JOBS)), limit)
+        read = partial(lists.jobs, self._database, TENANT_DEFAULT, parse(filter_text, JOBS))
+        return [listed_row(row) for row in await gather(read, limit)]
 
     async def job_id(self, job: str) -> UUID:
         """Find a job by its id or its name."""
@@ -112,7 +128,7 @@ class DatabaseDesk:
             return None
         schedule = await jobs.schedule_of_job(self._database, found)
         return JobSeen(
-            found,
+            job_row(found),
             sentence(schedule),
             policy_line(schedule, found),
             fire_lines(schedule, found),
@@ -135,9 +151,11 @@ class DatabaseDesk:
         """Leave the next occurrence out, and say which."""
         return f"leaves out {moment(await skip_next(self._database, job_id))}"
 
-    async def cancel_job(self, job_id: UUID) -> str:
-        """End a job, and say what became of that."""
-        return (await cancel_job(self._database, job_id)).value
+    async def cancel_job(self, job_id: UUID) -> Stopped:
+        """End a job: what has not started will not; say what became of that."""
+        ended = await end_job(self._database, job_id, stop=False)
+        found = await jobs.find(self._database, job_id) or await self._find_run(job_id)
+        return Stopped(ended.answer.value, found["state"])
 
     async def trigger(
         self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str
@@ -166,6 +184,11 @@ class DatabaseDesk:
         """List what was made again, of a job or of all, the newest first."""
         return [msgspec.structs.asdict(one) for one in await schedules.backfills(self._database, job_id, limit)]
 
+    async def versions(self, job_id: UUID, limit: int) -> Sequence[Row]:
+        """Show what a job's definition was, the newest version first."""
+        found = await jobs.versions(self._database, TENANT_DEFAULT, job_id, limit)
+        return [_version(job_row(row)) for row in found]
+
     async def cancel_backfill(self, backfill_id: UUID) -> int:
         """Stop a backfill, and say how many runs that had not begun were taken back."""
         return await backfilling.cancel_backfill(self._database, backfill_id)
@@ -179,11 +202,14 @@ class DatabaseDesk:
         found = await self._find_run(run_id)
         found |= await overview.arguments(self._database, run_id)
         found["progress"] = await runs.read_progress(self._database, run_id)
-        return found
+        found["checkpoint"] = await runs.checkpoint_size(self._database, run_id)
+        return listed_row(found)
 
-    async def cancel_run(self, run_id: UUID) -> str:
-        """Cancel a run, and say what became of that."""
-        return (await cancel_run(self._database, run_id)).value
+    async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
+        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
+        answer = await cancel_run(self._database, run_id)
+        taken = await cancel_subtasks(self._database, run_id) if children else 0
+        return Stopped(answer.value, (await self._find_run(run_id))["state"], taken)
 
     async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
         """Give the lines that a run logged; with `follow`, until it has ended."""
@@ -372,8 +398,24 @@ class DatabaseDesk:
 def one_shot_lines(job: Submission, at: str) -> list[str]:
     """Say when a one-shot runs."""
     how = "Once, now" if job.at is None and not job.delay else "Once"
-    return [f"{how}: {job.handler} on queue {job.queue}", f"{'at':6}{at}"]
+    return [f"{how}: {what_job_runs(job)} on queue {job.queue}", f"{'at':6}{at}"]
 
 
 def _moved(found: Bulk) -> Moved:
     return Moved(found.matched, found.moved, found.sample, found.after)
+
+
+def _version(row: Row) -> Row:
+    """Show a version in the words of the API."""
+    options = row["options"]
+    return {
+        **{
+            name: row[name]
+            for name in ("made_at", "replaced_at", "owner", "source", "name", "handler", "target", "queue", "priority")
+        },
+        "version": row["generation"],
+        "request_id": None if options is None else read_options(options, None).request_id,
+        "schedule": asked_shape(row["schedule"], row["every_seconds"]),
+        "payload": None if row["payload"] is None else msgspec.json.decode(row["payload"]),
+        "options": options,
+    }

@@ -10,17 +10,30 @@ from uuid import UUID
 import msgspec
 
 from duly.cli import files_over_http, rows, tenants_over_http
-from duly.cli.desk import Explained, Exported, File, JobSeen, Kept, KeyWanted, Living, Moved, Row, Sent, Stretch
+from duly.cli.desk import (
+    Explained,
+    Exported,
+    File,
+    JobSeen,
+    Kept,
+    KeyWanted,
+    Living,
+    Moved,
+    Row,
+    Sent,
+    Stopped,
+    Stretch,
+)
 from duly.cli.edit_over_http import amend
 from duly.cli.fires import both_clocks, lines_of
 from duly.cli.output import moment
 from duly.cli.paging import quoted
 from duly.cli.policies import policy_line
+from duly.cli.target_rows import what_job_runs
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Forbidden, NotFound
 from duly.clock import host_now
 from duly.domain.api_key import Secret
-from duly.domain.errors import InvalidOption
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_plan import Plan
@@ -46,14 +59,14 @@ class HttpDesk:
 
     async def submit(self, job: Submission | Recurring, key: str) -> Sent:
         """Make a job durable, and say when it fires."""
-        made = await self._client.jobs.create(job.handler, key=key, **rows.fields_of(job, host_now()))
-        what = f"{made.description}: {job.handler} on queue {job.queue}"
+        made = await self._client.jobs.create(rows.target_of_job(job), key=key, **rows.fields_of(job, host_now()))
+        what = f"{made.description}: {what_job_runs(job)} on queue {job.queue}"
         if isinstance(job, Recurring):
             return Sent(made.job_id, False, [what, *_fire_lines(made.next_fires, job.schedule)])
         how = "Once, now" if job.at is None and not job.delay else "Once"
         assert made.next_run_at is not None, "a one-shot has its moment"
         at = f"{'at':6}{both_clocks(made.next_run_at)}"
-        return Sent(made.job_id, False, [f"{how}: {job.handler} on queue {job.queue}", at])
+        return Sent(made.job_id, False, [f"{how}: {what_job_runs(job)} on queue {job.queue}", at])
 
     async def living(self) -> list[Living] | None:
         """Name the workers that live, which only the operator may know."""
@@ -102,9 +115,10 @@ class HttpDesk:
         """Leave the next occurrence out, and say which."""
         return f"leaves out {moment((await self._client.jobs.skip_next(job_id)).scheduled_at)}"
 
-    async def cancel_job(self, job_id: UUID) -> str:
-        """End a job, and say what became of that."""
-        return (await self._client.jobs.delete(job_id)).status
+    async def cancel_job(self, job_id: UUID) -> Stopped:
+        """End a job: what has not started will not; say what became of that."""
+        told = await self._client.jobs.delete(job_id)
+        return Stopped(told.status, told.state)
 
     async def trigger(
         self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str
@@ -128,10 +142,20 @@ class HttpDesk:
         return Asked(told.backfill_id, told.count, told.first)
 
     async def backfills(self, job_id: UUID | None, limit: int) -> Sequence[Row]:
-        """List what was made again of a job, the newest first. Raises InvalidOption: the API lists no others."""
-        if job_id is None:
-            raise InvalidOption("over HTTP the backfills of one job are listed; name it: duly jobs backfills JOB")
+        """List what was made again, of one job or of all, the newest first."""
         return [msgspec.structs.asdict(one) for one in await _first(self._client.backfills.list(job_id), limit)]
+
+    async def versions(self, job_id: UUID, limit: int) -> Sequence[Row]:
+        """Show what a job's definition was, the newest version first."""
+        found = await _first(self._client.jobs.versions(job_id), limit)
+        return [
+            {
+                **msgspec.to_builtins(one),
+                "handler": rows.handler_in(one.target),
+                "schedule": one.schedule or one.on_event,
+            }
+            for one in found
+        ]
 
     async def cancel_backfill(self, backfill_id: UUID) -> int:
         """Stop a backfill, and say how many runs that had not begun were taken back."""
@@ -146,13 +170,15 @@ class HttpDesk:
         """Read a run, with its attempts."""
         return rows.run(await self._client.runs.get(run_id))
 
-    async def cancel_run(self, run_id: UUID) -> str:
-        """Cancel a run, and say what became of that."""
-        return (await self._client.runs.cancel(run_id)).status
+    async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
+        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
+        told = await self._client.runs.cancel(run_id, children=children)
+        return Stopped(told.status, told.state, told.children)
 
     async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
         """Give the lines that a run logged; with `follow`, until it has ended."""
-        async for line in self._client.runs.logs(run_id, follow=follow):
+        lines = self._client.runs.follow_logs(run_id) if follow else self._client.runs.logs(run_id)
+        async for line in lines:
             yield {**msgspec.structs.asdict(line), "fields": rows.text(line.fields)}
 
     async def dead(self, filter_text: str, limit: int) -> Sequence[Row]:

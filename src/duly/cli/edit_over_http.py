@@ -12,7 +12,7 @@ from duly.cli import rows
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import VersionChanged
 from duly.clock import host_now
-from duly.domain.errors import NotFound, Unsettled
+from duly.domain.errors import InvalidOption, NotFound, Unsettled
 from duly.domain.job import Recurring
 from duly.wire.jobs import Job, JobDefinition
 
@@ -28,7 +28,9 @@ async def amend(client: AsyncClient, job_id: UUID, change: Callable[[Recurring],
         wanted = change(recurring_of(standing))
         fields = rows.fields_of(wanted, host_now())
         try:
-            return (await client.jobs.replace(job_id, wanted.handler, version=standing.version, **fields)).version
+            return (
+                await client.jobs.replace(job_id, rows.target_of_job(wanted), version=standing.version, **fields)
+            ).version
         except VersionChanged:  # Somebody was faster: what was typed is changed in what they have made of it.
             continue
     raise Unsettled(f"job {job_id}")
@@ -38,4 +40,10 @@ def recurring_of(job: Job) -> Recurring:
     """Give the definition of a job that the API tells."""
     told = msgspec.to_builtins(job)
     stated = {name: told[name] for name in JobDefinition.__struct_fields__ if told.get(name) is not None}
-    return definitions.recurring(msgspec.convert(stated, JobDefinition), host_now(), {})
+    try:
+        definition = msgspec.convert(stated, JobDefinition)
+    except msgspec.ValidationError as error:
+        raise InvalidOption(
+            f"this job cannot be changed with this version of Duly, but with a newer one: {error}"
+        ) from None
+    return definitions.recurring(definition, host_now(), {})

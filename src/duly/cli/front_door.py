@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
 from duly.domain.sealing import Keyring
+from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
+from duly.settings import Settings
 from duly.store.database import Database
 from duly.store.session import Sessions
 from duly.store.waker import Waker
@@ -18,9 +22,18 @@ SESSIONS_MAX = 8
 
 
 @asynccontextmanager
-async def opened_door(database: Database, keyring: Keyring | None = None) -> AsyncIterator[Door]:
+async def opened_door(
+    database: Database, allowed: Allowed | None = None, keyring: Keyring | None = None
+) -> AsyncIterator[Door]:
     """Open the door over a database, and close what it needed at the end."""
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with Sessions(database, size_max=SESSIONS_MAX) as sessions:
-        yield Door(database, sessions, Keys(database), Admission(database), waker.wake, Log("api"), keyring=keyring)
+        keys, admission = Keys(database), Admission(database)
+        allowed = msgspec.structs.replace(allowed or Allowed(), webhooks=keyring is not None)
+        yield Door(database, sessions, keys, admission, waker.wake, Log("api"), allowed=allowed, keyring=keyring)
     await waker.close()
+
+
+def allowed_by(settings: Settings) -> Allowed:
+    """Give the programs and images that the operator allows."""
+    return Allowed(frozenset(settings.commands), frozenset(settings.containers))

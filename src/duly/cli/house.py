@@ -20,7 +20,7 @@ from duly.api.server import Server
 from duly.cli import demo, scheduler
 from duly.cli.egress import may_call_loopback
 from duly.cli.first_key import first_key, tell_key
-from duly.cli.front_door import opened_door
+from duly.cli.front_door import allowed_by, opened_door
 from duly.cli.keyring import first_keyring
 from duly.cli.plan import Plan
 from duly.cli.postgres import Postgres
@@ -71,7 +71,7 @@ class House:
             self._key = await self._admit(database)
             api = Database(self._postgres.url, size_max=_API_CONNECTIONS_MAX, pooler=pooler, command_timeout=2.0)
             keyring = first_keyring(self._settings, self._postgres.data, Rng())
-            async with api, opened_door(api, keyring) as door:
+            async with api, opened_door(api, allowed_by(self._settings), keyring) as door:
                 try:
                     await self._live(database, api, door)
                 finally:

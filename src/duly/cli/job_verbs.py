@@ -73,9 +73,12 @@ def skip_next_of_job(settings: Settings, job: str, as_json: bool) -> None:
 @json_option
 @with_settings("url")
 def cancel(settings: Settings, job: str, as_json: bool) -> None:
-    """Cancel JOB, given by its id or its name, and its runs that have not started."""
+    """Cancel JOB, given by its id or its name, and its runs that have not started.
 
-    asyncio.run(_change(settings, job, lambda desk, job_id: desk.cancel_job(job_id), as_json=as_json))
+    What has started goes on: `duly runs cancel` is for that. The answer is `cancelled`; `requested`, where a worker holds the
+    last of it; or `too late`, with how it stands.
+    """
+    asyncio.run(_cancel(settings, job, as_json=as_json))
 
 
 @click.command("trigger")
@@ -97,6 +100,16 @@ def trigger_job(
     arguments = None if payload is None else read_payload((), payload, "--payload")
     chosen = str(Rng().uuid()) if key is None else check_key(key)
     return asyncio.run(_trigger(settings, job, arguments, beside, chosen, wait, as_json))
+
+
+async def _cancel(settings: Settings, job: str, *, as_json: bool) -> None:
+    async with at_desk(settings) as desk:
+        job_id = await desk.job_id(job)
+        stopped = await desk.cancel_job(job_id)
+    if as_json:
+        print_json({"job_id": job_id, "answer": stopped.answer, "state": stopped.state})
+    else:
+        click.echo(f"job {job_id}: {stopped.words}")
 
 
 async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:

@@ -8,15 +8,17 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from duly.cli import backfills, job_edit, job_verbs, moved
+from duly.cli import backfills, job_edit, job_verbs, moved, versions
 from duly.cli.desk import JobSeen, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
-from duly.cli.paging import chosen, filter_option, limit_option
+from duly.cli.paging import chosen, filter_option, limit_option, none_of
 from duly.cli.runs import RUN_COLUMNS, print_run
+from duly.cli.target_rows import what_runs
 from duly.domain.declaration import REMOVED
 from duly.domain.filter import JOB_STATES, JOBS
+from duly.domain.target import FUNCTION
 from duly.domain.triggers.summary import sentence
 from duly.domain.triggers.timing import schedule_of
 from duly.settings import Settings
@@ -74,7 +76,8 @@ def list_jobs(
     """List schedules, the newest first."""
     wanted = chosen(filter_text, JOBS, state=state, queue=queue, tag=tag)
 
-    empty = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'
+    hint = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'
+    empty = none_of("schedules", wanted, hint)
     show_list(settings, listing, lambda desk: desk.jobs(wanted, limit), COLUMNS, empty, at_desk)
 
 
@@ -98,6 +101,7 @@ for _verb in (
     backfills.list_backfills,
     backfills.cancel,
     moved.list_moved,
+    versions.list_versions,
 ):
     jobs.add_command(_verb)
 
@@ -120,7 +124,9 @@ def _print_job(seen: JobSeen, last: Sequence[Row]) -> None:
     found = seen.row
     name = f" {found['name']!r}" if found["name"] else ""
     click.echo(f"job {found['job_id']}{name} is {found['state']}")
-    click.echo(f"{seen.description}: {found['handler']} on queue {found['queue']}, priority {found['priority']}")
+    click.echo(f"{seen.description}: {what_runs(found)} on queue {found['queue']}, priority {found['priority']}")
+    if found["target"]["type"] != FUNCTION:
+        click.echo(f"target {msgspec.json.encode(found['target']).decode()}")
     if seen.policies:
         click.echo(seen.policies)
     if found["tags"]:

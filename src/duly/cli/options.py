@@ -31,6 +31,7 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "queues": (("--queue", "queues"), {"multiple": True, "metavar": "NAME"}),
     "slots": (("--slots",), {"type": int}),
     "threads": (("--threads",), {"type": int}),
+    "processes": (("--processes",), {"type": int}),
     "lease": (("--lease",), {"metavar": "DURATION"}),
     "grace": (("--grace",), {"metavar": "DURATION"}),
     "webhooks": (("--webhooks",), {"type": int}),
@@ -44,6 +45,9 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "log_level": (("--log-level",), {"type": click.Choice(["debug", "info", "warning", "error"])}),
     "log_format": (("--log-format",), {"type": click.Choice(["text", "json"])}),
 }
+FLAGS = tuple(
+    _DECLARATIONS
+)  # What an operator allows is no flag: it is written down, or set for all workers of a machine.
 
 
 def with_settings(*names: str) -> Callable[[Command], Command]:

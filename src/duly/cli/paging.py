@@ -45,6 +45,11 @@ def chosen(filter_text: str, fields: Mapping[str, Field], **words: str | None) -
     return " AND ".join([*([filter_text] if filter_text.strip() else []), *flags])
 
 
+def none_of(what: str, wanted: str, otherwise: str) -> str:
+    """Say that a list is empty: nothing fits what was asked for, or, where nothing was, what else there is to say."""
+    return f"no {what} fit {wanted}" if wanted else otherwise
+
+
 def quoted(word: str) -> str:
     """Write a word so that none of its signs means anything."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from duly.cli.desk import Living
+from duly.cli.target_rows import what_job_runs
 from duly.domain.manifest import Manifest
 from duly.domain.manifest_diff import Difference
 from duly.domain.manifest_plan import CalendarStep, Pausing, Plan, Step, StepKind
@@ -75,7 +76,7 @@ def _becomes(step: Step, manifest: Manifest, *, prune: bool, adopt: bool) -> str
     match step.kind:
         case StepKind.CREATE:
             job = manifest.jobs[step.name].job
-            words = f"{sentence(asking.check(job.schedule))}: {job.handler} on queue {job.queue}"
+            words = f"{sentence(asking.check(job.schedule))}: {what_job_runs(job)} on queue {job.queue}"
             return f"   {words}{f'   ({step.note})' if step.note else ''}{drift}"
         case StepKind.REMOVE:
             return f"   {step.note}: {'it is cancelled' if prune else 'it is kept; --prune cancels it'}{drift}"

@@ -9,11 +9,13 @@ import msgspec
 
 from duly.client.definitions import JobFields
 from duly.domain.job import Recurring, Submission
-from duly.domain.run import MARKS, read_options
+from duly.domain.run import MARKS, read_options, target_of
+from duly.domain.target import RESERVED
+from duly.domain.target_shapes import asked_target
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.on_event import ON_EVENT, OnEvent, is_on_event
 from duly.domain.triggers.summary import sentence
-from duly.wire.jobs import Job, JobSummary
+from duly.wire.jobs import FunctionTarget, Job, JobSummary, JobTarget, Target
 from duly.wire.queues import Queue
 from duly.wire.runs import Attempt, Run
 
@@ -31,6 +33,8 @@ def run(found: Run) -> dict[str, Any]:
         "payload": text(found.payload),
         "result": text(found.result),
         "progress": None if found.progress is None else msgspec.structs.asdict(found.progress),
+        "checkpoint": None if found.checkpoint is None else msgspec.structs.asdict(found.checkpoint),
+        "target": None if found.target is None else msgspec.structs.asdict(found.target),
         "attempts": [_attempt(attempt) for attempt in found.attempts],
     }
 
@@ -43,9 +47,15 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 def job(found: Job) -> dict[str, Any]:
     """Give a job as a row."""
     row = msgspec.to_builtins(found, builtin_types=(datetime,))
-    known = {"state": found.status, "handler": found.target.handler, "payload": text(found.payload)}
+    known = {"state": found.status, "handler": handler_in(found.target), "payload": text(found.payload)}
     unknown = {"options": None, "removed_at": None, "paused_at": None, "runs_left": len(found.next_fires)}
     return {**row, **known, **unknown, "schedule": text(found.schedule)}
+
+
+def handler_in(target: JobTarget) -> str:
+    """Name what a worker must offer, as far as it can be told from a target of any type."""
+    name = target.image if target.argv is None else target.argv[0]
+    return target.handler or f"{RESERVED}{target.type}{'' if name is None else f':{name}'}"
 
 
 def job_in_list(found: JobSummary) -> dict[str, Any]:
@@ -77,6 +87,12 @@ def queue(found: Queue) -> dict[str, Any]:
         "state": "paused" if found.is_held else "open",
         "attention": "" if found.workers else nobody,
     }
+
+
+def target_of_job(job: Submission | Recurring) -> Target:
+    """Give the target with which a job is created."""
+    target = target_of(job.options)
+    return FunctionTarget(handler=job.handler) if target is None else asked_target(target)
 
 
 def fields_of(job: Submission | Recurring, now: datetime) -> JobFields:

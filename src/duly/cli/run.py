@@ -28,7 +28,10 @@ from duly.settings import Settings
 @click.option("--wait", is_flag=True, help="Show its log and result; the exit code tells how it ended.")
 @with_settings("app", "url")
 def run(settings: Settings, wait: bool, **typed: Any) -> int:
-    """Submit HANDLER for now. With --wait the log goes to standard error and the result, as JSON, to standard output."""
+    """Submit HANDLER, or another target, for now.
+
+    With --wait the log goes to standard error and the result, as JSON, to standard output.
+    """
     return asyncio.run(_run(settings, wait, Typed(**typed)))
 
 

@@ -15,11 +15,17 @@ from duly.cli.desk import Desk, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
-from duly.cli.paging import chosen, filter_option, limit_option
+from duly.cli.paging import chosen, filter_option, limit_option, none_of, quoted
 from duly.cli.replaying import replay_runs
 from duly.cli.screen import some
+from duly.cli.target_rows import what_runs
+from duly.clock import SystemClock
 from duly.domain.filter import RUN_STATES, RUNS
+from duly.domain.progress import progress_text
 from duly.settings import Settings
+from duly.store.runs import FINAL
+
+_LOOK_SECONDS = 0.5
 
 RUN_COLUMNS = {
     "id": lambda row: row["run_id"],
@@ -52,6 +58,7 @@ def runs() -> None:
 @click.option("--state", type=click.Choice(RUN_STATES))
 @click.option("--job", metavar="JOB", help="Only the runs of this job, given by its id or its name.")
 @click.option("--queue", help="Only those of this queue.")
+@click.option("--parent", metavar="RUN", type=click.UUID, help="Only the subtasks of this run.")
 @filter_option
 @limit_option
 @listing_options
@@ -62,6 +69,7 @@ def list_runs(
     state: str | None,
     job: str | None,
     queue: str | None,
+    parent: UUID | None,
     filter_text: str,
     limit: int,
 ) -> None:
@@ -70,30 +78,38 @@ def list_runs(
     A stretch of occurrences that did not run is one line, with its reason, how many they are, the first and the last.
     """
 
-    wanted = chosen(filter_text, RUNS, state=state, queue=queue)
+    wanted = chosen(filter_text, RUNS, state=state, queue=queue, parent=None if parent is None else str(parent))
 
     async def read(desk: Desk) -> Sequence[Row]:
         of_job = wanted if job is None else chosen(wanted, RUNS, job_id=str(await desk.job_id(job)))
         return await desk.runs(of_job, limit)
 
-    show_list(settings, listing, read, RUN_COLUMNS, "no runs; make one: duly submit HANDLER", at_desk)
+    said = " AND ".join(part for part in (wanted, "" if job is None else f"job:{quoted(job)}") if part)
+    empty = none_of("runs", said, "no runs; make one: duly submit HANDLER")
+    show_list(settings, listing, read, RUN_COLUMNS, empty, at_desk)
 
 
 @runs.command("show")
 @click.argument("run_id", metavar="RUN", type=click.UUID)
+@click.option("-f", "--follow", is_flag=True, help="Write its progress until it has ended, then show it.")
 @json_option
 @with_settings("url")
-def show_run(settings: Settings, run_id: UUID, as_json: bool) -> None:
-    """Show RUN: where it stands, its attempts, its last error."""
-    asyncio.run(_show(settings, run_id, as_json))
+def show_run(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
+    """Show RUN: where it stands, how far it says it has come, its attempts, its last error."""
+    asyncio.run(_show(settings, run_id, follow, as_json))
 
 
 @runs.command("cancel")
 @click.argument("run_ids", metavar="RUN...", type=click.UUID, nargs=-1, required=True)
+@click.option("--children", is_flag=True, help="Cancel their subtasks that have not started as well.")
 @with_settings("url")
-def cancel(settings: Settings, run_ids: tuple[UUID, ...]) -> None:
-    """Cancel runs. One that is running is asked to stop; the answer says which."""
-    asyncio.run(_cancel(settings, run_ids))
+def cancel(settings: Settings, run_ids: tuple[UUID, ...], children: bool) -> None:
+    """Cancel runs.
+
+    The answer is `cancelled`: it was waiting, and will never start; `requested`: its worker has been asked, and what it came to
+    will be on the run; or `too late`, with the state in which it had ended.
+    """
+    asyncio.run(_cancel(settings, run_ids, children))
 
 
 @runs.command("replay")
@@ -104,16 +120,31 @@ def replay(settings: Settings, run_ids: tuple[UUID, ...]) -> int:
     return replay_runs(settings, run_ids)
 
 
-async def _show(settings: Settings, run_id: UUID, as_json: bool) -> None:
+async def _show(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
     async with at_desk(settings) as desk:
+        if follow:
+            await _follow_progress(desk, run_id)
         await print_run(desk, run_id, as_json=as_json)
 
 
-async def _cancel(settings: Settings, run_ids: Sequence[UUID]) -> None:
+async def _follow_progress(desk: Desk, run_id: UUID) -> None:
+    """Write how far a run has come, on standard error, whenever that has changed, until it has ended."""
+    last = ""
+    while True:
+        found = await desk.run(run_id)
+        now = progress_text(found["progress"]) if found["progress"] else found["state"]
+        if now != last:
+            click.echo(now, err=True)
+        if found["state"] in FINAL:
+            return
+        last = now
+        await SystemClock().sleep(_LOOK_SECONDS)
+
+
+async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool) -> None:
     async with at_desk(settings) as desk:
         for run_id in run_ids:
-            answer = await desk.cancel_run(run_id)
-            click.echo(f"run {run_id}: {answer.replace('_', ' ')}")
+            click.echo(f"run {run_id}: {(await desk.cancel_run(run_id, children=children)).words}")
 
 
 async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
@@ -128,7 +159,7 @@ async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
 def _print_found(found: Mapping[str, Any]) -> None:
     why = reason(found["reason"], _last_detail(found))
     click.echo(f"run {found['run_id']} is {found['state']}{f': {why}' if why else ''}")
-    click.echo(f"{found['handler']} on queue {found['queue']}, due {moment(found['due_at'])}")
+    click.echo(f"{what_runs(found)} on queue {found['queue']}, due {moment(found['due_at'])}")
     if missed := missed_by(found):
         click.echo(f"it stands for {some(missed, 'occurrence')} that came too late, itself included")
     if marks := _marks_line(found):
@@ -136,7 +167,10 @@ def _print_found(found: Mapping[str, Any]) -> None:
     if found.get("payload"):
         click.echo(f"payload {found['payload']}")
     if found["progress"]:
-        click.echo(f"progress {found['progress']['fraction'] or 0:.0%} {found['progress']['message'] or ''}".rstrip())
+        click.echo(f"progress {progress_text(found['progress'])}, told {moment(found['progress']['updated_at'])}")
+    if found["checkpoint"]:
+        saved = found["checkpoint"]
+        click.echo(f"checkpoint of {some(saved['bytes'], 'byte')}, saved {moment(saved['saved_at'])}")
     print_rows(found["attempts"], ATTEMPT_COLUMNS, "no attempts yet")
     if found["attempts"]:
         _print_last(found["attempts"][-1])
@@ -144,7 +178,12 @@ def _print_found(found: Mapping[str, Any]) -> None:
 
 def _marks_line(found: Mapping[str, Any]) -> str:
     """Say what a run is marked with."""
-    said = {"tags": ", ".join(found["tags"]), "request": found["request_id"], "trace": found["traceparent"]}
+    said = {
+        "tags": ", ".join(found["tags"]),
+        "request": found["request_id"],
+        "trace": found["traceparent"],
+        "parent": found["parent"],
+    }
     return "   ".join(f"{name} {value}" for name, value in said.items() if value)
 
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from duly.cli import programs
 from duly.cli.egress import caller_of
 from duly.cli.keyring import keyring_of
 from duly.clock import Rng
 from duly.domain.sealing import Keyring
 from duly.log import Log
+from duly.outbound.calling import Caller
 from duly.settings import Settings
-from duly.worker.targets import Targets
+from duly.worker.targets import Part, TargetHandler, Targets
 
 
-def targets_of(settings: Settings) -> Targets:
-    """Build the targets that a worker with these settings offers."""
+def targets_of(settings: Settings, name: str) -> Targets:
+    """Build the targets that a worker of this name with these settings offers. Raises Refused for what cannot work here."""
+    handlers, parts = programs.of(settings, name)
     keyring = keyring_of(settings) if settings.webhooks else None
     if keyring is None:
-        return Targets()
-    return _webhooks(settings, keyring)
+        return Targets(handlers, parts)
+    caller = caller_of(settings)
+    handler, shared = _webhooks(caller, keyring)
+    return Targets([*handlers, handler], [*parts, *shared], [caller.close])
 
 
-def _webhooks(settings: Settings, keyring: Keyring) -> Targets:
+def _webhooks(caller: Caller, keyring: Keyring) -> tuple[TargetHandler, list[Part]]:
     from duly.worker.targets.permits import Permits
     from duly.worker.targets.secrets import Secrets
     from duly.worker.targets.webhook import Sender
 
-    rng, caller = Rng(), caller_of(settings)
+    rng = Rng()
     permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
-    return Targets([Sender(caller, secrets, permits).handler], [permits, secrets], [caller.close])
+    return Sender(caller, secrets, permits).handler, [permits, secrets]

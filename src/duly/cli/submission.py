@@ -11,6 +11,7 @@ import msgspec
 from duly.cli import schedule_flags
 from duly.cli.arguments import read_duration, read_moment, read_payload
 from duly.cli.desk import Desk, Living, Sent
+from duly.cli.target_flags import TargetTyped, read_target
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import InvalidOption
@@ -27,13 +28,13 @@ from duly.domain.job import (
 )
 from duly.domain.retry import retry_policy
 from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options, said
+from duly.domain.target import Target, check_handler, handler_of, is_reserved
+from duly.domain.target_words import what_lets_it_run
 
 
-class Typed(msgspec.Struct, frozen=True, kw_only=True):
+class Typed(TargetTyped, frozen=True, kw_only=True):
     """What was typed, unread."""
 
-    handler: str
-    pairs: tuple[str, ...]
     json_text: str | None
     at: str | None = None
     delay: str | None = None
@@ -72,10 +73,12 @@ def read(typed: Typed, app: Any | None) -> Submission | Recurring:
     """Check everything that can be checked before the database is asked. Raises Refused."""
     if typed.key is not None:
         check_key(typed.key)
-    payload, defaults = _arguments(typed, app)
+    target = read_target(typed)
+    handler = check_handler(check_name(typed.handler, "handler")) if target is None else handler_of(target)
+    payload, defaults = _arguments(typed, target, app)
     shape = schedule_flags.compose(msgspec.structs.asdict(typed))
     if shape is not None:
-        return _recurring(typed, shape, payload, defaults)
+        return _recurring(typed, handler, shape, payload, defaults)
     if typed.name is not None:
         raise click.UsageError(
             "--name is for a schedule; add --every, --cron, --when or --schedule, or use --key to submit only once"
@@ -84,7 +87,7 @@ def read(typed: Typed, app: Any | None) -> Submission | Recurring:
         raise click.UsageError("give --at or --delay, not both")
     at = read_moment(typed.at, "at")
     return Submission(
-        **_shared(typed, payload, defaults),
+        **_shared(typed, handler, payload, defaults),
         at=check_moment(at, "at") if at else None,
         delay=check_delay(read_duration(typed.delay)) if typed.delay is not None else None,
     )
@@ -109,21 +112,27 @@ async def answer(desk: Desk, job: Submission | Recurring, sent: Sent, app_path: 
 
 
 def _obstacles(job: Submission | Recurring, live: Sequence[Living], app_path: str | None) -> list[str]:
-    command = f"duly worker {app_path or 'module:app'}"
+    app = app_path or "module:app"
+    command = "duly worker" if is_reserved(job.handler) else f"duly worker {app}"
     serving = [row for row in live if job.queue in row.queues]
     if not serving:
         flag = "" if job.queue == QUEUE_DEFAULT else f" --queue {job.queue}"
         return [f"nobody serves queue {job.queue} at this moment, so it waits; this would serve it: {command}{flag}"]
     if not any(job.handler in row.handlers for row in serving):
         known = sorted({name for row in serving for name in row.handlers})
+        if is_reserved(job.handler):
+            remedy = what_lets_it_run(job.handler, job.queue, app)
+            return [f"no live worker of queue {job.queue} offers {job.handler}, so it waits; {remedy}"]
         others = f"known on queue {job.queue}: {', '.join(known[:10]) or 'none'}"
         return [f"no live worker knows handler {job.handler!r}, so it waits for one that does: {command}   ({others})"]
     return []
 
 
-def _arguments(typed: Typed, app: Any | None) -> tuple[str, Defaults]:
+def _arguments(typed: Typed, target: Target | None, app: Any | None) -> tuple[str, Defaults]:
     """Read the arguments; an app's handler checks them by its annotations and lends its own defaults."""
     payload = read_payload(typed.pairs, typed.json_text)
+    if target is not None:
+        return payloads.encode(payload, "the payload"), Defaults(options=Options(target=target))
     if app is None:
         return payloads.encode(payload, "the payload"), Defaults()
     handler = app.registry[typed.handler]
@@ -131,19 +140,19 @@ def _arguments(typed: Typed, app: Any | None) -> tuple[str, Defaults]:
     return handler.encode((), payload), Defaults(handler.queue, handler.priority, handler.options)
 
 
-def _recurring(typed: Typed, shape: dict[str, Any], payload: str, defaults: Defaults) -> Recurring:
+def _recurring(typed: Typed, handler: str, shape: dict[str, Any], payload: str, defaults: Defaults) -> Recurring:
     if typed.delay is not None:
         raise click.UsageError("a schedule takes no --delay; --every begins with --at, and any other with --start")
     return Recurring(
-        **_shared(typed, payload, defaults),
+        **_shared(typed, handler, payload, defaults),
         schedule=shape,
         name=check_name(typed.name, "name") if typed.name is not None else None,
     )
 
 
-def _shared(typed: Typed, payload: str, defaults: Defaults) -> dict[str, Any]:
+def _shared(typed: Typed, handler: str, payload: str, defaults: Defaults) -> dict[str, Any]:
     return {
-        "handler": check_name(typed.handler, "handler"),
+        "handler": handler,
         "payload": payload,
         "queue": check_name(typed.queue, "queue") if typed.queue is not None else defaults.queue,
         "priority": check_priority(typed.priority if typed.priority is not None else defaults.priority),

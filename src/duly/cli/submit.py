@@ -13,16 +13,17 @@ from duly.cli.desk import at_desk
 from duly.cli.options import with_settings
 from duly.cli.schedule_flags import schedule_flags
 from duly.cli.submission import Typed
+from duly.cli.target_flags import target_flags
 from duly.clock import Rng
 from duly.settings import Settings
 
 
 def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add HANDLER and its arguments to a command."""
+    """Add HANDLER and its arguments, or another target, to a command."""
     for decorate in reversed(
         (
-            click.argument("handler"),
-            click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]..."),
+            click.argument("words", nargs=-1, metavar="HANDLER [KEY=VALUE]..."),
+            target_flags,
             click.option("--json", "json_text", metavar="PAYLOAD", help="The arguments as one JSON object."),
             click.option("--queue", help="The queue; default: the handler's own, or `default`."),
             click.option("--priority", type=int, help="0 (first) to 9 (last)."),
@@ -50,6 +51,9 @@ def submit(settings: Settings, quiet: bool, **typed: Any) -> None:
     A value is JSON if it reads as JSON, and text if not: customer=7 to=a@b.example tags='["new"]'. If the app is known
     (--app, or `app` in duly.toml), arguments are checked against the handler before anything is written. The answer to a
     schedule says in words what it means, and when it fires next.
+
+    Instead of HANDLER: --webhook URL sends the arguments there; --command -- PROGRAM ARGUMENT... runs a program, and
+    --image IMAGE -- ARGUMENT... a container, if the operator of a worker allows it by name.
     """
     asyncio.run(_submit(settings, quiet, Typed(**typed)))
 

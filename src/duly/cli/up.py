@@ -36,6 +36,10 @@ def up(settings: Settings, ephemeral: bool, reset: bool, yes: bool, demo: bool, 
     """
     for name in ("lease", "grace", "retention_succeeded", "retention_failed"):
         span(settings, name)
+    if settings.commands or settings.containers:
+        from duly.cli import programs  # It loads most of a worker, which nobody else here needs.
+
+        programs.check(settings)
     tls = read_tls(settings.tls_certificate, settings.tls_key)
     plan = Plan(settings, workers, demo, ephemeral, began=SystemClock().monotonic(), tls=tls)
     with _listen(plan) as listener:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from duly.cli import apps
+from duly.cli import apps, programs
 from duly.cli.connect import database_url, opened, run_loop
 from duly.cli.keyring import MISSING
 from duly.cli.options import span, with_settings
@@ -34,7 +34,9 @@ from duly.worker.targets import Targets
 @click.option("--name", help="How others see it; default: host and process.")
 @click.option("--tied", is_flag=True, hidden=True, help="End when standard input ends.")
 @click.option("--quiet", is_flag=True, hidden=True, help="Say nothing at the start.")
-@with_settings("queues", "slots", "threads", "lease", "grace", "pooler", "egress_loopback", "webhooks", "secrets_key")
+@with_settings(
+    "queues", "slots", "threads", "processes", "webhooks", "secrets_key", "lease", "grace", "pooler", "egress_loopback"
+)
 def worker(settings: Settings, app: str | None, reload: bool, name: str | None, tied: bool, quiet: bool) -> int:
     """Run a worker for MODULE:APP, by default the `app` of the settings.
 
@@ -42,7 +44,8 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     `default`, unless told otherwise. Ctrl-C lets runs finish and hands back what has not started.
     """
     path = app or settings.app
-    targets = targets_of(settings)
+    name = name or process_name()
+    targets = targets_of(settings, name)
     if path is None and not _is_asked_for(settings, targets):
         raise click.UsageError(
             "name the app, as in `duly worker app:app`, or set `app` in duly.toml; one for webhooks alone: --webhooks 500"
@@ -51,7 +54,7 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
         from duly.cli.reload import reload_for_ever
 
         return run_loop(reload_for_ever([argument for argument in sys.argv[1:] if argument != "--reload"]))
-    run_loop(_run(settings, path, targets, name or process_name(), tied=tied, quiet=quiet))
+    run_loop(_run(settings, path, targets, name, tied=tied, quiet=quiet))
     return 0
 
 
@@ -81,6 +84,8 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
         stop_with_parent(service.stop)
     if not quiet:
         _tell(name, options, [*registry.names(), *targets.names()], declared)
+        for line in programs.words(settings):
+            click.echo(line)
         if settings.webhooks and WEBHOOK not in targets.names():
             click.echo(f"it sends no webhooks: {MISSING}")
     try:
@@ -104,6 +109,7 @@ def _options(settings: Settings, app: Any | None, path: str | None, name: str) -
         queues=settings.queues if app is None else queues_of(settings, app),
         slots=settings.slots,
         threads=settings.threads,
+        processes=settings.processes,
         webhooks=settings.webhooks,
         lease=span(settings, "lease"),
         grace_seconds=span(settings, "grace").total_seconds(),

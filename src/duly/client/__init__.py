@@ -25,28 +25,37 @@ from duly.client.errors import (
 )
 from duly.client.streaming import Event
 from duly.client.synchronous.client import Client
+from duly.client.targets import command, container, webhook
+from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.batches import LineAnswer
 from duly.wire.calendars import Calendar
-from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
+from duly.wire.events import EventMatch
+from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
 from duly.wire.previews import Preview
 from duly.wire.problems import Fault
+from duly.wire.versions import JobVersion
 
 __all__ = [
     "ApiError",
     "AsyncClient",
     "Calendar",
     "Client",
+    "CommandTarget",
     "Concurrency",
     "Conflict",
+    "ContainerTarget",
     "CreatedJob",
     "DeclaredInCode",
     "Event",
+    "EventMatch",
     "Fault",
     "Forbidden",
     "FunctionTarget",
     "Invalid",
     "Job",
     "JobDefinition",
+    "JobTarget",
+    "JobVersion",
     "KeyReused",
     "LineAnswer",
     "NameTaken",
@@ -60,4 +69,8 @@ __all__ = [
     "Unavailable",
     "UnexpectedAnswer",
     "VersionChanged",
+    "WebhookTarget",
+    "command",
+    "container",
+    "webhook",
 ]

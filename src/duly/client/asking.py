@@ -10,6 +10,8 @@ from uuid import UUID
 import msgspec
 
 from duly.client.errors import ApiError, NotFound, UnexpectedAnswer
+from duly.client.reading import read as tolerantly
+from duly.client.writing import check_text, write
 
 T = TypeVar("T")
 Id = UUID | str
@@ -60,8 +62,8 @@ Settling = Generator[Ask[Any], Any, T]
 
 
 def path(*steps: object) -> str:
-    """Write the path to a thing; a name may contain whatever divides a path."""
-    return "/v1/" + "/".join(quote(str(step), safe="") for step in steps)
+    """Write the path to a thing; a name may contain whatever divides a path. Raises Invalid."""
+    return "/v1/" + "/".join(quote(check_text(str(step), "name"), safe="") for step in steps)
 
 
 def getting(where: str, shape: type[T], **query: object) -> Ask[T]:
@@ -73,18 +75,18 @@ def posting(
     where: str, shape: type[T], body: object = None, *, key: str | None = None, seconds_more: float = 0.0
 ) -> Ask[T]:
     """Ask for something to be done, once under its key."""
-    written = None if body is None else msgspec.json.encode(body)
+    written = None if body is None else write(body)
     return Ask(method="POST", path=where, read=reader(shape), body=written, key=key, seconds_more=seconds_more)
 
 
 def patching(where: str, read: Callable[[Reply], T], body: object) -> Ask[T]:
     """Ask for parts of something to be as told."""
-    return Ask(method="PATCH", path=where, read=read, body=msgspec.json.encode(body))
+    return Ask(method="PATCH", path=where, read=read, body=write(body))
 
 
 def putting(where: str, shape: type[T], body: object) -> Ask[T]:
     """Ask for something to be as told."""
-    return Ask(method="PUT", path=where, read=reader(shape), body=msgspec.json.encode(body))
+    return Ask(method="PUT", path=where, read=reader(shape), body=write(body))
 
 
 def deleting(where: str, shape: type[T], **query: object) -> Ask[T]:
@@ -102,7 +104,7 @@ def reader(shape: type[T]) -> Callable[[Reply], T]:
 
     def read(reply: Reply) -> T:
         try:
-            return msgspec.json.decode(reply.body, type=shape)
+            return tolerantly(reply.body, shape)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise unexpected(reply, str(error)) from None
 
@@ -126,7 +128,7 @@ def unexpected(reply: Reply, why: str) -> UnexpectedAnswer:
 
 def query_of(parameters: Mapping[str, object]) -> dict[str, str]:
     """Write the parameters of a query; None was not given."""
-    return {name: _written(value) for name, value in parameters.items() if value is not None}
+    return {name: check_text(_written(value), name) for name, value in parameters.items() if value is not None}
 
 
 def given(**fields: object) -> dict[str, object]:

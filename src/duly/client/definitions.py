@@ -9,17 +9,28 @@ import msgspec
 
 from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Settling, getting, path, posting, reader
 from duly.client.errors import ApiError, VersionChanged
+from duly.client.writing import write
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
+from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, RetryPolicy
+from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
 
-Target = FunctionTarget | str
-"""What a job runs; a plain name is that of a handler."""
+Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | JobTarget | str
+"""What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""
 
 Agrees = Callable[[dict[str, Any], Mapping[str, Any]], bool]
 
-_DURATIONS = ("timeout", "base", "cap", "every", "max", "grace", "window")  # Told in another spelling, perhaps.
+_DURATIONS = (
+    "timeout",
+    "base",
+    "cap",
+    "every",
+    "max",
+    "grace",
+    "window",
+    "callback_within",
+)  # Told in another spelling, perhaps.
 _TOLD = ("anchor",)  # The server tells them where nothing was said.
 _RETRY_DEFAULT = msgspec.to_builtins(RetryPolicy())
 
@@ -47,7 +58,7 @@ def definition(target: Target, fields: Mapping[str, object]) -> dict[str, Any]:
 
 def written(job: JobDefinition) -> bytes:
     """Write a definition as one line of JSON, without the fields that are at their defaults."""
-    return msgspec.json.encode({name: value for name, value in _fields(job) if value is not None})
+    return write({name: value for name, value in _fields(job) if value is not None})
 
 
 def _fields(job: JobDefinition) -> list[tuple[str, Any]]:
@@ -79,7 +90,8 @@ def changing(job_id: Id, version: int | None, patch: Mapping[str, Any]) -> Ask[J
 def _editing(
     method: str, job_id: Id, version: int | None, asked: Mapping[str, Any], media_type: str, agrees: Agrees
 ) -> Ask[Job]:
-    where, plain = path("jobs", job_id), msgspec.to_builtins(asked)
+    where, body = path("jobs", job_id), write(asked)
+    plain = msgspec.json.decode(body)
 
     def settle(error: ApiError) -> Settling[Job]:
         """Find out whether it was our own first try that changed the version, because its answer was lost."""
@@ -101,7 +113,7 @@ def _editing(
         method=method,
         path=where,
         read=reader(Job),
-        body=msgspec.json.encode(plain),
+        body=body,
         media_type=media_type,
         headers={"If-Match": "*" if version is None else f'"{version}"'},
         settle=settle,

@@ -1,14 +1,16 @@
-"""The stream of events: server-sent events read line by line, and gone on with where the connection was lost. No I/O."""
+"""Streams: server-sent events read line by line, and gone on with where the connection was lost. No I/O."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from duly.client.asking import NoReply, Reply, unexpected
 from duly.client.talking import Manners, error_in, gave_up_on, is_worth_repeating
+from duly.wire.runs import LogEnd, LogLine
 
 # The server sends a comment every 15 seconds; whoever is silent for three times as long is gone.
 SILENCE_SECONDS = 45.0
@@ -26,42 +28,64 @@ class Event(msgspec.Struct, frozen=True):
     place: str = ""
 
 
-class Listening:
-    """What is known of a stream: the place of the last event, and how long nothing was heard."""
+T = TypeVar("T")
+Read = Callable[[str, str, str], T]
 
-    def __init__(self, since: str | None, manners: Manners) -> None:
+
+def read_event(name: str, text: str, place: str) -> Event:
+    """Read an event of the stream of events."""
+    return msgspec.structs.replace(msgspec.json.decode(text, type=Event), place=place)
+
+
+def read_log(name: str, text: str, place: str) -> LogLine | LogEnd:
+    """Read an event of a log that is followed."""
+    if name == "end":
+        return msgspec.json.decode(text, type=LogEnd)
+    return msgspec.json.decode(text, type=LogLine)
+
+
+class Listening(Generic[T]):
+    """What is known of a stream: the place of the last event, and how long nothing was heard.
+
+    `read` makes of an event's name, its data and its place what the caller gets.
+    """
+
+    def __init__(self, since: str | None, manners: Manners, read: Read[T]) -> None:
         self._place = since
+        self._read = read
         self._manners = manners
         self._heard_at = manners.monotonic()
         self._losses = 0
         self._data: list[str] = []
-        self._next_place = ""
+        self._name = self._next_place = ""
 
     def headers(self) -> dict[str, str]:
         """Ask for what came after the last event."""
-        self._data, self._next_place = [], ""  # What was cut off comes again, whole.
+        self._data, self._name, self._next_place = [], "", ""  # What was cut off comes again, whole.
         place = {} if self._place is None else {"Last-Event-ID": self._place}
         return {"Accept": "text/event-stream", **place}
 
-    def hear(self, line: str) -> Event | None:
+    def hear(self, line: str) -> T | None:
         """Take a line; give the event that it ends."""
         self._heard_at, self._losses = self._manners.monotonic(), 0
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "id":
             self._next_place = value
+        elif name == "event":
+            self._name = value
         elif name == "data":
             self._data.append(value)
         return self._event() if not line and self._data else None
 
-    def _event(self) -> Event:
+    def _event(self) -> T:
         text, self._data = "\n".join(self._data), []
+        name, self._name = self._name, ""
         self._place = self._next_place or self._place
         try:
-            event = msgspec.json.decode(text, type=Event)
+            return self._read(name, text, self._place or "")
         except msgspec.MsgspecError as error:
             raise unexpected(Reply(200, {}, b""), str(error)) from None
-        return msgspec.structs.replace(event, place=self._place or "")
 
     def pause(self, lost: Reply | NoReply) -> float:
         """Say how long to wait before the stream is asked for again. Raises ApiError when it is not."""

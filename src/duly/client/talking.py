@@ -17,6 +17,7 @@ import msgspec
 from duly import __version__
 from duly.client.asking import Ask, NoReply, Reply
 from duly.client.errors import ApiError, QuotaReached, Unavailable, error_of
+from duly.client.writing import check_key
 from duly.clock import Rng
 
 T = TypeVar("T")
@@ -111,7 +112,7 @@ def _headers(ask: Ask[T], rng: Rng) -> dict[str, str]:
     if ask.body is not None:
         headers["Content-Type"] = ask.media_type
     if ask.method == "POST" and ask.is_repeatable:
-        headers["Idempotency-Key"] = _fresh(rng) if ask.key is None else ask.key
+        headers["Idempotency-Key"] = _fresh(rng) if ask.key is None else check_key(ask.key)
     return headers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from duly.domain.errors import InvalidSchedule
+from duly.domain.errors import InvalidOption, InvalidSchedule
 from duly.domain.triggers.errors import shown
 
 _ISO = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,6})?)S)?)?", re.ASCII)
@@ -28,6 +28,14 @@ def parse(value: Duration, what: str, longest: timedelta = LONGEST) -> timedelta
             f" the longest is {longest.days // 365} years, {longest.total_seconds():.0f} seconds"
         )
     return duration
+
+
+def parse_option(value: Duration, what: str) -> timedelta:
+    """Read a duration that is an option of a job, and no part of its schedule. Raises InvalidOption."""
+    try:
+        return parse(value, what)
+    except InvalidSchedule as error:
+        raise InvalidOption(str(error)) from None
 
 
 def _read(value: object) -> timedelta | None:

@@ -23,6 +23,7 @@ DulyError
 │   ├── ClaimOver              a claim over HTTP that a later one has overtaken
 │   ├── LeaseOver              the run is not, or no longer, in that worker's hands
 │   ├── CannotOpen             a sealed secret whose key is not there: see domain/sealing.py
+│   ├── ParentEnded            the run that was to have a subtask is not there, or has ended
 │   └── NotFound               no run or job of that id
 ├── Unsettled                  it kept changing while we looked: ask again
 ├── DatabaseUnusable           the store cannot be used: down, too old, read-only, newer than this code
@@ -98,6 +99,10 @@ class ClaimOver(Refused):
 
 class LeaseOver(Refused):
     """The run is not, or no longer, in that worker's hands."""
+
+
+class ParentEnded(Refused):
+    """The run whose subtask this was to be is not there, or has ended."""
 
 
 class NotFound(Refused):

@@ -15,6 +15,8 @@ import msgspec
 
 from duly.domain.hold import Hold, Scope
 from duly.domain.run import QUEUE_DEFAULT
+from duly.domain.target import is_reserved
+from duly.domain.target_words import what_lets_it_run
 
 POSITION_MAX = 10_000  # What waits before a run is counted up to this.
 _LATE_LEAST = timedelta(seconds=1)
@@ -254,15 +256,14 @@ def _no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Rea
     serving = [one for one in workers if queue in one.queues]
     flag = "" if queue == QUEUE_DEFAULT else f" --queue {queue}"
     if not serving:
-        text = f"no worker serves queue {queue}; this starts one: duly worker module:app{flag}"
+        app = "" if is_reserved(handler) else " module:app"
+        text = f"no worker serves queue {queue}; this starts one: duly worker{app}{flag}"
         return [Reason("NO_WORKER_FOR_QUEUE", text, {"queue": queue})]
     if not any(handler in one.handlers for one in serving):
         known = sorted({name for one in serving if one.name is not None for name in one.handlers})[:10]
         others = f" (known: {', '.join(known)})" if known else ""
-        text = (
-            f"no live worker of queue {queue} knows handler {handler!r}{others};"
-            f" start a worker for the app that has it: duly worker module:app{flag}"
-        )
+        what = f"offers {handler}" if is_reserved(handler) else f"knows handler {handler!r}{others}"
+        text = f"no live worker of queue {queue} {what}; {what_lets_it_run(handler, queue)}"
         return [Reason("NO_WORKER_KNOWS_HANDLER", text, {"queue": queue, "handler": handler, "known": known})]
     return []
 

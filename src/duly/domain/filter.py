@@ -89,7 +89,9 @@ class Words(msgspec.Struct, frozen=True):
 
 
 class Ids(msgspec.Struct, frozen=True):
-    """A field that holds an id."""
+    """A field that holds an id. `single`: it leads to what is looked for, so there is one."""
+
+    single: bool = False
 
 
 class Moments(msgspec.Struct, frozen=True):
@@ -113,6 +115,7 @@ RUNS: Mapping[str, Field] = {
     "state": Words(RUN_STATES),
     "queue": Words(),
     "job_id": Ids(),
+    "parent": Ids(single=True),
     "handler": Words(),
     TAG: Words(),
     "scheduled_at": Moments(),
@@ -297,6 +300,8 @@ class _Reader:
         if len(tokens) == 1 and tokens[0].kind == "word" and tokens[0].text.endswith("*"):
             return self._begin(found, name, field, tokens[0])
         values = tuple(dict.fromkeys(self._value(name, field, token) for token in tokens))
+        if isinstance(field, Ids) and field.single and len(values) > 1:
+            self._refuse("FILTER_TERMS", f"{name} is one id; ask for each by itself", f"{name}:{values[0]}", tokens[1])
         return self._tag(found, values, tokens[0]) if name == TAG else _with_words(found, name, values)
 
     def _tag(self, found: Filter, values: tuple[str, ...], token: _Token) -> Filter:

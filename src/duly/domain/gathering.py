@@ -52,8 +52,19 @@ def _read(value: object, kind: Any, path: Path, problems: list[Problem]) -> Any:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
-        problems.append(Problem((*path, *path_of(place.rstrip("`"))), f"{shown(value)} does not do: {_lower(message)}"))
+        within = path_of(place.rstrip("`"))
+        problems.append(Problem((*path, *within), f"{shown(_at(value, within))} does not do: {_lower(message)}"))
         return None
+
+
+def _at(value: Any, path: Path) -> Any:
+    """Find what stands at a path, so that what stands beside it is not repeated: it may be a secret."""
+    for step in path:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):  # The place of a key has no name: any of them may be meant.
+            return "a part"
+    return value
 
 
 def _is_struct(kind: Any) -> bool:

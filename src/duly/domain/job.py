@@ -11,9 +11,9 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.duration import Duration, parse
+from duly.domain.duration import Duration, parse, parse_option
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidSchedule
-from duly.domain.run import NAME_CHARACTERS_MAX
+from duly.domain.run import NAME_CHARACTERS_MAX, read_options
 from duly.domain.target import RESERVED
 from duly.domain.triggers.errors import shown
 
@@ -21,6 +21,7 @@ REASON_CHARACTERS_MAX = 500
 DELAY_MAX = timedelta(days=36_500)
 GATE_PLACES_MAX = 999_999
 TAGS_MAX = 32
+_WAITING = ("queue", "buffer_one", "cancel_running")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[0-9a-f-]{1,100})?")
 
 
@@ -162,11 +163,21 @@ def check_traceparent(value: str) -> str:
     return value
 
 
+def check_overlap(job: Recurring) -> None:
+    """Refuse an overlap that makes runs wait beside a concurrency key, which makes them wait too. Raises InvalidOption."""
+    overlap = job.schedule.get("overlap")
+    if not isinstance(overlap, Mapping) or read_options(job.options, None).gate is None:
+        return
+    policy, limit = overlap.get("policy"), overlap.get("limit")
+    if policy in _WAITING or (policy == "allow" and limit is not None):
+        raise InvalidOption(f"overlap {policy} beside a concurrency key is not possible; use skip or allow")
+
+
 def check_timeout(value: Duration | None) -> float | None:
     """Take a timeout in seconds, or none. Raises InvalidOption."""
     if value is None:
         return None
-    seconds = parse(value, "timeout").total_seconds()
+    seconds = parse_option(value, "timeout").total_seconds()
     if seconds <= 0:
         raise InvalidOption(f"timeout {value!r} must be more than 0; leave it out for none")
     return seconds

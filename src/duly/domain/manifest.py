@@ -16,10 +16,12 @@ from duly.domain.errors import Refused
 from duly.domain.gathering import gather
 from duly.domain.job import Recurring, check_gate, check_name, check_tags, check_timeout
 from duly.domain.manifest_schedule import read_schedule
-from duly.domain.manifest_shapes import CALENDARS_MAX, JOBS_MAX, DefaultsShape, JobShape, ManifestShape, TargetShape
+from duly.domain.manifest_shapes import CALENDARS_MAX, JOBS_MAX, DefaultsShape, JobShape, ManifestShape
+from duly.domain.manifest_target import read_target
 from duly.domain.problems import InvalidManifest, Path, Places, Problem, path_of
 from duly.domain.retry import retry_policy
-from duly.domain.run import Options, encode_options, said
+from duly.domain.run import Options, encode_options, said, target_of
+from duly.domain.target import Allowed, Target
 from duly.domain.triggers.calendars import read_calendar
 from duly.domain.triggers.errors import TriggerError, shown
 
@@ -42,6 +44,14 @@ class Manifest(msgspec.Struct, frozen=True):
     calendars: Mapping[str, Mapping[str, Any]] = {}
     places: Places = {}
     name: str = "manifest"
+
+    def check_allowed(self, allowed: Allowed) -> None:
+        """Refuse programs and images that are not allowed here. Raises InvalidManifest, naming each job."""
+        problems: list[Problem] = []
+        for name, wanted in self.jobs.items():
+            _attempt(("jobs", name, "target"), problems, allowed.check, target_of(wanted.job.options))
+        if problems:
+            raise self.refused(problems)
 
     def refused(self, problems: list[Problem]) -> InvalidManifest:
         """Make an error of problems, each with its place."""
@@ -93,13 +103,21 @@ def _jobs(shape: ManifestShape, problems: list[Problem]) -> dict[str, Wanted]:
     found: dict[str, Wanted] = {}
     for name, given in _entries(shape.jobs, "jobs", JOBS_MAX, problems):
         path: Path = ("jobs", name)
-        job = gather(JobShape, given, path, problems, raw=("schedule",))
+        job = gather(JobShape, given, path, problems, raw=("schedule", "target"))
         if job is None:
-            if isinstance(given, Mapping) and given.get("schedule") is not None:  # So that all is said at once.
-                read_schedule(given["schedule"], shape.defaults.tz, (*path, "schedule"), problems)
+            if isinstance(given, Mapping):  # So that all is said at once.
+                _read_rest(given, shape.defaults.tz, path, problems)
         elif (wanted := _wanted(name, job, shape, problems)) is not None:
             found[name] = wanted
     return found
+
+
+def _read_rest(given: Mapping[str, Any], tz: str | None, path: Path, problems: list[Problem]) -> None:
+    """Say what else is wrong with a job that cannot be read."""
+    if given.get("target") is not None:
+        read_target(given["target"], (*path, "target"), problems)
+    if given.get("schedule") is not None:
+        read_schedule(given["schedule"], tz, (*path, "schedule"), problems)
 
 
 def _entries(given: object, key: str, most: int, problems: list[Problem]) -> list[tuple[str, Any]]:
@@ -117,12 +135,12 @@ def _entries(given: object, key: str, most: int, problems: list[Problem]) -> lis
 def _wanted(name: str, job: JobShape, shape: ManifestShape, problems: list[Problem]) -> Wanted | None:
     path: Path = ("jobs", name)
     defaults, before = shape.defaults, len(problems)
-    handler = job.target.handler if isinstance(job.target, TargetShape) else job.target
+    handler, target = read_target(job.target, (*path, "target"), problems)
     queue = defaults.queue if job.queue is None else job.queue
     schedule = read_schedule(job.schedule, defaults.tz, (*path, "schedule"), problems)
     payload = _attempt((*path, "payload"), problems, payloads.encode, job.payload or {}, "payload")
-    options = _options(job, defaults, path, problems)
-    for text, what, key in ((name, "name", ()), (handler, "handler", ("target",)), (queue, "queue", ("queue",))):
+    options = _options(job, target, defaults, path, problems)
+    for text, what, key in ((name, "name", ()), (queue, "queue", ("queue",))):
         _attempt((*path, *key), problems, check_name, text, what)
     if len(problems) > before or schedule is None or payload is None:
         return None
@@ -131,9 +149,13 @@ def _wanted(name: str, job: JobShape, shape: ManifestShape, problems: list[Probl
     return Wanted(recurring, job.paused)
 
 
-def _options(job: JobShape, defaults: DefaultsShape, path: Path, problems: list[Problem]) -> str | None:
+def _options(
+    job: JobShape, target: Target | None, defaults: DefaultsShape, path: Path, problems: list[Problem]
+) -> str | None:
     """Write what its runs carry; nothing when nothing is said, which leaves it to the handler."""
     retry, changes = job.retry or defaults.retry, dict[str, Any]()
+    if target is not None:
+        changes["target"] = target
     timeout = defaults.timeout if job.timeout is msgspec.UNSET else job.timeout
     if retry is not None:
         policy = (retry.max_attempts, retry.base, retry.cap)

@@ -15,7 +15,8 @@ import msgspec
 
 from duly.domain.duration import to_iso
 from duly.domain.job import Recurring
-from duly.domain.run import is_marks_only, read_options
+from duly.domain.manifest_target import completed, shown_parts, target_parts
+from duly.domain.run import is_marks_only, read_options, target_of
 from duly.domain.triggers import asking
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
@@ -79,8 +80,11 @@ class Difference(msgspec.Struct, frozen=True):
 
 def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
     """Say in what a job is not as its file says."""
-    before = _plain(kept.handler, kept.queue, kept.priority, kept.payload, kept.options)
-    after = _plain(wanted.handler, wanted.queue, wanted.priority, wanted.payload, wanted.options)
+    before = _plain(kept.queue, kept.priority, kept.payload, kept.options)
+    after = _plain(wanted.queue, wanted.priority, wanted.payload, wanted.options)
+    stands = target_of(kept.options)
+    before |= target_parts(kept.handler, stands)
+    after |= target_parts(wanted.handler, completed(target_of(wanted.options), stands))
     shape = kept.shape
     if shape != wanted.schedule:
         was, will = _schedules(kept, shape, wanted.schedule)
@@ -88,7 +92,7 @@ def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
         after |= {f"schedule.{key}": value for key, value in will.items()}
     fields = {**before, **after}
     return tuple(
-        Difference(field, before.get(field), after.get(field))
+        Difference(field, *shown_parts(field, before.get(field), after.get(field)))
         for field in fields
         if before.get(field) != after.get(field)
     )
@@ -104,8 +108,8 @@ def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) ->
     )
 
 
-def _plain(handler: str, queue: str, priority: int, payload: str | None, options: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"target": handler, "queue": queue, "priority": priority}
+def _plain(queue: str, priority: int, payload: str | None, options: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"queue": queue, "priority": priority}
     found["payload"] = msgspec.json.decode(payload or "{}")
     known = read_options(options, None)
     found["tags"] = sorted(known.tags) or None

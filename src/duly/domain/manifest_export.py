@@ -12,8 +12,12 @@ from duly.domain.duration import to_iso
 from duly.domain.manifest_diff import Kept
 from duly.domain.manifest_schedule import SHORT
 from duly.domain.retry import Retry
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, is_marks_only, read_options
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, is_marks_only, read_options, target_of
+from duly.domain.target import Command, Container, Target, Webhook
+from duly.domain.target_shapes import told_target
 
+# What need not be said.
+_USUAL: Mapping[type[Target], Target] = {Webhook: Webhook(""), Command: Command(()), Container: Container("")}
 # The one key that says all, where nothing stands beside it.
 _ALONE = {"jitter": "max", "misfire": "policy", "overlap": "policy"}
 
@@ -33,7 +37,7 @@ def export(source: str, jobs: Sequence[Kept], calendars: Mapping[str, Mapping[st
 def _job(job: Kept) -> dict[str, Any]:
     payload = msgspec.json.decode(job.payload or "{}")
     said: dict[str, Any] = {
-        "target": job.handler,
+        "target": _target(job),
         "schedule": _schedule(job),
         "queue": None if job.queue == QUEUE_DEFAULT else job.queue,
         "priority": None if job.priority == PRIORITY_DEFAULT else job.priority,
@@ -42,6 +46,19 @@ def _job(job: Kept) -> dict[str, Any]:
         "paused": job.is_paused or None,
     }
     return {key: value for key, value in said.items() if value is not None}
+
+
+def _target(job: Kept) -> str | dict[str, Any]:
+    """Write what runs: a function by its name alone. Secrets are written as ***, which stands for the value that the job has."""
+    target = target_of(job.options)
+    if target is None:
+        return job.handler
+    told, usual = told_target(target), msgspec.structs.asdict(_USUAL[type(target)])
+    return {name: value for name, value in told.items() if name == "type" or value != _listed(usual.get(name))}
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _options(text: str | None) -> dict[str, Any]:

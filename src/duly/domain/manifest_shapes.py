@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from duly.domain.job import GATE_PLACES_MAX, TAGS_MAX
 from duly.domain.run import NAME_CHARACTERS_MAX, PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 
 JOBS_MAX = 10_000
 CALENDARS_MAX = 1_000
@@ -139,11 +140,10 @@ class ScheduleShape(_Shape, frozen=True):
     pause_on_failure: int | None = None
 
 
-class TargetShape(_Shape, frozen=True):
-    """What runs: a function, by the name of its handler."""
+class FunctionShape(_Shape, frozen=True, tag_field="type", tag="function"):
+    """What runs: a function, by the name of its handler. This type need not be said."""
 
     handler: Name
-    type: Literal["function"] = "function"
 
 
 class RetryShape(_Shape, frozen=True):
@@ -176,7 +176,7 @@ class DefaultsShape(_Shape, frozen=True):
 class JobShape(_Shape, frozen=True):
     """A job: what runs, when, and how."""
 
-    target: TargetShape | Name
+    target: FunctionShape | WebhookTarget | CommandTarget | ContainerTarget | Name
     schedule: ScheduleShape | Annotated[str, Meta(description="In English, such as `every day at 9am`.")]
     queue: Name | None = None
     priority: Annotated[int, Meta(ge=0, le=9, description="0 (first) to 9 (last).")] | None = None
@@ -220,3 +220,10 @@ class ManifestShape(_Shape, frozen=True, rename={"schema": "$schema"}):
     defaults: DefaultsShape = DefaultsShape()
     calendars: dict[str, CalendarShape] = {}
     jobs: dict[str, JobShape] = {}
+
+
+def without_default_type(schemas: dict[str, Any]) -> dict[str, Any]:
+    """Let a function be written without its type, in schemas by their names."""
+    function = schemas[FunctionShape.__name__]
+    required = [name for name in function["required"] if name != "type"]
+    return schemas | {FunctionShape.__name__: {**function, "required": required}}

@@ -56,7 +56,7 @@ def _encode_anyhow(value: Any) -> bytes:
 
 
 def _check(value: Any, what: str, depth: int) -> None:
-    if depth > DEPTH_MAX:
+    if depth >= DEPTH_MAX and isinstance(value, dict | list | tuple):
         raise InvalidPayload(f"{what} is nested deeper than {DEPTH_MAX} levels; flatten it")
     if isinstance(value, str):
         _check_text(value, what)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from duly.domain.duration import Duration, parse
+from duly.domain.duration import Duration, parse_option
 from duly.domain.errors import InvalidOption
 
 MAX_ATTEMPTS_DEFAULT = 5
@@ -31,7 +31,10 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def retry_policy(max_attempts: int = MAX_ATTEMPTS_DEFAULT, base: Duration = 1, cap: Duration = 600) -> Retry:
     """Build a policy from what users write. Raises InvalidOption when it makes no sense."""
-    base_seconds, cap_seconds = parse(base, "retry base").total_seconds(), parse(cap, "retry cap").total_seconds()
+    base_seconds, cap_seconds = (
+        parse_option(base, "retry base").total_seconds(),
+        parse_option(cap, "retry cap").total_seconds(),
+    )
     if not 1 <= max_attempts <= 1000:
         raise InvalidOption(f"max_attempts {max_attempts!r} is outside 1 to 1000")
     if base_seconds < 0 or cap_seconds < base_seconds:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.errors import InvalidOption
 from duly.domain.retry import Retry
 from duly.domain.target import Target
 
@@ -35,10 +36,11 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     request_id: str | None = None
     traceparent: str | None = None
+    parent: str | None = None  # the id of the run whose subtask this is
 
 
 DEFAULTS = Options()
-MARKS = frozenset({"tags", "request_id", "traceparent"})
+MARKS = frozenset({"tags", "request_id", "traceparent", "parent"})
 _MARKS_QUOTED = tuple(f'"{mark}"' for mark in MARKS)
 _decoder = msgspec.json.Decoder(Options)
 _encoder = msgspec.json.Encoder()
@@ -63,23 +65,49 @@ def said(text: str | None) -> str:
     return msgspec.json.encode({"retry": {}, **msgspec.json.decode(text)}).decode() if is_marks_only(text) else text
 
 
+def target_of(text: str | None) -> Target | None:
+    """Give the target among options; none where it is a function, or one that this version cannot read."""
+    return None if text is None or '"target"' not in text else read_options(text, None).target
+
+
+def replace_target(text: str | None, target: Target) -> str:
+    """Write options with another target."""
+    return _encoder.encode(msgspec.structs.replace(read_options(text, None), target=target)).decode()
+
+
 def amend_options(text: str | None, changes: Mapping[str, Any], defaults: Options | None) -> str | None:
     """Change some of the options a job has, or, where it has none of its own, of the defaults; without changes they stay."""
     if not changes:
         return text
-    return said(encode_options(msgspec.structs.replace(read_options(text, defaults), **changes)))
+    before = read_options(text, defaults)
+    if before.target is None and text is not None and "target" in msgspec.json.decode(text):
+        raise InvalidOption("the job has a target that this version of Duly cannot read; change it with a newer one")
+    return said(encode_options(msgspec.structs.replace(before, **changes)))
 
 
 def read_options(text: str | None, defaults: Options | None) -> Options:
-    """Read the options a job has of its own; where it has none, the defaults."""
+    """Read the options a job has of its own; where it has none, the defaults. A target that cannot be read is left out."""
     if text is None:
         return defaults or DEFAULTS
-    own = _decoder.decode(text)
+    own = _decoded(text)
     if not is_marks_only(text):
         return own
-    return msgspec.structs.replace(
-        defaults or DEFAULTS, tags=own.tags, request_id=own.request_id, traceparent=own.traceparent
-    )
+    return msgspec.structs.replace(defaults or DEFAULTS, **{mark: getattr(own, mark) for mark in MARKS})
+
+
+def has_parent(text: str | None) -> bool:
+    """Say whether options name the run whose subtask this is."""
+    return text is not None and '"parent"' in text and "parent" in msgspec.json.decode(text)
+
+
+def _decoded(text: str) -> Options:
+    try:
+        return _decoder.decode(text)
+    except msgspec.ValidationError:  # It may come from a newer version, or from SQL.
+        plain: dict[str, Any] = msgspec.json.decode(text)
+        if plain.pop("target", None) is None:
+            raise
+        return msgspec.convert(plain, Options)
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):

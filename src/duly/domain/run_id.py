@@ -1,7 +1,7 @@
 """The name of a run: 48 bits of its scheduled moment in milliseconds, then 74 bits of a hash (a UUID of version 8).
 
 The same for every attempt, so it is the idempotency key handed to handlers. `duly.run_id` in the schema computes the
-same; a property test holds the two together.
+same; a property test holds the two together, for moments before 2106.
 """
 
 from __future__ import annotations

@@ -18,11 +18,7 @@ WEBHOOK = "@webhook"
 COMMAND = "@command:"
 CONTAINER = "@container:"
 
-HEADERS_MAX = 64
-HEADERS_BYTES_MAX = 8_192
-ARGUMENTS_MAX = 1_000
-ARGUMENTS_BYTES_MAX = 65_536
-VARIABLES_MAX = 100
+FUNCTION = "function"  # the type of a target that is one
 
 
 class Webhook(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="webhook"):
@@ -78,6 +74,11 @@ def handler_of(target: Target) -> str:
             return CONTAINER + image
 
 
+def type_of(handler: str) -> str:
+    """Give the type of the target that runs of this handler have."""
+    return handler[len(RESERVED) :].partition(":")[0] if is_reserved(handler) else FUNCTION
+
+
 def is_reserved(handler: str) -> bool:
     """Say whether a handler's name stands for a target that is no function."""
     return handler.startswith(RESERVED)
@@ -91,3 +92,31 @@ def check_handler(name: str) -> str:
             " or give a target of type webhook, command or container"
         )
     return name
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    """The programs and images that an operator allows, each by its name; webhooks, where they can be signed."""
+
+    commands: frozenset[str] = frozenset()
+    containers: frozenset[str] = frozenset()
+    webhooks: bool = True
+
+    def check(self, target: Target | None) -> None:
+        """Refuse what is not allowed here. Raises InvalidOption."""
+        match target:
+            case Webhook() if not self.webhooks:
+                raise InvalidOption(
+                    "webhooks cannot be signed here: there is no key to seal their secrets with; the operator makes one:"
+                    " `duly secrets new-key > FILE`, and names that file in DULY_SECRETS_KEY"
+                )
+            case Command(argv=argv) if argv[0] not in self.commands:
+                raise _not_allowed("command", argv[0], "commands")
+            case Container(image=image) if image not in self.containers:
+                raise _not_allowed("container image", image, "containers")
+
+
+def _not_allowed(what: str, name: str, setting: str) -> InvalidOption:
+    return InvalidOption(
+        f"{what} {shown(name)} is not allowed here; the operator allows each by its name,"
+        f" in the setting {setting} of the API and of the workers that are to run it"
+    )

@@ -63,6 +63,14 @@ def check_url(url: str) -> str:
     return str(read_url(url))
 
 
+def shown_url(url: str) -> str:
+    """Write an address for people: the query may hold a secret, so it is left out; one that is none is cut, too."""
+    try:
+        return read_url(url).shown
+    except InvalidOption:
+        return _shown(url)
+
+
 def origin_of(url: str) -> str:
     """Give `scheme://host[:port]` of a webhook's address, the usual port left out. Raises InvalidOption."""
     return read_url(url).origin

@@ -113,6 +113,7 @@ class Maintenance:
         await history.forget_payloads(self._database, self._retention.succeeded, BATCH_MAX)
         await history.forget_progress(self._database, BATCH_MAX)
         await history.forget_checkpoints(self._database, BATCH_MAX)
+        await history.forget_subtasks(self._database, self._retention.failed, BATCH_MAX)
         await events.forget(self._database, EVENTS_KEPT, BATCH_MAX)
         await answers.forget(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)

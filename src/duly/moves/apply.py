@@ -24,9 +24,13 @@ from duly.domain.errors import (
     Unsettled,
     VersionChanged,
 )
+from duly.domain.job import check_overlap
 from duly.domain.manifest import Manifest
+from duly.domain.manifest_diff import Kept
 from duly.domain.manifest_plan import Pausing, Plan, PlanChanged, Step, StepKind, make_plan
 from duly.domain.problems import Problem, path_of
+from duly.domain.run import replace_target, target_of
+from duly.domain.target_secrets import restored
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.timing import calendars_in, is_closed, read_calendars, timing_of
@@ -67,7 +71,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 async def plan(database: Database, tenant: int, manifest: Manifest) -> Plan:
     """Say what applying a file would do. Raises InvalidManifest for what cannot be kept as things are."""
-    found, _ = await _look(database, tenant, manifest)
+    found, _, _ = await _look(database, tenant, manifest)
     return found
 
 
@@ -107,7 +111,7 @@ async def _apply(
     database: Database, tenant: int, manifest: Manifest, rng: Rng, *, prune: bool, adopt: bool, expected: str | None
 ) -> Applied:
     await store.lock(database, tenant)
-    found, versions = await _look(database, tenant, manifest)
+    found, versions, manifest = await _look(database, tenant, manifest)
     if expected is not None and found.digest != expected:
         raise PlanChanged("what would be done is no longer what the plan said: look at a new plan, and apply that")
     found.check(adopt=adopt)
@@ -126,8 +130,11 @@ async def _apply(
     return Applied(found, (*(done for done, _ in [*made, *changed]), *removed), calendars, left)
 
 
-async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Plan, dict[UUID, int]]:
-    """Make a plan; and give the versions of those jobs that are as the file says, though somebody else made them so."""
+async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Plan, dict[UUID, int], Manifest]:
+    """Make a plan; and give the versions of those jobs that are as the file says, though somebody else made them so.
+
+    The file is given with the values that its targets do not show. The plan is made without: its digest is told.
+    """
     standing = await store.standing(database, tenant, manifest.source, list(manifest.jobs))
     kept = await schedules.calendars(database, tenant, None)
     found = make_plan(manifest, standing, kept, await declared.live(database, tenant))
@@ -139,15 +146,40 @@ async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Pl
         for name, job in standing.items()
         if name in manifest.jobs and name not in steps and job.version != job.applied
     }
-    return found, agreed
+    return found, agreed, _completed(manifest, found, standing)
+
+
+def _completed(manifest: Manifest, found: Plan, standing: Mapping[str, Kept]) -> Manifest:
+    """Put back what the targets of a file do not show. Raises InvalidManifest."""
+    jobs, problems = dict(manifest.jobs), list[Problem]()
+    for step in found.of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT):
+        wanted = jobs[step.name]
+        target, kept = target_of(wanted.job.options), standing.get(step.name)
+        if target is None:
+            continue
+        try:
+            whole = restored(target, target_of(kept.options if kept else None))
+        except InvalidOption as error:
+            problems.append(Problem(("jobs", step.name, "target"), str(error)))
+            continue
+        job = msgspec.structs.replace(wanted.job, options=replace_target(wanted.job.options, whole))
+        jobs[step.name] = msgspec.structs.replace(wanted, job=job)
+    if problems:
+        raise manifest.refused(problems)
+    return msgspec.structs.replace(manifest, jobs=jobs)
 
 
 def _check(manifest: Manifest, found: Plan, calendars: Mapping[str, Calendar], now: datetime) -> None:
     """Refuse every schedule that cannot be kept as things are, before any is. Raises InvalidManifest."""
     problems: list[Problem] = []
     for step in found.of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT):
+        job = manifest.jobs[step.name].job
+        try:
+            check_overlap(job)
+        except InvalidOption as error:
+            problems.append(Problem(("jobs", step.name), str(error)))
         is_timed = step.job_id is None or any(one.field.startswith("schedule") for one in step.differences)
-        shape = manifest.jobs[step.name].job.schedule
+        shape = job.schedule
         if not is_timed or (is_closed(shape) and not calendars_in(shape)):
             continue
         try:

@@ -17,7 +17,7 @@ from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.calendars import Calendar, read_calendar
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.triggers.planning import arm_after_calendar, cohort_of
+from duly.domain.triggers.planning import arm_after_calendar, cohort_of, left_out_by_calendars
 from duly.domain.triggers.schedule_reading import check_calendars
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
@@ -27,6 +27,15 @@ from duly.store.database import Database
 from duly.store.schedules import Pending, Retiming
 
 _PAGE = 500
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A calendar that is changed: all of its tenant's, as they were before and as they are now."""
+
+    tenant: int
+    name: str
+    before: Mapping[str, Calendar]
+    after: Mapping[str, Calendar]
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -40,12 +49,14 @@ async def put_calendar(database: Database, definition: object, tenant: int = TEN
     """Keep a calendar, new or changed, and arm what uses it anew. Raises TriggerError, naming a job it would block for long."""
     calendar = read_calendar(definition)
     name = check_name(calendar.name, "calendar")
-    others = read_calendars(await schedules.calendars(database, tenant, None)) | {name: calendar}
+    before = read_calendars(await schedules.calendars(database, tenant, None))
+    others = before | {name: calendar}
     async for page in _pages(database, tenant, name):
         for pending in page:
             _check(pending, others)
     await schedules.put_calendar(database, tenant, name, msgspec.json.encode(definition).decode())
-    armed = [await _arm_page(database, tenant, name, page, others) async for page in _pages(database, tenant, name)]
+    change = Change(tenant, name, before, others)
+    armed = [await _arm_page(database, change, page) async for page in _pages(database, tenant, name)]
     return Kept(name, sum(armed))
 
 
@@ -73,26 +84,25 @@ def _check(pending: Pending, calendars: Mapping[str, Calendar]) -> None:
         raise TriggerError(error.code, message, error.field) from None
 
 
-async def _arm_page(
-    database: Database, tenant: int, name: str, page: Sequence[Pending], calendars: Mapping[str, Calendar]
-) -> int:
+async def _arm_page(database: Database, change: Change, page: Sequence[Pending]) -> int:
     """Arm the next fires of a page; one that has moved on meanwhile is looked at again."""
     before, waiting, armed = UUID(int=page[0].job_id.int - 1), list(page), 0
 
     async def attempt() -> int | None:
         nonlocal waiting, armed
         floors = await schedules.left_out(database, [pending.job_id for pending in waiting])
-        timings = [timing for pending in waiting if (timing := _timing(pending, calendars, floors)) is not None]
-        done = await schedules.retime(database, timings) if timings else set()
+        timings = [timing for pending in waiting if (timing := _timing(pending, change.after, floors)) is not None]
+        skips = {pending.job_id: taken for pending in waiting if (taken := _left_out(pending, change)) is not None}
+        done = await schedules.retime(database, timings, skips) if timings else set()
         armed += len(done)
         moved = {timing.job_id for timing in timings} - done
         if not moved:
             return armed
-        again = await schedules.using_calendar(database, tenant, name, before, _PAGE)
+        again = await schedules.using_calendar(database, change.tenant, change.name, before, _PAGE)
         waiting = [pending for pending in again if pending.job_id in moved]
         return None
 
-    return await until_settled(f"a job of calendar {name!r}", attempt)
+    return await until_settled(f"a job of calendar {change.name!r}", attempt)
 
 
 def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping[UUID, datetime]) -> Retiming | None:
@@ -103,6 +113,13 @@ def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping
     passed = [pending.previous_scheduled_at, floors.get(pending.job_id)]
     next_at, window = arm_after_calendar(schedule, pending.scheduled_at, pending.read_at, pending.made_at, passed)
     return Retiming(pending.job_id, pending.generation, pending.scheduled_at, cohort_of(schedule), next_at, window)
+
+
+def _left_out(pending: Pending, change: Change) -> str | None:
+    """Give what the calendars took from a schedule as they were, which by the new ones nobody could tell."""
+    schedule, since = _schedule(pending, {**change.after, **change.before}), pending.accountable_from
+    taken = left_out_by_calendars(schedule, pending.scheduled_at, since, pending.read_at)
+    return msgspec.json.encode(taken).decode() if taken else None
 
 
 def _schedule(pending: Pending, calendars: Mapping[str, Calendar]) -> Schedule:

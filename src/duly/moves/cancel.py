@@ -15,6 +15,9 @@ from duly.store.database import Database
 
 _LOOKS_MAX = 100
 _LOOK_PAUSE_SECONDS = 0.02
+SUBTASKS_MAX = 10_000  # taken along by one cancel
+_SUBTASKS = 500
+_FIRST = UUID(int=0)
 # How long a run that its successor replaces may take to stop. A process of its own is killed after 5 s, and what it came to is
 # on record by then; so this is for plain functions, which nobody can stop.
 STOP_TIMEOUT = timedelta(seconds=10)
@@ -23,8 +26,8 @@ STOP_TIMEOUT = timedelta(seconds=10)
 class CancelAnswer(StrEnum):
     """What became of the request."""
 
-    CANCELLED = "cancelled"  # it was waiting, and will not start
-    CANCELLING = "cancelling"  # it is in a worker's hands: the worker has been asked
+    CANCELLED = "cancelled"  # it was waiting, and will never start
+    REQUESTED = "requested"  # it is in a worker's hands, who has been asked; what it came to will be on the run
     TOO_LATE = "too_late"  # it had ended already
 
 
@@ -34,7 +37,7 @@ async def cancel_run(database: Database, run_id: UUID, reason: str = "cancelled"
         if await runs.cancel(database, [run_id], reason):
             return CancelAnswer.CANCELLED
         if await runs.signal(database, [run_id], "cancel"):
-            return CancelAnswer.CANCELLING
+            return CancelAnswer.REQUESTED
         found = await runs.find(database, run_id)
         if found is None:
             raise NotFound(f"no run {run_id}; `duly runs` lists them")
@@ -71,8 +74,25 @@ async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelA
     if await runs.cancel(database, await jobs.staged_runs(database, job_id), reason):
         return CancelAnswer.CANCELLED
     if await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel"):
-        return CancelAnswer.CANCELLING
+        return CancelAnswer.REQUESTED
     return CancelAnswer.TOO_LATE
+
+
+async def cancel_subtasks(database: Database, run_id: UUID) -> int:
+    """Cancel the subtasks of a run that have not started, and theirs. Returns how many will not start any more.
+
+    One that a worker holds ahead of its moment is asked back. What has started goes on.
+    """
+    parents, taken = [run_id], 0
+    while parents and taken < SUBTASKS_MAX:
+        parent, after = parents.pop(), _FIRST
+        while waiting := await runs.waiting_subtasks(database, parent, after, _SUBTASKS):
+            cancelled = await runs.cancel(database, waiting, "cancelled with its parent")
+            ahead = sorted(set(waiting) - set(cancelled))
+            taken += len(cancelled) + len(await runs.signal(database, ahead, "cancel"))
+            parents += cancelled  # One that waits for another attempt may have subtasks of its own.
+            after = waiting[-1]
+    return taken
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -90,7 +110,7 @@ async def end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
     if await jobs.find(database, job_id) is None:
         if stop:
             answer = await cancel_run(database, job_id)
-            return Ended(answer, int(answer is CancelAnswer.CANCELLING))
+            return Ended(answer, int(answer is CancelAnswer.REQUESTED))
         return Ended(await _cancel_unstarted(database, job_id), 0)
     answer = await cancel_job(database, job_id)
     started = await runs.signal(database, await jobs.staged_runs(database, job_id), "cancel") if stop else []
@@ -103,7 +123,7 @@ async def _cancel_unstarted(database: Database, run_id: UUID) -> CancelAnswer:
         if await runs.cancel(database, [run_id], "cancelled"):
             return CancelAnswer.CANCELLED
         if await runs.signal(database, await jobs.held_ahead(database, run_id), "cancel"):
-            return CancelAnswer.CANCELLING
+            return CancelAnswer.REQUESTED
         found = await runs.find(database, run_id)
         if found is None:
             raise NotFound(f"no run {run_id}; `duly runs` lists them")

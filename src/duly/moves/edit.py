@@ -94,9 +94,10 @@ async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetim
 
 
 def _skips(seen: Seen) -> str | None:
-    """Record what the old timing has named and not fired, since nothing else will."""
+    """Record what the old timing has named and not fired, since nothing else will; and what calendars took from it."""
+    skips = seen.left_out()
     last = None if seen.schedule.trigger.is_estimate else seen.schedule.latest_at_or_before(seen.read_at)
-    if last is None or last.scheduled_at < seen.pending_at:
-        return None
-    reason = "skipped_paused" if seen.is_paused else "skipped_edit"
-    return msgspec.json.encode([stretch(seen.schedule, seen.pending_at, last.scheduled_at, reason)]).decode()
+    if last is not None and last.scheduled_at >= seen.pending_at:
+        reason = "skipped_paused" if seen.is_paused else "skipped_edit"
+        skips.append(stretch(seen.schedule, seen.pending_at, last.scheduled_at, reason))
+    return msgspec.json.encode(skips).decode() if skips else None

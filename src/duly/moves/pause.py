@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -46,13 +47,14 @@ async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
     schedule, pending, now = seen.schedule, seen.pending_at, seen.read_at
     if isinstance(schedule.trigger, FixedDelay):
         return await schedules.resume(database, seen.job_id, seen.generation, pending, max(pending, now), 0, None)
-    missed = latest_due(schedule, str(seen.job_id), now)
-    if catch_up or missed is None or missed < pending:
-        window = schedule.jitter_window(pending)
-        return await schedules.resume(database, seen.job_id, seen.generation, pending, pending, window, None)
-    skips = msgspec.json.encode([stretch(schedule, pending, missed, "skipped_paused")]).decode()
-    next_at, window = arm(schedule, missed) or (None, 0)
-    return await schedules.resume(database, seen.job_id, seen.generation, pending, next_at, window, skips)
+    missed, skips = latest_due(schedule, str(seen.job_id), now), seen.left_out()
+    next_at: datetime | None = pending
+    window = schedule.jitter_window(pending)
+    if missed is not None and missed >= pending and not catch_up:
+        skips.append(stretch(schedule, pending, missed, "skipped_paused"))
+        next_at, window = arm(schedule, missed) or (None, 0)
+    recorded = msgspec.json.encode(skips).decode() if skips else None
+    return await schedules.resume(database, seen.job_id, seen.generation, pending, next_at, window, recorded)
 
 
 def _found(job_id: UUID, answer: str) -> str | None:

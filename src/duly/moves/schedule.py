@@ -12,7 +12,7 @@ from duly.domain.job import Recurring
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.on_event import OnEvent
-from duly.domain.triggers.planning import moments_between
+from duly.domain.triggers.planning import Skip, left_out_by_calendars, moments_between
 from duly.domain.triggers.schedules import Schedule
 from duly.store import jobs, overview
 from duly.store.database import Database
@@ -42,6 +42,7 @@ class Job(msgspec.Struct, frozen=True):
     payload: str | None
     options: str | None
     pending_at: datetime
+    accountable_from: datetime
     read_at: datetime
 
 
@@ -78,6 +79,10 @@ class Seen(msgspec.Struct, frozen=True):
     def read_at(self) -> datetime:
         """The database's time at which it was seen."""
         return self.job.read_at
+
+    def left_out(self) -> list[Skip]:
+        """Give what calendars took from it by now and no fire will tell of, once it is timed anew."""
+        return [*left_out_by_calendars(self.schedule, self.pending_at, self.job.accountable_from, self.read_at)]
 
     @property
     def is_paused(self) -> bool:

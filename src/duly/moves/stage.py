@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+import msgspec
+
 from duly.domain.run import HORIZON
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.triggers.planning import FirePlan, cohort_of, plan_fire
+from duly.domain.triggers.planning import FirePlan, cohort_of, cut_to, first_left_out, plan_fire
 from duly.domain.triggers.schedules import GRACE_SECONDS, Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
 from duly.domain.triggers.zone_change import zones_of
@@ -54,6 +56,13 @@ class Cohorts:
             await self._load(database, unknown)
         found = (self._answer(fire) for fire in fires)
         return [answer for answer in found if answer is not None]
+
+    def cut(self, answer: Answer, moments: Collection[datetime]) -> Answer:
+        """Say with an answer what calendars left out from each of the moments on."""
+        schedule = self._schedules.get(answer.fire.cohort)
+        if schedule is None or not moments:
+            return answer
+        return msgspec.structs.replace(answer, plan=cut_to(schedule, answer.plan, moments))
 
     def _forget_calendars(self, monotonic: float) -> None:
         """Read schedules with calendars anew now and then: one that was submitted while a calendar changed names the old one."""
@@ -110,7 +119,13 @@ async def look(
 ) -> list[Answer]:
     """Say what the fires of cohorts lead to that fall due within the horizon. Nothing is moved yet."""
     fires = await timers.due_fires(database, list(shards), horizon, _per_shard(batch, shards))
-    return await cohorts.answers(database, fires) if fires else []
+    answers = await cohorts.answers(database, fires) if fires else []
+    firsts = {answer.fire: first for answer in answers if (first := first_left_out(answer.plan)) is not None}
+    if not firsts:
+        return answers
+    # Some jobs may have come after the first that was left out: for them the count begins later.
+    found = await timers.due_accounts(database, list(shards), horizon, _per_shard(batch, shards), firsts)
+    return [cohorts.cut(answer, found.get((answer.fire.cohort, answer.fire.scheduled_at), ())) for answer in answers]
 
 
 async def move(

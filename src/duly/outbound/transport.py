@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NoReturn, Protocol
 
 import aiohttp
@@ -106,7 +106,7 @@ class AiohttpTransport:
             _explain(error)
 
     def _open(self) -> aiohttp.ClientSession:
-        tls = self._tls or ssl.create_default_context()
+        tls = self._tls or _usual_tls()
         self._session = aiohttp.ClientSession(
             connector=_PinnedConnector(
                 limit=0, keepalive_timeout=_KEPT_SECONDS, resolver=_NoResolver(), use_dns_cache=False, ssl=tls
@@ -148,6 +148,12 @@ class _NoResolver(AbstractResolver):
 
     async def close(self) -> None:
         return
+
+
+@cache
+def _usual_tls() -> ssl.SSLContext:
+    """Trust whom the system trusts; reading all of them takes a while."""
+    return ssl.create_default_context()
 
 
 @lru_cache(maxsize=1_024)

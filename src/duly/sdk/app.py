@@ -8,18 +8,20 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 from duly.domain.declaration import Declarations
-from duly.domain.duration import Duration
+from duly.domain.duration import Duration, parse
 from duly.domain.errors import InvalidOption, UnknownQueue
 from duly.domain.job import check_name
 from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
+from duly.domain.target import Command, Container, Webhook
 from duly.moves.calendars import put_calendar
 from duly.sdk.background import Background
 from duly.sdk.choices import handler_options
 from duly.sdk.connections import Connections
-from duly.sdk.declaration import Declaration
+from duly.sdk.declaration import Declaration, name_of
 from duly.sdk.handler import Decorator, Handler
 from duly.sdk.job import Job
 from duly.sdk.retry import Retry
+from duly.sdk.target import Target, check_list
 from duly.sdk.when import When, shape_of
 from duly.worker.context import RunContext
 from duly.worker.handlers import Handler as Registered
@@ -114,9 +116,71 @@ class App:
             registered = Registered(
                 function, name=name, queue=queue, priority=priority, options=options, aliases=aliases
             )
-            return self._register(registered, None if shape is None else Declaration(registered, shape, payload))
+            declared = None if shape is None else Declaration(name_of(registered), registered, shape, payload)
+            return self._register(registered, declared)
 
         return register if function is None else register(function)
+
+    def webhook(
+        self,
+        url: str,
+        *,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        final: Sequence[int] = (),
+        retry: Sequence[int] = (),
+        callback_within: Duration | None = None,
+        queue: str = QUEUE_DEFAULT,
+    ) -> Target:
+        """Give a webhook to submit: a signed request to `url`, with the payload as its body. Raises InvalidOption.
+
+        `final` and `retry` name statuses that are taken otherwise than usual. A receiver that answers 202 may take
+        `callback_within` to settle the run.
+        """
+        within = None if callback_within is None else parse(callback_within, "callback_within").total_seconds()
+        return Target(self, Webhook(url, method, dict(headers or {}), tuple(final), tuple(retry), within), queue)
+
+    def command(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        network: bool = False,
+        memory_bytes: int | None = None,
+        cpu_seconds: float | None = None,
+        processes: int | None = None,
+        file_bytes: int | None = None,
+        ok: Sequence[int] = (0,),
+        retry: Sequence[int] = (75,),
+        queue: str = QUEUE_DEFAULT,
+    ) -> Target:
+        """Give a command to submit: a program by its absolute path, and its arguments; no shell reads them.
+
+        Workers run it if their operator allows the program by name. Exit codes in `ok` are a success, those in `retry` are
+        tried again, all others are final. Raises InvalidOption.
+        """
+        limits = (memory_bytes, cpu_seconds, processes, file_bytes)
+        variables, codes = dict(environment or {}), (tuple(ok), tuple(retry))
+        return Target(self, Command(check_list(argv, "argv"), variables, network, *limits, *codes), queue)
+
+    def container(
+        self,
+        image: str,
+        argv: Sequence[str] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        network: bool = False,
+        memory_bytes: int | None = None,
+        cpus: float | None = None,
+        processes: int | None = None,
+        ok: Sequence[int] = (0,),
+        retry: Sequence[int] = (75,),
+        queue: str = QUEUE_DEFAULT,
+    ) -> Target:
+        """Give a container to submit: an image that workers run if their operator allows it by name. Raises InvalidOption."""
+        limits = (memory_bytes, cpus, processes)
+        variables, codes = dict(environment or {}), (tuple(ok), tuple(retry))
+        return Target(self, Container(image, check_list(argv, "argv"), variables, network, *limits, *codes), queue)
 
     def __getitem__(self, name: str) -> Handler[..., ..., Any, Any]:
         """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
@@ -182,10 +246,19 @@ class App:
 
     def _register(self, registered: Registered, declared: Declaration | None) -> Handler[Any, Any, Any, Any]:
         handler: Handler[Any, Any, Any, Any] = Handler(self, registered)
-        if declared is not None and declared.name in self._declared:
-            raise InvalidOption(f"two schedules are called {declared.name!r}; give one of the functions another name")
+        if declared is not None:
+            self._check_declared(declared)
         self.registry.add(registered)
         if declared is not None:
             self._declared[declared.name] = declared
         self._handlers[registered] = handler
         return handler
+
+    def declare(self, declared: Declaration) -> None:
+        """Take in a schedule that workers register when they start. Raises InvalidOption when its name is taken."""
+        self._check_declared(declared)
+        self._declared[declared.name] = declared
+
+    def _check_declared(self, declared: Declaration) -> None:
+        if declared.name in self._declared:
+            raise InvalidOption(f"two schedules are called {declared.name!r}; give one of them another name")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
+from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -29,11 +30,48 @@ from duly.domain.job import (
 from duly.domain.run import DEFAULTS, Options, encode_options, said
 from duly.domain.triggers import asking
 from duly.sdk.retry import Retry
-from duly.worker.handlers import Handler
+from duly.worker.context import RunContext
 
 Misfire = Literal["fire_once", "fire_all", "skip"] | Mapping[str, Any]
 Overlap = Literal["skip", "buffer_one", "queue", "cancel_running", "allow"] | Mapping[str, Any]
 Mode = Literal["fixed_rate", "fixed_delay"]
+
+
+class Work(Protocol):
+    """What is submitted, as far as a submit needs to know it: a registered function, or a target."""
+
+    @property
+    def name(self) -> str:
+        """The handler that its runs carry."""
+        ...
+
+    @property
+    def queue(self) -> str:
+        """The queue its runs go to, unless a submit says otherwise."""
+        ...
+
+    @property
+    def priority(self) -> int:
+        """Its priority, unless a submit says otherwise."""
+        ...
+
+    @property
+    def options(self) -> Options:
+        """What its runs carry, unless a submit says otherwise."""
+        ...
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether arguments can be checked already."""
+        ...
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Write arguments as a payload. Raises InvalidArguments, InvalidPayload."""
+        ...
+
+    def decode_result(self, result: str | None) -> Any:
+        """Read what a run resulted in."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +104,7 @@ class Choices:
     tags: Sequence[str] | None = None
     request_id: str | None = None
     traceparent: str | None = None
+    parent: RunContext | UUID | None = None
     connection: Any = None
     tenant: int | None = None
 
@@ -82,16 +121,24 @@ class Choices:
         if self.concurrency is not None:
             check_gate(*self.concurrency)
         self.marks()
+        if self.parent is not None and shape is not None:
+            raise InvalidOption("parent= belongs to a one-shot; leave out every=, cron=, when= and schedule=")
         if self.tenant is not None and (isinstance(self.tenant, bool) or self.tenant < 1):
             raise InvalidOption(f"tenant {self.tenant!r} is not a tenant's number: 1 or more")
 
     def marks(self) -> dict[str, Any]:
         """Give what the runs are marked with, checked: tags, and who asked for them."""
-        given = {"tags": self.tags, "request_id": self.request_id, "traceparent": self.traceparent}
+        given = {
+            "tags": self.tags,
+            "request_id": self.request_id,
+            "traceparent": self.traceparent,
+            "parent": self.parent,
+        }
         checks: dict[str, Callable[[Any], Any]] = {
             "tags": check_tags,
             "request_id": check_request_id,
             "traceparent": check_traceparent,
+            "parent": _parent,
         }
         return {name: checks[name](value) for name, value in given.items() if value is not None}
 
@@ -100,12 +147,20 @@ class Choices:
         return asking.compose({option: getattr(self, option) for option in asking.OPTIONS}, spelled)
 
 
+def _parent(value: RunContext | UUID) -> str:
+    """Take the run whose subtask this is, or its id. Raises InvalidOption."""
+    run_id = value.id if isinstance(value, RunContext) else value
+    if not isinstance(run_id, UUID):
+        raise InvalidOption(f"parent {value!r} is not a run; give the run that your handler was given, or a run's id")
+    return str(run_id)
+
+
 def spelled(option: str) -> str:
     """Write an option as a caller does."""
     return f"{option}="
 
 
-def submission(handler: Handler, choices: Choices, payload: str) -> Submission:
+def submission(handler: Work, choices: Choices, payload: str) -> Submission:
     """Build the one-shot that the choices ask for."""
     return Submission(
         handler.name,
@@ -118,7 +173,7 @@ def submission(handler: Handler, choices: Choices, payload: str) -> Submission:
     )
 
 
-def recurring(handler: Handler, choices: Choices, shape: Mapping[str, Any], payload: str) -> Recurring:
+def recurring(handler: Work, choices: Choices, shape: Mapping[str, Any], payload: str) -> Recurring:
     """Build the recurring job that the choices ask for."""
     return Recurring(
         handler.name,
@@ -138,7 +193,7 @@ def handler_options(retry: Retry | None, timeout: Duration | None, tags: Sequenc
 
 
 def run_options(
-    handler: Handler,
+    handler: Work,
     retry: Retry | None,
     timeout: Duration | UnsetType | None,
     concurrency: tuple[str, int] | None,

@@ -1,4 +1,4 @@
-"""A handler's own schedule, declared beside its function: the job that a worker registers when it starts."""
+"""A schedule declared in code, beside a function or for a target: the job that a worker registers when it starts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from duly.domain.run import encode_options
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.at import At
 from duly.domain.triggers.errors import TriggerError
+from duly.sdk.choices import Work
 from duly.worker.handlers import Handler
 
 
 class Declaration:
     """One declared schedule, checked when it is made. Raises TriggerError, InvalidArguments, InvalidOption."""
 
-    def __init__(self, handler: Handler, shape: Mapping[str, Any], arguments: Mapping[str, Any] | None) -> None:
-        self.name = check_name(_name_of(handler), "the name of the schedule")
+    def __init__(self, name: str, handler: Work, shape: Mapping[str, Any], arguments: Mapping[str, Any] | None) -> None:
+        self.name = check_name(name, "the name of the schedule")
         self._handler = handler
         self._shape = shape
         self._arguments = arguments or {}
@@ -61,7 +62,7 @@ class Declaration:
             raise InvalidArguments(f"{error}. A schedule gives its arguments with payload={{…}}") from None
 
 
-def _name_of(handler: Handler) -> str:
+def name_of(handler: Handler) -> str:
     """Name a schedule for where its function stands, so that it keeps its name when the handler is called otherwise."""
     function = inspect.unwrap(handler.function)
     return f"{getattr(function, '__module__', '?')}:{getattr(function, '__name__', handler.name)}"

@@ -10,16 +10,17 @@ from duly.domain.errors import NotFound
 from duly.domain.run_id import occurrence_id
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.summary import due_moments, is_once, is_period, sentence
+from duly.moves.cancel import CancelAnswer, cancel_subtasks
 from duly.moves.submit import Accepted
 from duly.sdk.job import NEXT_FIRES, Job
-from duly.sdk.run_handle import RunHandle
+from duly.sdk.run_handle import Progress, RunHandle
 from duly.store import runs
 from duly.store.database import Database
 from duly.store.jobs import Submitted
 
 if TYPE_CHECKING:
     from duly.sdk.app import App
-    from duly.worker.handlers import Handler
+    from duly.sdk.choices import Work
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ class Handle(Job[T]):
 
     __slots__ = ("_registered", "_schedule", "job_id", "key", "replayed", "scheduled_at")
 
-    def __init__(self, app: App, handler: Handler, key: str, submitted: Submitted) -> None:
+    def __init__(self, app: App, handler: Work, key: str, submitted: Submitted) -> None:
         super().__init__(app, submitted.job_id)
         self._registered = handler
         self._schedule: Schedule | None = submitted.schedule if isinstance(submitted, Accepted) else None
@@ -77,6 +78,28 @@ class Handle(Job[T]):
     def result_sync(self, timeout: float | None = None) -> T:
         """Wait for the run to end and give its result, from a plain function."""
         return self._run.result_sync(timeout)
+
+    async def cancel(self, *, children: bool = False) -> CancelAnswer:
+        """End it, with its runs that have not started; of a one-shot, the run. Raises NotFound.
+
+        With `children`, the run's subtasks that have not started are cancelled as well, and theirs.
+        """
+        answer = await super().cancel()
+        if children:
+            await cancel_subtasks(await self._database(), self.run_id)
+        return answer
+
+    def cancel_sync(self, *, children: bool = False) -> CancelAnswer:
+        """End it, from a plain function."""
+        return self._app.background.run(self.cancel(children=children))
+
+    async def progress(self) -> Progress | None:
+        """Say how far the run has come, as it told last; of a schedule, its first run."""
+        return await self._run.progress()
+
+    def progress_sync(self) -> Progress | None:
+        """Say how far the run has come, from a plain function."""
+        return self._run.progress_sync()
 
     def __repr__(self) -> str:
         return f"<Handle of {self._registered.name} {self.job_id}: {self.description}>"

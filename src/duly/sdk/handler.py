@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from msgspec import UNSET, UnsetType
-
-from duly.domain.duration import Duration
-from duly.sdk.choices import Choices, Misfire, Mode, Overlap
-from duly.sdk.handle import Handle
-from duly.sdk.retry import Retry
-from duly.sdk.submitter import Submitter
+from duly.sdk.submittable import Submittable
 from duly.worker.context import RunContext
 from duly.worker.handlers import Handler as Registered
 
@@ -26,15 +19,14 @@ R = TypeVar("R")  # what a call returns
 T = TypeVar("T")  # what a run results in
 
 
-class Handler(Generic[P, Q, R, T]):
+class Handler(Submittable[Q, T], Generic[P, Q, R, T]):
     """One handler of an app."""
 
     __name__: str
 
     def __init__(self, app: App, registered: Registered) -> None:
-        self._app = app
+        super().__init__(app, registered)
         self._registered = registered
-        self._submitter: Submitter[Q, T] = Submitter(app, registered, Choices())
         functools.update_wrapper(self, registered.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -42,112 +34,9 @@ class Handler(Generic[P, Q, R, T]):
         return cast(R, self._registered.function(*args, **kwargs))
 
     @property
-    def name(self) -> str:
-        """The name that runs carry."""
-        return self._registered.name
-
-    @property
-    def queue(self) -> str:
-        """The queue its runs go to, unless a submit says otherwise."""
-        return self._registered.queue
-
-    @property
     def registered(self) -> Registered:
         """The handler as a worker sees it."""
         return self._registered
-
-    def options(
-        self,
-        *,
-        at: datetime | None = None,
-        delay: Duration | None = None,
-        every: Duration | None = None,
-        cron: str | None = None,
-        when: str | None = None,
-        schedule: Mapping[str, Any] | None = None,
-        tz: str | None = None,
-        mode: Mode | None = None,
-        start: datetime | str | None = None,
-        end: datetime | str | None = None,
-        max_runs: int | None = None,
-        jitter: Duration | Mapping[str, Any] | None = None,
-        misfire: Misfire | None = None,
-        overlap: Overlap | None = None,
-        calendars: Sequence[str | Mapping[str, Any]] | None = None,
-        pause_on_failure: int | None = None,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        key: str | None = None,
-        retry: Retry | None = None,
-        timeout: Duration | UnsetType | None = UNSET,
-        concurrency: tuple[str, int] | None = None,
-        tags: Sequence[str] | None = None,
-        request_id: str | None = None,
-        traceparent: str | None = None,
-        connection: Any = None,
-        tenant: int | None = None,
-    ) -> Submitter[Q, T]:
-        """Choose when and how to run it: `.options(delay="PT10M").submit(…)`.
-
-        Once: `at`, a moment; `delay`, from now; or `when`, in English. Again and again: `every`, from `at` or the next whole
-        second on; `cron` or `when`, in the zone `tz`; or `schedule`, in the full shape of docs/triggers.md. Such a schedule
-        takes a `name`, `start` and `end`, `max_runs`, `jitter` ("PT5M"), `calendars`, `pause_on_failure`; `misfire` and
-        `overlap`, a policy or its shape; and `every` the `mode` "fixed_delay", to count from the end of each run.
-
-        `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number, such as
-        `("customer-7", 3)`: at most so many runs of that key at once. `tags`: words to find it by, instead of the handler's
-        own. `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run are told. `connection`:
-        the caller's own, inside whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError,
-        UnknownQueue.
-        """
-        choices = Choices(
-            at=at,
-            delay=delay,
-            every=every,
-            cron=cron,
-            when=when,
-            schedule=schedule,
-            tz=tz,
-            mode=mode,
-            start=start,
-            end=end,
-            max_runs=max_runs,
-            jitter=jitter,
-            misfire=misfire,
-            overlap=overlap,
-            calendars=calendars,
-            pause_on_failure=pause_on_failure,
-            name=name,
-            queue=queue,
-            priority=priority,
-            key=key,
-            retry=retry,
-            timeout=timeout,
-            concurrency=concurrency,
-            tags=tags,
-            request_id=request_id,
-            traceparent=traceparent,
-            connection=connection,
-            tenant=tenant,
-        )
-        return Submitter(self._app, self._registered, choices)
-
-    async def submit(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
-        """Make one run of it durable, due now. Raises Refused, DatabaseUnusable, or Unavailable when it cannot be known."""
-        return await self._submitter.submit(*args, **kwargs)
-
-    def submit_sync(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
-        """Make one run of it durable, from a plain function."""
-        return self._submitter.submit_sync(*args, **kwargs)
-
-    async def submit_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
-        """Make one run for each set of arguments durable: all of them or none."""
-        return await self._submitter.submit_many(arguments)
-
-    def submit_many_sync(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
-        """Make one run for each set of arguments durable, from a plain function: all of them or none."""
-        return self._submitter.submit_many_sync(arguments)
 
     def __repr__(self) -> str:
         return f"<Handler {self.name}>"

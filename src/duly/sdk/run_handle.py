@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from duly.domain.errors import DulyError, NotFound
-from duly.moves.cancel import CancelAnswer, cancel_run
+from duly.moves.cancel import CancelAnswer, cancel_run, cancel_subtasks
 from duly.store import runs
 from duly.store.database import Database
 
 if TYPE_CHECKING:
     from duly.sdk.app import App
-    from duly.worker.handlers import Handler
+    from duly.sdk.choices import Work
 
 T = TypeVar("T")
 _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.005, 0.5
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a run says it has come; `fraction` is `done` by `total`, from 0 to 1, where the total is known."""
+
+    done: float | None
+    total: float | None
+    fraction: float | None
+    note: str | None
+    updated_at: datetime
 
 
 class RunFailed(DulyError):
@@ -37,7 +48,7 @@ class RunHandle(Generic[T]):
 
     __slots__ = ("_app", "_handler", "_name", "run_id", "state")
 
-    def __init__(self, app: App, handler: Handler | None, name: str, run_id: UUID, state: str) -> None:
+    def __init__(self, app: App, handler: Work | None, name: str, run_id: UUID, state: str) -> None:
         self._app = app
         self._handler = handler
         self._name = name
@@ -60,9 +71,21 @@ class RunHandle(Generic[T]):
         result: T = self._decode(text)
         return result
 
-    async def cancel(self) -> CancelAnswer:
-        """Cancel the run; one that is running is asked to stop. Raises NotFound."""
-        return await cancel_run(await self._app.connections.database(), self.run_id)
+    async def progress(self) -> Progress | None:
+        """Say how far the run has come, as it told last; None when it has told nothing, or ended an hour ago."""
+        found = await runs.read_progress(await self._app.connections.database(), self.run_id)
+        return None if found is None else Progress(**found)
+
+    async def cancel(self, *, children: bool = False) -> CancelAnswer:
+        """Cancel the run; one that is running is asked to stop. Raises NotFound.
+
+        With `children`, its subtasks that have not started are cancelled as well, and theirs.
+        """
+        database = await self._app.connections.database()
+        answer = await cancel_run(database, self.run_id)
+        if children:
+            await cancel_subtasks(database, self.run_id)
+        return answer
 
     def status_sync(self) -> str:
         """Say how it stands, from a plain function."""
@@ -72,9 +95,13 @@ class RunHandle(Generic[T]):
         """Wait for the run to end and give its result, from a plain function."""
         return self._app.background.run(self.result(timeout))
 
-    def cancel_sync(self) -> CancelAnswer:
+    def progress_sync(self) -> Progress | None:
+        """Say how far the run has come, from a plain function."""
+        return self._app.background.run(self.progress())
+
+    def cancel_sync(self, *, children: bool = False) -> CancelAnswer:
         """Cancel the run, from a plain function."""
-        return self._app.background.run(self.cancel())
+        return self._app.background.run(self.cancel(children=children))
 
     def __repr__(self) -> str:
         return f"<RunHandle of {self._name} {self.run_id}: {self.state}>"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidOption
 from duly.moves import submit as moves
-from duly.sdk.choices import Choices, recurring, submission
+from duly.sdk.choices import Choices, Work, recurring, submission
 from duly.sdk.handle import Handle
 from duly.store import callers
 from duly.store.database import Connection, DiskFull, Unavailable
@@ -21,7 +21,6 @@ from duly.store.jobs import Submitted
 
 if TYPE_CHECKING:
     from duly.sdk.app import App
-    from duly.worker.handlers import Handler
 
 Q = ParamSpec("Q")
 T = TypeVar("T")
@@ -33,7 +32,7 @@ Send = Callable[[Connection, str], Awaitable[Sequence[Submitted]]]
 class Submitter(Generic[Q, T]):
     """A handler with choices made."""
 
-    def __init__(self, app: App, handler: Handler, choices: Choices) -> None:
+    def __init__(self, app: App, handler: Work, choices: Choices) -> None:
         app.check_queue(choices.queue or handler.queue)
         self._app = app
         self._handler = handler

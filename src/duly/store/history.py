@@ -60,6 +60,11 @@ async def forget_checkpoints(database: Database, limit: int) -> None:
     await database.execute(SQL["forget_checkpoints"], limit)
 
 
+async def forget_subtasks(database: Database, kept: timedelta, limit: int) -> None:
+    """Drop the way to subtasks that ended long ago."""
+    await database.execute(SQL["forget_subtasks"], kept, limit)
+
+
 async def note_duty(database: Database, name: str) -> None:
     """Note that a duty was done, for those who cannot see into this process."""
     await database.execute(SQL["note_duty"], name)

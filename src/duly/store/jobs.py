@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.job import Recurring, Submission
+from duly.domain.run import has_parent
 from duly.domain.triggers import zones
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import Timing, calendars_in, read_calendars, schedule_of
@@ -18,6 +19,7 @@ from duly.store.database import Connection, Database
 from duly.store.statements import load
 
 SQL = load("jobs")
+NEWEST_VERSION = 2_147_483_647
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -37,14 +39,16 @@ async def submit(
     horizon: timedelta,
 ) -> list[Submitted]:
     """Insert one-shots under one key."""
-    rows = await connection.fetch(SQL["submit"], *submit_arguments(tenant, key, jobs, body_hash, horizon))
+    statement = SQL["submit_subtasks" if any(has_parent(job.options) for job in jobs) else "submit"]
+    rows = await connection.fetch(statement, *submit_arguments(tenant, key, jobs, body_hash, horizon))
     return [Submitted(*row) for row in rows]
 
 
 async def submit_one(connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta) -> Submitted:
     """Insert one one-shot under a key."""
     values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, job.options)
-    rows = await connection.fetch(SQL["submit_one"], tenant, key, *values, horizon)
+    statement = SQL["submit_subtask" if has_parent(job.options) else "submit_one"]
+    rows = await connection.fetch(statement, tenant, key, *values, horizon)
     return Submitted(*rows[0])
 
 
@@ -174,3 +178,10 @@ async def schedule_of_job(database: Database, job: Mapping[str, Any]) -> Schedul
     names = calendars_in({} if job["schedule"] is None else msgspec.json.decode(job["schedule"]))
     calendars = await schedules.calendars(database, job["tenant"], names) if names else {}
     return schedule_of(job["schedule"], job["every_seconds"], job["anchor_at"], read_calendars(calendars))
+
+
+async def versions(
+    database: Database, tenant: int, job_id: UUID, limit: int, before: int = NEWEST_VERSION
+) -> list[dict[str, Any]]:
+    """Read what the definition of a tenant's job was before a version, the newest first; the one that stands is the first."""
+    return [dict(row) for row in await database.fetch(SQL["versions"], tenant, job_id, before, limit)]

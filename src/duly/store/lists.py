@@ -23,7 +23,7 @@ from duly.store.statements import load
 SQL = load("lists")
 PAGE_SIZE_MAX = 200
 LOOKS = 2_000  # Rows looked at for one page, at most.
-_LOOKS_BESIDE = 500  # Where each look takes another one, at the next fire.
+_LOOKS_BESIDE = 500  # Where each look takes another one: at the next fire, or for a subtask wherever it stands.
 
 _FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
 # Not infinity, which drivers give as a moment without a zone.
@@ -111,13 +111,15 @@ async def runs(
     """Read runs, wherever they stand, the last scheduled first; each once."""
     scheduled = chosen.moments.get("scheduled_at", Span())
     job_ids = _ids(chosen)
-    job = _job(job_ids)
+    statement, lead = _runs_led(chosen, job_ids)
+    if statement == "subtasks":
+        looks = max(size, min(looks, _LOOKS_BESIDE))
     found = await database.fetch(
-        SQL["runs_of_job" if job else "runs"],
+        SQL[statement],
         tenant,
         _before(after, scheduled.before),
         _from(scheduled.since),
-        *job,
+        *lead,
         _boxes(chosen),
         *(_any_of(chosen, field) for field in ("state", "queue", "handler")),
         job_ids,
@@ -213,6 +215,15 @@ def _any_of(chosen: Filter, field: str) -> list[str] | None:
 def _ids(chosen: Filter) -> list[UUID] | None:
     values = chosen.words.get("job_id")
     return None if values is None else [UUID(value) for value in values]
+
+
+def _runs_led(chosen: Filter, job_ids: Sequence[UUID] | None) -> tuple[str, tuple[UUID, ...]]:
+    """Choose what leads to the runs that fit: their parent, the one job they are of, or nothing."""
+    parents = chosen.words.get("parent")
+    if parents is not None:  # Two at once, which nothing has, lead nowhere.
+        return "subtasks", (UUID(parents[0]) if parents else _FIRST,)
+    job = _job(job_ids)
+    return ("runs_of_job" if job else "runs"), job
 
 
 def _job(job_ids: Sequence[UUID] | None) -> tuple[UUID, ...]:

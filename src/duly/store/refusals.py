@@ -15,6 +15,7 @@ from duly.domain.errors import (
     KeyConflict,
     NameTaken,
     NotFound,
+    ParentEnded,
     QuotaReached,
     TenantSuspended,
     WorkerExpired,
@@ -42,6 +43,7 @@ _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
     "DU021": (NotFound, "{message}; `duly tenants` lists them"),
     "DU022": (TenantSuspended, "{message}; `duly tenants resume` lets it go on"),
     "DU023": (QuotaReached, "{message}; end some, or raise {detail}: `duly tenants limits`"),
+    "DU030": (ParentEnded, "{message}; leave the parent out, or name a run that waits or runs"),
     "55P03": (KeyBusy, "another transaction is submitting under this key and has not ended; try again when it has"),
 }
 _NAME = re.compile(r"\(tenant, name\)=\(\d+, (.+)\)")

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.hold import Holds, Scope
+from duly.domain.progress import Progress, shown
 from duly.domain.run import read_options
 from duly.store.database import Database
 from duly.store.statements import load
@@ -106,6 +107,7 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
         "tags": list(marks.tags),
         "request_id": marks.request_id,
         "traceparent": marks.traceparent,
+        "parent": None if marks.parent is None else UUID(marks.parent),
         "attempts": [{name: value for name, value in attempt.items() if name != "marks"} for attempt in attempts],
     }
 
@@ -142,17 +144,34 @@ async def save_checkpoint(database: Database, run_id: UUID, fence: int, worker_i
     return bool(await database.fetch(SQL["save_checkpoint"], run_id, fence, worker_id, body))
 
 
-async def save_progress(
-    database: Database, run_id: UUID, fence: int, worker_id: UUID, fraction: float | None, message: str | None
-) -> bool:
+async def checkpoint_size(database: Database, run_id: UUID) -> dict[str, Any] | None:
+    """Read how large the checkpoint of a run is, and when and under which fence it was saved; None when there is none."""
+    row = await database.fetchrow(SQL["checkpoint_size"], run_id)
+    return dict(row) if row else None
+
+
+async def read_checkpoint(database: Database, run_id: UUID) -> dict[str, Any] | None:
+    """Read the checkpoint of a run, with what `checkpoint_size` tells; `body` is JSON text."""
+    row = await database.fetchrow(SQL["read_checkpoint"], run_id)
+    return dict(row) if row else None
+
+
+async def save_progress(database: Database, run_id: UUID, fence: int, worker_id: UUID, progress: Progress) -> bool:
     """Show how far a run has come. False: the lease is lost."""
-    return bool(await database.fetch(SQL["save_progress"], run_id, fence, worker_id, fraction, message))
+    told = msgspec.structs.astuple(progress)
+    return bool(await database.fetch(SQL["save_progress"], run_id, fence, worker_id, *told))
+
+
+async def save_progresses(database: Database, worker_id: UUID, told: Sequence[tuple[UUID, int, Progress]]) -> None:
+    """Show how far several runs of a worker have come; of a run whose lease is lost nothing is shown."""
+    columns = zip(*((run_id, fence, *msgspec.structs.astuple(one)) for run_id, fence, one in told), strict=True)
+    await database.execute(SQL["save_progresses"], worker_id, *map(list, columns))
 
 
 async def read_progress(database: Database, run_id: UUID) -> dict[str, Any] | None:
-    """Read how far a run has come."""
+    """Read how far a run has come: what is done, in all, as a part of one, and the note."""
     row = await database.fetchrow(SQL["read_progress"], run_id)
-    return dict(row) if row else None
+    return shown(dict(row)) if row else None
 
 
 async def append_logs(database: Database, lines: Sequence[LogLine]) -> None:
@@ -160,6 +179,16 @@ async def append_logs(database: Database, lines: Sequence[LogLine]) -> None:
     await database.execute(
         SQL["append_logs"], *map(list, zip(*(msgspec.structs.astuple(line) for line in lines), strict=True))
     )
+
+
+async def is_over(database: Database, run_id: UUID) -> bool:
+    """Say whether a run that is known will make no more attempts by itself."""
+    return bool(await database.fetchval(SQL["is_over"], run_id))
+
+
+async def waiting_subtasks(database: Database, run_id: UUID, after: UUID, limit: int) -> list[UUID]:
+    """Give subtasks of a run that have not started, by rising id behind one, up to a limit."""
+    return [row[0] for row in await database.fetch(SQL["waiting_subtasks"], run_id, after, limit)]
 
 
 async def read_logs(database: Database, run_id: UUID, after: tuple[int, int]) -> list[dict[str, Any]]:

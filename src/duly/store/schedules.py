@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -89,10 +89,11 @@ class Retiming(msgspec.Struct, frozen=True):
     window: int
 
 
-async def retime(database: Database, timings: Sequence[Retiming]) -> set[UUID]:
-    """Arm next fires anew. One that has moved on is not among the answers."""
+async def retime(database: Database, timings: Sequence[Retiming], skips: Mapping[UUID, str]) -> set[UUID]:
+    """Arm next fires anew, and record what is skipped by that. One that has moved on is not among the answers."""
     columns = [list(column) for column in zip(*(msgspec.structs.astuple(timing) for timing in timings), strict=True)]
-    return {row[0] for row in await database.fetch(SQL["retime"], *columns, zones.database_version())}
+    recorded = [skips.get(timing.job_id) for timing in timings]
+    return {row[0] for row in await database.fetch(SQL["retime"], *columns, recorded, zones.database_version())}
 
 
 class Backfill(msgspec.Struct, frozen=True):
@@ -197,6 +198,13 @@ async def backfills_of_job(
     return [dict(row) for row in await database.fetch(SQL["backfills_of_job"], tenant, job_id, *before, limit)]
 
 
+async def backfills_of_tenant(
+    database: Database, tenant: int, before: tuple[datetime, UUID], limit: int
+) -> list[dict[str, Any]]:
+    """Read the backfills of a tenant that were asked for before a position, the newest first."""
+    return [dict(row) for row in await database.fetch(SQL["backfills_of_tenant"], tenant, *before, limit)]
+
+
 async def find_backfill(database: Database, tenant: int, backfill_id: UUID) -> dict[str, Any] | None:
     """Read one backfill of a tenant."""
     row = await database.fetchrow(SQL["find_backfill"], tenant, backfill_id)
@@ -230,6 +238,7 @@ class Pending(msgspec.Struct, frozen=True):
     schedule: str
     made_at: datetime
     read_at: datetime
+    accountable_from: datetime
 
 
 async def using_calendar(database: Database, tenant: int, name: str, after: UUID | None, limit: int) -> list[Pending]:

@@ -53,6 +53,19 @@ async def due_fires(database: Database, shards: Sequence[int], horizon: timedelt
     return [DueFire(*row) for row in await database.fetch(SQL["due_fires"], list(shards), horizon, per_shard)]
 
 
+async def due_accounts(
+    database: Database, shards: Sequence[int], horizon: timedelta, per_shard: int, firsts: Mapping[DueFire, datetime]
+) -> dict[tuple[int, datetime], list[datetime]]:
+    """Read from where on jobs are accountable for what calendars take, where it is behind the first taken before a fire."""
+    places = [fire.cohort for fire in firsts], [fire.scheduled_at for fire in firsts]
+    found: dict[tuple[int, datetime], list[datetime]] = {}
+    for cohort, scheduled_at, since in await database.fetch(
+        SQL["due_accounts"], list(shards), horizon, per_shard, *places, list(firsts.values())
+    ):
+        found.setdefault((cohort, scheduled_at), []).append(since)
+    return found
+
+
 async def stage(
     database: Database,
     holder: UUID,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from duly.domain.progress import Progress
 from duly.domain.run import Run
 from duly.sdk.app import App
 from duly.store import runs
@@ -18,6 +19,7 @@ class EnvironmentDesk:
         self._app = app
         self._worker_id = worker_id
         self.lines: list[Line] = []
+        self._progress: Progress | None = None
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
         """Keep a line for the test."""
@@ -28,15 +30,16 @@ class EnvironmentDesk:
         database = await self._app.connections.database()
         return await runs.save_checkpoint(database, run.run_id, run.fence, self._worker_id, body)
 
-    async def progress(self, run: Run, fraction: float | None, message: str | None) -> None:
-        """Show how far the run has come."""
-        database = await self._app.connections.database()
-        await runs.save_progress(database, run.run_id, run.fence, self._worker_id, fraction, message)
+    def progress(self, run: Run, progress: Progress) -> None:
+        """Note how far the run has come; it is written when the attempt ends."""
+        self._progress = progress
+
+    async def flush(self, run: Run) -> None:
+        """Write how far the run has come."""
+        if self._progress is not None:
+            database = await self._app.connections.database()
+            await runs.save_progress(database, run.run_id, run.fence, self._worker_id, self._progress)
 
     def checkpoint_sync(self, run: Run, body: str) -> bool:
         """Save a checkpoint from a plain function."""
         return self._app.background.run(self.checkpoint(run, body))
-
-    def progress_sync(self, run: Run, fraction: float | None, message: str | None) -> None:
-        """Show how far the run has come, from a plain function."""
-        self._app.background.run(self.progress(run, fraction, message))

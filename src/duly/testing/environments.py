@@ -199,6 +199,7 @@ class Environment:
         saved = (await runs.checkpoints(database, [run.run_id])).get(run.run_id) if run.attempt > 1 else None
         context = RunContext(run, desk, started_at=self._at, saved=saved)
         outcome = await _attempt(handler, context, payload, run.policy.timeout_seconds)
+        await desk.flush(run)
         settled = Settled(run, self._at, self._at, outcome, context.left_behind)
         await settle(database, self._worker_id, [settled], self._rng)
         fire = fire_of(handler, run, payload, self._at, outcome, desk.lines)

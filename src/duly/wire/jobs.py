@@ -8,9 +8,10 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.events import EventMatch
 from duly.wire.pages import NextPageToken
-from duly.wire.runs import Run
+from duly.wire.runs import Run, TargetSummary
 from duly.wire.schedule_schema import ScheduleShape
 from duly.wire.shapes import PRINTABLE, TAGS_MAX, Asked, Duration, Moment, Name, Priority, Told
 
@@ -24,6 +25,35 @@ class FunctionTarget(Asked, frozen=True, tag_field="type", tag="function"):
     """A function that a worker knows by this name."""
 
     handler: Name
+
+
+Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget
+
+
+class JobTarget(Told, frozen=True, omit_defaults=True):
+    """What a job runs, by its `type`: the fields of that type are there, and no others. Secrets are told as ***.
+
+    Types and fields may be added; whoever does not know one reads the rest.
+    """
+
+    type: Annotated[str, Meta(examples=["function", "webhook", "command", "container"])]
+    handler: str | None = None
+    url: str | None = None
+    method: str | None = None
+    headers: dict[str, str] | None = None
+    final: list[int] | None = None
+    callback_within: str | None = None
+    argv: list[str] | None = None
+    image: str | None = None
+    environment: dict[str, str] | None = None
+    network: bool | None = None
+    memory_bytes: int | None = None
+    cpu_seconds: float | None = None
+    cpus: float | None = None
+    processes: int | None = None
+    file_bytes: int | None = None
+    ok: list[int] | None = None
+    retry: list[int] | None = None
 
 
 class RetryPolicy(Asked, frozen=True):
@@ -46,7 +76,7 @@ class Concurrency(Asked, frozen=True):
 class JobDefinition(Asked, frozen=True):
     """What is to be run, and when: by a schedule, or for each event that matches. With neither: now, once."""
 
-    target: FunctionTarget
+    target: Target
     name: Name | None = None
     queue: Name = "default"
     priority: Priority = 5
@@ -68,6 +98,9 @@ class NewJob(JobDefinition, frozen=True):
     """A job to be created. `idempotency_key` means the same as the header."""
 
     idempotency_key: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=PRINTABLE)] | None = None
+    parent: (
+        Annotated[UUID, Meta(description="The run whose subtask this is. It waits or runs; this is a one-shot.")] | None
+    ) = None
 
 
 class Fire(Told, frozen=True):
@@ -94,7 +127,7 @@ class Job(Told, frozen=True):
     job_id: UUID
     name: str | None
     status: Literal["active", "paused", "completed", "cancelled"]
-    target: FunctionTarget
+    target: JobTarget
     queue: str
     priority: int
     payload: Payload | None
@@ -121,7 +154,7 @@ class JobSummary(Told, frozen=True):
     job_id: UUID
     name: str | None
     status: Literal["active", "paused", "completed", "cancelled"]
-    target: FunctionTarget
+    target: TargetSummary
     queue: str
     priority: int
     schedule: ScheduleShape | None

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.domain.manifest_shapes import ManifestShape
+from duly.domain.manifest_shapes import ManifestShape, without_default_type
 from duly.wire.shapes import Asked, Name, Told
 
 MANIFEST_BYTES_MAX = 16_777_216
@@ -18,7 +18,9 @@ _REFERENCE = "#/components/schemas/File{name}"
 # Besides the shapes of requests: a file has its own short forms, and is read by its own reader, which tells all that is wrong.
 COMPONENTS: dict[str, dict[str, Any]] = {
     f"File{name}": schema
-    for name, schema in msgspec.json.schema_components([ManifestShape], ref_template=_REFERENCE)[1].items()
+    for name, schema in without_default_type(
+        msgspec.json.schema_components([ManifestShape], ref_template=_REFERENCE)[1]
+    ).items()
 }
 
 FileShape = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": _REFERENCE.format(name=ManifestShape.__name__)})]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from uuid import UUID
 
 from msgspec import Meta
 
@@ -13,11 +14,12 @@ from duly.wire.shapes import Asked, Moment, Told
 
 
 class PreviewRequest(Asked, frozen=True):
-    """A schedule, from when on, and how many fires are to be shown."""
+    """A schedule, from when on, how many fires are to be shown, and of which job: its id decides about `H` and jitter."""
 
     schedule: ScheduleShape
     after: Moment | None = None
     n: Annotated[int, Meta(ge=1, le=1000)] = 10
+    job_id: UUID | None = None
 
     def __post_init__(self) -> None:
         if self.after is not None and not FIRST_SECOND + DAY <= second_of(self.after) <= LAST_SECOND:

@@ -16,6 +16,9 @@ State = Literal[
 Outcome = Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "snoozed", "fenced", "skipped"]
 
 
+Cancelling = Literal["cancelled", "requested", "too_late"]
+
+
 class Attempt(Told, frozen=True):
     """One try of a run, or the record that it was skipped. `detail` is an error with its traceback, or what was skipped."""
 
@@ -28,6 +31,17 @@ class Attempt(Told, frozen=True):
     reason: str | None
     result: Any
     detail: Any
+
+
+class TargetSummary(Told, frozen=True):
+    """What runs, in short: the handler that a worker must know, and where a webhook leads, without its query.
+
+    Of a run that has ended the address is no longer known. Types may be added.
+    """
+
+    type: Annotated[str, Meta(examples=["function", "webhook", "command", "container"])]
+    handler: str
+    url: str | None = None
 
 
 class RunSummary(Told, frozen=True):
@@ -68,16 +82,35 @@ class Run(Told, frozen=True):
     tags: list[str]
     request_id: str | None
     traceparent: str | None
+    parent: UUID | None
     progress: Progress | None
+    checkpoint: CheckpointSize | None
     attempts: list[Attempt]
+    target: TargetSummary | None = None  # Always there; of an older server it is not.
 
 
 class Progress(Told, frozen=True):
-    """How far a run says it has come."""
+    """How far a run says it has come: `done` of `total`, which may be unknown; `fraction` is the one by the other, at most 1."""
 
+    done: float | None
+    total: float | None
     fraction: float | None
-    message: str | None
+    note: str | None
     updated_at: Moment
+
+
+class CheckpointSize(Told, frozen=True):
+    """What is kept for the run's next attempt: how large it is, and when and under which fence it was saved."""
+
+    bytes: int
+    fence: int
+    saved_at: Moment
+
+
+class SavedCheckpoint(CheckpointSize, frozen=True):
+    """What is kept for the run's next attempt."""
+
+    value: Any
 
 
 class RunList(Told, frozen=True):
@@ -103,11 +136,22 @@ class LogLine(Told, frozen=True):
     message: str
     fields: dict[str, Any] | None
 
+    @property
+    def place(self) -> str:
+        """Where in the log it stands: a log that is followed can be gone on with here."""
+        return f"{self.attempt}/{self.number}"
+
 
 class LogQuery(Asked, frozen=True):
     """Where to go on reading."""
 
     page_token: PageToken | None = None
+
+
+class LogEnd(Told, frozen=True):
+    """The last event of a log that is followed: what became of the run."""
+
+    state: State
 
 
 class LogPage(Told, frozen=True):
@@ -118,11 +162,25 @@ class LogPage(Told, frozen=True):
     is_final: Annotated[bool, Meta(description="The run has ended, and these are its last lines.")]
 
 
+class Cancellation(Asked, frozen=True):
+    """What else is cancelled."""
+
+    children: Annotated[
+        bool, Meta(description="Cancel the run's subtasks that have not started as well, and theirs.")
+    ] = False
+
+
 class RunCancelled(Told, frozen=True):
-    """What became of a request to cancel: done, asked of its worker, or too late."""
+    """What became of a request to cancel, and the state of the run as of now.
+
+    cancelled: it was waiting, and will never start. requested: it is in a worker's hands, who has been asked; what it came to
+    will be on the run. too_late: it had ended already, as `state` says. `children`: how many subtasks will not start any more.
+    """
 
     run_id: UUID
-    status: Literal["cancelled", "cancelling", "too_late"]
+    status: Cancelling
+    state: State
+    children: int
 
 
 class RunMoved(Told, frozen=True):

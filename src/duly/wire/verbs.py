@@ -10,6 +10,7 @@ from msgspec import Meta
 from duly.domain.job import REASON_CHARACTERS_MAX
 from duly.wire.jobs import Payload
 from duly.wire.pages import NextPageToken, PageQuery
+from duly.wire.runs import Cancelling
 from duly.wire.shapes import PRINTABLE, Asked, Moment, Told, check_reach
 
 
@@ -22,10 +23,15 @@ class Deletion(Asked, frozen=True):
 
 
 class Deleted(Told, frozen=True):
-    """What became of it."""
+    """What became of it, and how it stands: a job's status, or of a one-shot the state of its run.
+
+    cancelled: nothing of it will start any more. requested: its worker has been asked. too_late: it was over, or, of a one-shot
+    whose run is to be kept, it has started. `stopping`: how many runs that have started were asked to end.
+    """
 
     job_id: UUID
-    status: Literal["cancelled", "cancelling", "too_late"]
+    status: Cancelling
+    state: str
     stopping: int
 
 
@@ -114,9 +120,9 @@ class BackfillStatus(Told, frozen=True):
 
 
 class BackfillQuery(PageQuery, frozen=True, kw_only=True):
-    """Of which job."""
+    """Of which job; without one, of all."""
 
-    job_id: UUID
+    job_id: UUID | None = None
 
 
 class BackfillList(Told, frozen=True):

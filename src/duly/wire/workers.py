@@ -74,6 +74,7 @@ class ClaimedRun(Told, frozen=True):
     tags: list[str]
     request_id: str | None
     traceparent: str | None
+    parent: UUID | None
 
 
 class ClaimedRuns(Told, frozen=True):
@@ -160,10 +161,13 @@ class Settled(Told, frozen=True):
 
 
 class ProgressReport(Asked, frozen=True):
-    """How far a run has come."""
+    """How far a run has come: `done` of `total`, which may be unknown. `fraction` and `message` are what workers said before."""
 
     run_id: UUID
     fence: Fence
+    done: Annotated[float, Meta(ge=0)] | None = None
+    total: Annotated[float, Meta(ge=0)] | None = None
+    note: Annotated[str, Meta(max_length=1_000)] | None = None
     fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
     message: Annotated[str, Meta(max_length=1_000)] | None = None
 
@@ -180,7 +184,7 @@ class LogEntry(Asked, frozen=True):
     """A line."""
 
     message: Annotated[str, Meta(max_length=8_192)]
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: Literal["debug", "info", "warning", "error", "stdout", "stderr"] = "info"
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

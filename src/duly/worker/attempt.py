@@ -13,7 +13,7 @@ from duly.domain.outcome import Cancelled, Deferral, Failed, Outcome, Snoozed, S
 from duly.domain.payload import encode_result, storable
 from duly.domain.run import Run
 from duly.worker import context as handlers_hand
-from duly.worker.context import LeaseLost, NonRetryable, RunContext, Snooze
+from duly.worker.context import LeaseLost, NonRetryable, RunContext, Snooze, current
 from duly.worker.handlers import Handler
 from duly.worker.targets import TargetHandler
 
@@ -24,6 +24,7 @@ INTERRUPTED = "interrupted: the worker stopped before the handler had ended"
 
 async def attempt_on_loop(handler: Handler, context: RunContext, payload: str | None, timeout: float | None) -> Outcome:
     """Run an `async def` handler."""
+    token = current.set(context)
     try:
         kwargs = handler.decode(payload)
         if timeout is None:
@@ -31,6 +32,8 @@ async def attempt_on_loop(handler: Handler, context: RunContext, payload: str | 
         return await _within(handler, context, kwargs, timeout)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome, never our end
         return outcome_of(error, context)
+    finally:
+        current.reset(token)
 
 
 async def _within(handler: Handler, context: RunContext, kwargs: dict[str, Any], timeout: float) -> Outcome:
@@ -59,10 +62,13 @@ async def attempt_target(target: TargetHandler, context: RunContext, run: Run) -
 
 def attempt_in_thread(handler: Handler, context: RunContext, payload: str | None) -> Outcome:
     """Run a plain function; the caller's thread is the handler's."""
+    token = current.set(context)
     try:
         return succeeded(handler.call(context, handler.decode(payload)))
     except BaseException as error:  # noqa: BLE001 - as above
         return outcome_of(error, context)
+    finally:
+        current.reset(token)
 
 
 def succeeded(value: Any) -> Outcome:

@@ -6,6 +6,7 @@ slept past its lease writes nothing.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
@@ -15,9 +16,10 @@ import msgspec
 from duly.domain import payload as payloads
 from duly.domain.duration import Duration, parse
 from duly.domain.errors import DulyError, InvalidOption
+from duly.domain.progress import Progress, progress_of
 from duly.domain.run import Run
 
-_MESSAGE_CHARACTERS_MAX = 8_192
+MESSAGE_CHARACTERS_MAX = 8_192
 
 
 class Desk(Protocol):
@@ -31,16 +33,12 @@ class Desk(Protocol):
         """Save a checkpoint. False: the lease is lost."""
         ...
 
-    async def progress(self, run: Run, fraction: float | None, message: str | None) -> None:
-        """Show how far the run has come."""
+    def progress(self, run: Run, progress: Progress) -> None:
+        """Show how far the run has come; from any thread, without waiting."""
         ...
 
     def checkpoint_sync(self, run: Run, body: str) -> bool:
         """Save a checkpoint from a thread. False: the lease is lost."""
-        ...
-
-    def progress_sync(self, run: Run, fraction: float | None, message: str | None) -> None:
-        """Show how far the run has come, from a thread."""
         ...
 
 
@@ -68,6 +66,10 @@ class Cancelled(DulyError):
 
 class LeaseLost(DulyError):
     """The run was taken away from this worker: what it does from here on counts for nothing."""
+
+
+# Whose code runs here; each task and each thread has its own.
+current: ContextVar[RunContext | None] = ContextVar("duly_run", default=None)
 
 
 class RunLog:
@@ -159,6 +161,12 @@ class RunContext:
         return self._run.marked.traceparent
 
     @property
+    def parent(self) -> UUID | None:
+        """The run whose subtask this is; None when it is nobody's."""
+        parent = self._run.marked.parent
+        return None if parent is None else UUID(parent)
+
+    @property
     def due_at(self) -> datetime:
         """When this attempt was to start."""
         return self._run.due_at
@@ -191,13 +199,16 @@ class RunContext:
         if self._cancelled:
             raise Cancelled(f"run {self._run.run_id} was cancelled")
 
-    async def progress(self, fraction: float | None, message: str | None = None) -> None:
-        """Show how far the run has come, from 0 to 1."""
-        await self._desk.progress(self._run, _fraction(fraction), _message(message))
+    async def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Show how far the run has come: `done` of `total`, if that is known, and a note. Raises InvalidOption.
 
-    def progress_sync(self, fraction: float | None, message: str | None = None) -> None:
-        """Show how far the run has come, from a plain function."""
-        self._desk.progress_sync(self._run, _fraction(fraction), _message(message))
+        What was said last is shown within a second, and in any case before the run ends; it may be said as often as one likes.
+        """
+        self.progress_sync(done, total, note)
+
+    def progress_sync(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Show how far the run has come, from a plain function. Raises InvalidOption."""
+        self._desk.progress(self._run, progress_of(done, total, note))
 
     async def checkpoint(self, value: Any) -> None:
         """Save `value` durably for the next attempt. Raises LeaseLost, InvalidPayload."""
@@ -225,6 +236,10 @@ class RunContext:
         """Tell the handler, from any thread, that someone asked the run to stop."""
         self._cancelled = True
 
+    def keep_line(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        """Keep a line that something else than the handler's `log` wrote."""
+        self._desk.log(self._run, level, message, fields)
+
     @property
     def left_behind(self) -> bool:
         """Whether something was saved that must go when the run is final."""
@@ -242,7 +257,7 @@ class RunContext:
 def plain_text(message: object) -> str:
     """Write what a handler logs as text that can be stored, whatever it is: a line must never fail a handler."""
     try:
-        return payloads.storable(str(message), _MESSAGE_CHARACTERS_MAX)
+        return payloads.storable(str(message), MESSAGE_CHARACTERS_MAX)
     except Exception:  # noqa: BLE001 - what cannot be written is named by its type
         return f"(a {type(message).__name__} that cannot be written)"
 
@@ -259,13 +274,3 @@ def _plain(value: Any) -> Any:
     except Exception:  # noqa: BLE001 - as above
         return plain_text(value)
     return plain
-
-
-def _fraction(value: float | None) -> float | None:
-    if value is not None and not 0 <= value <= 1:
-        raise InvalidOption(f"progress {value!r} is outside 0 to 1; give None when it is not known")
-    return value
-
-
-def _message(value: str | None) -> str | None:
-    return None if value is None else payloads.storable(value, 1_000)

@@ -6,7 +6,6 @@ Handlers live on other threads; each write is carried over to the engine's loop,
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -16,14 +15,14 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import moment_of
+from duly.domain.progress import Progress
 from duly.domain.run import Run
 from duly.store import runs
 from duly.store.database import Database, Unavailable
 from duly.store.runs import LogLine
-from duly.worker.child import Said
+from duly.worker.child import LOG_BYTES_MAX, Said
 from duly.worker.context import plain_fields, plain_text
 
-LOG_BYTES_MAX = 1_048_576
 _LINES_MAX = 50_000
 _BATCH = 1_000
 _RETRY_SECONDS = 0.2
@@ -41,14 +40,22 @@ class WorkerDesk:
         self._lines: deque[LogLine] = deque(maxlen=_LINES_MAX)
         self._numbers: Counter[tuple[UUID, int]] = Counter()
         self._bytes: Counter[tuple[UUID, int]] = Counter()
+        self._dropped: Counter[tuple[UUID, int]] = Counter()
+        self._progress: dict[tuple[UUID, int], Progress] = {}  # what was said and is not written yet, by run and fence
+        self._showing: dict[tuple[UUID, int], Progress] = {}  # what is being written
+        self._turn = asyncio.Lock()
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
-        """Keep a line for the next flush, up to a cap for each attempt."""
+        """Keep a line for the next flush, up to a cap for each attempt; what is more is counted."""
         name = (run.run_id, run.attempt)
         text, more = plain_text(message), msgspec.json.encode(plain_fields(fields)).decode() if fields else None
         self._bytes[name] += len(text) + len(more or "")
         if self._bytes[name] > LOG_BYTES_MAX:
+            self._dropped[name] += 1
             return
+        self._keep(name, level, text, more)
+
+    def _keep(self, name: tuple[UUID, int], level: str, text: str, more: str | None) -> None:
         self._numbers[name] += 1
         at = moment_of(self._database.clock.now())
         self._lines.append(LogLine(*name, self._numbers[name], at, level, text, more))
@@ -61,13 +68,9 @@ class WorkerDesk:
         """Save a checkpoint from a thread."""
         return self._carry(self.save_checkpoint(run, body)).result()
 
-    async def progress(self, run: Run, fraction: float | None, message: str | None) -> None:
-        """Show how far a run has come."""
-        await asyncio.wrap_future(self._carry(self.save_progress(run, fraction, message)))
-
-    def progress_sync(self, run: Run, fraction: float | None, message: str | None) -> None:
-        """Show how far a run has come, from a thread."""
-        self._carry(self.save_progress(run, fraction, message)).result()
+    def progress(self, run: Run, progress: Progress) -> None:
+        """Note how far a run has come, for the next flush: a handler may say it in a tight loop."""
+        self._progress[run.run_id, run.fence] = progress
 
     async def save_checkpoint(self, run: Run, body: str) -> bool:
         """Write a checkpoint, on the engine's loop; while the database does not answer and the lease stands, ask again."""
@@ -79,11 +82,23 @@ class WorkerDesk:
                     return False
             await self._database.clock.sleep(_RETRY_SECONDS)
 
-    async def save_progress(self, run: Run, fraction: float | None, message: str | None) -> bool:
-        """Write progress, on the engine's loop; what cannot be shown is not worth a failure."""
-        with contextlib.suppress(Unavailable):
-            await runs.save_progress(self._database, run.run_id, run.fence, self._worker_id, fraction, message)
-        return True
+    def owes_progress(self, run: Run) -> bool:
+        """Say whether something was said of a run that is not written yet."""
+        name = (run.run_id, run.fence)
+        return name in self._progress or name in self._showing
+
+    async def flush_progress(self) -> None:
+        """Write how far runs have come, all in one statement; what cannot be shown is not worth a failure."""
+        async with self._turn:  # Of two flushes the second is done when both are.
+            self._showing, self._progress = self._progress, {}
+            told = [(run_id, fence, progress) for (run_id, fence), progress in self._showing.items()]
+            try:
+                if told:
+                    await runs.save_progresses(self._database, self._worker_id, told)
+            except Unavailable:
+                pass
+            finally:
+                self._showing = {}
 
     def on_said(self, run: Run, said: Said) -> asyncio.Future[bool] | None:
         """Serve a handler in a child process; it waits for what is written, so that this is written in order."""
@@ -92,14 +107,25 @@ class WorkerDesk:
                 self.log(run, said.level, said.text or "", said.fields or {})
             case "checkpoint":
                 return asyncio.ensure_future(self.save_checkpoint(run, said.text or "null"))
-            case "progress":
-                return asyncio.ensure_future(self.save_progress(run, said.fraction, said.text))
+            case "progress" if said.progress is not None:
+                self.progress(run, said.progress)
+            case "dropped":
+                self._dropped[run.run_id, run.attempt] += said.count
         return None
+
+    def end(self, run: Run) -> None:
+        """Say in a last line what of the log was not kept."""
+        if self._dropped and (dropped := self._dropped.pop((run.run_id, run.attempt), 0)):
+            kept = f"{LOG_BYTES_MAX // 1024} KiB of an attempt's log are kept; what came after was dropped"
+            fields = msgspec.json.encode({"lines": dropped}).decode()
+            self._keep((run.run_id, run.attempt), "warning", kept, fields)
 
     def forget(self, run: Run) -> None:
         """Drop the counters of an attempt that has ended."""
         self._numbers.pop((run.run_id, run.attempt), None)
         self._bytes.pop((run.run_id, run.attempt), None)
+        self._dropped.pop((run.run_id, run.attempt), None)
+        self._progress.pop((run.run_id, run.fence), None)
 
     async def flush(self) -> None:
         """Write the lines that have gathered."""

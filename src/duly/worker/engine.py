@@ -45,6 +45,7 @@ PATIENCE_SECONDS = 1.0  # What will start within so long is not worth handing ba
 STALE_NEWS_SECONDS = 0.05
 LAST_WORDS_SECONDS = 2.0
 RETURN_SECONDS = 0.2
+PROGRESS_SECONDS = 0.25  # So often progress is written, however often handlers say it.
 
 
 class Engine:
@@ -82,6 +83,7 @@ class Engine:
         self._gone = asyncio.Event()
         self._children: set[asyncio.Task[None]] = set()
         self._finished = dict.fromkeys(Pool, 0)
+        self._signalled: dict[tuple[UUID, int], runs.Signal] = {}  # as of the last look
         self._claiming = Claiming(
             database,
             identity,
@@ -195,6 +197,9 @@ class Engine:
         suspects: list[Held] = []
         kept_back: list[Run] = []
         for kind, run in starting:
+            # The answer to its claim may have come after the look that told us to stop it.
+            if (signal := self._signalled.get((run.run_id, run.fence))) is not None:
+                self._heed(signal)
             held = self._hands.find(run.run_id, run.fence)
             if held is None or held.cancelled:
                 self._slots.release(kind)
@@ -234,8 +239,10 @@ class Engine:
 
     async def _look_once(self) -> None:
         known = self._watch.holds
-        for signal in (await self._watch.look()).signals:
+        signals = (await self._watch.look()).signals
+        for signal in signals:
             self._heed(signal)
+        self._signalled = {(signal.run_id, signal.fence): signal for signal in signals}
         self._executor.holds = self._watch.holds
         if self._watch.holds:
             self._keep_back(self._watch.holds)
@@ -279,8 +286,12 @@ class Engine:
             await self._clock.sleep(0.1 if self._hands else 0.5)
 
     async def _keep_logs(self) -> None:
+        shown_at = self._clock.monotonic()
         while not self._gone.is_set():
             await self._desk.flush()
+            if self._clock.monotonic() - shown_at >= PROGRESS_SECONDS:
+                await self._desk.flush_progress()
+                shown_at = self._clock.monotonic()
             await self._clock.sleep(0.1 if self._hands else 0.5)
 
     # ------------------------------------------------------------------------------------------------------- endings
@@ -290,7 +301,12 @@ class Engine:
         for item in ended:
             self._slots.release(item.kind)
             self._finished[POOL_OF[item.kind]] += 1
-        self.outbox.put([item.settled for item in ended if item.settled is not None])
+            self._desk.end(item.run)
+        settled = [item.settled for item in ended if item.settled is not None]
+        if owing := [item for item in settled if self._desk.owes_progress(item.run)]:
+            self._spawn(self._settle_after_progress(owing))
+            settled = [item for item in settled if not self._desk.owes_progress(item.run)]
+        self.outbox.put(settled)
         if unstarted := [item.run for item in ended if item.settled is None]:
             self.outbox.put([held.as_cancelled() for held in self._hands.of(unstarted) if held.cancelled])
             self._spawn(self._return(unstarted))
@@ -298,6 +314,14 @@ class Engine:
             self._spawn(self._tidy_up(named, []))
         self._wake_line.set()
         self._claiming.wake_if_worthwhile()
+
+    async def _settle_after_progress(self, settled: list[Settled | Deferred]) -> None:
+        """Write how far runs have come while the lease stands, then what they came to."""
+        try:
+            if self._lifeline.is_safe:
+                await self._desk.flush_progress()
+        finally:
+            self.outbox.put(settled)
 
     def _on_settled(self, settled: list[Settled | Deferred]) -> None:
         over = self._hands.of([item.run for item in settled])

@@ -20,6 +20,7 @@ from duly.domain import payload as payloads
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidPayload, UnknownHandler
 from duly.domain.job import check_name, check_priority
 from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
+from duly.domain.target import check_handler
 from duly.worker.context import RunContext
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -52,11 +53,11 @@ class Handler:
         aliases: Sequence[str] = (),
     ) -> None:
         self.function = function
-        self.name = check_name(name if name is not None else _name_of(function), "handler name")
+        self.name = check_handler(check_name(name if name is not None else _name_of(function), "handler name"))
         self.queue = check_name(queue, "queue")
         self.priority = check_priority(priority)
         self.options = options
-        self.aliases = tuple(check_name(alias, "handler alias") for alias in aliases)
+        self.aliases = tuple(check_handler(check_name(alias, "handler alias")) for alias in aliases)
         self.is_async = _is_async(function)
         self._shape: Shape | None = None
         with suppress(NameError):  # An annotation names something defined further down: looked up again at first use.

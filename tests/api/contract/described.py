@@ -78,9 +78,10 @@ _PLAIN = {
 def _of_content(response: dict[str, Any], answer: httpx.Response) -> list[str]:
     if "content" not in response:
         return [f"has a body: {answer.text[:100]}"] if answer.content else []
-    [(kind, content)] = response["content"].items()
-    if answer.headers.get("content-type", "").partition(";")[0] != kind:
-        return [f"is {answer.headers.get('content-type')} and not {kind}"]
+    kind = answer.headers.get("content-type", "").partition(";")[0]
+    content = response["content"].get(kind)
+    if content is None:
+        return [f"is {answer.headers.get('content-type')} and not {' or '.join(response['content'])}"]
     if kind.endswith("ndjson"):
         lines = [line for line in answer.content.split(b"\n") if line]
         return [error for line in lines for error in _errors(content["schema"], msgspec.json.decode(line))]

@@ -83,6 +83,8 @@ async def _(scene, operation, asked):
 
 @provokes("invalid_header")
 async def _(scene, operation, asked):
+    if operation.may_stream:
+        return await asked.with_headers(Accept=EVENT_STREAM, Last_Event_ID="one").by(scene.api)
     return await asked.with_headers(Idempotency_Key="x" * 201).by(scene.api)
 
 
@@ -204,6 +206,10 @@ async def _(scene, operation, asked):
         await asked.by(scene.api)
         await fill_with_workers(scene.front.database)
         return await asked.by(scene.api)
+    if operation.may_stream:
+        with scene.patience.context() as patience:
+            patience.setattr("duly.api.log_streams.STREAMS_OF_TENANT_MAX", 0)
+            return await asked.with_headers(Accept=EVENT_STREAM).by(scene.api)
     made = await tenants.create(scene.front.database, "small", Limits(schedules_max=0, ready_max=0))
     caller = await scene.front.caller(tenant=made.tenant)
     if operation.name in ("take_in_event", "trigger_job"):  # The job is there; for its runs there is no room.
@@ -316,6 +322,11 @@ async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Re
     return await (await scene.yard.request(operation)).by(scene.api)
 
 
+async def of_a_parent_that_has_ended(scene: Scene, operation: Operation) -> httpx.Response:
+    asked = await scene.yard.request(operation)
+    return await asked.with_fields(parent=str(await scene.yard.ended_run())).by(scene.api)
+
+
 async def without_a_keyring(scene: Scene, operation: Operation) -> httpx.Response:
     asked = await scene.yard.request(operation)
     with scene.patience.context() as patience:
@@ -326,6 +337,7 @@ async def without_a_keyring(scene: Scene, operation: Operation) -> httpx.Respons
 CONFLICTS: dict[str, Any] = {
     "make_destination": without_a_keyring,
     "reveal_secrets": without_a_keyring,
+    "create_job": of_a_parent_that_has_ended,
     "replay_run": of_a_run_that_is_not_dead,
     "claim_runs": numbered_as_one_before,
     "trigger_job": of_a_job_that_is_over,

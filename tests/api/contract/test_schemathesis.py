@@ -81,6 +81,8 @@ class World:
 
     def ask(self, case: Case) -> httpx.Response:
         """Send a case, and hold the answer to the description."""
+        if case.headers and str(case.headers.get("Prefer")).startswith("wait="):
+            case.headers["Prefer"] = "wait=1"  # Nobody works here, so all of it would be waited.
         return self.judge(case, case.call(base_url=self.url, headers=self.headers))
 
     def judge(self, case: Case, response: Any) -> httpx.Response:

@@ -15,6 +15,7 @@ from duly.api.operations import NDJSON, Operation
 from duly.domain.outcome import Failed, Outcome, Succeeded
 from duly.domain.run import Run
 from duly.moves.settle import Settled, settle
+from duly.store import runs
 from duly.store.database import Database
 from tests.api.contract.described import described
 from tests.api.contract.samples import least
@@ -151,6 +152,10 @@ class Yard:
     async def _run(self, operation: Operation) -> str:
         if "/dead/" in operation.path or operation.path.endswith("/replay"):
             return str(await self.ended_run(Failed("broken", retryable=False)))
+        if operation.path.endswith("/checkpoint"):
+            worker_id, run = await a_leased_run(self.database)
+            assert await runs.save_checkpoint(self.database, run.run_id, run.fence, worker_id, "[1]")
+            return str(run.run_id)
         return str(await a_ready_run(self.database))
 
     async def ended_run(self, outcome: Outcome | None = None) -> UUID:

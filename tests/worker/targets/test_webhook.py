@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -287,6 +288,21 @@ async def test_a_receiver_that_takes_too_long_is_timed_out():
     assert attempt.verdict is Verdict.FAILING
 
 
+async def test_a_worker_that_was_held_up_still_blames_a_receiver_that_took_too_long():
+    """Both deadlines, ours and the worker's, are over when the loop looks again."""
+
+    async def stay_silent(reader, writer):
+        await asyncio.sleep(60)
+
+    attempt = Attempt()
+    async with serving(stay_silent) as port:
+        asyncio.get_running_loop().call_later(0.1, time.sleep, 0.4)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await attempt.of(Webhook(f"http://127.0.0.1:{port}/"), port=port, timeout_seconds=0.3)
+    assert attempt.verdict is Verdict.FAILING
+
+
 async def test_a_receiver_that_is_not_there_is_tried_again():
     attempt = Attempt()
     outcome = await attempt.of(Webhook("http://127.0.0.1:1/"), port=1)
@@ -423,7 +439,7 @@ async def test_a_cancel_aborts_the_request(url, store):
     async with serving(wait) as port, sending(url, port, door):
         run_id = await submitted(store, WEBHOOK, target=Webhook(f"http://127.0.0.1:{port}/"))
         await asyncio.wait_for(begun.wait(), 10)
-        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLING
+        assert await cancel_run(store, run_id) == CancelAnswer.REQUESTED
         await asyncio.wait_for(hung_up.wait(), 5)
         assert await ended(store, run_id) == "cancelled"
     assert door.left[0][2] is Verdict.IGNORED

@@ -19,6 +19,7 @@ from duly.api.routes import (
     runs,
     tenants,
     triggers,
+    versions,
     worker,
 )
 
@@ -26,6 +27,7 @@ _MODULES = (
     jobs,
     job_edits,
     job_verbs,
+    versions,
     batch,
     as_code,
     runs,

@@ -40,6 +40,7 @@ async def apply_file(call: Call[ApplyQuery, dict[str, Any]]) -> Answer:
     plan is told and nothing is done; its `digest`, sent with the apply, makes sure that this very plan is carried out.
     """
     asked, manifest = call.query, read_manifest(call.body)
+    manifest.check_allowed(call.allowed)
     if asked.dry_run:
         return Answer(200, _told(await plan(call.database, call.tenant, manifest), dry_run=True))
     made = await apply(

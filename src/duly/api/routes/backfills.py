@@ -19,10 +19,13 @@ _NEWEST = (datetime(9999, 12, 30, tzinfo=UTC), UUID(int=(1 << 128) - 1))
 
 @routes.add("GET", "/v1/backfills", scope="jobs:read", query=BackfillQuery, answers={200: BackfillList})
 async def list_backfills(call: Call[BackfillQuery, None]) -> Answer:
-    """List the backfills of a job, the last asked for first; missed occurrences that are made up for are among them."""
-    asked, of = call.query, f"backfills {call.query.job_id}"
+    """List backfills, the last asked for first: of a job, or of all. Missed ones that are made up for are among them."""
+    asked, of = call.query, f"backfills {call.query.job_id or ''}"
     after = paging.position(asked.page_token, of, tuple[datetime, UUID]) or _NEWEST
-    found = await schedules.backfills_of_job(call.database, call.tenant, asked.job_id, after, asked.page_size)
+    if asked.job_id is None:
+        found = await schedules.backfills_of_tenant(call.database, call.tenant, after, asked.page_size)
+    else:
+        found = await schedules.backfills_of_job(call.database, call.tenant, asked.job_id, after, asked.page_size)
     last = (found[-1]["asked_at"], found[-1]["backfill_id"]) if len(found) == asked.page_size else None
     items = [BackfillStatus(**row) for row in found]
     return Answer(200, BackfillList(items=items, next_page_token=paging.next_token(last, of)))

@@ -107,6 +107,7 @@ async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answ
             asked = read_body(line, NewJob)
             plain = definitions.is_plain(asked)
             job = definitions.one_shot(asked, extra) if plain else definitions.recurring(asked, now, extra)
+            job = definitions.admitted(job, call.allowed)
             key = None if asked.idempotency_key is None else check_key(asked.idempotency_key)
             read.append(_Line(number, job, key))
         except Refused as error:

@@ -144,7 +144,9 @@ async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobDefin
     """Bring a job, as it was read, to a definition. Raises VersionChanged, Refused."""
     if found["owner"] == OWNER:
         raise DeclaredInCode(f"job {found['name']!r} is declared in {found['source']}; change it there")
-    job = definitions.recurring(asked, now_of(call), extra_of(call))
+    marks = definitions.marks_of(found["options"]) | extra_of(call)
+    job = definitions.recurring(asked, now_of(call), marks)
+    job = definitions.admitted(job, call.allowed, found["options"])
     job = msgspec.structs.replace(job, owner=found["owner"], source=found["source"])
     await edit_version(call.database, found["job_id"], found["generation"], job)
     shown = await shown_job(call.database, call.tenant, found["job_id"])

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
-from duly.api import definitions, paging, waiting
+from duly.api import definitions, paging
 from duly.api.job_views import FINEST, job_summary, no_job, shown_job
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
@@ -44,7 +41,7 @@ REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "name_taken"
     scope="jobs:write",
     body=NewJob,
     answers={202: CreatedJob, 200: CreatedJob},
-    refuses=(*REFUSED, "rate_limited", "quota_reached"),
+    refuses=(*REFUSED, "conflict", "rate_limited", "quota_reached"),
     in_session=False,
     takes_prefer=True,
     is_submit=True,
@@ -56,11 +53,7 @@ async def create_job(call: Call[Nothing, NewJob]) -> Answer:
     the end of a one-shot is waited for, up to so many seconds: 200 when it has ended, and 202 otherwise.
     """
     made = await (_submit_plain(call) if definitions.is_plain(call.body) else submit_defined(call, call.body))
-    wait = waiting.seconds_asked(call.headers.get("prefer"))
-    answer = Answer(202, made, created_headers(made.job_id, made.version))
-    if wait is None or made.run_id is None:
-        return answer
-    return msgspec.structs.replace(answer, then=partial(waiting.for_the_end, call, made, wait, answer))
+    return Answer(202, made, created_headers(made.job_id, made.version))
 
 
 @routes.add(
@@ -123,7 +116,8 @@ async def delete_job(call: Call[Deletion, None]) -> Answer:
     if not is_ours and not await _is_one_shot(call.database, call.tenant, job_id):
         raise no_job(job_id)
     ended = await end_job(call.database, job_id, stop=call.query.running == "stop")
-    return Answer(200, Deleted(job_id=job_id, status=ended.answer.value, stopping=ended.stopping))
+    state = await _state(call.database, job_id)
+    return Answer(200, Deleted(job_id=job_id, status=ended.answer.value, state=state, stopping=ended.stopping))
 
 
 async def find_live_job(call: Call[Any, Any], job_id: UUID) -> dict[str, Any]:
@@ -138,6 +132,13 @@ async def find_live_job(call: Call[Any, Any], job_id: UUID) -> dict[str, Any]:
     return found
 
 
+async def _state(database: Database, job_id: UUID) -> str:
+    """Say how a job that is known stands; a one-shot stands as its run does."""
+    found = await jobs.find(database, job_id) or await runs.find(database, job_id)
+    assert found is not None
+    return str(found["state"])
+
+
 async def _is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
     """Say whether a run of this tenant is its own job."""
     found = await runs.find(database, job_id)
@@ -145,7 +146,7 @@ async def _is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
 
 
 async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
-    shot = definitions.one_shot(call.body, extra_of(call))
+    shot = definitions.admitted(definitions.one_shot(call.body, extra_of(call)), call.allowed)
     if call.key is None and not call.database.in_transaction:
         submitted = await call.gatherer.submit(shot, call.tenant)
     else:
@@ -158,7 +159,7 @@ async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
 
 async def submit_defined(call: Call[Any, Any], asked: JobDefinition) -> CreatedJob:
     """Make a job that has a definition of its own. Raises Refused."""
-    job = definitions.recurring(asked, now_of(call), extra_of(call))
+    job = definitions.admitted(definitions.recurring(asked, now_of(call), extra_of(call)), call.allowed)
     accepted = await moves.submit_recurring(call.database, job, key=_key(call), tenant=call.tenant)
     return _scheduled(accepted, job.name)
 

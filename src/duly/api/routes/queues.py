@@ -56,10 +56,7 @@ async def list_queues(call: Call[Nothing, None]) -> Answer:
     is_keyed=False,
 )
 async def pause_queue(call: Call[Nothing, QueuePause]) -> Answer:
-    """Let nothing new of a queue start. What waits is kept, what runs ends as ever.
-
-    A queue whose name contains a slash is named in the body of /v1/pause instead.
-    """
+    """Let nothing new of a queue start. What waits is kept, what runs ends as ever."""
     scope = _scope_of_queue(call, call.body.everyone)
     return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=_who(call)))
 

@@ -11,11 +11,14 @@ import msgspec
 from msgspec import Meta
 
 from duly.api import paging
-from duly.api.operations import Answer, Call, Routes
+from duly.api.definitions import target_summary
+from duly.api.log_streams import Place, place_of, told
+from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.domain.errors import NotFound
 from duly.domain.filter import RUNS, parse
 from duly.moves.cancel import cancel_run as cancel
+from duly.moves.cancel import cancel_subtasks
 from duly.moves.replay import replay
 from duly.store import explain, lists, overview, runs
 from duly.store.database import Database
@@ -25,7 +28,8 @@ from duly.wire.pages import FilteredQuery
 from duly.wire.runs import (
     Attempt,
     AttemptList,
-    LogLine,
+    Cancellation,
+    CheckpointSize,
     LogPage,
     LogQuery,
     Progress,
@@ -34,6 +38,7 @@ from duly.wire.runs import (
     RunList,
     RunMoved,
     RunSummary,
+    SavedCheckpoint,
 )
 from duly.wire.shapes import Nothing
 
@@ -68,21 +73,55 @@ async def list_attempts(call: Call[Nothing, None]) -> Answer:
     return Answer(200, AttemptList(items=[_attempt(row) for row in found["attempts"]]))
 
 
-@routes.add("GET", "/v1/runs/{run_id}/logs", scope="jobs:read", query=LogQuery, answers={200: LogPage})
+@routes.add("GET", "/v1/runs/{run_id}/checkpoint", scope="jobs:read", answers={200: SavedCheckpoint})
+async def read_checkpoint(call: Call[Nothing, None]) -> Answer:
+    """Read what is kept for the next attempt of a run. It goes when the run has ended well, or was cancelled."""
+    run_id = call.id("run_id")
+    await find_run(call.database, call.tenant, run_id)
+    saved = await runs.read_checkpoint(call.database, run_id)
+    if saved is None:
+        raise NotFound(f"run {run_id} has no checkpoint: it saved none, or it has ended")
+    return Answer(200, SavedCheckpoint(value=_decoded(saved.pop("body")), **saved))
+
+
+@routes.add(
+    "GET",
+    "/v1/runs/{run_id}/logs",
+    scope="jobs:read",
+    query=LogQuery,
+    answers={200: LogPage},
+    refuses=("invalid_header", "quota_reached"),
+    may_stream=True,
+)
 async def read_logs(call: Call[LogQuery, None]) -> Answer:
-    """Read what a run logged, over all its attempts, in order; again with the token for what came since."""
+    """Read what a run logged, over all its attempts, in order; again with the token for what came since.
+
+    With `Accept: text/event-stream` the lines come as they are written: events `line`, each with its place as its id, and one
+    event `end` with the state of the run when it has ended. A comment comes every 15 seconds. After a lost connection,
+    `Last-Event-ID` names the last line that was got, and what came after it follows.
+    """
     run_id = call.id("run_id")
     of = f"logs {run_id}"
     after = paging.position(call.query.page_token, of, tuple[_Number, _Number]) or _FIRST_LINE
     found = await find_run(call.database, call.tenant, run_id)
+    if call.wants_events:
+        return _followed(call, run_id, after)
     lines = await runs.read_logs(call.database, run_id, after)
     last = (lines[-1]["attempt"], lines[-1]["number"]) if lines else after
     page = LogPage(
-        items=[LogLine(**{**line, "fields": _decoded(line["fields"])}) for line in lines],
+        items=[told(line) for line in lines],
         next_page_token=paging.token(last, of),
         is_final=found["state"] in runs.FINAL and len(lines) < _LOG_PAGE,
     )
     return Answer(200, page)
+
+
+def _followed(call: Call[LogQuery, None], run_id: UUID, after: Place) -> Answer:
+    logs, last_id = call.hub.logs, call.headers.get("last-event-id")
+    place = after if last_id is None else place_of(last_id)
+    logs.check_room(call.tenant)
+    stream = logs.follow(call.tenant, run_id, place, call.open, call.is_admitted)
+    return Answer(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
 
 
 @routes.add("GET", "/v1/runs/{run_id}/explain", scope="jobs:read", answers={200: Explanation}, in_session=False)
@@ -99,13 +138,26 @@ async def explain_run(call: Call[Nothing, None]) -> Answer:
     return Answer(200, shown_explanation(found))
 
 
-@routes.add("POST", "/v1/runs/{run_id}/cancel", scope="jobs:write", answers={200: RunCancelled}, refuses=("conflict",))
-async def cancel_run(call: Call[Nothing, None]) -> Answer:
-    """Cancel a run: one that waits is taken out; of one that runs, its worker is asked to end it."""
+@routes.add(
+    "POST",
+    "/v1/runs/{run_id}/cancel",
+    scope="jobs:write",
+    query=Cancellation,
+    answers={200: RunCancelled},
+    refuses=("conflict",),
+)
+async def cancel_run(call: Call[Cancellation, None]) -> Answer:
+    """Cancel a run: one that waits is taken out; of one that runs, its worker is asked to end it.
+
+    No attempt starts more than a second after this has answered. Whether a run that was asked to stop did so, or ended by
+    itself before it heard of it, is on the run: one of the two counts.
+    """
     run_id = call.id("run_id")
     await find_run(call.database, call.tenant, run_id)
     answer = await cancel(call.database, run_id)
-    return Answer(200, RunCancelled(run_id=run_id, status=answer.value))
+    children = await cancel_subtasks(call.database, run_id) if call.query.children else 0
+    found = await find_run(call.database, call.tenant, run_id)
+    return Answer(200, RunCancelled(run_id=run_id, status=answer.value, state=found["state"], children=children))
 
 
 @routes.add("POST", "/v1/runs/{run_id}/replay", scope="jobs:write", answers={202: RunMoved}, refuses=("conflict",))
@@ -142,6 +194,7 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
     found = await find_run(database, tenant, run_id)
     carried = await overview.arguments(database, run_id)
     progress = await runs.read_progress(database, run_id)
+    checkpoint = await runs.checkpoint_size(database, run_id)
     attempts = [_attempt(row) for row in found["attempts"]]
     started = _last([row["started_at"] for row in found["attempts"]])
     is_final = found["state"] in runs.FINAL
@@ -153,7 +206,9 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         payload=_decoded(carried.get("payload")),
         result=_last([attempt.result for attempt in attempts if attempt.outcome == "succeeded"]),
         progress=None if progress is None else Progress(**progress),
+        checkpoint=None if checkpoint is None else CheckpointSize(**checkpoint),
         attempts=attempts,
+        target=target_summary(found["handler"], carried.get("options")),
     )
 
 
@@ -173,6 +228,7 @@ _COPIED = (
     "tags",
     "request_id",
     "traceparent",
+    "parent",
 )
 
 

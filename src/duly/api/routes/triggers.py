@@ -30,4 +30,5 @@ async def preview_trigger(call: Call[Nothing, PreviewRequest]) -> Answer:
     names = calendars_in(asked.schedule)
     known = read_calendars(await schedules.calendars(call.database, call.tenant, names) if names else {})
     after = moment_of(call.clock.now()) if asked.after is None else asked.after
-    return Answer(200, Preview(**preview_schedule(asked.schedule, after, asked.n, None, known)))
+    job_id = None if asked.job_id is None else str(asked.job_id)
+    return Answer(200, Preview(**preview_schedule(asked.schedule, after, asked.n, job_id, known)))

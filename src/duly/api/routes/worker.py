@@ -21,6 +21,8 @@ from duly.domain.duration import parse, to_iso
 from duly.domain.errors import InvalidOption, InvalidSchedule, LeaseOver
 from duly.domain.job import DELAY_MAX, check_name
 from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.progress import Progress, progress_of
+from duly.domain.target import check_handler
 from duly.moves import retire
 from duly.moves.lend import Parcel, lend
 from duly.moves.settle import hand_back
@@ -79,7 +81,7 @@ async def register_worker(call: Call[Nothing, NewWorker]) -> Answer:
         check_name(asked.name, "name"),
         payloads.storable(asked.version),
         _names(asked.queues, "queue"),
-        _names(asked.handlers, "handler"),
+        [check_handler(name) for name in _names(asked.handlers, "handler")],
         asked.slots,
         lease,
     )
@@ -182,13 +184,18 @@ async def settle_runs(call: Call[Nothing, Settlement]) -> Answer:
     is_keyed=False,
 )
 async def report_progress(call: Call[Nothing, ProgressReport]) -> Answer:
-    """Show how far a run has come."""
+    """Show how far a run has come. Once a second is often enough."""
     said = call.body
-    message = None if said.message is None else payloads.storable(said.message)
-    worker_id = call.id("worker_id")
-    if not await runs.save_progress(call.database, said.run_id, said.fence, worker_id, said.fraction, message):
+    if not await runs.save_progress(call.database, said.run_id, said.fence, call.id("worker_id"), _progress(said)):
         raise _lease_over(said.run_id, said.fence)
     return Answer(204)
+
+
+def _progress(said: ProgressReport) -> Progress:
+    """Read how far a run has come; a worker of the version before tells a part of one, and a message."""
+    if said.done is None and said.fraction is not None:
+        return progress_of(said.fraction, 1, said.message)
+    return progress_of(said.done or 0, said.total, said.message if said.note is None else said.note)
 
 
 @routes.add(
@@ -273,6 +280,7 @@ def _shown(parcel: Parcel) -> ClaimedRun:
         tags=list(policy.tags),
         request_id=policy.request_id,
         traceparent=policy.traceparent,
+        parent=None if policy.parent is None else UUID(policy.parent),
     )
 
 

@@ -25,6 +25,7 @@ from duly.bench.role_process import RoleConfig, webhook_sender
 from duly.bench.roles import RoleFailed, Roles, running
 from duly.bench.sink import running_sink
 from duly.domain.job import Submission
+from duly.domain.progress import Progress
 from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Run, encode_options
 from duly.domain.run import Options as RunOptions
 from duly.domain.target import WEBHOOK, Webhook
@@ -138,14 +139,11 @@ class _Nobody:
     async def checkpoint(self, run: Run, body: str) -> bool:
         return True
 
-    async def progress(self, run: Run, fraction: float | None, message: str | None) -> None:
+    def progress(self, run: Run, progress: Progress) -> None:
         return
 
     def checkpoint_sync(self, run: Run, body: str) -> bool:
         return True
-
-    def progress_sync(self, run: Run, fraction: float | None, message: str | None) -> None:
-        return
 
 
 async def _drained(bench: Bench, database: Database, roles: Roles, url: str, options: Options) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from duly.client.address import Address
-from duly.client.asking import given, path, posting, query_of
+from duly.client.asking import Id, given, path, posting, query_of
 from duly.client.asynchronous.backfills import AsyncBackfills
 from duly.client.asynchronous.calendars import AsyncCalendars
 from duly.client.asynchronous.dead import AsyncDead
@@ -20,7 +20,7 @@ from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
 from duly.client.asynchronous.runs import AsyncRuns
-from duly.client.streaming import Event
+from duly.client.streaming import Event, read_event
 from duly.client.talking import Patience
 from duly.wire.events import MEDIA_TYPE, EventTaken
 from duly.wire.previews import Preview
@@ -78,9 +78,11 @@ class AsyncClient:
         """Close the connections."""
         await self._line.close()
 
-    async def preview(self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10) -> Preview:
-        """Say what a schedule means, in words and in its next fires; nothing is kept."""
-        body = given(schedule=schedule, after=after, n=n)
+    async def preview(
+        self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10, job_id: Id | None = None
+    ) -> Preview:
+        """Say what a schedule means, in words and in its next fires, also for a job; nothing is kept."""
+        body = given(schedule=schedule, after=after, n=n, job_id=job_id)
         return await self._line.ask(posting(path("triggers", "preview"), Preview, body))
 
     async def send_event(
@@ -107,4 +109,5 @@ class AsyncClient:
         `since` is the `place` of the last event that was got before. An event may come twice, with the same id. Where events
         were lost for good, one of type `duly.stream.gap.v1` says so.
         """
-        return self._line.listen(path("events"), query_of({"types": ",".join(types) or None, "queue": queue}), since)
+        query = query_of({"types": ",".join(types) or None, "queue": queue})
+        return self._line.listen(path("events"), query, since, read_event)

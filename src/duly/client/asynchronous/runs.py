@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
-from duly.client.asking import Id, getting, path, posting
+import msgspec
+
+from duly.client.asking import Id, getting, path, posting, query_of
 from duly.client.asynchronous.line import AsyncLine
-from duly.client.following import LINGER_SECONDS, LOOK_SECONDS
 from duly.client.paging import listing
+from duly.client.streaming import read_log
 from duly.wire.explanations import Explanation
-from duly.wire.runs import Attempt, LogLine, LogPage, Run, RunCancelled, RunMoved, RunSummary
+from duly.wire.runs import Attempt, LogEnd, LogLine, LogPage, Run, RunCancelled, RunMoved, RunSummary, SavedCheckpoint
 
 
 class AsyncRuns:
@@ -34,24 +37,39 @@ class AsyncRuns:
         """Give the attempts of a run, in order. Raises NotFound."""
         return self._line.pages(listing(path("runs", run_id, "attempts"), Attempt))
 
-    async def logs(self, run_id: Id, *, follow: bool = False) -> AsyncIterator[LogLine]:
-        """Give what a run logged, over all its attempts; with `follow`, wait for more until it has ended. Raises NotFound."""
-        token, is_over = None, False
+    async def logs(self, run_id: Id) -> AsyncIterator[LogLine]:
+        """Give what a run has logged so far, over all its attempts. Raises NotFound."""
+        token = None
         while True:
             page = await self._line.ask(getting(path("runs", run_id, "logs"), LogPage, page_token=token))
             for line in page.items:
                 yield line
-            token = page.next_page_token
-            if not page.items and (is_over or not follow):
+            if not page.items:
                 return
-            # Workers write lines in batches, so the last ones come a moment after the end.
-            is_over = page.is_final
-            if follow and not page.items:
-                await self._line.pause(LINGER_SECONDS if is_over else LOOK_SECONDS)
+            token = page.next_page_token
 
-    async def cancel(self, run_id: Id) -> RunCancelled:
-        """Cancel a run: one that waits is taken out; of one that runs, its worker is asked to end it. Raises NotFound."""
-        return await self._line.ask(posting(path("runs", run_id, "cancel"), RunCancelled))
+    async def follow_logs(self, run_id: Id, *, since: str | None = None) -> AsyncIterator[LogLine]:
+        """Give what a run logs as it is written, until it has ended; a lost connection is made again, and nothing is left out.
+
+        `since` is the `place` of the last line that was got before. Raises NotFound.
+        """
+        async with aclosing(self._line.listen(path("runs", run_id, "logs"), {}, since, read_log)) as told:
+            async for line in told:
+                if isinstance(line, LogEnd):
+                    return
+                yield line
+
+    async def checkpoint(self, run_id: Id) -> SavedCheckpoint:
+        """Read what is kept for the next attempt of a run. Raises NotFound where there is nothing."""
+        return await self._line.ask(getting(path("runs", run_id, "checkpoint"), SavedCheckpoint))
+
+    async def cancel(self, run_id: Id, *, children: bool = False) -> RunCancelled:
+        """Cancel a run: one that waits is taken out; of one that runs, its worker is asked to end it. Raises NotFound.
+
+        With `children`, its subtasks that have not started are cancelled as well, and theirs.
+        """
+        ask = posting(path("runs", run_id, "cancel"), RunCancelled)
+        return await self._line.ask(msgspec.structs.replace(ask, query=query_of({"children": children or None})))
 
     async def replay(self, run_id: Id) -> RunMoved:
         """Give a dead run another set of attempts. Raises NotFound, Conflict."""

@@ -17,8 +17,8 @@ class Backfills:
     def __init__(self, line: Line) -> None:
         self._line = line
 
-    def list(self, job_id: Id, *, page_size: int | None = None) -> Iterator[BackfillStatus]:
-        """Give the backfills of a job, the last asked for first; pages are read as they are needed."""
+    def list(self, job_id: Id | None = None, *, page_size: int | None = None) -> Iterator[BackfillStatus]:
+        """Give the backfills of a job, or all, the last asked for first; pages are read as they are needed."""
         return self._line.pages(listing(path("backfills"), BackfillStatus, job_id=job_id, page_size=page_size))
 
     def get(self, backfill_id: Id) -> BackfillStatus:

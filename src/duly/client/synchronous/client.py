@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from duly.client.address import Address
-from duly.client.asking import given, path, posting, query_of
-from duly.client.streaming import Event
+from duly.client.asking import Id, given, path, posting, query_of
+from duly.client.streaming import Event, read_event
 from duly.client.synchronous.backfills import Backfills
 from duly.client.synchronous.calendars import Calendars
 from duly.client.synchronous.dead import Dead
@@ -79,9 +79,11 @@ class Client:
         """Close the connections."""
         self._line.close()
 
-    def preview(self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10) -> Preview:
-        """Say what a schedule means, in words and in its next fires; nothing is kept."""
-        body = given(schedule=schedule, after=after, n=n)
+    def preview(
+        self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10, job_id: Id | None = None
+    ) -> Preview:
+        """Say what a schedule means, in words and in its next fires, also for a job; nothing is kept."""
+        body = given(schedule=schedule, after=after, n=n, job_id=job_id)
         return self._line.ask(posting(path("triggers", "preview"), Preview, body))
 
     def send_event(
@@ -108,4 +110,5 @@ class Client:
         `since` is the `place` of the last event that was got before. An event may come twice, with the same id. Where events
         were lost for good, one of type `duly.stream.gap.v1` says so.
         """
-        return self._line.listen(path("events"), query_of({"types": ",".join(types) or None, "queue": queue}), since)
+        query = query_of({"types": ",".join(types) or None, "queue": queue})
+        return self._line.listen(path("events"), query, since, read_event)

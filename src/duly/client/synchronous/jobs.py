@@ -19,6 +19,7 @@ from duly.wire.explanations import Explanation
 from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobSummary
 from duly.wire.manifests import Applied
 from duly.wire.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
+from duly.wire.versions import JobVersion
 
 APPLY_SECONDS = 60.0  # The server takes as long as this for a large file.
 
@@ -30,13 +31,21 @@ class Jobs:
         self._line = line
 
     def create(
-        self, target: Target, *, key: str | None = None, wait: int | None = None, **fields: Unpack[JobFields]
+        self,
+        target: Target,
+        *,
+        key: str | None = None,
+        wait: int | None = None,
+        parent: Id | None = None,
+        **fields: Unpack[JobFields],
     ) -> CreatedJob:
         """Create a job: durable when this returns. Without a schedule it runs now, once. Raises ApiError.
 
-        With `wait`, the end of a one-shot is waited for, up to so many seconds; `run` is there when it came.
+        With `wait`, the end of a one-shot is waited for, up to so many seconds; `run` is there when it came. `parent` is the run
+        whose subtask a one-shot is: it waits or runs.
         """
-        return self._line.ask(creating(definition(target, fields), key, wait))
+        body = {**definition(target, fields), **given(parent=parent)}
+        return self._line.ask(creating(body, key, wait))
 
     def create_many(
         self, jobs: Iterable[JobDefinition], *, key: str | None = None, chunk: int = CHUNK_LINES
@@ -64,6 +73,10 @@ class Jobs:
     def explain(self, job_id: Id) -> Explanation:
         """Say why a job is where it is. Raises NotFound."""
         return self._line.ask(getting(path("jobs", job_id, "explain"), Explanation))
+
+    def versions(self, job_id: Id, *, page_size: int | None = None) -> Iterator[JobVersion]:
+        """Give what a job's definition was, the newest first: the one that stands, and the last hundred before it."""
+        return self._line.pages(listing(path("jobs", job_id, "versions"), JobVersion, page_size=page_size))
 
     def replace(self, job_id: Id, target: Target, *, version: int | None, **fields: Unpack[JobFields]) -> Job:
         """Replace a job's definition if it is still of `version`, or whatever it is with None. Raises VersionChanged."""

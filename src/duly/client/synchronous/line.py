@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from duly.client.address import Address
 from duly.client.asking import Ask, NoReply, Reply
 from duly.client.paging import Page, after
 from duly.client.pausing import pause
-from duly.client.streaming import SILENCE_SECONDS, Event, Listening
+from duly.client.streaming import SILENCE_SECONDS, Listening, Read
 from duly.client.talking import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.clock import Rng, SystemClock
 
@@ -55,13 +55,13 @@ class Line:
                 return
             ask = after(ask, page.next_page_token)
 
-    def listen(self, where: str, query: dict[str, str], since: str | None) -> Iterator[Event]:
+    def listen(self, where: str, query: dict[str, str], since: str | None, read: Read[T]) -> Generator[T]:
         """Give the events of a stream, and go on where the connection was lost. Raises ApiError."""
         import httpx2
 
         from duly.client.failing import no_reply
 
-        listening = Listening(since, self.manners)
+        listening = Listening(since, self.manners, read)
         timeout = httpx2.Timeout(self.manners.patience.timeout, read=SILENCE_SECONDS)
         while True:
             headers = {**listening.headers(), **self.address.headers()}
@@ -77,10 +77,6 @@ class Line:
             except httpx2.RequestError as error:
                 lost = no_reply(error, self.address.url)
             pause(listening.pause(lost))
-
-    def pause(self, seconds: float) -> None:
-        """Wait."""
-        pause(seconds)
 
     def _take(self, step: Step) -> Came:
         if isinstance(step, Pause):

@@ -22,19 +22,30 @@ from duly.domain.triggers.schedules import Schedule
 
 _FINEST = timedelta(microseconds=1)
 _COHORT_BITS = 62
+_BY_CALENDAR = "skipped_calendar"
+# As each job of the cohort looks through them. Beyond, a count is a lower bound.
+_CUTS_MAX = 256
 
 
-class Skip(msgspec.Struct, frozen=True):
+class Cut(msgspec.Struct, frozen=True):
+    """How many of a stretch are left from one of its occurrences on."""
+
+    first: datetime
+    count: int
+
+
+class Skip(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stretch of occurrences that do not run, for one reason.
 
     `count` is exact for cron and fixed periods. Other triggers are walked, and calendars looked at, only so far (see
-    `counting`); beyond that it is a lower bound.
+    `counting`); beyond that it is a lower bound. `cuts` are for jobs that came in the midst of it.
     """
 
     reason: str
     first: datetime
     last: datetime
     count: int
+    cuts: tuple[Cut, ...] = ()
 
 
 class FirePlan(msgspec.Struct, frozen=True):
@@ -196,16 +207,45 @@ def _before(schedule: Schedule, first: datetime, end: datetime, reason: str) -> 
     return (stretch(schedule, first, first if fire is None else max(first, fire.scheduled_at), reason),)
 
 
-def _blocked(schedule: Schedule, first: datetime, last: datetime) -> tuple[Skip, ...]:
+def left_out_by_calendars(
+    schedule: Schedule, pending_at: datetime, since: datetime, until: datetime
+) -> tuple[Skip, ...]:
+    """Give what calendars took up to a moment, and no fire will tell of: since the fire before the pending one, and `since`."""
+    return _blocked(schedule, pending_at, until, since)
+
+
+def first_left_out(plan: FirePlan) -> datetime | None:
+    """Give the first occurrence that calendars took before a fire, if they took any."""
+    return next((skip.first for skip in plan.skips if skip.reason == _BY_CALENDAR), None)
+
+
+def cut_to(schedule: Schedule, plan: FirePlan, moments: Iterable[datetime]) -> FirePlan:
+    """Say with a plan what is left of what calendars took from each of the moments on."""
+    skips = tuple(_cut(schedule, skip, moments) if skip.reason == _BY_CALENDAR else skip for skip in plan.skips)
+    return msgspec.structs.replace(plan, skips=skips)
+
+
+def _cut(schedule: Schedule, skip: Skip, moments: Iterable[datetime]) -> Skip:
+    within = sorted(moment for moment in moments if skip.first < moment <= skip.last)
+    found: dict[datetime, Cut] = {}
+    for moment in within[:: 1 + len(within) // _CUTS_MAX]:
+        left = counting.blocked_between(schedule, moment, skip.last + _FINEST)
+        if left is not None:
+            found[left.first] = Cut(left.first, left.count)
+    return msgspec.structs.replace(skip, cuts=tuple(found.values()))
+
+
+def _blocked(schedule: Schedule, first: datetime, last: datetime, since: datetime | None = None) -> tuple[Skip, ...]:
     """Give what calendars took between the fire before `first` and the fire `last`, so that each is recorded once."""
     if not schedule.uses:
         return ()
     before = schedule.latest_at_or_before(first - _FINEST)
     # A schedule that has never fired before was blocked for ever; as much is said as is ever looked at.
     earliest = first - timedelta(days=BLOCKED_DAYS_MAX)
+    earliest = earliest if since is None else max(earliest, since)
     start = earliest if before is None else max(earliest, before.scheduled_at + _FINEST)
     blocked = counting.blocked_between(schedule, start, last)
-    return () if blocked is None else (Skip("skipped_calendar", blocked.first, blocked.last, blocked.count),)
+    return () if blocked is None else (Skip(_BY_CALENDAR, blocked.first, blocked.last, blocked.count),)
 
 
 def cohort_text(schedule: Schedule) -> str:

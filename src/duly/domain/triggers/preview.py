@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from duly.domain.triggers.schedule_reading import compile_schedule
 from duly.domain.triggers.schedules import Fire, Schedule
 
 FIRES_MAX = 1000
+_FINEST = timedelta(microseconds=1)
 
 
 def preview_schedule(
@@ -33,7 +34,7 @@ def preview_schedule(
         description=compiled.trigger.describe(),
         words=compiled.trigger.words,
         kind=compiled.trigger.kind,
-        next=fires(compiled, after, min(n, compiled.max_runs or n), job_id),
+        next=_fires(compiled, compiled.first_from(after + _FINEST), min(n, compiled.max_runs or n), job_id),
         warnings=[msgspec.to_builtins(warning) for warning in compiled.warnings_after(after)],
     )
 
@@ -59,8 +60,11 @@ def _check_count(n: object) -> None:
 
 def fires(schedule: Schedule, after: datetime, n: int, job_id: str | None) -> list[dict[str, Any]]:
     """Give the next fires with all that a reader wants to know of each."""
+    return _fires(schedule, schedule.next_after(after), n, job_id)
+
+
+def _fires(schedule: Schedule, fire: Fire | None, n: int, job_id: str | None) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    fire = schedule.next_after(after)
     while fire is not None and len(found) < n:
         found.append(_shape(schedule, fire, job_id, is_first=not found))
         fire = schedule.next_after(fire.scheduled_at)

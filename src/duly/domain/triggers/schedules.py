@@ -63,6 +63,14 @@ class Schedule(msgspec.Struct, frozen=True):
         """Give the first fire after a moment, with calendars applied."""
         return self._deferred_past(moment) or self._from_trigger(moment)
 
+    def first_from(self, moment: datetime) -> Fire | None:
+        """Give the first fire that stands for an occurrence from a moment on: what was put off before it never was."""
+        fire = self.next_after(moment - _FINEST)
+        if fire is None or fire.deferred_by is None:
+            return fire
+        stands_for = self._latest_unskipped(fire.scheduled_at)
+        return fire if stands_for is not None and stands_for >= moment else self.next_after(fire.scheduled_at)
+
     def latest_at_or_before(self, moment: datetime) -> Fire | None:
         """Give the last fire at or before a moment, with calendars applied; None when there is none."""
         last = self._latest_within(moment)

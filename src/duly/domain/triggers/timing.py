@@ -12,20 +12,20 @@ from typing import Any
 
 import msgspec
 
+from duly.domain.duration import to_iso
 from duly.domain.triggers.at import At
 from duly.domain.triggers.calendars import Calendar, read_calendar
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.moments import moment_of, utc_text
 from duly.domain.triggers.on_event import NEVER, event_cohort, event_schedule, is_on_event
-from duly.domain.triggers.planning import arm, cohort_of, stored_shape
+from duly.domain.triggers.planning import cohort_of, stored_shape
 from duly.domain.triggers.schedule_reading import compile_schedule, load_schedule
 from duly.domain.triggers.schedules import GRACE_SECONDS, Schedule
 
 AFTER_END = "after_end"
 # What leaves a plain interval in closed form.
 _CLOSED_KEYS = {"trigger", "overlap", "max_runs", "pause_on_failure", "misfire"}
-_FINEST = timedelta(microseconds=1)
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 def every_shape(every_seconds: int, anchor: datetime | None = None) -> dict[str, Any]:
     """Give the shape of a plain interval."""
-    trigger: dict[str, Any] = {"type": "interval", "every": f"PT{every_seconds}S"}
+    trigger: dict[str, Any] = {"type": "interval", "every": to_iso(timedelta(seconds=every_seconds))}
     if anchor is not None:
         trigger["anchor"] = anchor.isoformat()
     return {"trigger": trigger}
@@ -112,9 +112,10 @@ def _of_cohort(stored: str, schedule: Schedule, now: datetime) -> Timing:
     """Keep what is computed for all jobs of a cohort. Raises TriggerError when nothing is left of it."""
     # One-shots may be past by the grace.
     since = now - timedelta(seconds=schedule.misfire.grace_seconds) if isinstance(schedule.trigger, At) else now
-    first_at, window = arm(schedule, since - _FINEST) or (None, 0)
-    if first_at is None:
+    first = schedule.first_from(since)
+    if first is None:
         raise TriggerError("WINDOW_EMPTY", "trigger: no occurrence is left from now on; give a later one", "trigger")
+    first_at, window = first.scheduled_at, schedule.jitter_window(first.scheduled_at)
     jitter = None if schedule.jitter is None else schedule.jitter.per
     return Timing(stored, cohort_of(schedule), None, None, first_at, window, jitter, **_policies(schedule))
 

@@ -60,6 +60,12 @@ delete from duly.checkpoints where run_id in (
     select run_id from duly.checkpoints where saved_at < (select duly.clock_now()) - interval '1 hour'
        and not exists (select from duly.live_runs where live_runs.run_id = checkpoints.run_id) limit $1)
 
+-- name: forget_subtasks
+-- As long as anything may be told of them: while they are in a box, and then for as long as failures are kept.
+delete from duly.subtasks where (parent, run_id) in (
+    select parent, run_id from duly.subtasks where noted_at < (select duly.clock_now()) - $1::interval
+       and not exists (select from duly.live_runs where live_runs.run_id = subtasks.run_id) order by noted_at limit $2)
+
 -- name: note_duty
 -- At most about once a second, however many do it; what lies ahead is from before a step of the clock.
 insert into duly.duties (name, done_at) values ($1, duly.clock_now())

@@ -4,6 +4,12 @@ select job_id, scheduled_at, replayed from duly.submit_v1($1, $2, $3, $4, $5, $6
 -- name: submit_one
 select job_id, scheduled_at, replayed from duly.submit_one_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
+-- name: submit_subtask
+select job_id, scheduled_at, replayed from duly.submit_subtask_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- name: submit_subtasks
+select job_id, scheduled_at, replayed from duly.submit_subtasks_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
 -- name: prepare
 -- A job's id is a run's name, from its key: asked again in the same moment, it is the same. What was submitted under the key
 -- before comes with it.
@@ -18,7 +24,8 @@ select job_id, scheduled_at, replayed, case when not replayed then duly.timed_by
     $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10, $11, $12::text::jsonb, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 
 -- name: edit
-select answer, floor, case when answer = 'edited' then duly.timed_by_v1($1, $28)::text end from duly.edit_v1(
+select answer, floor, case when answer = 'edited' then duly.timed_by_v1($1, $28)::text end,
+       case when answer = 'edited' and $15::timestamptz is not null then duly.timed_anew_v1($1, null)::text end from duly.edit_v1(
     $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
     $23, $24, $25, $26::text::jsonb, $27)
 
@@ -48,7 +55,24 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
        jobs.failures,
        coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options,
        array(select jsonb_array_elements_text(jobs.options->'tags')) as tags, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
-       timers.scheduled_at as pending_at, timers.runs_left, duly.clock_now() as read_at
+       timers.scheduled_at as pending_at, greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at) as accountable_from, timers.runs_left, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
   left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation
  where jobs.job_id = $1
+
+-- name: versions
+-- Of a tenant's job, the newest first, behind a version. The one that stands is among them.
+select * from (
+    select jobs.generation, coalesce((select replaced_at from duly.job_versions as before
+                                       where before.job_id = jobs.job_id and before.generation = jobs.generation - 1), jobs.created_at) as made_at,
+           null::timestamptz as replaced_at, jobs.name, jobs.owner, jobs.source, jobs.queue, jobs.handler, jobs.priority, jobs.every_seconds,
+           jobs.anchor_at, jobs.schedule::text as schedule, coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options
+      from duly.jobs left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation
+     where jobs.tenant = $1 and jobs.job_id = $2
+    union all
+    select version.generation, version.made_at, version.replaced_at, version.name, version.owner, version.source, version.queue, version.handler,
+           version.priority, version.every_seconds, version.anchor_at, version.schedule::text, coalesce(version.payload, payloads.body)::text,
+           version.options::text
+      from duly.job_versions as version left join duly.payloads on payloads.job_id = version.job_id and payloads.generation = version.generation
+     where version.tenant = $1 and version.job_id = $2) as versions
+ where generation < $3 order by generation desc limit $4

@@ -16,6 +16,12 @@ select fits, number, run_id, job_id, job_name, tenant, state, queue, handler, pr
        marks->>'request_id' as request_id, marks->>'traceparent' as traceparent
   from duly.page_runs_of_job_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) order by number
 
+-- name: subtasks
+select fits, number, run_id, job_id, job_name, tenant, state, queue, handler, priority, attempt, scheduled_at, due_at, started_at, finished_at,
+       worker_id, fence, reason, detail::text as detail, array(select jsonb_array_elements_text(marks->'tags')) as tags,
+       marks->>'request_id' as request_id, marks->>'traceparent' as traceparent
+  from duly.page_subtasks_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) order by number
+
 -- name: dead
 select fits, number, run_id, job_id, job_name, tenant, queue, handler, priority, attempt, scheduled_at, due_at, buried_at, reason, replays,
        array(select jsonb_array_elements_text(marks->'tags')) as tags,

@@ -48,20 +48,42 @@ select run_id, body::text from duly.checkpoints where run_id = any ($1::uuid[])
 
 -- name: save_checkpoint
 -- `is true` keeps the planner from walking all of a worker's leases to find this one; likewise below.
-insert into duly.checkpoints (run_id, fence, body, saved_at)
-select run_id, fence, $4::text::jsonb, duly.clock_now() from duly.leased where run_id = $1 and fence = $2 and (worker_id = $3) is true
-on conflict (run_id) do update set fence = excluded.fence, body = excluded.body, saved_at = excluded.saved_at where checkpoints.fence <= excluded.fence
+insert into duly.checkpoints (run_id, fence, body, saved_at, bytes)
+select run_id, fence, $4::text::jsonb, duly.clock_now(), octet_length($4::text) from duly.leased where run_id = $1 and fence = $2 and (worker_id = $3) is true
+on conflict (run_id) do update set fence = excluded.fence, body = excluded.body, saved_at = excluded.saved_at, bytes = excluded.bytes
+ where checkpoints.fence <= excluded.fence
 returning run_id
 
+-- name: checkpoint_size
+select fence, saved_at, coalesce(bytes, octet_length(body::text)) as bytes from duly.checkpoints where run_id = $1
+
+-- name: read_checkpoint
+select fence, saved_at, coalesce(bytes, octet_length(body::text)) as bytes, body::text from duly.checkpoints where run_id = $1
+
 -- name: save_progress
-insert into duly.progress (run_id, fence, fraction, message, updated_at)
-select run_id, fence, $4, $5, duly.clock_now() from duly.leased where run_id = $1 and fence = $2 and (worker_id = $3) is true
-on conflict (run_id) do update set fence = excluded.fence, fraction = excluded.fraction, message = excluded.message, updated_at = excluded.updated_at
+insert into duly.progress (run_id, fence, done, total, note, updated_at)
+select run_id, fence, $4, $5, $6, duly.clock_now() from duly.leased where run_id = $1 and fence = $2 and (worker_id = $3) is true
+on conflict (run_id) do update set fence = excluded.fence, done = excluded.done, total = excluded.total, note = excluded.note,
+                                   fraction = null, message = null, updated_at = excluded.updated_at
  where progress.fence <= excluded.fence
 returning run_id
 
+-- name: save_progresses
+select duly.save_progresses_v1($1, $2, $3, $4, $5, $6)
+
 -- name: read_progress
-select fraction, message, updated_at from duly.progress where run_id = $1
+-- A worker of the version before has told a fraction and a message, and left what stood beside them.
+select case when fraction is null and message is null then done else fraction end as done,
+       case when fraction is null and message is null then total when fraction is not null then 1 end as total,
+       case when fraction is null and message is null then note else message end as note, updated_at
+  from duly.progress where run_id = $1
+
+-- name: is_over
+select not exists (select from duly.timers where run_id = $1) and not exists (select from duly.blocked where run_id = $1)
+   and not exists (select from duly.ready where run_id = $1) and not exists (select from duly.leased where run_id = $1)
+
+-- name: waiting_subtasks
+select * from duly.waiting_subtasks_v1($1, $2, $3)
 
 -- name: append_logs
 insert into duly.logs (run_id, attempt, number, logged_at, level, message, fields)

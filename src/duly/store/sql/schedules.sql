@@ -10,7 +10,7 @@ select duly.pause_v1($1, $2, $3, $4, $5)
 update duly.jobs set pause_reason = $3, updated_at = duly.clock_now() where job_id = $1 and state = 'paused' and pause_reason = $2
 
 -- name: resume
-select answer, duly.timed_by_v1($1, $7)::text from duly.resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
+select answer, duly.timed_by_v1($1, $7)::text, case when answer = 'active' then duly.timed_anew_v1($1, null)::text end from duly.resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
 
 -- name: skip_next
 select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity'),
@@ -21,7 +21,8 @@ select case when moment is null then 'over' when moment = '-infinity' then 'agai
 select run_id, answer from duly.trigger_v1($1, $2, $3::text::jsonb, $4)
 
 -- name: retime
-select job_id, duly.timed_by_v1(job_id, $7)::text from duly.retime_v1($1, $2, $3, $4, $5, $6) as job_id
+select job_id, duly.timed_by_v1(job_id, $8)::text, duly.timed_anew_v1(job_id, ($7::text[])[array_position($1, job_id)]::jsonb)::text
+  from duly.retime_v1($1, $2, $3, $4, $5, $6) as job_id
 
 -- name: lane_work
 -- Of each job the oldest backfill, so that they wait for each other too; and how many of its runs have not begun.
@@ -58,6 +59,10 @@ select backfill_id, job_id, tenant, origin, state, from_at, to_at, cursor_at, ra
 select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills
  where tenant = $1 and job_id = $2 and (asked_at, backfill_id) < ($3, $4) order by asked_at desc, backfill_id desc limit $5
 
+-- name: backfills_of_tenant
+select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills
+ where tenant = $1 and (asked_at, backfill_id) < ($2, $3) order by asked_at desc, backfill_id desc limit $4
+
 -- name: find_backfill
 select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills where tenant = $1 and backfill_id = $2
 
@@ -83,7 +88,7 @@ select name, definition::text from duly.calendars where tenant = $1 and ($2::tex
 
 -- name: using_calendar
 select jobs.job_id, coalesce(jobs.name, jobs.job_id::text), timers.generation, timers.scheduled_at, timers.previous_scheduled_at,
-       jobs.schedule::text, duly.made_at(jobs.job_id), duly.clock_now()
+       jobs.schedule::text, duly.made_at(jobs.job_id), duly.clock_now(), greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at)
   from duly.jobs join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
  where jobs.tenant = $1 and jobs.state in ('active', 'paused') and ($3::uuid is null or jobs.job_id > $3)
    and jobs.schedule @> jsonb_build_object('calendars', jsonb_build_array(jsonb_build_object('name', $2::text)))

@@ -6,12 +6,19 @@ select job_id, scheduled_at, replayed from duly.api_submit_v1($1, $2, $3, $4, $5
 -- name: submit_one
 select job_id, scheduled_at, replayed from duly.api_submit_one_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
+-- name: submit_subtask
+select job_id, scheduled_at, replayed from duly.api_submit_subtask_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+
+-- name: submit_subtasks
+select job_id, scheduled_at, replayed from duly.api_submit_subtasks_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
 -- name: submit_schedule
 select job_id, scheduled_at, replayed, case when not replayed then duly.api_timed_by_v1(job_id, $25)::text end from duly.api_submit_schedule_v1(
     $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10, $11, $12::text::jsonb, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 
 -- name: edit
-select answer, floor, case when answer = 'edited' then duly.api_timed_by_v1($1, $28)::text end from duly.api_edit_v1(
+select answer, floor, case when answer = 'edited' then duly.api_timed_by_v1($1, $28)::text end,
+       case when answer = 'edited' and $15::timestamptz is not null then duly.api_timed_anew_v1($1, null)::text end from duly.api_edit_v1(
     $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
     $23, $24, $25, $26::text::jsonb, $27)
 
@@ -25,7 +32,7 @@ select duly.api_pause_v1($1, $2, $3, $4, $5)
 select duly.api_give_reason_v1($1, $2, $3)
 
 -- name: resume
-select answer, duly.api_timed_by_v1($1, $7)::text from duly.api_resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
+select answer, duly.api_timed_by_v1($1, $7)::text, case when answer = 'active' then duly.api_timed_anew_v1($1, null)::text end from duly.api_resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
 
 -- name: skip_next
 select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity'),
@@ -36,7 +43,8 @@ select case when moment is null then 'over' when moment = '-infinity' then 'agai
 select run_id, answer from duly.api_trigger_v1($1, $2, $3::text::jsonb, $4)
 
 -- name: retime
-select job_id, duly.api_timed_by_v1(job_id, $7)::text from duly.api_retime_v1($1, $2, $3, $4, $5, $6) as job_id
+select job_id, duly.api_timed_by_v1(job_id, $8)::text, duly.api_timed_anew_v1(job_id, ($7::text[])[array_position($1, job_id)]::jsonb)::text
+  from duly.api_retime_v1($1, $2, $3, $4, $5, $6) as job_id
 
 -- name: submit_backfill
 select duly.api_submit_backfill_v2($1, $2, $3, $4, $5, $6, $7, $8)
@@ -82,10 +90,13 @@ select run_id, fence from duly.api_hand_back_v1($1, $2, $3)
 select has_left, run_ids, fences from duly.api_retire_worker_v1($1, $2, $3)
 
 -- name: save_checkpoint
-select * from duly.api_save_checkpoint_v1($1, $2, $3, $4::text::jsonb)
+select * from duly.api_save_checkpoint_v2($1, $2, $3, $4)
 
 -- name: save_progress
-select * from duly.api_save_progress_v1($1, $2, $3, $4, $5)
+select * from duly.api_save_progress_v2($1, $2, $3, $4, $5, $6)
+
+-- name: waiting_subtasks
+select * from duly.api_waiting_subtasks_v1($1, $2, $3)
 
 -- name: edit_dead
 select * from duly.api_edit_dead_v1($1, $2, $3::text::jsonb)

@@ -6,6 +6,7 @@ settle the run later (`Callbacks`). All of it lives on the handlers' loop.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -155,13 +156,21 @@ class Sender:
         tenant, origin = call.run.tenant, call.url.origin
         if not await self._permits.enter(tenant, origin):
             return Parked(origin)
-        end = _End(Failed("never told to anybody"), Verdict.IGNORED)  # What holds when we are cancelled.
+        verdict, wait = Verdict.IGNORED, None
         try:
             end = await self._send(context, call)
+            verdict, wait = end.verdict, end.retry_after
+            return end.outcome
+        except asyncio.CancelledError:
+            # A loop that was held up hears of both deadlines at once, and then the worker's is the one that counts.
+            if self._is_late(call) and not context.cancelled:
+                verdict = Verdict.FAILING
+            raise
         finally:
-            seconds = None if end.retry_after is None else end.retry_after.total_seconds()
-            self._permits.leave(tenant, origin, end.verdict, seconds)
-        return end.outcome
+            self._permits.leave(tenant, origin, verdict, None if wait is None else wait.total_seconds())
+
+    def _is_late(self, call: _Call) -> bool:
+        return self._clock.monotonic() - call.began >= call.seconds - _BEFORE_SECONDS
 
     async def _send(self, context: RunContext, call: _Call) -> _End:
         extra = await self._callbacks.headers_for(call.run, call.target) if self._callbacks else {}

@@ -1,0 +1,127 @@
+"""Following logs: the lines of a run as they are written, as server-sent events, until the run has ended.
+
+A follower is a place in the log and nothing else: between two looks nothing is held. Whoever comes back names the last line it
+got, `attempt/number`, and is given what came after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.api.refusals import QUOTA_SECONDS, Refusal
+from duly.clock import Clock
+from duly.domain.errors import DulyError
+from duly.log import Log
+from duly.store import runs
+from duly.store.database import Database
+from duly.wire.runs import LogEnd, LogLine
+
+STREAMS_MAX = 200  # in one process
+STREAMS_OF_TENANT_MAX = 50
+HEARTBEAT_SECONDS = 15.0
+LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.1, 1.0
+LINGER_LOOKS = 7  # Workers write lines in batches, so the last ones come a moment after the end.
+_PLACE = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
+_BEGIN, _BEAT = b"retry: 1000\n\n", b": alive\n\n"
+
+Place = tuple[int, int]
+OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
+
+
+class LogStreams:
+    """The logs that are being followed in this process."""
+
+    def __init__(self, clock: Clock, log: Log) -> None:
+        self._clock = clock
+        self._log = log
+        self._open: Counter[int] = Counter()
+        self._closed = False
+
+    def check_room(self, tenant: int) -> None:
+        """Refuse one more follower where there are too many. Raises Refusal."""
+        if self._open[tenant] >= STREAMS_OF_TENANT_MAX or self._open.total() >= STREAMS_MAX:
+            raise Refusal(
+                "quota_reached",
+                f"{self._open[tenant]} logs of this tenant are followed already, {self._open.total()} in all.",
+                headers={"Retry-After": str(QUOTA_SECONDS)},
+                remedy=f"{STREAMS_OF_TENANT_MAX} of a tenant may be, {STREAMS_MAX} in all; end some, or read page by page.",
+            )
+
+    async def follow(
+        self,
+        tenant: int,
+        run_id: UUID,
+        after: Place,
+        open_session: OpenSession,
+        is_admitted: Callable[[], Awaitable[bool]],
+    ) -> AsyncIterator[bytes]:
+        """Give the lines behind a place as they come, and one event `end` when the run has ended and told all."""
+        self._open[tenant] += 1
+        place, pause, beat_at, silent = after, LOOK_SECONDS_MIN, self._clock.monotonic(), 0
+        try:
+            yield _BEGIN
+            while not self._closed and await is_admitted():
+                is_over, lines = await _look(open_session, run_id, place)
+                now = self._clock.monotonic()
+                if lines:
+                    place, pause, beat_at = (lines[-1]["attempt"], lines[-1]["number"]), LOOK_SECONDS_MIN, now
+                    yield b"".join(map(_line, lines))
+                elif silent >= LINGER_LOOKS:
+                    yield await _end(open_session, run_id)
+                    return
+                elif now - beat_at >= HEARTBEAT_SECONDS:
+                    beat_at = now
+                    yield _BEAT
+                silent = silent + 1 if is_over and not lines else 0
+                await self._clock.sleep(LOOK_SECONDS_MIN if is_over else pause)
+                pause = min(LOOK_SECONDS_MAX, pause * 1.3)
+        except DulyError as error:  # The database is silent: the follower comes back, with its place.
+            self._log.warning("stream_ended", error=str(error))
+        finally:
+            self._open[tenant] -= 1
+
+    def close(self) -> None:
+        """End every stream."""
+        self._closed = True
+
+
+def place_of(last_id: str) -> Place:
+    """Read the place that a follower names. Raises Refusal."""
+    found = _PLACE.fullmatch(last_id)
+    if found is None:
+        raise Refusal(
+            "invalid_header",
+            "The Last-Event-ID is not one of a log: those are an attempt and a number, such as 1/17.",
+            remedy="Send the id of the last event that was got, or leave it out for all.",
+        )
+    return int(found[1]), int(found[2])
+
+
+def told(line: Mapping[str, Any]) -> LogLine:
+    """Tell a line."""
+    return LogLine(**{**line, "fields": None if line["fields"] is None else msgspec.json.decode(line["fields"])})
+
+
+async def _look(open_session: OpenSession, run_id: UUID, place: Place) -> tuple[bool, Sequence[Mapping[str, Any]]]:
+    async with open_session() as session:
+        is_over = await runs.is_over(session, run_id)  # First: what was written before the end is read after it.
+        return is_over, await runs.read_logs(session, run_id, place)
+
+
+async def _end(open_session: OpenSession, run_id: UUID) -> bytes:
+    async with open_session() as session:
+        found = await runs.find(session, run_id)
+    assert found is not None, "it was there when it was first asked for"
+    return b"event: end\ndata: %b\n\n" % msgspec.json.encode(LogEnd(state=found["state"]))
+
+
+def _line(line: Mapping[str, Any]) -> bytes:
+    place = f"{line['attempt']}/{line['number']}".encode()
+    return b"id: %b\nevent: line\ndata: %b\n\n" % (place, msgspec.json.encode(told(line)))

@@ -1,0 +1,44 @@
+"""Targets in the rows of the database, as they are shown: told apart from the other options, and without their secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from duly.domain.job import Recurring, Submission
+from duly.domain.target_shapes import told_in_short, told_of
+from duly.domain.target_words import described
+
+
+def job_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a job's row with its target."""
+    target = told_of(row["handler"], row["options"])
+    return {**row, "target": target, "options": _without_target(row["options"])}
+
+
+def listed_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the row of a job in a list, or of a run, with its target in short."""
+    options = row.get("options")
+    target = told_in_short(row["handler"], options)
+    return {**row, "target": target} | ({"options": _without_target(options)} if "options" in row else {})
+
+
+def what_runs(row: Mapping[str, Any]) -> str:
+    """Say what runs, in the words of a row."""
+    target = row.get("target")
+    return str(row["handler"]) if target is None else described(target)
+
+
+def what_job_runs(job: Submission | Recurring) -> str:
+    """Say what a job runs that is to be submitted."""
+    return described(told_of(job.handler, job.options))
+
+
+def _without_target(options: str | None) -> str | None:
+    if options is None or '"target"' not in options:
+        return options
+    return msgspec.json.encode(
+        {name: part for name, part in msgspec.json.decode(options).items() if name != "target"}
+    ).decode()

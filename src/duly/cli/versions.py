@@ -1,0 +1,46 @@
+"""What a job was: the versions of its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from duly.cli.desk import Desk, at_desk
+from duly.cli.options import with_settings
+from duly.cli.output import Listing, Row, listing_options, show_list
+from duly.settings import Settings
+
+COLUMNS = {
+    "version": lambda row: row["version"],
+    "made": lambda row: row["made_at"],
+    "by": lambda row: " ".join(part for part in (row["owner"], row["source"]) if part),
+    "request": lambda row: row["request_id"],
+    "handler": lambda row: row["handler"],
+    "queue": lambda row: row["queue"],
+    "when": lambda row: _words(row["schedule"]),
+    "payload": lambda row: _json(row["payload"]),
+}
+
+
+@click.command("versions")
+@click.argument("job", metavar="JOB")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 101))
+@listing_options
+@with_settings("url")
+def list_versions(settings: Settings, listing: Listing, job: str, limit: int) -> None:
+    """Show what JOB, given by its id or its name, was: version by version, the one that stands first."""
+
+    async def read(desk: Desk) -> Sequence[Row]:
+        return await desk.versions(await desk.job_id(job), limit)
+
+    show_list(settings, listing, read, COLUMNS, "a one-shot has no versions", at_desk)
+
+
+def _words(schedule: Row) -> str:
+    return _json(schedule.get("trigger", schedule))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

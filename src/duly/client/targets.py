@@ -1,0 +1,86 @@
+"""Targets that are no functions, for `jobs.create`: a webhook, a command, a container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
+
+
+def webhook(
+    url: str,
+    *,
+    method: str = "POST",
+    headers: Mapping[str, str] | None = None,
+    final: Sequence[int] = (),
+    retry: Sequence[int] = (),
+    callback_within: str | float | None = None,
+) -> WebhookTarget:
+    """Have a signed request sent to `url`, with the job's payload as its body.
+
+    `final` and `retry` name statuses that are taken otherwise than usual. A receiver that answers 202 may take
+    `callback_within` to settle the run.
+    """
+    return WebhookTarget(
+        url=url,
+        method=method,
+        headers=dict(headers or {}),
+        final=list(final),
+        retry=list(retry),
+        callback_within=callback_within,
+    )
+
+
+def command(
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    network: bool = False,
+    memory_bytes: int | None = None,
+    cpu_seconds: float | None = None,
+    processes: int | None = None,
+    file_bytes: int | None = None,
+    ok: Sequence[int] = (0,),
+    retry: Sequence[int] = (75,),
+) -> CommandTarget:
+    """Have a program run, by its absolute path, with its arguments; no shell reads them.
+
+    Exit codes in `ok` are a success, those in `retry` are tried again, all others are final.
+    """
+    return CommandTarget(
+        argv=list(argv),
+        environment=dict(environment or {}),
+        network=network,
+        memory_bytes=memory_bytes,
+        cpu_seconds=cpu_seconds,
+        processes=processes,
+        file_bytes=file_bytes,
+        ok=list(ok),
+        retry=list(retry),
+    )
+
+
+def container(
+    image: str,
+    argv: Sequence[str] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    network: bool = False,
+    memory_bytes: int | None = None,
+    cpus: float | None = None,
+    processes: int | None = None,
+    ok: Sequence[int] = (0,),
+    retry: Sequence[int] = (75,),
+) -> ContainerTarget:
+    """Have a container run, of an image that the operator allows; exit codes are taken as those of a command."""
+    return ContainerTarget(
+        image=image,
+        argv=list(argv),
+        environment=dict(environment or {}),
+        network=network,
+        memory_bytes=memory_bytes,
+        cpus=cpus,
+        processes=processes,
+        ok=list(ok),
+        retry=list(retry),
+    )

@@ -1,0 +1,85 @@
+"""The target of a job in a file: read, compared part by part, and completed with what the job has and nobody is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from duly.domain.errors import InvalidOption, Refused
+from duly.domain.gathering import gather
+from duly.domain.job import check_name
+from duly.domain.manifest_shapes import FunctionShape
+from duly.domain.problems import Path, Problem
+from duly.domain.target import FUNCTION, Target, check_handler, handler_of
+from duly.domain.target_secrets import HIDDEN, is_secret, restored
+from duly.domain.target_shapes import Shape
+from duly.domain.target_shapes import read_target as read_shape
+from duly.domain.triggers.errors import nearest, shown
+
+_KINDS: Mapping[str, type[msgspec.Struct]] = {
+    str(kind.__struct_config__.tag): kind for kind in (FunctionShape, *get_args(Shape))
+}
+_MAPPINGS = ("headers", "environment")
+
+
+def read_target(given: object, path: Path, problems: list[Problem]) -> tuple[str, Target | None]:
+    """Read what a job runs: the handler, and the target where it is no function. What is wrong is among the problems."""
+    if isinstance(given, str):
+        given = {"handler": given}
+    try:
+        shape = _shape(given, path, problems)
+        if shape is None:
+            return "", None
+        if isinstance(shape, FunctionShape):
+            return check_handler(check_name(shape.handler, "handler")), None
+        target = read_shape(shape)
+        return handler_of(target), target
+    except Refused as error:
+        problems.append(Problem(path, str(error)))
+        return "", None
+
+
+def _shape(given: object, path: Path, problems: list[Problem]) -> Any:
+    if not isinstance(given, Mapping):
+        problems.append(
+            Problem(path, f"{shown(given)} is no target; name a function, or write {{type: webhook, url: …}}")
+        )
+        return None
+    kind = given.get("type", FUNCTION)
+    if not isinstance(kind, str) or kind not in _KINDS:
+        meant = nearest(str(kind), _KINDS)
+        remedy = f"did you mean {meant}?" if meant else f"known are {', '.join(_KINDS)}"
+        problems.append(Problem((*path, "type"), f"{shown(kind)} is no type of target; {remedy}"))
+        return None
+    return gather(_KINDS[kind], {key: part for key, part in given.items() if key != "type"}, path, problems)
+
+
+def completed(target: Target | None, standing: Target | None) -> Target | None:
+    """Put back what is not shown, as far as it is there: the rest stays as the file writes it."""
+    try:
+        return None if target is None else restored(target, standing)
+    except InvalidOption:
+        return target
+
+
+def target_parts(handler: str, target: Target | None) -> dict[str, Any]:
+    """Give a target part by part, as it is, to be compared."""
+    if target is None:
+        return {"target": handler}
+    found: dict[str, Any] = {"target": target.__struct_config__.tag}
+    for name, value in msgspec.structs.asdict(target).items():
+        if name in _MAPPINGS:
+            found |= {f"target.{name}.{key}": part for key, part in value.items()}
+        elif value not in (None, ()):
+            found[f"target.{name}"] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def shown_parts(field: str, before: Any, after: Any) -> tuple[Any, Any]:
+    """Give a part as it stands and as it is asked for, as they are shown; of a secret no more than that it is another."""
+    if not field.startswith(tuple(f"target.{name}." for name in _MAPPINGS)) or not is_secret(field.rpartition(".")[2]):
+        return before, after
+    hidden = HIDDEN if before is None or after is None else f"{HIDDEN}, another value"
+    return None if before is None else HIDDEN, None if after is None else hidden

@@ -1,0 +1,35 @@
+"""Targets in words, for people: what runs, and what lets a worker run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from duly.domain.run import QUEUE_DEFAULT
+from duly.domain.target import COMMAND, CONTAINER, WEBHOOK
+from duly.domain.webhook_url import shown_url
+
+
+def described(target: Mapping[str, Any]) -> str:
+    """Say what runs, from a target as it is told, whole or in short; without what may be a secret."""
+    match target:
+        case {"type": "webhook", "url": str(url)}:
+            return f"webhook {shown_url(url)}"
+        case {"type": "command", "argv": [program, *_]}:
+            return f"command {program}"
+        case {"type": "container", "image": image}:
+            return f"container {image}"
+    return str(target.get("handler") or target["type"])
+
+
+def what_lets_it_run(handler: str, queue: str, app: str = "module:app") -> str:
+    """Say which worker would run a handler: of a function one of its app, of any other target one that allows it."""
+    flag = "" if queue == QUEUE_DEFAULT else f" --queue {queue}"
+    if handler == WEBHOOK:
+        return f"start a worker that sends webhooks, with the setting webhooks above 0: duly worker{flag}"
+    for beginning, setting in ((COMMAND, "commands"), (CONTAINER, "containers")):
+        if handler.startswith(beginning):
+            name = handler.removeprefix(beginning)
+            allowing = f"DULY_{setting.upper()}={name} duly worker{flag}"
+            return f"allow {name} by its name, in the setting {setting} of a worker: {allowing}"
+    return f"start a worker for the app that has it: duly worker {app}{flag}"

@@ -1,0 +1,91 @@
+"""A webhook, command or container of an app: submitted as a handler is, and run by a worker whose operator allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
+
+from duly.domain import payload as payloads
+from duly.domain.duration import Duration
+from duly.domain.errors import InvalidArguments, InvalidOption
+from duly.domain.job import check_arguments, check_name, check_priority
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
+from duly.domain.target import Target as Kind
+from duly.domain.target import handler_of
+from duly.domain.target_checks import check_target
+from duly.domain.triggers.errors import shown
+from duly.sdk.choices import handler_options
+from duly.sdk.declaration import Declaration
+from duly.sdk.retry import Retry
+from duly.sdk.submittable import Submittable
+from duly.sdk.when import When, shape_of
+
+if TYPE_CHECKING:
+    from duly.sdk.app import App
+
+
+class TargetWork(msgspec.Struct, frozen=True):
+    """A target as a submit sees it."""
+
+    name: str
+    options: Options
+    queue: str = QUEUE_DEFAULT
+    priority: int = PRIORITY_DEFAULT
+    is_compiled: bool = True
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Write a payload, given by keywords or as one mapping. Raises InvalidArguments, InvalidPayload."""
+        if len(args) > 1 or (args and kwargs):
+            raise InvalidArguments(f"{self.name} takes its payload by keywords, or as one mapping; give one of them")
+        given = check_arguments(args[0], self.name) if args else kwargs
+        return payloads.encode(given, f"the payload of {self.name}")
+
+    def decode_result(self, result: str | None) -> Any:
+        """Read what a run resulted in."""
+        return None if result is None else msgspec.json.decode(result)
+
+
+class Target(Submittable[..., Any]):
+    """What an app can have run besides its own functions. Its payload is given by keywords, or as one mapping."""
+
+    def __init__(self, app: App, target: Kind, queue: str) -> None:
+        kept = check_target(target)
+        super().__init__(app, TargetWork(handler_of(kept), Options(target=kept), check_name(queue, "queue")))
+        self._target = kept
+
+    def declare(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        priority: int = PRIORITY_DEFAULT,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        tags: Sequence[str] = (),
+        payload: Mapping[str, Any] | None = None,
+        **when: Unpack[When],
+    ) -> None:
+        """Give it a schedule of this name, which the app's workers register when they start, as a handler's own.
+
+        Raises InvalidOption, UnknownQueue, TriggerError, InvalidSchedule, InvalidPayload.
+        """
+        shape = shape_of(when)
+        if shape is None:
+            raise InvalidOption(f"the schedule {name!r} does not say when; give cron=, every=, when= or schedule=")
+        chosen = self.queue if queue is None else check_name(queue, "queue")
+        self._app.check_queue(chosen)
+        options = msgspec.structs.replace(handler_options(retry, timeout, tags), target=self._target)
+        work = TargetWork(self.name, options, chosen, check_priority(priority))
+        self._app.declare(Declaration(name, work, shape, payload))
+
+    def __repr__(self) -> str:
+        return f"<Target {self.name}>"
+
+
+def check_list(values: object, what: str) -> tuple[str, ...]:
+    """Take a list of texts; one text alone is none. Raises InvalidOption."""
+    if isinstance(values, str) or not isinstance(values, Sequence) or not all(isinstance(one, str) for one in values):
+        raise InvalidOption(f'{what} {shown(values)} is not a list of texts; give one, such as ["/bin/echo", "hello"]')
+    return tuple(values)

@@ -1,0 +1,42 @@
+"""What the definition of a job was, version by version, as it crosses HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from duly.wire.events import EventMatch
+from duly.wire.jobs import Concurrency, JobTarget, Payload, RetryPolicy
+from duly.wire.pages import NextPageToken
+from duly.wire.schedule_schema import ScheduleShape
+from duly.wire.shapes import Moment, Told
+
+
+class JobVersion(Told, frozen=True):
+    """One version of a job's definition. The one that stands has not been replaced."""
+
+    version: int
+    made_at: Moment
+    replaced_at: Moment | None
+    owner: Annotated[str, Meta(description="Who kept the job then: api, code or file.")]
+    source: str | None
+    request_id: Annotated[str | None, Meta(description="The last request until then that named itself.")]
+    name: str | None
+    target: JobTarget
+    queue: str
+    priority: int
+    payload: Payload | None
+    schedule: ScheduleShape | None
+    on_event: EventMatch | None
+    retry: RetryPolicy | None
+    timeout: str | None
+    concurrency: Concurrency | None
+    tags: list[str]
+
+
+class JobVersionList(Told, frozen=True):
+    """A page of versions, the newest first; the last hundred before the one that stands are kept."""
+
+    items: list[JobVersion]
+    next_page_token: NextPageToken

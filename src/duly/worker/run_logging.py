@@ -1,0 +1,28 @@
+"""A handler for `logging`: what a user's own loggers say while a run's handler is at work goes to that run's log."""
+
+from __future__ import annotations
+
+import logging
+
+from duly.worker.context import current
+
+_LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"))
+
+
+class RunLogHandler(logging.Handler):
+    """Keeps records with the run in whose handler they were made; records made elsewhere pass it by.
+
+    It is added by whoever wants it: `logging.getLogger().addHandler(duly.RunLogHandler())`. A thread that the handler starts
+    by itself is not known to belong to it, unless it runs in a copy of the handler's context.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record."""
+        run = current.get()
+        if run is None:
+            return
+        level = next((name for number, name in _LEVELS if record.levelno >= number), "debug")
+        try:
+            run.keep_line(level, self.format(record), {"logger": record.name})
+        except Exception:  # noqa: BLE001 - as every handler of `logging` does it
+            self.handleError(record)

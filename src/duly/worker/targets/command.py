@@ -1,0 +1,82 @@
+"""Commands: a program with its arguments, never a shell, in a sandbox. Only programs that the operator names are offered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from duly.domain.errors import Refused
+from duly.domain.outcome import Failed, Outcome
+from duly.domain.run import Run
+from duly.domain.target import COMMAND, Command
+from duly.worker.context import RunContext
+from duly.worker.slots import Kind
+from duly.worker.targets import TargetHandler, process
+from duly.worker.targets.output import Output
+from duly.worker.targets.process import Launch
+from duly.worker.targets.program import check_asked, environment_of, outcome_of, patience, stdin_of
+from duly.worker.targets.sandbox import Ceiling, Sandbox
+
+CPU_SECONDS_MAX = 10_000_000
+
+
+class Commands:
+    """Runs the commands of one worker."""
+
+    def __init__(
+        self, sandbox: Sandbox, allowed: Sequence[str], ceiling: Ceiling, *, network: bool, grace_seconds: float
+    ) -> None:
+        self._sandbox = sandbox
+        self._allowed = tuple(allowed)
+        self._ceiling = ceiling
+        self._network = network
+        self._grace_seconds = grace_seconds
+
+    def handlers(self) -> list[TargetHandler]:
+        """Give one handler for each program that is allowed."""
+        return [TargetHandler(COMMAND + program, Kind.PROCESS, self.attempt) for program in self._allowed]
+
+    async def attempt(self, context: RunContext, run: Run) -> Outcome:
+        """Run a command to its end, or until it is stopped."""
+        target = run.policy.target
+        assert isinstance(target, Command)
+        try:
+            launch = self._launch_of(context, target)
+        except Refused as error:
+            return Failed(str(error), retryable=False)
+        grace = patience(context, run.policy.timeout_seconds, self._grace_seconds)
+        output = Output(context.log)
+        try:
+            ended = await process.run(launch, stdin_of(run), output.hear, grace)
+        finally:
+            output.close()
+        if not ended.started:
+            return Failed(f"the sandbox of {target.argv[0]} could not be set up: {output.last_words}")
+        return outcome_of(ended, target, output)
+
+    def _launch_of(self, context: RunContext, target: Command) -> Launch:
+        program, ceiling = target.argv[0], self._ceiling
+        if program not in self._allowed:  # The row is claimed by its handler, and that could be made to differ.
+            raise Refused(f"the program {program} is not allowed here; the setting `commands` lists those that are")
+        if target.network and not self._network:
+            raise Refused(
+                f"{program} asks for the network, which commands have not here; see the setting command_network"
+            )
+        check_asked(target.memory_bytes, "bytes of memory", ceiling.memory_bytes, "the setting command_memory allows")
+        check_asked(target.file_bytes, "bytes of files", ceiling.memory_bytes, "the setting command_memory allows")
+        check_asked(target.processes, "processes", ceiling.processes, "the setting command_processes allows")
+        check_asked(target.cpu_seconds, "seconds of CPU time", CPU_SECONDS_MAX, "there is no limit above")
+        environment = environment_of(context, target.environment, loaders=False)
+        return self._sandbox.launch_of(target, environment, ceiling, network=target.network)
+
+
+async def check_sandbox(sandbox: Sandbox, ceiling: Ceiling) -> None:
+    """Try the sandbox once. Raises Refused, with what it said, when it does not work here."""
+    heard: list[bytes] = []
+    launch = sandbox.launch_of(Command((sandbox.prlimit, "--version")), {}, ceiling, network=False)
+    ended = await process.run(launch, b"", lambda _, data: heard.append(data), lambda: 0.0)
+    if not ended.started or ended.status != 0:
+        said = b"".join(heard).decode(errors="replace").strip() or ended.words
+        raise Refused(
+            f"commands need a sandbox, and bubblewrap does not work here: {said}. Where this is a container, allow user"
+            " namespaces; or set command_sandbox = none to do without, which lets a command see what its user may see"
+        )

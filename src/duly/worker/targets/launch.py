@@ -1,0 +1,266 @@
+"""The process between a worker and what it starts.
+
+Run as `python -I -S launch.py CONTROL VARIABLES FILE UID GID TREE N [LAST …] PROGRAM …`. It starts the program as the given user
+in a session of its own, waits for it, and lets nothing outlive it. Orphans of the program become children of this process,
+whatever they did to leave it, so it can find them all. The program's variables come through a file, and not through our own
+environment, which the interpreter reads and adds to.
+
+It speaks over CONTROL. A byte from the worker asks the program to end; when the worker hangs up, by choice or because it died,
+everything is killed. The worker is told in lines of JSON what comes on STATUS_FD, and at the end the status, as `wait` has it.
+
+With TREE 0 the program is one that starts something elsewhere, which its end alone does not end; then LAST, of N words, does.
+This file imports nothing of ours and next to nothing else, so that it starts quickly.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import select
+import signal
+import sys
+import time
+
+FILE_FD = 10  # Where the program finds what the worker has written for it alone.
+STATUS_FD = 11  # Where a sandbox says how it gets on.
+_FREE_FD = 20
+_SUBREAPER = 36
+_NOT_STARTED = 127
+_ENGINE_FAILED = 125
+_END_SECONDS = 5.0
+_LAST_SECONDS = 20.0
+_SESSION = re.compile(rb'"child-pid": (\d+)')
+_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_OF_THE_INTERPRETER = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class Launcher:
+    """One program from its start to its end."""
+
+    def __init__(self, control: int, environment: dict[bytes, bytes], tree: bool, last: list[str]) -> None:
+        self._control = control
+        self._environment = environment
+        self._tree = tree
+        self._last = last
+        self._status, self._said = os.pipe()
+        self._woken = -1
+        self._child = 0
+        self._session = 0
+        self._asked = False
+
+    def start(self, program: list[str], file: int, uid: int, gid: int) -> None:
+        """Start the program."""
+        self._woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._child = self._session = os.fork()
+        if self._child == 0:
+            become(program, self._environment, file, self._said, uid, gid)
+        for number in _OURS:
+            signal.signal(number, signal.SIG_IGN)  # The worker says when it is over.
+        let_go([self._said, *([file] if file >= 0 else [])])
+
+    def see_through(self) -> int:
+        """Wait for the program's end or the worker's, see to it that nothing is left, and give the status."""
+        ended = self._wait()
+        if self._tree:
+            end_all()
+        elif ended is None:
+            self._end_elsewhere()
+        elif self._asked or not os.WIFEXITED(ended) or os.WEXITSTATUS(ended) == _ENGINE_FAILED:
+            run(self._last, self._environment)
+        return signal.SIGKILL if ended is None else ended
+
+    def _wait(self) -> int | None:
+        """Wait until the program ends, and give its status; None: the worker has hung up."""
+        poller = select.poll()
+        for descriptor in (self._control, self._status, self._woken):
+            poller.register(descriptor, select.POLLIN)
+        while True:
+            for descriptor, _ in poller.poll():
+                heard = os.read(descriptor, 4_096)
+                if descriptor == self._control and not heard:
+                    return None
+                if descriptor == self._control:
+                    self._ask_to_end()
+                elif descriptor == self._status and not heard:
+                    poller.unregister(descriptor)
+                elif descriptor == self._status:
+                    self._pass_on(heard)
+            if (ended := reaped(self._child)) is not None:
+                return ended
+
+    def _pass_on(self, heard: bytes) -> None:
+        if told := _SESSION.search(heard):
+            self._session = int(told[1])
+        say(self._control, heard)
+
+    def _ask_to_end(self) -> None:
+        """Ask the program to end: inside a sandbox its session, else the sandbox would end and leave it no time."""
+        self._asked = True
+        if not self._tree:
+            os.kill(self._child, signal.SIGTERM)  # What it has begun elsewhere it brings to an end by itself.
+            return
+        for group in (-self._session, -self._child, self._child):  # The first of them that is there yet.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(group, signal.SIGTERM)
+                return
+
+    def _end_elsewhere(self) -> None:
+        """End what was started elsewhere, as soon as it is there; who starts it is killed only if that takes too long."""
+        deadline = time.monotonic() + _END_SECONDS
+        run(self._last, self._environment)
+        while reaped(self._child) is None:
+            if time.monotonic() > deadline:
+                os.killpg(self._child, signal.SIGKILL)
+            time.sleep(0.05)
+            run(self._last, self._environment)
+
+
+def become(program: list[str], environment: dict[bytes, bytes], file: int, said: int, uid: int, gid: int) -> None:
+    """Turn this process into the program; what goes wrong is said where the program would have spoken."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (*_OURS, *_OF_THE_INTERPRETER, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        if file >= 0:
+            _place(file, said)
+        if uid >= 0:
+            os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+        os.execve(program[0], program, environment)  # noqa: S606 - there is never a shell
+    except OSError as error:
+        os.write(2, f"{program[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(_NOT_STARTED)
+
+
+def _place(file: int, said: int) -> None:
+    """Put what a sandbox reads and writes where it looks for it."""
+    import fcntl
+
+    kept, aside = (fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FREE_FD) for descriptor in (file, said))
+    os.close(file)
+    os.dup2(kept, FILE_FD)
+    os.dup2(aside, STATUS_FD)
+
+
+def let_go(descriptors: list[int]) -> None:
+    """Close what belongs to the program alone: who reads its output is to see the end of it."""
+    for descriptor in descriptors:
+        os.close(descriptor)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+
+
+def close_all_but(kept: set[int]) -> None:
+    """Close what the worker has handed down without meaning to: some event loops do."""
+    for entry in list(os.scandir("/proc/self/fd")):
+        if int(entry.name) not in kept:
+            with contextlib.suppress(OSError):
+                os.close(int(entry.name))
+
+
+def variables_in(file: int) -> dict[bytes, bytes]:
+    """Read the program's environment."""
+    with open(file, "rb") as stream:
+        pairs = [entry.partition(b"=") for entry in stream.read().split(b"\0") if entry]
+    return {name: value for name, _, value in pairs}
+
+
+def reaped(child: int) -> int | None:
+    """Bury whoever has died, and give the status of `child` if it is among them."""
+    ended = None
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0] != 0:
+            if found[0] == child:
+                ended = found[1]
+    return ended
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whoever loses theirs below us."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def end_all() -> None:
+    """Kill everything below this process. What is stopped cannot fork, so each round leaves fewer."""
+    deadline = time.monotonic() + _END_SECONDS
+    while (found := below(os.getpid())) and time.monotonic() < deadline:
+        stopped: set[int] = set()
+        while fresh := found - stopped:
+            send(fresh, signal.SIGSTOP)
+            stopped |= fresh
+            found = below(os.getpid())
+        send(stopped, signal.SIGKILL)
+        time.sleep(0.002)
+        reaped(0)
+
+
+def send(pids: set[int], number: signal.Signals) -> None:
+    """Send a signal to each that still lives."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def below(root: int) -> set[int]:
+    """Find every living descendant of a process."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in living():
+        children.setdefault(parent, []).append(pid)
+    found: set[int] = set()
+    line = [root]
+    while line:
+        for pid in children.get(line.pop(), ()):
+            found.add(pid)
+            line.append(pid)
+    return found
+
+
+def living() -> list[tuple[int, int]]:
+    """List each process that is not dead yet, with its parent."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat", "rb") as file:  # noqa: PTH123 - quick to start
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+                if state not in (b"Z", b"X"):
+                    found.append((int(entry.name), int(parent)))
+    return found
+
+
+def run(command: list[str], environment: dict[bytes, bytes]) -> None:
+    """Run a command of ours, for a while at most."""
+    child = os.posix_spawn(command[0], command, environment)
+    deadline = time.monotonic() + _LAST_SECONDS
+    while os.waitpid(child, os.WNOHANG)[0] == 0:
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def say(control: int, line: bytes) -> None:
+    """Tell the worker, if it still is there."""
+    with contextlib.suppress(OSError):
+        os.write(control, line)
+
+
+def main(numbers: list[int], words: list[str]) -> None:
+    """Start the program, see it through, and say how it ended."""
+    control, variables, file, uid, gid, tree, count = numbers
+    close_all_but({0, 1, 2, control, variables, file})
+    os.set_inheritable(control, False)
+    if tree:
+        adopt_orphans()
+    launcher = Launcher(control, variables_in(variables), bool(tree), words[:count])
+    launcher.start(words[count:], file, uid, gid)
+    say(control, b'{"status": %d}\n' % launcher.see_through())
+
+
+if __name__ == "__main__":
+    main([int(number) for number in sys.argv[1:8]], sys.argv[8:])

@@ -1,0 +1,107 @@
+"""What a program says: its lines are the run's log, up to a cap, and the end of its standard output is the result.
+
+What comes after the cap is still read, so that the program does not hang on a full pipe, but only counted.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from duly.domain.payload import RESULT_BYTES_MAX, encode_result, storable
+from duly.worker.context import RunLog
+
+KEPT_BYTES_MAX = 1_000_000  # A little below what the desk keeps of an attempt, so that our last word is kept too.
+LINES_MAX = 10_000
+LINE_BYTES_MAX = 8_000
+_LINE_COST_BYTES = 24
+_LAST_WORDS_BYTES = 4_096
+
+
+class Output:
+    """The output of one attempt."""
+
+    def __init__(self, log: RunLog) -> None:
+        self._log = log
+        self._unfinished = {"stdout": b"", "stderr": b""}
+        self._tails = {"stdout": bytearray(), "stderr": bytearray()}
+        self._lines = 0
+        self._room = KEPT_BYTES_MAX
+        self.bytes_heard = 0
+        self.bytes_dropped = 0
+
+    def hear(self, stream: str, data: bytes) -> None:
+        """Take a piece as it comes."""
+        self.bytes_heard += len(data)
+        self._remember(self._tails[stream], data)
+        if self._is_full:
+            self.bytes_dropped += len(data)
+            return
+        *lines, self._unfinished[stream] = (self._unfinished[stream] + data).split(b"\n")
+        for line in lines:
+            self._keep(stream, line)
+        if len(self._unfinished[stream]) > LINE_BYTES_MAX:
+            self._flush(stream)
+
+    def close(self) -> None:
+        """Write down what no line end came for, and say what was dropped."""
+        for stream in self._unfinished:
+            self._flush(stream)
+        if self.bytes_dropped:
+            self._log.warning(
+                f"the output is longer than is kept: of {self.bytes_heard} bytes, {self.bytes_dropped} were dropped"
+            )
+
+    @property
+    def result(self) -> str | None:
+        """Give what standard output ends with: a line of JSON as it is, else the text, shortened from its beginning."""
+        text = self._tails["stdout"][-RESULT_BYTES_MAX:].decode(errors="replace").strip()
+        if not text:
+            return None
+        try:
+            return encode_result(msgspec.json.decode(text.rpartition("\n")[2]))
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return _as_text(text)
+
+    @property
+    def last_words(self) -> str:
+        """Give the last line that was said on standard error."""
+        return storable(self._tails["stderr"].decode(errors="replace").strip().rpartition("\n")[2], 300)
+
+    @property
+    def complaint(self) -> str:
+        """Give the end of standard error."""
+        return storable(self._tails["stderr"][-_LAST_WORDS_BYTES:].decode(errors="replace"))
+
+    @property
+    def _is_full(self) -> bool:
+        return self._room <= 0 or self._lines >= LINES_MAX
+
+    @staticmethod
+    def _remember(tail: bytearray, data: bytes) -> None:
+        tail += data
+        if len(tail) > 2 * RESULT_BYTES_MAX:
+            del tail[:-RESULT_BYTES_MAX]
+
+    def _flush(self, stream: str) -> None:
+        line, self._unfinished[stream] = self._unfinished[stream], b""
+        if line:
+            self._keep(stream, line)
+
+    def _keep(self, stream: str, line: bytes) -> None:
+        """Log a line, in pieces where it is too long for one."""
+        for start in range(0, len(line) or 1, LINE_BYTES_MAX):
+            piece = line[start : start + LINE_BYTES_MAX]
+            if self._is_full or len(piece) + _LINE_COST_BYTES > self._room:
+                self._room = 0
+                self.bytes_dropped += len(piece)
+                continue
+            self._room -= len(piece) + _LINE_COST_BYTES
+            self._lines += 1
+            self._log.info(piece.decode(errors="replace"), stream=stream)
+
+
+def _as_text(text: str) -> str:
+    """Write text as JSON, without its beginning where all of it is not kept."""
+    while not (encoded := encode_result(text)).startswith('"'):
+        text = text[len(text) // 8 + 1 :]
+    return encoded

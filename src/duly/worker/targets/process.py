@@ -1,0 +1,214 @@
+"""A process of a run: started by way of a launcher, heard to the end, and stopped with everything it started.
+
+The launcher (`launch.py`) stands between us and the program. Hanging up on it kills the program's whole tree; so does our
+death, because the kernel hangs up for us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from duly.worker.targets import launch as launcher
+from duly.worker.targets.wires import Heard, Wires, listen
+
+FILE_FD, STATUS_FD = launcher.FILE_FD, launcher.STATUS_FD
+_LAUNCHER = str(Path(launcher.__file__).resolve())
+_SIGNALLED = (
+    128  # What a shell, a sandbox and a container engine add to the number of the signal that killed a program.
+)
+_ENDING_SECONDS = 30.0
+_EMPTYING_SECONDS = 5.0
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A user of this machine."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """What to start, and how."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = {}
+    account: Account | None = None  # None: as ourselves
+    file: bytes | None = None  # what the program reads from FILE_FD
+    is_wrapped: bool = False  # the exit status comes by way of a sandbox or a container engine
+    tells_start: bool = False  # and a sandbox says on STATUS_FD whether it got as far as the program
+    ends_tree: bool = True
+    last: tuple[str, ...] = ()  # runs when all else is over, even when the worker has died
+
+    @property
+    def user(self) -> tuple[int, int]:
+        """The numbers of its account, negative when it is ours."""
+        return (-1, -1) if self.account is None else (self.account.uid, self.account.gid)
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """How a program ended, if it was started at all."""
+
+    status: int  # after death by a signal, 128 and its number, as a shell says it
+    signal: str | None = None
+    started: bool = True
+
+    @property
+    def words(self) -> str:
+        """Say it in words."""
+        return f"exit status {self.status}" if self.signal is None else f"killed by {self.signal}"
+
+
+class Said(msgspec.Struct):
+    """A line of the launcher, or one of a sandbox that it passes on."""
+
+    status: int | None = None
+    exit_code: int | None = msgspec.field(default=None, name="exit-code")
+
+
+class Process:
+    """One program under way."""
+
+    def __init__(self, launch: Launch, launcher: asyncio.subprocess.Process, wires: Wires, heard: Heard) -> None:
+        self._launch = launch
+        self._launcher = launcher
+        self._line = wires.line
+        self._line.setblocking(False)
+        self._ended = asyncio.create_task(self._until_ended())
+        self._listening = [
+            asyncio.create_task(listen(wires.stdout, "stdout", heard)),
+            asyncio.create_task(listen(wires.stderr, "stderr", heard)),
+        ]
+
+    @classmethod
+    async def start(cls, launch: Launch, stdin: bytes, heard: Heard) -> Process:
+        """Start a program, and pass on what it says."""
+        wires = Wires(stdin, launch.environment, launch.file, launch.user[0])
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-I", "-S", _LAUNCHER),
+                *_orders(launch, wires),
+                stdin=wires.stdin,
+                stdout=wires.their_stdout,
+                stderr=wires.their_stderr,
+                env={},
+                cwd="/",
+                pass_fds=(wires.control, *wires.files),
+                start_new_session=True,
+            )
+        except BaseException:
+            wires.close_ours()
+            raise
+        finally:
+            wires.close_theirs()
+        return cls(launch, process, wires, heard)
+
+    async def ended(self) -> Exit:
+        """Wait until the program has ended and all it said was heard."""
+        ended = await asyncio.shield(self._ended)
+        await asyncio.wait(self._listening, timeout=_EMPTYING_SECONDS)
+        return ended
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Ask the program to end, and kill it with all it started when it has not within the grace."""
+        try:
+            with contextlib.suppress(OSError):
+                self._line.send(b"end\n")
+            await asyncio.wait({self._ended}, timeout=grace_seconds)
+        finally:  # Cancelled once more: there is no time left.
+            self.kill()
+            await asyncio.wait({self._ended, *self._listening}, timeout=_ENDING_SECONDS)
+
+    def kill(self) -> None:
+        """Hang up: the program and all it started are killed. Does not wait for it."""
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Listen no longer."""
+        for task in self._listening:
+            task.cancel()
+
+    async def _until_ended(self) -> Exit:
+        """Read what the launcher says, to its end."""
+        reader, writer = await asyncio.open_connection(sock=self._line)
+        status, exit_code = None, None
+        while line := await reader.readline():
+            said = msgspec.json.decode(line, type=Said)
+            exit_code = said.exit_code if said.exit_code is not None else exit_code
+            status = said.status if said.status is not None else status
+        writer.close()
+        launcher_status = await self._launcher.wait()
+        if status is not None:
+            return _exit_of(status, self._launch, exit_code)
+        if launcher_status < 0:  # Somebody killed the launcher, and with it the program.
+            return _killed_by(-launcher_status)
+        return Exit(launcher_status, started=False)
+
+
+async def run(launch: Launch, stdin: bytes, heard: Heard, grace_seconds: Callable[[], float]) -> Exit:
+    """Run a program to its end. Cancelled, it is stopped with all it started before this returns."""
+    starting = asyncio.ensure_future(Process.start(launch, stdin, heard))
+    try:
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await _stop(await starting, 0.0)
+        raise
+    try:
+        return await process.ended()
+    except asyncio.CancelledError:
+        await _stop(process, grace_seconds())
+        raise
+
+
+async def _stop(process: Process, grace_seconds: float) -> None:
+    try:
+        await process.stop(grace_seconds)
+    finally:
+        process.close()
+
+
+async def ask(argv: tuple[str, ...], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """Run a program of ours to its end, and give its status and what it said; -1 when it took too long."""
+    process = await asyncio.create_subprocess_exec(
+        *argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environment, cwd="/"
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            said, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        return -1, f"{argv[0]} did not answer within {seconds:g} s"
+    status = process.returncode or 0
+    return status, (said if status == 0 else errors).decode(errors="replace").strip()
+
+
+def _orders(launch: Launch, wires: Wires) -> list[str]:
+    file = wires.files[1] if launch.file is not None else -1
+    numbers = (wires.control, wires.files[0], file, *launch.user, int(launch.ends_tree), len(launch.last))
+    return [*map(str, numbers), *launch.last, *launch.argv]
+
+
+def _exit_of(status: int, launch: Launch, exit_code: int | None) -> Exit:
+    if os.WIFSIGNALED(status):
+        return _killed_by(os.WTERMSIG(status))
+    code = os.waitstatus_to_exitcode(status)
+    if launch.is_wrapped and 0 < code - _SIGNALLED < signal.SIGRTMIN:
+        return _killed_by(code - _SIGNALLED)
+    return Exit(code, started=exit_code is not None or not launch.tells_start)
+
+
+def _killed_by(number: int) -> Exit:
+    known = {each.value: each.name for each in signal.Signals}
+    return Exit(_SIGNALLED + number, known.get(number, f"signal {number}"))

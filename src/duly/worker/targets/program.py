@@ -1,0 +1,97 @@
+"""What commands and containers have in common: the environment a program gets, the time it has to end, and what its end means.
+
+A program gets its payload as JSON on standard input. Exit status 0 is success, 75 (`EX_TEMPFAIL`) asks for another attempt, any
+other is a failure for good, unless the job says otherwise; a program that was killed by a signal is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from duly.domain.errors import Refused
+from duly.domain.outcome import Failed, Outcome, Succeeded
+from duly.domain.run import Run
+from duly.domain.target import Command, Container
+from duly.worker.context import RunContext
+from duly.worker.targets.output import Output
+from duly.worker.targets.process import Exit
+
+OURS = "DULY_"
+# With the lease gone or the worker about to end, nobody waits longer for the outcome.
+HURRIED_SECONDS = 1.0
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+# These change what a program is, not what it works on: the linker and the interpreters obey them before the program begins.
+_LOADERS = ("LD_", "GCONV_", "GLIBC_", "BASH", "PERL", "PYTHON", "RUBY", "NODE_", "JAVA_", "_JAVA_", "JDK_")
+_LOADER_NAMES = ("ENV", "SHELLOPTS", "PS4", "IFS")
+_NO_PAYLOAD = "{}"
+
+
+def environment_of(context: RunContext, given: Mapping[str, str], *, loaders: bool) -> dict[str, str]:
+    """Give a program's environment: what its job names, and who it is. Raises Refused for names it must not have."""
+    for name, value in given.items():
+        if not _NAME.fullmatch(name) or "\0" in value:
+            raise Refused(
+                f"the variable {name!r} cannot be set; use letters, digits and _ in names, and no NUL in values"
+            )
+        if name.startswith(OURS):
+            raise Refused(f"the variable {name} is ours to set; choose a name that does not begin with {OURS}")
+        if not loaders and (name.startswith(_LOADERS) or name in _LOADER_NAMES):
+            raise Refused(f"the variable {name} would change which program runs; pass what it says as an argument")
+    ours = {
+        "RUN_ID": str(context.id),
+        "JOB_ID": str(context.job_id),
+        "ATTEMPT": str(context.attempt),
+        "FENCE": str(context.fence),
+        "SCHEDULED_AT": context.scheduled_at.isoformat(),
+    }
+    return {**given, **{OURS + name: value for name, value in ours.items()}}
+
+
+def stdin_of(run: Run) -> bytes:
+    """Give what a program reads."""
+    return (run.payload or _NO_PAYLOAD).encode()
+
+
+def patience(context: RunContext, timeout: float | None, grace_seconds: float) -> Callable[[], float]:
+    """Say, at the moment of a stop, how long the program has: less when we are the ones in a hurry."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout if timeout is not None else float("inf")
+
+    def seconds() -> float:
+        asked = context.cancelled or loop.time() >= deadline - 0.05
+        return grace_seconds if asked else min(HURRIED_SECONDS, grace_seconds)
+
+    return seconds
+
+
+def outcome_of(ended: Exit, target: Command | Container, output: Output) -> Outcome:
+    """Say what the end of a program means."""
+    if ended.status in target.ok:
+        return Succeeded(output.result)
+    reason, detail = _reason(ended, output), _detail(ended, output)
+    if ended.status in target.retry:
+        return Failed(reason, detail=detail)
+    return Failed(reason, retryable=ended.signal is not None, detail=detail)
+
+
+def check_asked(asked: float | None, what: str, most: float, says: str) -> None:
+    """Check what a job asks for. Raises Refused when that is nothing, or more than there is for it."""
+    if asked is None:
+        return
+    if not asked > 0:  # Less than nothing means without limit, to those who set it.
+        raise Refused(f"the job asks for {asked} {what}; ask for more than 0, or leave it out")
+    if asked > most:
+        raise Refused(f"the job asks for {asked} {what}; {says} {most}")
+
+
+def _reason(ended: Exit, output: Output) -> str:
+    return f"{ended.words}: {output.last_words}" if output.last_words else ended.words
+
+
+def _detail(ended: Exit, output: Output) -> str:
+    told = {"exit_status": ended.status, "signal": ended.signal, "stderr": output.complaint}
+    return msgspec.json.encode(told).decode()

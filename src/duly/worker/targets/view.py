@@ -1,0 +1,56 @@
+"""What a command sees of the machine: the system's programs, a little of `/etc`, and what the operator adds; all of it read-only.
+
+Everything is listed that is seen. What must never be, and lies within it, is covered: a folder by an empty one, a file by an
+empty one too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+_SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")))
+# What programs need to start, to tell the time, to name users and to trust certificates.
+_ETC = (
+    *("alternatives", "ca-certificates", "group", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime"),
+    *("nsswitch.conf", "passwd", "pki", "ssl/certs", "ssl/openssl.cnf", "timezone"),
+)
+_ETC_NETWORK = ("gai.conf", "host.conf", "hosts", "protocols", "resolv.conf", "services")
+_SCRATCH = ("/dev/shm", "/tmp")  # noqa: S108 - the sandbox's own
+
+
+def view_of(
+    program: Path, paths: Sequence[Path], hidden: Iterable[Path], *, network: bool, scratch_bytes: int
+) -> Iterator[str]:
+    """Say in bubblewrap's words what is seen, each covering what came before."""
+    shown = [*(path for path in _SYSTEM if path.exists()), *paths]
+    covered = [path for path in hidden if lies_in(path, shown) and path.exists()]
+    for path in shown:
+        yield from ("--symlink", str(path.readlink()), str(path)) if path.is_symlink() else _bound(path)
+    for name in (*_ETC, *(_ETC_NETWORK if network else ())):
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    for path in covered:
+        yield from ("--tmpfs", str(path)) if path.is_dir() else _bound(Path(os.devnull), path)
+    yield from _program(program, shown, covered)
+    yield from ("--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev")
+    for name in _SCRATCH:
+        yield from ("--size", str(scratch_bytes), "--perms", "1777", "--tmpfs", name)
+    yield from ("--remount-ro", "/", "--chdir", _SCRATCH[-1])
+
+
+def lies_in(path: Path, folders: Iterable[Path]) -> bool:
+    """Say whether a path is one of these folders, or below one."""
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _program(program: Path, shown: Sequence[Path], covered: Sequence[Path]) -> Iterator[str]:
+    """Show the program itself, under its name and where it really is, when it lies elsewhere."""
+    real = program.resolve()
+    for path in dict.fromkeys((real, program)):
+        if not lies_in(path, shown) or lies_in(path, covered):
+            yield from _bound(real, path)
+
+
+def _bound(path: Path, at: Path | None = None) -> tuple[str, str, str]:
+    return "--ro-bind", str(path), str(at or path)

@@ -1,0 +1,60 @@
+"""What a worker may run besides its app: refused where it cannot work, told of where it can, hidden from where it must be."""
+
+import pytest
+
+from duly.cli import programs
+from duly.domain.errors import Refused
+from duly.settings import load
+from tests.cli.processes import inside
+from tests.worker.targets.scene import needs_bubblewrap
+
+SHELL = "/bin/sh"
+
+
+def settings(folder, **given: str):
+    """Read settings as a worker in a folder would."""
+    return load({}, {f"DULY_{name.upper()}": value for name, value in given.items()}, folder)
+
+
+@needs_bubblewrap
+def test_a_worker_offers_what_is_named_and_nothing_else(tmp_path):
+    handlers, parts = programs.of(settings(tmp_path, commands=f"{SHELL},/usr/bin/env"), "worker")
+
+    assert [handler.name for handler in handlers] == ["@command:/bin/sh", "@command:/usr/bin/env"]
+    assert parts == []
+    assert programs.of(settings(tmp_path), "worker") == ([], [])
+
+
+@needs_bubblewrap
+def test_up_starts_nothing_when_what_is_allowed_cannot_work(tmp_path):
+    said = inside("up", cwd=tmp_path, DULY_COMMANDS="/usr/bin/no-such-program")
+
+    assert said.returncode == 1
+    assert "/usr/bin/no-such-program is not a program that can be run here" in said.stderr
+    assert not (tmp_path / ".duly").exists()
+
+
+def test_an_engine_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(Refused, match="container_command = no-such-engine: there is no such program"):
+        programs.of(settings(tmp_path, containers="image:1", container_command="no-such-engine"), "worker")
+
+
+def test_what_is_allowed_is_told_and_doing_without_a_sandbox_is_told_loudly(tmp_path):
+    [plain] = programs.words(settings(tmp_path, commands=SHELL))
+    [bare] = programs.words(settings(tmp_path, commands=SHELL, command_sandbox="none"))
+    [connected] = programs.words(settings(tmp_path, commands=SHELL, command_network="true"))
+
+    assert plain == "commands: /bin/sh, in a sandbox, without network"
+    assert "WITHOUT A SANDBOX" in bare
+    assert connected == "commands: /bin/sh, in a sandbox, with network where a job asks for it"
+    assert list(programs.words(settings(tmp_path))) == []
+
+
+def test_no_command_sees_where_the_worker_is_its_settings_its_data_or_its_keys(tmp_path, monkeypatch):
+    (tmp_path / "duly.toml").write_text('tls_key = "server.key"')
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+
+    hidden = set(programs._hidden(settings(tmp_path / "inner")))
+
+    assert hidden == {tmp_path / "inner", tmp_path / "duly.toml", tmp_path / ".duly", tmp_path / "server.key"}

@@ -1,0 +1,235 @@
+"""What a target may say, what of it is shown, and what is put back."""
+
+import msgspec
+import pytest
+
+from duly.domain.errors import InvalidOption
+from duly.domain.run import Options, amend_options, encode_options, read_options, replace_target, target_of
+from duly.domain.target import Allowed, Command, Container, Webhook, check_handler, handler_of, type_of
+from duly.domain.target_checks import check_target
+from duly.domain.target_secrets import HIDDEN, is_secret, masked, masked_options, restored
+from duly.domain.target_shapes import Shape, asked_target, read_target, told_in_short, told_of, told_target
+from duly.domain.target_words import described, what_lets_it_run
+
+URL = "https://receiver.example/orders?token=1"
+RSYNC = ("/usr/bin/rsync", "-a", "from", "to")
+DIGEST = f"@sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (Webhook("ftp://receiver.example"), "must begin with http"),
+        (Webhook(URL, method="TRACE"), "method 'TRACE' is none"),
+        (Webhook(URL, method="CONNECT"), "method 'CONNECT' is none"),
+        (Webhook(URL, method="PO ST"), "method 'PO ST' is none"),
+        (Webhook(URL, headers={"a b": "x"}), "header 'a b' is no name"),
+        (Webhook(URL, headers={"": "x"}), "header '' is no name"),
+        (Webhook(URL, headers={"A": "x\r\nB: y"}), "value of header 'A' holds a line break"),
+        (Webhook(URL, headers={"A": "x\0"}), "value of header 'A' holds"),
+        (Webhook(URL, headers={"A": "ä"}), "what is not ASCII; encode it"),
+        (Webhook(URL, headers={"A": " x"}), "begins or ends with a blank"),
+        (Webhook(URL, headers={"A": "x", "a": "y"}), "header 'a' is given twice"),
+        (Webhook(URL, headers={f"A-{n}": "x" for n in range(65)}), "65 headers are too many; the limit is 64"),
+        (Webhook(URL, headers={"A": "x" * 8_192}), "headers have 8193 bytes; the limit is 8192"),
+        *[
+            (Webhook(URL, headers={name: "x"}), f"header '{name}' is set by Duly")
+            for name in (
+                "Host",
+                "Content-Length",
+                "transfer-encoding",
+                "Connection",
+                "webhook-id",
+                "Webhook-Anything",
+                "X-Job-Id",
+                "X-Run-ID",
+                "X-Attempt",
+                "X-Fence",
+                "X-Scheduled-At",
+                "X-Scheduler-Signature",
+                "X-Callback-Token",
+            )
+        ],
+        (Webhook(URL, final=(99,)), "status 99 is outside 100 to 599"),
+        (Webhook(URL, retry=(600,)), "status 600 is outside"),
+        (Webhook(URL, final=(409, 503), retry=(503,)), "status 503 stands in final and in retry"),
+        (Webhook(URL, callback_within_seconds=0.5), "callback_within 0.5 is outside 1 to 2,592,000 s"),
+        (Webhook(URL, callback_within_seconds=31 * 86_400), "callback_within"),
+        (Command(()), "a command needs argv"),
+        (Command(("rsync",)), "program 'rsync' is no absolute path"),
+        (Command(("/usr/bin/",)), "no absolute path"),
+        (Command(("/usr//bin/rsync",)), "no absolute path"),
+        (Command(("/usr/bin/../sbin/init",)), "goes by way of"),
+        (Command(("/" + "x" * 200,)), "longer than 200 characters"),
+        (Command(("/bin/echo", "\0")), "argv holds a NUL"),
+        (Command(("/bin/echo", "\ud800")), "half a character"),
+        (Command(("/bin/echo",) * 1_001), "argv has 1001 items; the limit is 1000"),
+        (Command(("/bin/echo", "x" * 65_536)), "argv has 65547 bytes; the limit is 65536"),
+        (Command(RSYNC, {"path": "x"}), "variable 'path' is no name"),
+        (Command(RSYNC, {"DULY_URL": "x"}), "variable 'DULY_URL' is not the job's to set"),
+        (Command(RSYNC, {"LD_PRELOAD": "x"}), "variable 'LD_PRELOAD' is not the job's"),
+        (Command(RSYNC, {"A": "\0"}), "variable 'A' holds a NUL"),
+        (Command(RSYNC, {f"A{n}": "x" for n in range(101)}), "101 variables are too many"),
+        (Command(RSYNC, memory_bytes=0), "memory_bytes 0 is outside"),
+        (Command(RSYNC, cpu_seconds=0), "cpu_seconds 0 is outside"),
+        (Command(RSYNC, processes=-1), "processes -1 is outside"),
+        (Command(RSYNC, file_bytes=2**60), "file_bytes"),
+        (Command(RSYNC, ok=(256,)), "exit code 256 is outside 0 to 255"),
+        (Command(RSYNC, ok=(0, 75)), "exit code 75 stands in ok and in retry"),
+        (Container("Busy Box"), "image 'Busy Box' is no name"),
+        (Container("-rm"), "image '-rm' is no name"),
+        (Container("busybox", cpus=0), "cpus 0 is outside"),
+        (Container("busybox", environment={"LD_LIBRARY_PATH": "/x"}), "LD_LIBRARY_PATH"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_in_words(target, words):
+    with pytest.raises(InvalidOption, match=words):
+        check_target(target)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Webhook(
+            "https://receiver.example/", headers={"User-Agent": "ours", "X-Api-Key": "k"}, final=(503,), retry=(404,)
+        ),
+        Webhook("http://192.0.2.7:8080/a?b=c", "PATCH", callback_within_seconds=1.0),
+        Command(RSYNC, {"LANG": "C", "_A1": ""}, True, 2**20, 0.5, 10, 1_000, (0, 24), ()),
+        Container("busybox"),
+        Container("registry.example:5000/team/image_name:v1.2", ("echo", "ä"), cpus=0.5),
+        Container("library/busybox" + DIGEST),
+    ],
+)
+def test_what_can_be_kept_is_kept_as_it_is_and_told_as_it_is_asked_for(target):
+    assert check_target(target) == target
+    assert read_target(asked_target(target)) == target
+    assert read_options(encode_options(Options(target=target)), None).target == target
+
+
+def test_an_address_and_a_method_have_one_form():
+    kept = check_target(Webhook("HTTPS://Receiver.EXAMPLE:443", "post"))
+
+    assert kept == Webhook("https://receiver.example/", "POST")
+
+
+def test_a_functions_name_never_begins_as_a_targets_does():
+    assert [handler_of(one) for one in (Webhook(URL), Command(RSYNC), Container("busybox"))] == [
+        "@webhook",
+        "@command:/usr/bin/rsync",
+        "@container:busybox",
+    ]
+    assert [type_of(name) for name in ("@webhook", "@command:/x", "@container:a:b", "greet")] == [
+        "webhook",
+        "command",
+        "container",
+        "function",
+    ]
+    with pytest.raises(InvalidOption, match="handler '@webhook' begins with @"):
+        check_handler("@webhook")
+
+
+def test_an_operator_allows_each_program_and_image_by_its_name():
+    allowed = Allowed(frozenset({"/usr/bin/rsync"}), frozenset({"busybox"}))
+
+    for target in (None, Webhook(URL), Command(RSYNC), Container("busybox")):
+        allowed.check(target)
+    with pytest.raises(InvalidOption, match=r"command '/bin/rm' is not allowed here; .* in the setting commands"):
+        allowed.check(Command(("/bin/rm",)))
+    with pytest.raises(InvalidOption, match=r"container image 'busybox:1' is not allowed here; .* setting containers"):
+        allowed.check(Container("busybox:1"))
+
+
+SECRET = Webhook(URL, headers={"Authorization": "Bearer x", "Accept": "text/plain"})
+
+
+def test_what_looks_like_a_secret_is_not_shown():
+    for name in ("Authorization", "X-Api-Key", "DEPLOY_TOKEN", "Cookie", "PASSWORD", "client-secret", "PGPASSWORD"):
+        assert is_secret(name)
+    for name in ("Accept", "LANG", "User-Agent"):
+        assert not is_secret(name)
+    assert masked(SECRET).headers == {"Authorization": HIDDEN, "Accept": "text/plain"}
+    assert told_target(Command(RSYNC, {"TOKEN": "x", "LANG": "C"}))["environment"] == {"TOKEN": HIDDEN, "LANG": "C"}
+    text = encode_options(Options(target=SECRET, tags=("a",)))
+    assert "Bearer" not in str(masked_options(text))
+    assert masked_options('{"tags":["a"]}') == '{"tags":["a"]}'
+    assert told_in_short("@webhook", text) == {
+        "type": "webhook",
+        "handler": "@webhook",
+        "url": "https://receiver.example/orders?…",
+    }
+
+
+def test_what_was_not_shown_and_is_sent_back_keeps_its_value():
+    moved = msgspec.structs.replace(masked(SECRET), url="https://receiver.example/other", method="PUT")
+
+    assert restored(moved, SECRET).headers == SECRET.headers
+    lower = Webhook(URL, headers={"authorization": HIDDEN})
+    assert restored(lower, SECRET).headers == {"authorization": "Bearer x"}
+    assert restored(Webhook(URL, headers={"Accept": HIDDEN}), None).headers == {"Accept": HIDDEN}, "no secret's name"
+    assert restored(Container("a", environment={"KEY": HIDDEN}), Container("a", environment={"KEY": "k"})) == Container(
+        "a", environment={"KEY": "k"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "standing"),
+    [
+        (masked(SECRET), None),
+        (masked(SECRET), Webhook(URL)),
+        (msgspec.structs.replace(masked(SECRET), url="https://attacker.example/"), SECRET),
+        (msgspec.structs.replace(masked(SECRET), url="http://receiver.example/"), SECRET),
+        (Command(("/usr/bin/env",), {"KEY": HIDDEN}), Command(RSYNC, {"KEY": "k"})),
+        (Command((*RSYNC, "-v"), {"KEY": HIDDEN}), Command(RSYNC, {"KEY": "k"})),
+        (Container("b", environment={"KEY": HIDDEN}), Container("a", environment={"KEY": "k"})),
+        (Command(RSYNC, {"KEY": HIDDEN}), SECRET),
+    ],
+)
+def test_a_secret_is_not_carried_to_where_it_did_not_go(target, standing):
+    with pytest.raises(InvalidOption, match=r"is \*\*\*, which stands for a value that is not shown.* Send the value"):
+        restored(target, standing)
+
+
+def test_a_target_of_a_newer_version_leaves_the_rest_readable():
+    text = '{"target":{"type":"robot","arm":1},"tags":["a"],"timeout_seconds":3.0}'
+
+    assert read_options(text, None) == Options(tags=("a",), timeout_seconds=3.0)
+    assert target_of(text) is None
+    assert told_of("@robot:arm", text) == {"type": "robot"}
+    with pytest.raises(InvalidOption, match="a target that this version of Duly cannot read"):
+        amend_options(text, {"timeout_seconds": 4.0}, None)
+    with pytest.raises(msgspec.ValidationError):
+        read_options('{"timeout_seconds":"x"}', None)
+
+
+def test_another_option_changes_and_the_target_stays():
+    text = amend_options(encode_options(Options(target=SECRET)), {"timeout_seconds": 4.0}, None)
+
+    assert read_options(text, None) == Options(target=SECRET, timeout_seconds=4.0)
+    assert target_of(replace_target(text, Container("a"))) == Container("a")
+
+
+def test_a_field_that_is_none_is_refused():
+    with pytest.raises(msgspec.ValidationError, match="unknown field `body`"):
+        msgspec.convert({"type": "webhook", "url": URL, "body": "x"}, Shape)
+
+
+def test_words_for_people():
+    told = [told_target(one) for one in (SECRET, Command(RSYNC), Container("busybox", ("ls",)))]
+
+    assert [described(one) for one in told] == [
+        "webhook https://receiver.example/orders?…",
+        "command /usr/bin/rsync",
+        "container busybox",
+    ]
+    assert described({"type": "function", "handler": "greet"}) == "greet"
+    assert described({"type": "robot"}) == "robot"
+    assert "the setting webhooks above 0: duly worker --queue mail" in what_lets_it_run("@webhook", "mail")
+    assert "DULY_COMMANDS=/usr/bin/rsync duly worker" in what_lets_it_run(handler_of(Command(RSYNC)), "default")
+    assert "in the setting containers" in what_lets_it_run("@container:busybox", "default")
+    assert what_lets_it_run("greet", "default").endswith("duly worker module:app")
+
+
+def test_a_webhook_that_nobody_could_sign_is_refused_with_what_to_do():
+    with pytest.raises(InvalidOption, match="duly secrets new-key"):
+        Allowed(webhooks=False).check(Webhook(url="https://hooks.example/"))
+    Allowed().check(Webhook(url="https://hooks.example/"))

@@ -1,0 +1,87 @@
+"""What a program says: lines for the log up to a cap, and the end of it as the result."""
+
+import pytest
+
+from duly.domain.payload import RESULT_BYTES_MAX
+from duly.worker.context import RunLog
+from duly.worker.targets.output import KEPT_BYTES_MAX, LINE_BYTES_MAX, LINES_MAX, Output
+from tests.worker.stories import a_run
+from tests.worker.targets.scene import Lines
+
+
+@pytest.fixture
+def lines():
+    return Lines()
+
+
+@pytest.fixture
+def output(lines):
+    return Output(RunLog(a_run(), lines))
+
+
+def test_lines_are_put_together_from_pieces_and_the_last_needs_no_end(lines, output):
+    for piece in (b"on", b"e\ntwo\n\nthr", b"ee"):
+        output.hear("stdout", piece)
+    output.close()
+
+    assert lines.of("stdout") == ["one", "two", "", "three"]
+
+
+def test_each_stream_keeps_its_own_lines(lines, output):
+    output.hear("stdout", b"half of")
+    output.hear("stderr", b"a complaint\n")
+    output.hear("stdout", b" a line\n")
+
+    assert [(message, stream) for _, message, stream in lines.lines] == [
+        ("a complaint", "stderr"),
+        ("half of a line", "stdout"),
+    ]
+
+
+def test_a_line_without_end_comes_in_pieces(lines, output):
+    for _ in range(10):
+        output.hear("stdout", b"x" * 5_000)
+    output.close()
+
+    assert max(map(len, lines.of("stdout"))) <= LINE_BYTES_MAX
+    assert sum(map(len, lines.of("stdout"))) == 50_000
+
+
+@pytest.mark.parametrize("line", [b"\n", b"x\n", b"x" * 100 + b"\n", b"x" * 100_000 + b"\n"])
+def test_what_is_kept_has_a_cap_and_what_is_dropped_is_said_once(lines, output, line):
+    everything = line * (2 * KEPT_BYTES_MAX // len(line) + 1)
+    for start in range(0, len(everything), 65_536):
+        output.hear("stdout", everything[start : start + 65_536])
+    output.close()
+
+    kept = lines.of("stdout")
+    assert len(kept) <= LINES_MAX
+    assert sum(len(text) + 24 for text in kept) <= KEPT_BYTES_MAX
+    assert len(kept) + 1 == len(lines.lines)
+    level, words, _ = lines.lines[-1]
+    assert level == "warning"
+    assert f"of {output.bytes_heard} bytes" in words
+
+
+def test_a_result_that_is_too_long_keeps_its_end(output):
+    output.hear("stdout", b"beginning " + b"x" * 2 * RESULT_BYTES_MAX + b" end")
+
+    assert output.result is not None
+    assert len(output.result) <= RESULT_BYTES_MAX
+    assert output.result.endswith(' end"')
+
+
+def test_a_result_of_characters_that_json_writes_at_length_fits_too(output):
+    output.hear("stdout", b"\x01" * RESULT_BYTES_MAX + b" end")
+
+    assert output.result is not None
+    assert len(output.result) <= RESULT_BYTES_MAX
+    assert output.result.endswith(' end"')
+
+
+@pytest.mark.parametrize("line", [b"[" * 60_000, b'{"a":', b"NaN", b'"\\ud800"', b"\xff\xfe", b"{" * 3])
+def test_a_last_line_that_is_not_quite_json_is_text(output, line):
+    output.hear("stdout", line + b"\n")
+
+    assert output.result is not None
+    assert output.result.startswith('"')
