@@ -227,3 +227,9 @@ def test_words_for_people():
     assert "DULY_COMMANDS=/usr/bin/rsync duly worker" in what_lets_it_run(handler_of(Command(RSYNC)), "default")
     assert "in the setting containers" in what_lets_it_run("@container:busybox", "default")
     assert what_lets_it_run("greet", "default").endswith("duly worker module:app")
+
+
+def test_a_webhook_that_nobody_could_sign_is_refused_with_what_to_do():
+    with pytest.raises(InvalidOption, match="duly secrets new-key"):
+        Allowed(webhooks=False).check(Webhook(url="https://hooks.example/"))
+    Allowed().check(Webhook(url="https://hooks.example/"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
 from duly.domain.sealing import Keyring
@@ -27,6 +29,7 @@ async def opened_door(
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with Sessions(database, size_max=SESSIONS_MAX) as sessions:
         keys, admission = Keys(database), Admission(database)
+        allowed = msgspec.structs.replace(allowed or Allowed(), webhooks=keyring is not None)
         yield Door(database, sessions, keys, admission, waker.wake, Log("api"), keyring=keyring, allowed=allowed)
     await waker.close()
 

@@ -9,8 +9,9 @@ from duly.clock import Rng
 from duly.domain.callback_token import CallbackTokens
 from duly.domain.sealing import Keyring
 from duly.log import Log
+from duly.outbound.calling import Caller
 from duly.settings import Settings
-from duly.worker.targets import Closing, Part, TargetHandler, Targets
+from duly.worker.targets import Part, TargetHandler, Targets
 
 
 def targets_of(settings: Settings, name: str) -> Targets:
@@ -19,17 +20,18 @@ def targets_of(settings: Settings, name: str) -> Targets:
     keyring = keyring_of(settings) if settings.webhooks else None
     if keyring is None:
         return Targets(handlers, parts)
-    sender, minding, closing = _webhooks(settings, keyring)
-    return Targets([*handlers, sender], [*parts, *minding], closing)
+    caller = caller_of(settings)
+    handler, shared = _webhooks(caller, keyring)
+    return Targets([*handlers, handler], [*parts, *shared], [caller.close])
 
 
-def _webhooks(settings: Settings, keyring: Keyring) -> tuple[TargetHandler, list[Part], list[Closing]]:
+def _webhooks(caller: Caller, keyring: Keyring) -> tuple[TargetHandler, list[Part]]:
     from duly.worker.targets.callbacks import ReceiverCallbacks
     from duly.worker.targets.permits import Permits
     from duly.worker.targets.secrets import Secrets
     from duly.worker.targets.webhook import Sender
 
-    rng, caller = Rng(), caller_of(settings)
+    rng = Rng()
     permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
     sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(CallbackTokens(keyring)))
-    return sender.handler, [permits, secrets], [caller.close]
+    return sender.handler, [permits, secrets]

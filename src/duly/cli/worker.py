@@ -17,6 +17,7 @@ from duly.cli.serving import targets_of
 from duly.cli.stopping import stop_on_signals, stop_with_parent
 from duly.clock import Rng
 from duly.domain.declaration import Declarations
+from duly.domain.errors import Refused
 from duly.domain.run import QUEUE_DEFAULT
 from duly.domain.target import WEBHOOK
 from duly.domain.triggers.asking import check
@@ -69,6 +70,8 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
         pass
     options = _options(settings, app, path, name)
     registry = Registry() if app is None else app.registry
+    if app is not None and not registry.names():  # Though it could send webhooks: an app is there to be run.
+        raise Refused("the app has no handler; decorate a function with @app.handler")
     declared = None if app is None else app.declarations(path)
     service = Worker(
         database_url(settings),
@@ -83,7 +86,7 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
     if tied:
         stop_with_parent(service.stop)
     if not quiet:
-        _tell(name, options, [*registry.names(), *targets.names()], declared)
+        _tell(name, options, [*sorted(registry.names()), *sorted(targets.names())], declared)
         for line in programs.words(settings):
             click.echo(line)
         if settings.webhooks and WEBHOOK not in targets.names():
@@ -92,7 +95,7 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
 
 
 def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations | None) -> None:
-    served, known = ", ".join(options.queues), ", ".join(sorted(handlers))
+    served, known = ", ".join(options.queues), ", ".join(handlers)
     click.echo(f"worker {name} serves {served} with {known}. Ctrl-C hands back what has not started.")
     for job in declared.jobs if declared else ():
         # Where it counts from is known when it is registered.

@@ -95,14 +95,20 @@ def check_handler(name: str) -> str:
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """The programs and images that an operator allows, each by its name."""
+    """The programs and images that an operator allows, each by its name; webhooks, where they can be signed."""
 
     commands: frozenset[str] = frozenset()
     containers: frozenset[str] = frozenset()
+    webhooks: bool = True
 
     def check(self, target: Target | None) -> None:
         """Refuse what is not allowed here. Raises InvalidOption."""
         match target:
+            case Webhook() if not self.webhooks:
+                raise InvalidOption(
+                    "webhooks cannot be signed here: there is no key to seal their secrets with; the operator makes one:"
+                    " `duly secrets new-key > FILE`, and names that file in DULY_SECRETS_KEY"
+                )
             case Command(argv=argv) if argv[0] not in self.commands:
                 raise _not_allowed("command", argv[0], "commands")
             case Container(image=image) if image not in self.containers:
