@@ -20,6 +20,7 @@ from duly.domain.target import WEBHOOK, Webhook
 from duly.domain.verdict import Verdict
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.outbound.signing import show_secret
+from duly.store import runs
 from duly.webhooks import verify
 from duly.worker.context import RunContext
 from duly.worker.handlers import Registry
@@ -220,7 +221,8 @@ async def test_2xx_is_done(status):
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599])
 async def test_what_may_pass_is_tried_again(status):
     outcome, attempt, _ = await taken(status, b"out of order")
-    assert outcome == Failed(f"it answered {status}", detail="out of order")
+    detail = msgspec.json.encode({"status": status, "body": "out of order"}).decode()
+    assert outcome == Failed(f"it answered {status}", detail=detail)
     assert attempt.verdict is Verdict.FAILING
 
 
@@ -409,10 +411,16 @@ async def test_a_worker_sends_until_it_is_taken(url, store):
 
 
 async def test_a_final_answer_buries_the_run_at_once(url, store):
-    async with answering(answer(404)) as (port, asked), sending(url, port):
+    async with answering(answer(404, b"no such hook")) as (port, asked), sending(url, port):
         run_id = await submitted(store, WEBHOOK, target=Webhook(f"http://127.0.0.1:{port}/"))
         assert await ended(store, run_id) == "dead"
     assert len(asked.requests) == 1
+
+    found = await runs.find(store, run_id)
+    assert found is not None
+    [attempt] = found["attempts"]
+    assert attempt["reason"].startswith("it answered 404")
+    assert msgspec.json.decode(attempt["detail"]) == {"status": 404, "body": "no such hook"}
 
 
 async def test_retry_after_puts_the_next_attempt_off(url, store):

@@ -258,10 +258,10 @@ def _result(answer: Answer) -> str:
     return result_of(answer.status, answer.body, is_whole=answer.is_whole, is_packed=_is_packed(answer))
 
 
-def _detail(answer: Answer) -> str | None:
-    if not answer.body:
-        return None
-    return "(compressed)" if _is_packed(answer) else excerpt(answer.body)
+def _detail(answer: Answer) -> str:
+    """Write what stays with the attempt, as JSON, which is what details are."""
+    body = "(compressed)" if _is_packed(answer) else excerpt(answer.body)
+    return msgspec.json.encode({"status": answer.status, "body": body}).decode()
 
 
 def _is_packed(answer: Answer) -> bool:
