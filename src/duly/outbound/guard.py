@@ -49,7 +49,7 @@ class Guard:
         if not self._egress.allows_port(url.port) or (literal and not self._egress.allows(literal, url.port)):
             raise NotAllowed(
                 f"{url.origin} may not be called: {self._why_not(url, literal)};"
-                " ask the operator, whose settings egress_ports and egress_allow decide it",
+                " ask the operator, whose settings egress_ports, egress_allow and egress_loopback decide it",
                 f"port {url.port}",
             )
         return url, None if literal is None else Pin(url, (literal,))
