@@ -223,7 +223,7 @@ def test_words_for_people():
     ]
     assert described({"type": "function", "handler": "greet"}) == "greet"
     assert described({"type": "robot"}) == "robot"
-    assert "the setting webhooks above 0: duly worker --queue mail" in what_lets_it_run("@webhook", "mail")
+    assert "duly worker --webhooks 500 --queue mail" in what_lets_it_run("@webhook", "mail")
     assert "DULY_COMMANDS=/usr/bin/rsync duly worker" in what_lets_it_run(handler_of(Command(RSYNC)), "default")
     assert "in the setting containers" in what_lets_it_run("@container:busybox", "default")
     assert what_lets_it_run("greet", "default").endswith("duly worker module:app")
