@@ -122,14 +122,16 @@ def test_an_unknown_setting_stops_every_command_with_its_name(tmp_path):
 
 
 def test_config_shows_each_value_and_its_source_but_no_password(tmp_path):
-    said = duly("config", "--json", "--port", "7301", cwd=tmp_path, DULY_DATABASE_URL="postgresql://me:secret@host/db")
+    said = duly(
+        "config", "--json", "--port", "7301", cwd=tmp_path, DULY_DATABASE_URL="postgresql://me:swordfish@host/db"
+    )
 
     assert said.returncode == 0
     assert '"source": "--port"' in said.stdout
     assert "postgresql://me:***@host/db" in said.stdout
     assert (
-        "secret"
-        not in said.stdout + duly("config", cwd=tmp_path, DULY_DATABASE_URL="postgresql://me:secret@h/d").stdout
+        "swordfish"
+        not in said.stdout + duly("config", cwd=tmp_path, DULY_DATABASE_URL="postgresql://me:swordfish@h/d").stdout
     )
 
 
