@@ -55,6 +55,23 @@ def test_help_lists_every_command_and_the_exit_codes():
     assert "3    the database cannot be used" in said
 
 
+def test_every_flag_that_the_settings_show_is_taken_by_a_command_that_heeds_it():
+    flags = {name: {parameter.name for parameter in command.params} for name, command in _commands(cli)}
+    heeded = set().union(*(names for name, names in flags.items() if name != "config"))
+
+    assert sorted(flags["config"] - heeded) == []
+
+
+def _commands(group):
+    """Yield every command, at any depth, with its name."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from _commands(command)
+
+
 @pytest.mark.parametrize("name", [name for section in SECTIONS.values() for name in section])
 def test_every_command_can_be_imported_and_explains_itself(name):
     result = CliRunner().invoke(cli, [name, "--help"])

@@ -38,10 +38,6 @@ class Guard:
         self._judged = lru_cache(_JUDGED_MAX)(self._judge)
         self._checked = lru_cache(_JUDGED_MAX)(self._check)
 
-    def check_url(self, text: str) -> WebhookUrl:
-        """Judge what the URL says by itself, without looking anything up. Raises InvalidOption, NotAllowed."""
-        return self._judged(text)[0]
-
     def _judge(self, text: str) -> tuple[WebhookUrl, Pin | None]:
         """Read the URL, and pin it where it names an address itself."""
         url = read_url(text)
