@@ -25,12 +25,13 @@ from duly.webhooks import verify
 from duly.worker.context import RunContext
 from duly.worker.handlers import Registry
 from duly.worker.targets import Targets
-from duly.worker.targets.webhook import ConstantSecrets, Sender, Unlimited
+from duly.worker.targets.webhook import CannotSign, ConstantSecrets, Sender, Unlimited
 from tests.outbound.servers import Names, a_caller, answer, answering, read_request, serving
 from tests.worker.stories import attempts_of, ended, submitted, until, working
 
 SECRET, OLD = bytes(range(32)), bytes(range(32, 64))
 NOW = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
+HOOK = Webhook("https://hooks.example/in")
 OK = answer(200, b'{"ok":true}', "Content-Type: application/json")
 RUN = Run(
     place=(0, 1),
@@ -145,6 +146,21 @@ async def test_while_a_secret_is_rotated_both_sign():
     headers = headers_of(asked.requests[0])
     for secret in (SECRET, OLD):
         verify(b'{"customer": 7}', headers, secret, now=NOW)
+
+
+async def test_a_request_that_cannot_be_signed_is_put_off_and_blames_nobody():
+    class Locked:
+        async def of(self, tenant, origin):
+            raise CannotSign("the keyring lacks k1")
+
+    run = msgspec.structs.replace(RUN, options=encode_options(Options(target=HOOK, timeout_seconds=0.1)))
+    desk, door = Lines(), Door()
+    async with a_caller() as caller:
+        outcome = await Sender(caller, Locked(), door).attempt(RunContext(run, desk), run)  # type: ignore[arg-type]
+
+    assert outcome == Parked("https://hooks.example")
+    assert [verdict for _, _, verdict, _ in door.left] == [Verdict.IGNORED]
+    assert "k1" not in repr(desk.lines)
 
 
 async def test_a_job_adds_headers_and_overrides_none_of_ours():
