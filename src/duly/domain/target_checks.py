@@ -81,6 +81,11 @@ def check_target(target: Target) -> Target:
     return target
 
 
+def callback_seconds(seconds: float) -> float:
+    """Take how long a receiver may take, from a row: what came by way of SQL was checked by nobody."""
+    return min(max(seconds, CALLBACK_SECONDS_LEAST), CALLBACK_SECONDS_MOST)
+
+
 def _checked_webhook(target: Webhook) -> Webhook:
     if not _METHOD.fullmatch(target.method) or target.method.upper() in _METHODS_REFUSED:
         _refuse(

@@ -20,6 +20,7 @@ from duly.domain.target_checks import (
     STATUS_MOST,
     STATUSES_MAX,
     VARIABLES_MAX,
+    callback_seconds,
     check_target,
 )
 from duly.domain.target_secrets import masked
@@ -166,7 +167,7 @@ def asked_target(target: Target) -> Shape:
 def _told(target: Target) -> dict[str, Any]:
     told: dict[str, Any] = {"type": target.__struct_config__.tag, **msgspec.structs.asdict(target)}
     if (seconds := told.pop("callback_within_seconds", None)) is not None:
-        told["callback_within"] = to_iso(timedelta(seconds=seconds))
+        told["callback_within"] = to_iso(timedelta(seconds=callback_seconds(seconds)))
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in told.items() if value is not None
     }
