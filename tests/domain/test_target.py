@@ -48,6 +48,12 @@ DIGEST = f"@sha256:{'0' * 64}"
                 "X-Scheduled-At",
                 "X-Scheduler-Signature",
                 "X-Callback-Token",
+                "User-Agent",
+                "Accept-Encoding",
+                "Content-Encoding",
+                "traceparent",
+                "X-Request-ID",
+                "Proxy-Authorization",
             )
         ],
         (Webhook(URL, final=(99,)), "status 99 is outside 100 to 599"),
@@ -79,7 +85,15 @@ DIGEST = f"@sha256:{'0' * 64}"
         (Container("Busy Box"), "image 'Busy Box' is no name"),
         (Container("-rm"), "image '-rm' is no name"),
         (Container("busybox", cpus=0), "cpus 0 is outside"),
-        (Container("busybox", environment={"LD_LIBRARY_PATH": "/x"}), "LD_LIBRARY_PATH"),
+        *[
+            (
+                Command(RSYNC, {name: "x"}),
+                f"variable '{name}' is not the job's to set: it would change which program runs",
+            )
+            for name in ("PYTHONPATH", "BASH_ENV", "ENV", "NODE_OPTIONS", "JAVA_HOME", "IFS")
+        ],
+        (Container("busybox", environment={"DULY_URL": "x"}), "variable 'DULY_URL' is not the job's to set"),
+        (Container("busybox", environment={"A": "x\ny"}), "variable 'A' holds more than one line"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_in_words(target, words):
@@ -90,12 +104,12 @@ def test_what_cannot_be_kept_is_refused_in_words(target, words):
 @pytest.mark.parametrize(
     "target",
     [
-        Webhook(
-            "https://receiver.example/", headers={"User-Agent": "ours", "X-Api-Key": "k"}, final=(503,), retry=(404,)
-        ),
+        Webhook("https://receiver.example/", headers={"X-Api-Key": "k"}, final=(503,), retry=(404,)),
         Webhook("http://192.0.2.7:8080/a?b=c", "PATCH", callback_within_seconds=1.0),
         Command(RSYNC, {"LANG": "C", "_A1": ""}, True, 2**20, 0.5, 10, 1_000, (0, 24), ()),
+        Webhook("https://receiver.example/", "PROPFIND"),
         Container("busybox"),
+        Container("busybox", environment={"NODE_OPTIONS": "--max-old-space-size=64", "ENV": "test"}),
         Container("registry.example:5000/team/image_name:v1.2", ("echo", "ä"), cpus=0.5),
         Container("library/busybox" + DIGEST),
     ],

@@ -10,20 +10,20 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.duration import parse, to_iso
+from duly.domain.program_environment import VARIABLES_MAX
 from duly.domain.run import target_of
 from duly.domain.target import FUNCTION, WEBHOOK, Command, Container, Target, Webhook, is_reserved, type_of
 from duly.domain.target_checks import (
     ARGUMENTS_MAX,
     EXIT_CODE_MOST,
-    HEADERS_MAX,
     STATUS_LEAST,
     STATUS_MOST,
     STATUSES_MAX,
-    VARIABLES_MAX,
     callback_seconds,
     check_target,
 )
 from duly.domain.target_secrets import masked
+from duly.domain.webhook_request import HEADERS_MAX
 from duly.domain.webhook_url import CHARACTERS_MAX, shown_url
 
 # Bounds stand in the schemas, and are checked with better words than theirs.
