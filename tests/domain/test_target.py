@@ -159,6 +159,8 @@ SECRET = Webhook(URL, headers={"Authorization": "Bearer x", "Accept": "text/plai
 def test_what_looks_like_a_secret_is_not_shown():
     for name in ("Authorization", "X-Api-Key", "DEPLOY_TOKEN", "Cookie", "PASSWORD", "client-secret", "PGPASSWORD"):
         assert is_secret(name)
+    for name in ("DATABASE_URL", "DB_PASS", "SMTP_PWD", "SENTRY_DSN", "PASSPHRASE"):
+        assert is_secret(name)
     for name in ("Accept", "LANG", "User-Agent"):
         assert not is_secret(name)
     assert masked(SECRET).headers == {"Authorization": HIDDEN, "Accept": "text/plain"}
@@ -174,7 +176,7 @@ def test_what_looks_like_a_secret_is_not_shown():
 
 
 def test_what_was_not_shown_and_is_sent_back_keeps_its_value():
-    moved = msgspec.structs.replace(masked(SECRET), url="https://receiver.example/other", method="PUT")
+    moved = msgspec.structs.replace(masked(SECRET), method="PUT", retry=(404,))
 
     assert restored(moved, SECRET).headers == SECRET.headers
     lower = Webhook(URL, headers={"authorization": HIDDEN})
@@ -191,9 +193,15 @@ def test_what_was_not_shown_and_is_sent_back_keeps_its_value():
         (masked(SECRET), None),
         (masked(SECRET), Webhook(URL)),
         (msgspec.structs.replace(masked(SECRET), url="https://attacker.example/"), SECRET),
+        (msgspec.structs.replace(masked(SECRET), url="https://receiver.example/other"), SECRET),
         (msgspec.structs.replace(masked(SECRET), url="http://receiver.example/"), SECRET),
         (Command(("/usr/bin/env",), {"KEY": HIDDEN}), Command(RSYNC, {"KEY": "k"})),
         (Command((*RSYNC, "-v"), {"KEY": HIDDEN}), Command(RSYNC, {"KEY": "k"})),
+        (Command(RSYNC, {"KEY": HIDDEN, "ENDPOINT": "https://evil"}), Command(RSYNC, {"KEY": "k"})),
+        (Command(RSYNC, {"KEY": HIDDEN}), Command(RSYNC, {"KEY": "k", "ENDPOINT": "https://inner"})),
+        (Command(RSYNC, {"KEY": HIDDEN, "A_URL": "x"}), Command(RSYNC, {"KEY": "k", "A_URL": "y"})),
+        (Command(RSYNC, {"KEY": HIDDEN}, True), Command(RSYNC, {"KEY": "k"})),
+        (Container("a", environment={"KEY": HIDDEN}, network=True), Container("a", environment={"KEY": "k"})),
         (Container("b", environment={"KEY": HIDDEN}), Container("a", environment={"KEY": "k"})),
         (Command(RSYNC, {"KEY": HIDDEN}), SECRET),
     ],
