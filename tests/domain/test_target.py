@@ -10,6 +10,7 @@ from duly.domain.target_checks import check_target
 from duly.domain.target_secrets import HIDDEN, is_secret, masked, masked_options, restored
 from duly.domain.target_shapes import Shape, asked_target, read_target, told_in_short, told_of, told_target
 from duly.domain.target_words import described, what_lets_it_run
+from duly.domain.then import Callback, Then
 
 URL = "https://receiver.example/orders?token=1"
 RSYNC = ("/usr/bin/rsync", "-a", "from", "to")
@@ -255,3 +256,14 @@ def test_a_webhook_that_nobody_could_sign_is_refused_with_what_to_do():
     with pytest.raises(InvalidOption, match="duly secrets new-key"):
         Allowed(webhooks=False).check(Webhook(url="https://hooks.example/"))
     Allowed().check(Webhook(url="https://hooks.example/"))
+
+
+@pytest.mark.parametrize("when", ["done", "dead"])
+def test_a_url_that_nobody_could_tell_is_refused_as_a_webhook_is(when):
+    told = Then(**{when: Callback(url="https://hooks.example/")})
+
+    with pytest.raises(InvalidOption, match=rf"on_{when} names a URL, and webhooks cannot be signed here"):
+        Allowed(webhooks=False).check_told(told)
+    Allowed().check_told(told)
+    Allowed(webhooks=False).check_told(Then(**{when: Callback(job="tidy")}))
+    Allowed(webhooks=False).check_told(None)
