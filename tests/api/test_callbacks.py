@@ -1,13 +1,15 @@
 """Callbacks over HTTP: the token is the right, and nothing else is needed or helps."""
 
+import json
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from duly.domain.target import Allowed
 from duly.store import awaited
-from tests.api.front import A_TARGET, CALLBACKS
+from tests.api.front import A_TARGET, CALLBACKS, EVERY_HOUR
 from tests.builders import a_leased_run, an_awaited_run, boxes_of, found_run, history_of
 
 HOOK = {"url": "https://hooks.example/done"}
@@ -234,3 +236,22 @@ async def test_explain_says_that_a_run_waits_for_its_receiver(api, database, clo
 
     assert reason["code"] == "AWAITS_RECEIVER"
     assert "in 60 min" in reason["text"]
+
+
+@pytest.mark.parametrize("word", ["on_done", "on_dead"])
+async def test_where_nobody_could_sign_a_url_that_is_told_is_refused_at_every_door(front, api, monkeypatch, word):
+    job = await api.a_job()
+    monkeypatch.setattr(front.door, "_allowed", Allowed(webhooks=False))
+    shot, nightly = {"target": A_TARGET, word: HOOK}, {"target": "app:mail", "schedule": "every day at 9am", word: HOOK}
+
+    answers = [
+        await api.post("/v1/jobs", json=shot),
+        await api.post("/v1/jobs", json={**shot, "name": "hourly", "schedule": EVERY_HOUR}),
+        await api.post("/v1/jobs:batch", content=json.dumps(shot), headers={"Content-Type": "application/x-ndjson"}),
+        await api.patch(f"/v1/jobs/{job['job_id']}", {word: HOOK}, headers={"If-Match": "*"}),
+        await api.post("/v1/jobs:apply", json={"source": "shop", "jobs": {"nightly": nightly}}),
+    ]
+
+    for answer in answers:
+        assert "webhooks cannot be signed here" in answer.text
+    assert (await api.post("/v1/jobs", json={"target": A_TARGET, word: {"job": "hourly"}})).status_code == 202

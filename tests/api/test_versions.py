@@ -40,6 +40,17 @@ async def test_each_version_tells_what_it_was_since_when_and_by_which_request(ap
     assert first["schedule"]["trigger"]["type"] == EVERY_HOUR["trigger"]["type"]
 
 
+async def test_each_version_tells_who_was_told(api):
+    hook = {"url": "https://hooks.example/done"}
+    job_id = (await api.a_job(on_done=hook))["job_id"]
+    await changed(api, job_id, {"on_done": None, "on_dead": {"job": "alert"}})
+
+    second, first = (await versions(api, job_id))["items"]
+
+    assert (first["on_done"], first["on_dead"]) == (hook, None)
+    assert (second["on_done"], second["on_dead"]) == (None, {"job": "alert"})
+
+
 async def test_the_last_hundred_are_kept_and_read_page_by_page(api, database):
     job = await api.a_job()
     for number in range(1, 103):

@@ -10,6 +10,7 @@ from duly.domain.target_checks import check_target
 from duly.domain.target_secrets import HIDDEN, is_secret, masked, restored
 from duly.domain.target_shapes import Shape, asked_target, read_target, told_in_short, told_of, told_target
 from duly.domain.target_words import described, what_lets_it_run
+from duly.domain.then import Callback, Then
 
 URL = "https://receiver.example/orders?token=1"
 RSYNC = ("/usr/bin/rsync", "-a", "from", "to")
@@ -48,6 +49,12 @@ DIGEST = f"@sha256:{'0' * 64}"
                 "X-Scheduled-At",
                 "X-Scheduler-Signature",
                 "X-Callback-Token",
+                "User-Agent",
+                "Accept-Encoding",
+                "Content-Encoding",
+                "traceparent",
+                "X-Request-ID",
+                "Proxy-Authorization",
             )
         ],
         (Webhook(URL, final=(99,)), "status 99 is outside 100 to 599"),
@@ -79,7 +86,15 @@ DIGEST = f"@sha256:{'0' * 64}"
         (Container("Busy Box"), "image 'Busy Box' is no name"),
         (Container("-rm"), "image '-rm' is no name"),
         (Container("busybox", cpus=0), "cpus 0 is outside"),
-        (Container("busybox", environment={"LD_LIBRARY_PATH": "/x"}), "LD_LIBRARY_PATH"),
+        *[
+            (
+                Command(RSYNC, {name: "x"}),
+                f"variable '{name}' is not the job's to set: it would change which program runs",
+            )
+            for name in ("PYTHONPATH", "BASH_ENV", "ENV", "NODE_OPTIONS", "JAVA_HOME", "IFS")
+        ],
+        (Container("busybox", environment={"DULY_URL": "x"}), "variable 'DULY_URL' is not the job's to set"),
+        (Container("busybox", environment={"A": "x\ny"}), "variable 'A' holds more than one line"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_in_words(target, words):
@@ -90,12 +105,12 @@ def test_what_cannot_be_kept_is_refused_in_words(target, words):
 @pytest.mark.parametrize(
     "target",
     [
-        Webhook(
-            "https://receiver.example/", headers={"User-Agent": "ours", "X-Api-Key": "k"}, final=(503,), retry=(404,)
-        ),
+        Webhook("https://receiver.example/", headers={"X-Api-Key": "k"}, final=(503,), retry=(404,)),
         Webhook("http://192.0.2.7:8080/a?b=c", "PATCH", callback_within_seconds=1.0),
         Command(RSYNC, {"LANG": "C", "_A1": ""}, True, 2**20, 0.5, 10, 1_000, (0, 24), ()),
+        Webhook("https://receiver.example/", "PROPFIND"),
         Container("busybox"),
+        Container("busybox", environment={"NODE_OPTIONS": "--max-old-space-size=64", "ENV": "test"}),
         Container("registry.example:5000/team/image_name:v1.2", ("echo", "ä"), cpus=0.5),
         Container("library/busybox" + DIGEST),
     ],
@@ -145,6 +160,8 @@ SECRET = Webhook(URL, headers={"Authorization": "Bearer x", "Accept": "text/plai
 def test_what_looks_like_a_secret_is_not_shown():
     for name in ("Authorization", "X-Api-Key", "DEPLOY_TOKEN", "Cookie", "PASSWORD", "client-secret", "PGPASSWORD"):
         assert is_secret(name)
+    for name in ("DATABASE_URL", "DB_PASS", "SMTP_PWD", "SENTRY_DSN", "PASSPHRASE"):
+        assert is_secret(name)
     for name in ("Accept", "LANG", "User-Agent"):
         assert not is_secret(name)
     assert masked(SECRET).headers == {"Authorization": HIDDEN, "Accept": "text/plain"}
@@ -158,7 +175,7 @@ def test_what_looks_like_a_secret_is_not_shown():
 
 
 def test_what_was_not_shown_and_is_sent_back_keeps_its_value():
-    moved = msgspec.structs.replace(masked(SECRET), url="https://receiver.example/other", method="PUT")
+    moved = msgspec.structs.replace(masked(SECRET), method="PUT", retry=(404,))
 
     assert restored(moved, SECRET).headers == SECRET.headers
     lower = Webhook(URL, headers={"authorization": HIDDEN})
@@ -175,9 +192,15 @@ def test_what_was_not_shown_and_is_sent_back_keeps_its_value():
         (masked(SECRET), None),
         (masked(SECRET), Webhook(URL)),
         (msgspec.structs.replace(masked(SECRET), url="https://attacker.example/"), SECRET),
+        (msgspec.structs.replace(masked(SECRET), url="https://receiver.example/other"), SECRET),
         (msgspec.structs.replace(masked(SECRET), url="http://receiver.example/"), SECRET),
         (Command(("/usr/bin/env",), {"KEY": HIDDEN}), Command(RSYNC, {"KEY": "k"})),
         (Command((*RSYNC, "-v"), {"KEY": HIDDEN}), Command(RSYNC, {"KEY": "k"})),
+        (Command(RSYNC, {"KEY": HIDDEN, "ENDPOINT": "https://evil"}), Command(RSYNC, {"KEY": "k"})),
+        (Command(RSYNC, {"KEY": HIDDEN}), Command(RSYNC, {"KEY": "k", "ENDPOINT": "https://inner"})),
+        (Command(RSYNC, {"KEY": HIDDEN, "A_URL": "x"}), Command(RSYNC, {"KEY": "k", "A_URL": "y"})),
+        (Command(RSYNC, {"KEY": HIDDEN}, True), Command(RSYNC, {"KEY": "k"})),
+        (Container("a", environment={"KEY": HIDDEN}, network=True), Container("a", environment={"KEY": "k"})),
         (Container("b", environment={"KEY": HIDDEN}), Container("a", environment={"KEY": "k"})),
         (Command(RSYNC, {"KEY": HIDDEN}), SECRET),
     ],
@@ -231,3 +254,14 @@ def test_a_webhook_that_nobody_could_sign_is_refused_with_what_to_do():
     with pytest.raises(InvalidOption, match="duly secrets new-key"):
         Allowed(webhooks=False).check(Webhook(url="https://hooks.example/"))
     Allowed().check(Webhook(url="https://hooks.example/"))
+
+
+@pytest.mark.parametrize("when", ["done", "dead"])
+def test_a_url_that_nobody_could_tell_is_refused_as_a_webhook_is(when):
+    told = Then(**{when: Callback(url="https://hooks.example/")})
+
+    with pytest.raises(InvalidOption, match=rf"on_{when} names a URL, and webhooks cannot be signed here"):
+        Allowed(webhooks=False).check_told(told)
+    Allowed().check_told(told)
+    Allowed(webhooks=False).check_told(Then(**{when: Callback(job="tidy")}))
+    Allowed(webhooks=False).check_told(None)

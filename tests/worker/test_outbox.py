@@ -1,12 +1,13 @@
 """The outbox: outcomes reach the store, once, whatever the connection does."""
 
 import asyncio
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
 
 from duly.clock import Rng, moment_of
-from duly.domain.outcome import Failed, Outcome, Succeeded
+from duly.domain.outcome import Awaited, Failed, Outcome, Parked, Succeeded
 from duly.domain.run import Run
 from duly.log import Log
 from duly.moves import settle as move
@@ -28,7 +29,9 @@ def ended(database: Database, run: Run, outcome: Outcome | None = None) -> Settl
     return Settled(run, now, now, outcome or Succeeded())
 
 
-async def emptied(database: Database, worker_id, settled: list[Settled]) -> tuple[Outbox, list[Settled | Deferred]]:
+async def emptied(
+    database: Database, worker_id, settled: Sequence[Settled | Deferred]
+) -> tuple[Outbox, list[Settled | Deferred]]:
     """Put outcomes into an outbox and let it run until it is empty."""
     done: list[Settled | Deferred] = []
     outbox = Outbox(database, worker_id, rng=Rng(1), log=Log("test"), on_settled=done.extend)
@@ -116,6 +119,27 @@ async def test_an_outcome_is_not_lost_to_a_fault_of_our_own(store, worker_id, mo
     monkeypatch.setattr(module, "settle", settle)
     outbox, _ = await emptied(store, worker_id, [ended(store, run)])
     assert (outbox.settled, calls) == (1, 2)
+
+
+async def test_a_deferral_that_cannot_be_written_holds_up_nothing_and_its_run_has_failed(store, worker_id):
+    parked, endless, awaited, finished = await leased_runs(store, worker_id, 4)
+    now = moment_of(store.clock.now())
+    batch: list[Settled | Deferred] = [
+        Deferred(parked, None, Parked("https://hooks.example")),
+        Deferred(endless, now, Awaited(1e20)),
+        Deferred(awaited, now, Awaited(60)),
+        ended(store, finished),
+    ]
+
+    await emptied(store, worker_id, batch)
+
+    assert [await state_of(store, run.run_id) for run in (parked, endless, finished)] == [
+        "blocked",
+        "retrying",
+        "succeeded",
+    ]
+    assert await store.fetchval("select run_id from duly.awaited") == awaited.run_id
+    assert await attempts_of(store, endless.run_id) == [(1, "failed")]
 
 
 async def test_it_is_full_while_what_it_holds_is_not_written(store, worker_id, monkeypatch):

@@ -13,7 +13,16 @@ from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.job import Recurring, Submission, check_gate, check_name, check_tags, check_timeout
 from duly.domain.retry import Retry, retry_policy
-from duly.domain.run import Options, encode_options, is_marks_only, read_options, replace_target, said, target_of
+from duly.domain.run import (
+    Options,
+    encode_options,
+    is_marks_only,
+    read_options,
+    replace_target,
+    said,
+    target_of,
+    then_of,
+)
 from duly.domain.target import Allowed, Target, check_handler, handler_of
 from duly.domain.target_secrets import restored
 from duly.domain.target_shapes import read_target, told_in_short, told_of
@@ -87,10 +96,11 @@ def admitted(job: Recurring, allowed: Allowed, standing: str | None = None) -> R
 @overload
 def admitted(job: Submission, allowed: Allowed, standing: str | None = None) -> Submission: ...
 def admitted(job: Recurring | Submission, allowed: Allowed, standing: str | None = None) -> Recurring | Submission:
-    """Check that a job's target is allowed here, and put back what of it is not shown, from the options that stand.
+    """Check that what a job does is allowed here, and put back what of its target is not shown, from the options that stand.
 
     Raises InvalidOption.
     """
+    allowed.check_told(then_of(job.options))
     target = target_of(job.options)
     if target is None:
         return job
@@ -155,7 +165,7 @@ def _callback(asked: Callback | None) -> KnownCallback | None:
 
 def callback_shape(options: str | None, when: Literal["done", "dead"]) -> ToldCallback | None:
     """Show who is told of the ends of a job's runs, or of their burials."""
-    then = None if options is None else read_options(options, None).then
+    then = then_of(options)
     told = None if then is None else told_fields(getattr(then, when))
     return None if told is None else ToldCallback(**told)
 

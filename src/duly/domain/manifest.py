@@ -20,7 +20,7 @@ from duly.domain.manifest_shapes import CALENDARS_MAX, JOBS_MAX, DefaultsShape, 
 from duly.domain.manifest_target import read_target
 from duly.domain.problems import InvalidManifest, Path, Places, Problem, path_of
 from duly.domain.retry import retry_policy
-from duly.domain.run import Options, encode_options, said, target_of
+from duly.domain.run import Options, encode_options, said, target_of, then_of
 from duly.domain.target import Allowed, Target
 from duly.domain.then import Callback, Then, read_callback
 from duly.domain.triggers.calendars import read_calendar
@@ -47,10 +47,11 @@ class Manifest(msgspec.Struct, frozen=True):
     name: str = "manifest"
 
     def check_allowed(self, allowed: Allowed) -> None:
-        """Refuse programs and images that are not allowed here. Raises InvalidManifest, naming each job."""
+        """Refuse programs, images and webhooks that are not allowed here. Raises InvalidManifest, naming each job."""
         problems: list[Problem] = []
         for name, wanted in self.jobs.items():
             _attempt(("jobs", name, "target"), problems, allowed.check, target_of(wanted.job.options))
+            _attempt(("jobs", name), problems, allowed.check_told, then_of(wanted.job.options))
         if problems:
             raise self.refused(problems)
 

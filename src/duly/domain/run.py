@@ -72,6 +72,11 @@ def target_of(text: str | None) -> Target | None:
     return None if text is None or '"target"' not in text else read_options(text, None).target
 
 
+def then_of(text: str | None) -> Then | None:
+    """Give who is told of the ends of runs, among options."""
+    return None if text is None or '"then"' not in text else read_options(text, None).then
+
+
 def replace_target(text: str | None, target: Target) -> str:
     """Write options with another target."""
     return _encoder.encode(msgspec.structs.replace(read_options(text, None), target=target)).decode()

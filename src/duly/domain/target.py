@@ -11,12 +11,17 @@ from collections.abc import Mapping
 import msgspec
 
 from duly.domain.errors import InvalidOption
+from duly.domain.then import Then
 from duly.domain.triggers.errors import shown
 
 RESERVED = "@"  # what the handler of a target begins with, and that of a function never does
 WEBHOOK = "@webhook"
 COMMAND = "@command:"
 CONTAINER = "@container:"
+_UNSIGNED = (
+    "webhooks cannot be signed here: there is no key to seal their secrets with; the operator makes one:"
+    " `duly secrets new-key > FILE`, and names that file in DULY_SECRETS_KEY"
+)
 
 FUNCTION = "function"  # the type of a target that is one
 
@@ -105,14 +110,19 @@ class Allowed(msgspec.Struct, frozen=True):
         """Refuse what is not allowed here. Raises InvalidOption."""
         match target:
             case Webhook() if not self.webhooks:
-                raise InvalidOption(
-                    "webhooks cannot be signed here: there is no key to seal their secrets with; the operator makes one:"
-                    " `duly secrets new-key > FILE`, and names that file in DULY_SECRETS_KEY"
-                )
+                raise InvalidOption(_UNSIGNED)
             case Command(argv=argv) if argv[0] not in self.commands:
                 raise _not_allowed("command", argv[0], "commands")
             case Container(image=image) if image not in self.containers:
                 raise _not_allowed("container image", image, "containers")
+
+    def check_told(self, then: Then | None) -> None:
+        """Refuse URLs that nobody could tell of the ends of runs: that is done by webhooks. Raises InvalidOption."""
+        if then is None or self.webhooks:
+            return
+        for name, callback in (("on_done", then.done), ("on_dead", then.dead)):
+            if callback is not None and callback.url is not None:
+                raise InvalidOption(f"{name} names a URL, and {_UNSIGNED}")
 
 
 def _not_allowed(what: str, name: str, setting: str) -> InvalidOption:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NoReturn
 
 import msgspec
 
 from duly.domain.errors import InvalidOption
+from duly.domain.program_environment import check_command_environment, check_container_environment
 from duly.domain.run import NAME_CHARACTERS_MAX
 from duly.domain.target import Command, Container, Target, Webhook, handler_of
 from duly.domain.triggers.errors import shown
+from duly.domain.webhook_request import check_headers, check_method
 from duly.domain.webhook_url import check_url
 
-HEADERS_MAX = 64
-HEADERS_BYTES_MAX = 8_192
 STATUSES_MAX = 100
 STATUS_LEAST, STATUS_MOST = 100, 599
 CALLBACK_SECONDS_LEAST, CALLBACK_SECONDS_MOST = 1.0, 30 * 86_400.0
 ARGUMENTS_MAX = 1_000
 ARGUMENTS_BYTES_MAX = 65_536
-VARIABLES_MAX = 100
-VARIABLES_BYTES_MAX = 65_536
 EXIT_CODE_MOST = 255
 # The least that a program starts with, and more than any machine has.
 MEMORY_BYTES_LEAST, MEMORY_BYTES_MOST = 1_048_576, 2**44
@@ -31,34 +29,6 @@ CPUS_MOST = 1_024.0
 PROCESSES_MOST = 32_768
 FILE_BYTES_MOST = 2**44
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
-_METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
-_METHODS_REFUSED = ("CONNECT", "TRACE")
-_HEADERS_OURS = frozenset(
-    [
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "upgrade",
-        "expect",
-        "x-job-id",
-        "x-run-id",
-        "x-attempt",
-        "x-fence",
-        "x-scheduled-at",
-        "x-scheduler-signature",
-        "x-callback-token",
-    ]
-)
-_HEADERS_OURS_BEGIN = "webhook-"
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,199}")
-# Ours tell a program about its run; with the linker's, another program than the one that was allowed could be run.
-_VARIABLES_REFUSED = ("DULY_", "LD_")
 _IMAGE = re.compile(
     r"(?:[a-zA-Z0-9][a-zA-Z0-9.-]*(?::[0-9]{1,5})?/)?[a-z0-9]+(?:[._/-]{1,2}[a-z0-9]+)*(?::[\w][\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?",
     re.ASCII,
@@ -81,42 +51,16 @@ def check_target(target: Target) -> Target:
     return target
 
 
+def callback_seconds(seconds: float) -> float:
+    """Take how long a receiver may take, from a row: what came by way of SQL was checked by nobody."""
+    return min(max(seconds, CALLBACK_SECONDS_LEAST), CALLBACK_SECONDS_MOST)
+
+
 def _checked_webhook(target: Webhook) -> Webhook:
-    if not _METHOD.fullmatch(target.method) or target.method.upper() in _METHODS_REFUSED:
-        _refuse(
-            f"method {shown(target.method)} is none that a webhook is sent with; take POST, PUT, PATCH, GET or DELETE"
-        )
-    _check_headers(target.headers)
+    check_headers(target.headers)
     _check_numbers(target.final, target.retry, "status", "final", STATUS_LEAST, STATUS_MOST)
     _check_bounds("callback_within", target.callback_within_seconds, CALLBACK_SECONDS_LEAST, CALLBACK_SECONDS_MOST, "s")
-    return msgspec.structs.replace(target, url=check_url(target.url), method=target.method.upper())
-
-
-def _check_headers(headers: Mapping[str, str]) -> None:
-    if len(headers) > HEADERS_MAX:
-        _refuse(f"{len(headers)} headers are too many; the limit is {HEADERS_MAX}. Say the rest in the payload")
-    seen: set[str] = set()
-    for name, value in headers.items():
-        _check_header(name, value)
-        if name.lower() in seen:
-            _refuse(f"header {shown(name)} is given twice; give it once")
-        seen.add(name.lower())
-    size = sum(len(name) + len(value) for name, value in headers.items())
-    if size > HEADERS_BYTES_MAX:
-        _refuse(f"the headers have {size} bytes; the limit is {HEADERS_BYTES_MAX}. Say the rest in the payload")
-
-
-def _check_header(name: str, value: str) -> None:
-    if not _TOKEN.fullmatch(name):
-        _refuse(f"header {shown(name)} is no name of one: letters, digits and hyphens, such as Authorization")
-    if name.lower() in _HEADERS_OURS or name.lower().startswith(_HEADERS_OURS_BEGIN):
-        _refuse(f"header {shown(name)} is set by Duly; leave it out, or give it another name")
-    if not all(" " <= character <= "~" or character == "\t" for character in value):
-        _refuse(
-            f"the value of header {shown(name)} holds a line break, a control character or what is not ASCII; encode it"
-        )
-    if value != value.strip():
-        _refuse(f"the value of header {shown(name)} begins or ends with a blank, which is never sent; take it away")
+    return msgspec.structs.replace(target, url=check_url(target.url), method=check_method(target.method))
 
 
 def _check_command(target: Command) -> None:
@@ -128,7 +72,7 @@ def _check_command(target: Command) -> None:
     if {".", ".."} & set(program.split("/")):
         _refuse(f"program {shown(program)} goes by way of . or ..; write the path that it leads to")
     _check_arguments(target.argv)
-    _check_environment(target.environment)
+    check_command_environment(target.environment)
     _check_numbers(target.ok, target.retry, "exit code", "ok", 0, EXIT_CODE_MOST)
     _check_bounds("memory_bytes", target.memory_bytes, MEMORY_BYTES_LEAST, MEMORY_BYTES_MOST, "bytes")
     _check_bounds("cpu_seconds", target.cpu_seconds, 0.1, CPU_SECONDS_MOST, "s")
@@ -140,7 +84,7 @@ def _check_container(target: Container) -> None:
     if not _IMAGE.fullmatch(target.image):
         _refuse(f"image {shown(target.image)} is no name of one; write it as registry/name:tag, or name@sha256:…")
     _check_arguments(target.argv)
-    _check_environment(target.environment)
+    check_container_environment(target.environment)
     _check_numbers(target.ok, target.retry, "exit code", "ok", 0, EXIT_CODE_MOST)
     _check_bounds("memory_bytes", target.memory_bytes, MEMORY_BYTES_LEAST, MEMORY_BYTES_MOST, "bytes")
     _check_bounds("cpus", target.cpus, 0.01, CPUS_MOST, "CPUs")
@@ -155,23 +99,6 @@ def _check_arguments(argv: Collection[str]) -> None:
     size = sum(_bytes_of(item, "argv") + 1 for item in argv)
     if size > ARGUMENTS_BYTES_MAX:
         _refuse(f"argv has {size} bytes; the limit is {ARGUMENTS_BYTES_MAX}. Say the rest in the payload")
-
-
-def _check_environment(environment: Mapping[str, str]) -> None:
-    if len(environment) > VARIABLES_MAX:
-        _refuse(f"{len(environment)} variables are too many; the limit is {VARIABLES_MAX}. Say the rest in the payload")
-    for name, value in environment.items():
-        if not _VARIABLE.fullmatch(name):
-            _refuse(f"variable {shown(name)} is no name of one: capital letters, digits and _, such as LANG")
-        if name.startswith(_VARIABLES_REFUSED):
-            _refuse(
-                f"variable {shown(name)} is not the job's to set: none that begins with {' or '.join(_VARIABLES_REFUSED)}"
-            )
-        if "\0" in value:
-            _refuse(f"variable {shown(name)} holds a NUL character, which no program can be given; take it out")
-    size = sum(len(name) + _bytes_of(value, f"variable {name}") + 2 for name, value in environment.items())
-    if size > VARIABLES_BYTES_MAX:
-        _refuse(f"the environment has {size} bytes; the limit is {VARIABLES_BYTES_MAX}. Say the rest in the payload")
 
 
 def _bytes_of(text: str, what: str) -> int:

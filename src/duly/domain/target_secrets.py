@@ -1,8 +1,9 @@
 """What of a target is not shown: values of headers and variables whose names say that they are secrets.
 
 Whoever reads a target sees `***` in their place, and may send that back: it stands for the value that the job has. It does so
-only as long as the value goes where it went: to the same origin, the same command or the same container. Otherwise whoever may
-change a job, and not read its secrets, could have them sent elsewhere.
+only as long as the value goes where it went: to the same URL, or into the same command or container, with the same variables
+beside it and the same network. Otherwise whoever may change a job, and not read its secrets, could have them sent elsewhere: one
+variable more may tell a program where to send its credentials.
 """
 
 from __future__ import annotations
@@ -14,10 +15,23 @@ import msgspec
 
 from duly.domain.errors import InvalidOption
 from duly.domain.target import Command, Container, Target, Webhook
-from duly.domain.webhook_url import origin_of
 
 HIDDEN = "***"
-_TELLING = ("auth", "token", "secret", "key", "cookie", "password", "passwd", "credential", "signature", "session")
+_TELLING = (
+    *("auth", "token", "secret", "key", "cookie", "pass", "pwd", "credential", "signature", "session"),
+    # Addresses that usually have a password in them.
+    *(
+        "dsn",
+        "database_url",
+        "db_url",
+        "redis_url",
+        "broker_url",
+        "amqp_url",
+        "mongo",
+        "connection_string",
+        "webhook_url",
+    ),
+)
 
 T = TypeVar("T", bound=Target)
 
@@ -49,7 +63,8 @@ def _value(name: str, key: str, before: Mapping[str, str]) -> str:
     if found is None:
         raise InvalidOption(
             f"{key} in {name} of the target is {HIDDEN}, which stands for a value that is not shown; here is none that it could"
-            " stand for, because the job is new, has no such value, or leads elsewhere now. Send the value itself"
+            " stand for, because the job is new, has no such value, or leads elsewhere now: to another URL or program, or"
+            " with other variables or another network beside it. Send the value itself"
         )
     return found
 
@@ -57,12 +72,21 @@ def _value(name: str, key: str, before: Mapping[str, str]) -> str:
 def _goes_where(target: Target, standing: Target) -> bool:
     match target, standing:
         case Webhook(), Webhook():
-            return origin_of(target.url) == origin_of(standing.url)
+            return target.url == standing.url
         case Command(), Command():
-            return target.argv == standing.argv
+            return target.argv == standing.argv and _is_beside_the_same(target, standing)
         case Container(), Container():
-            return (target.image, target.argv) == (standing.image, standing.argv)
+            is_same = (target.image, target.argv) == (standing.image, standing.argv)
+            return is_same and _is_beside_the_same(target, standing)
     return False
+
+
+def _is_beside_the_same(target: Command | Container, standing: Command | Container) -> bool:
+    hidden = {name for name, value in target.environment.items() if _is_hidden(name, value)}
+    beside, beside_before = (
+        {name: value for name, value in one.environment.items() if name not in hidden} for one in (target, standing)
+    )
+    return beside == beside_before and target.network == standing.network
 
 
 def _secrets_of(target: Target) -> tuple[str, Mapping[str, str]]:

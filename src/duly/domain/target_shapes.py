@@ -10,19 +10,20 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.duration import parse, to_iso
+from duly.domain.program_environment import VARIABLES_MAX
 from duly.domain.run import target_of
 from duly.domain.target import FUNCTION, WEBHOOK, Command, Container, Target, Webhook, is_reserved, type_of
 from duly.domain.target_checks import (
     ARGUMENTS_MAX,
     EXIT_CODE_MOST,
-    HEADERS_MAX,
     STATUS_LEAST,
     STATUS_MOST,
     STATUSES_MAX,
-    VARIABLES_MAX,
+    callback_seconds,
     check_target,
 )
 from duly.domain.target_secrets import masked
+from duly.domain.webhook_request import HEADERS_MAX
 from duly.domain.webhook_url import CHARACTERS_MAX, shown_url
 
 # Bounds stand in the schemas, and are checked with better words than theirs.
@@ -166,7 +167,7 @@ def asked_target(target: Target) -> Shape:
 def _told(target: Target) -> dict[str, Any]:
     told: dict[str, Any] = {"type": target.__struct_config__.tag, **msgspec.structs.asdict(target)}
     if (seconds := told.pop("callback_within_seconds", None)) is not None:
-        told["callback_within"] = to_iso(timedelta(seconds=seconds))
+        told["callback_within"] = to_iso(timedelta(seconds=callback_seconds(seconds)))
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in told.items() if value is not None
     }

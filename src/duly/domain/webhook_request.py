@@ -1,4 +1,7 @@
-"""The request of a webhook, as far as a job may shape it: the method, and headers beside ours."""
+"""The request of a webhook, as far as a job may shape it: the method, and headers beside ours.
+
+Both who takes a job and who sends its webhook ask here: what came by way of SQL is first checked by the worker.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,12 @@ import re
 from collections.abc import Mapping
 
 from duly.domain.errors import InvalidOption
+from duly.domain.triggers.errors import shown
 
-METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+HEADERS_MAX = 64
+HEADERS_BYTES_MAX = 8_192
+# One makes a tunnel of the connection, the other has our headers sent back.
+METHODS_REFUSED = ("CONNECT", "TRACE")
 WITHOUT_BODY = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})  # when there is no payload
 # What we say ourselves, and what belongs to the connection: a job that could set these could speak in our name, or make
 # the next request out of the end of this one.
@@ -38,29 +45,52 @@ RESERVED = frozenset(
     }
 )
 RESERVED_PREFIXES = ("proxy-", "webhook-")
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 def check_method(method: str) -> str:
     """Take a method, in any case. Raises InvalidOption."""
-    if method.upper() not in METHODS:
-        raise InvalidOption(f"webhook method {method[:40]!r} is not one that is sent; take one of {', '.join(METHODS)}")
+    if not _METHOD.fullmatch(method) or method.upper() in METHODS_REFUSED:
+        raise InvalidOption(
+            f"method {shown(method)} is none that a webhook is sent with; take POST, PUT, PATCH, GET or DELETE"
+        )
     return method.upper()
 
 
 def check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Take the headers of a job. Raises InvalidOption, without their values: they may be secret."""
+    if len(headers) > HEADERS_MAX:
+        raise InvalidOption(
+            f"{len(headers)} headers are too many; the limit is {HEADERS_MAX}. Say the rest in the payload"
+        )
     seen: set[str] = set()
     for name, value in headers.items():
-        lower = name.lower()
-        if not _NAME.fullmatch(name):
-            raise InvalidOption(f"webhook header {name[:80]!r}: a name has letters, digits and hyphens")
-        if lower in RESERVED or lower.startswith(RESERVED_PREFIXES):
-            raise InvalidOption(f"webhook header {name!r} is set by Duly itself; give yours another name")
-        if lower in seen:
-            raise InvalidOption(f"webhook header {name!r} is given twice; write both values into one")
-        if not _VALUE.fullmatch(value):
-            raise InvalidOption(f"webhook header {name!r}: its value holds a line break or another control character")
-        seen.add(lower)
+        _check_header(name, value)
+        if name.lower() in seen:
+            raise InvalidOption(f"header {shown(name)} is given twice; write both values into one")
+        seen.add(name.lower())
+    size = sum(len(name) + len(value) for name, value in headers.items())
+    if size > HEADERS_BYTES_MAX:
+        raise InvalidOption(
+            f"the headers have {size} bytes; the limit is {HEADERS_BYTES_MAX}. Say the rest in the payload"
+        )
     return headers
+
+
+def _check_header(name: str, value: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidOption(
+            f"header {shown(name)} is no name of one: letters, digits and hyphens, such as Authorization"
+        )
+    if name.lower() in RESERVED or name.lower().startswith(RESERVED_PREFIXES):
+        raise InvalidOption(f"header {shown(name)} is set by Duly; leave it out, or give it another name")
+    if not _VALUE.fullmatch(value):
+        raise InvalidOption(
+            f"the value of header {shown(name)} holds a line break, a control character or what is not ASCII; encode it"
+        )
+    if value != value.strip():
+        raise InvalidOption(
+            f"the value of header {shown(name)} begins or ends with a blank, which is never sent; take it away"
+        )

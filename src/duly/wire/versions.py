@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from duly.wire.callbacks import ToldCallback
 from duly.wire.events import EventMatch
 from duly.wire.jobs import Concurrency, JobTarget, Payload, RetryPolicy
 from duly.wire.pages import NextPageToken
@@ -33,6 +34,8 @@ class JobVersion(Told, frozen=True):
     timeout: str | None
     concurrency: Concurrency | None
     tags: list[str]
+    on_done: ToldCallback | None = None
+    on_dead: ToldCallback | None = None
 
 
 class JobVersionList(Told, frozen=True):

@@ -14,6 +14,7 @@ from typing import cast
 from uuid import UUID
 
 from duly.clock import Rng
+from duly.domain.outcome import Failed
 from duly.domain.run import Run
 from duly.log import Log
 from duly.moves.defer import Deferred, defer
@@ -26,6 +27,8 @@ GATHER_SECONDS = 0.002
 GATHER_BUSY_SECONDS = 0.02
 BUSY = 8  # Outcomes in one batch, from which on a larger one is waited for.
 _RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+_DEFER_TRIES_MAX = 3
+_UNDEFERRED = "the run could not be put where it was to wait; the worker's log says why"
 
 
 class Outbox:
@@ -89,7 +92,7 @@ class Outbox:
     async def flush(self) -> None:
         """Settle one batch; while the database does not answer, ask again."""
         self._flushing = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
-        refused = await self._settle_until_answered(self._flushing)
+        refused = await self._write_until_answered(self._flushing)
         if refused:
             self.fenced += len(refused)
             self._log.warning("outcomes_fenced", runs=len(refused), first=refused[0].run_id)
@@ -98,17 +101,46 @@ class Outbox:
         self._last_batch = len(done)
         self._on_settled(done)
 
-    async def _settle_until_answered(self, batch: list[Settled | Deferred]) -> list[Run]:
+    async def _write_until_answered(self, batch: list[Settled | Deferred]) -> list[Run]:
         deferred = [item for item in batch if isinstance(item, Deferred)]
         ended = [item for item in batch if isinstance(item, Settled)] if deferred else cast("list[Settled]", batch)
+        refused = await self._settle_until_answered(ended)
+        if deferred:
+            refused += await self._settle_until_answered(await self._defer_until_answered(deferred))
+        return refused
+
+    async def _settle_until_answered(self, ended: list[Settled]) -> list[Run]:
+        tries = 0
+        while True:
+            try:
+                return await settle(self._database, self._worker_id, ended, self._rng)
+            except Unavailable as error:
+                self._log.warning("settle_unanswered", runs=len(ended), tries=tries, error=str(error))
+            except Exception as error:  # noqa: BLE001 - an outcome must not be lost to a bug: say it, and ask again
+                self._log.error("settle_failed", runs=len(ended), tries=tries, error=repr(error))
+            await self._pause(tries)
+            tries += 1
+
+    async def _defer_until_answered(self, deferred: list[Deferred]) -> list[Settled]:
+        """Put runs where they wait. Returns what could not be put anywhere: it has failed, and holds up no other."""
         tries = 0
         while True:
             try:
                 await defer(self._database, self._worker_id, deferred)
-                return await settle(self._database, self._worker_id, ended, self._rng)
             except Unavailable as error:
-                self._log.warning("settle_unanswered", runs=len(batch), tries=tries, error=str(error))
-            except Exception as error:  # noqa: BLE001 - an outcome must not be lost to a bug: say it, and ask again
-                self._log.error("settle_failed", runs=len(batch), tries=tries, error=repr(error))
-            await self._database.clock.sleep(_RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)])
+                self._log.warning("defer_unanswered", runs=len(deferred), tries=tries, error=str(error))
+            except Exception as error:  # noqa: BLE001 - a fault of our own, which may be one run's alone
+                self._log.error("defer_failed", runs=len(deferred), first=deferred[0].run.run_id, error=repr(error))
+                if len(deferred) > 1:
+                    middle = len(deferred) // 2
+                    first = await self._defer_until_answered(deferred[:middle])
+                    return first + await self._defer_until_answered(deferred[middle:])
+                if tries >= _DEFER_TRIES_MAX:
+                    return [Settled(item.run, item.started_at, None, Failed(_UNDEFERRED)) for item in deferred]
+            else:
+                return []
+            await self._pause(tries)
             tries += 1
+
+    async def _pause(self, tries: int) -> None:
+        await self._database.clock.sleep(_RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)])

@@ -6,15 +6,16 @@ import pytest
 
 from duly.clock import Rng
 from duly.domain.destination import signing_key
-from duly.domain.sealing import CannotOpen, new_key_line, read_keyring
+from duly.domain.sealing import new_key_line, read_keyring
 from duly.moves.destinations import make, rotate
-from duly.store.database import Unavailable
-from duly.worker.targets.secrets import KEPT_SECONDS, Secrets
+from duly.worker.targets.secrets import AGAIN_SECONDS, KEPT_SECONDS, STALE_SECONDS, Secrets
+from duly.worker.targets.webhook import CannotSign
 from tests.builders import a_worker
 
 ORIGIN = "https://hooks.example"
 RNG = Rng(13)
-KEYRING = read_keyring(new_key_line(RNG.secret).reveal(), "test")
+LINE = new_key_line(RNG.secret).reveal()
+KEYRING = read_keyring(LINE, "test")
 
 
 @pytest.fixture
@@ -63,12 +64,45 @@ async def test_a_rotation_is_heard_of_within_seconds_the_newest_first(secrets, d
 
 
 async def test_before_the_worker_lives_there_are_none(database):
-    with pytest.raises(Unavailable):
+    with pytest.raises(CannotSign):
         await Secrets(KEYRING, rng=RNG, clock=database.clock).of(1, ORIGIN)
 
 
-async def test_a_key_that_is_not_there_is_named_and_asked_for_again(secrets, database, clock):
-    await make(database, read_keyring(new_key_line(RNG.secret).reveal(), "other"), 1, ORIGIN, RNG)
-    for _ in range(2):
-        with pytest.raises(CannotOpen, match="put that key's line back"):
+async def test_a_key_that_is_not_there_is_named_to_the_operator_and_asked_for_again(secrets, database, clock, caplog):
+    other = read_keyring(new_key_line(RNG.secret).reveal(), "other")
+    await make(database, other, 1, ORIGIN, RNG)
+    for _ in range(3):
+        with pytest.raises(CannotSign) as raised:
             await secrets.of(1, ORIGIN)
+        assert other.key_id not in str(raised.value)
+    [line] = caplog.records
+    assert "put that key's line back" in line.fields["error"]
+
+    await database.execute("delete from duly.destination_secrets")
+    await clock.advance(AGAIN_SECONDS)
+
+    assert len(await secrets.of(1, ORIGIN)) == 1
+
+
+async def test_what_was_read_before_signs_while_the_newest_does_not_open(secrets, database, clock):
+    [old] = await secrets.of(1, ORIGIN)
+    both = read_keyring(f"{new_key_line(RNG.secret).reveal()}\n{LINE}", "both")
+    await rotate(database, both, 1, await make(database, both, 1, ORIGIN, RNG), RNG)
+
+    await clock.advance(KEPT_SECONDS)
+    assert await secrets.of(1, ORIGIN) == [old]
+
+    await clock.advance(STALE_SECONDS)
+    with pytest.raises(CannotSign):
+        await secrets.of(1, ORIGIN)
+
+
+async def test_what_was_read_before_signs_while_the_database_does_not_answer(secrets, database, clock):
+    known = await secrets.of(1, ORIGIN)
+    await clock.advance(KEPT_SECONDS)
+
+    async with database.transaction() as holding:
+        await holding.execute("lock table duly.destinations, duly.destination_secrets in access exclusive mode")
+        assert await secrets.of(1, ORIGIN) == known
+        with pytest.raises(CannotSign):
+            await secrets.of(1, "http://other.example")

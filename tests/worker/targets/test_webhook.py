@@ -13,10 +13,14 @@ import pytest
 from standardwebhooks import Webhook as Reference
 
 from duly import __version__
-from duly.domain.outcome import Failed, Parked, Succeeded, TimedOut
+from duly.clock import Rng
+from duly.domain.callback_token import CallbackTokens
+from duly.domain.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
 from duly.domain.retry import Retry
 from duly.domain.run import Options, Run, encode_options
+from duly.domain.sealing import new_key_line, read_keyring
 from duly.domain.target import WEBHOOK, Webhook
+from duly.domain.target_shapes import told_target
 from duly.domain.verdict import Verdict
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.outbound.signing import show_secret
@@ -25,12 +29,14 @@ from duly.webhooks import verify
 from duly.worker.context import RunContext
 from duly.worker.handlers import Registry
 from duly.worker.targets import Targets
-from duly.worker.targets.webhook import Sender
+from duly.worker.targets.callbacks import ReceiverCallbacks
+from duly.worker.targets.webhook import CannotSign, Sender
 from tests.outbound.servers import Names, a_caller, answer, answering, read_request, serving
 from tests.worker.stories import attempts_of, ended, submitted, until, working
 
 SECRET, OLD = bytes(range(32)), bytes(range(32, 64))
 NOW = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
+HOOK = Webhook("https://hooks.example/in")
 OK = answer(200, b'{"ok":true}', "Content-Type: application/json")
 RUN = Run(
     place=(0, 1),
@@ -155,6 +161,21 @@ async def test_while_a_secret_is_rotated_both_sign():
     headers = headers_of(asked.requests[0])
     for secret in (SECRET, OLD):
         verify(b'{"customer": 7}', headers, secret, now=NOW)
+
+
+async def test_a_request_that_cannot_be_signed_is_put_off_and_blames_nobody():
+    class Locked:
+        async def of(self, tenant, origin):
+            raise CannotSign("the keyring lacks k1")
+
+    run = msgspec.structs.replace(RUN, options=encode_options(Options(target=HOOK, timeout_seconds=0.1)))
+    desk, door = Lines(), Door()
+    async with a_caller() as caller:
+        outcome = await Sender(caller, Locked(), door).attempt(RunContext(run, desk), run)  # type: ignore[arg-type]
+
+    assert outcome == Parked("https://hooks.example")
+    assert [verdict for _, _, verdict, _ in door.left] == [Verdict.IGNORED]
+    assert "k1" not in repr(desk.lines)
 
 
 async def test_a_job_adds_headers_and_overrides_none_of_ours():
@@ -474,3 +495,16 @@ async def test_the_timeout_of_the_job_is_the_deadline_of_the_request(url, store)
         assert await ended(store, run_id) == "dead"
     assert await attempts_of(store, run_id) == [(1, "timed_out")]
     assert door.left[0][2] is Verdict.FAILING
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [(None, 86_400), (60, 60), (1e20, 30 * 86_400), (-1e20, 1)],
+    ids=["nothing", "60", "most", "least"],
+)
+def test_a_receiver_has_no_longer_than_the_bounds_whatever_a_row_says(said, seconds):
+    keyring = read_keyring(new_key_line(Rng(1).secret).reveal(), "test")
+    target = Webhook("https://hooks.example/", callback_within_seconds=said)
+
+    assert ReceiverCallbacks(CallbackTokens(keyring)).awaited(RUN, target) == Awaited(seconds)
+    assert said is None or "callback_within" in told_target(target)

@@ -51,4 +51,6 @@ def _shown(row: Mapping[str, Any]) -> JobVersion:
         timeout=definitions.timeout_shape(options),
         concurrency=definitions.concurrency_shape(options),
         tags=definitions.tags_shape(options),
+        on_done=definitions.callback_shape(options, "done"),
+        on_dead=definitions.callback_shape(options, "dead"),
     )

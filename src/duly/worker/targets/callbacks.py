@@ -8,6 +8,7 @@ from duly.domain.callback_token import HEADER, CallbackTokens
 from duly.domain.outcome import Awaited
 from duly.domain.run import Run
 from duly.domain.target import Webhook
+from duly.domain.target_checks import callback_seconds
 
 WITHIN_SECONDS_DEFAULT = 86_400.0
 
@@ -25,4 +26,4 @@ class ReceiverCallbacks:
     def awaited(self, run: Run, target: Webhook) -> Awaited:
         """Leave the run open for as long as its target says."""
         within = target.callback_within_seconds
-        return Awaited(WITHIN_SECONDS_DEFAULT if within is None else within)
+        return Awaited(WITHIN_SECONDS_DEFAULT if within is None else callback_seconds(within))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from duly.domain.errors import Refused
 from duly.domain.outcome import Failed, Outcome
+from duly.domain.program_environment import check_command_environment
 from duly.domain.run import Run
 from duly.domain.target import COMMAND, Command
 from duly.worker.context import RunContext
@@ -65,7 +66,8 @@ class Commands:
         check_asked(target.file_bytes, "bytes of files", ceiling.memory_bytes, "the setting command_memory allows")
         check_asked(target.processes, "processes", ceiling.processes, "the setting command_processes allows")
         check_asked(target.cpu_seconds, "seconds of CPU time", CPU_SECONDS_MAX, "there is no limit above")
-        environment = environment_of(context, target.environment, loaders=False)
+        check_command_environment(target.environment)
+        environment = environment_of(context, target.environment)
         return self._sandbox.launch_of(target, environment, ceiling, network=target.network)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from duly.domain.errors import Refused
 from duly.domain.outcome import Failed, Outcome
+from duly.domain.program_environment import check_container_environment
 from duly.domain.run import Run
 from duly.domain.target import CONTAINER, Container
 from duly.worker.context import RunContext
@@ -83,7 +84,7 @@ class Containers:
 
     def _launch_of(self, context: RunContext, target: Container, name: str) -> Launch:
         self._check(target)
-        command, environment = self._engine.command, environment_of(context, target.environment, loaders=True)
+        command, environment = self._engine.command, environment_of(context, target.environment)
         limits = (
             f"--memory={target.memory_bytes or self._ceiling.memory_bytes}",
             f"--memory-swap={target.memory_bytes or self._ceiling.memory_bytes}",
@@ -122,6 +123,7 @@ class Containers:
             target.memory_bytes, "bytes of memory", self._ceiling.memory_bytes, "the setting command_memory allows"
         )
         check_asked(target.processes, "processes", self._ceiling.processes, "the setting command_processes allows")
+        check_container_environment(target.environment)
         check_asked(target.cpus, "CPUs", os.cpu_count() or 1, "this machine has")
 
 
@@ -131,8 +133,5 @@ def _engine_failed(ended: Exit, target: Container) -> bool:
 
 
 def _env_file(environment: Mapping[str, str]) -> bytes:
-    """Write variables as engines read them, one a line. Raises Refused for what no line can hold."""
-    for name, value in environment.items():
-        if "\n" in value or "\r" in value:
-            raise Refused(f"the variable {name} holds more than one line, which container engines do not take")
+    """Write variables as engines read them, one a line."""
     return "".join(f"{name}={value}\n" for name, value in environment.items()).encode()

@@ -7,40 +7,26 @@ other is a failure for good, unless the job says otherwise; a program that was k
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from duly.domain.errors import Refused
 from duly.domain.outcome import Failed, Outcome, Succeeded
+from duly.domain.program_environment import OURS
 from duly.domain.run import Run
 from duly.domain.target import Command, Container
 from duly.worker.context import RunContext
 from duly.worker.targets.output import Output
 from duly.worker.targets.process import Exit
 
-OURS = "DULY_"
 # With the lease gone or the worker about to end, nobody waits longer for the outcome.
 HURRIED_SECONDS = 1.0
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-# These change what a program is, not what it works on: the linker and the interpreters obey them before the program begins.
-_LOADERS = ("LD_", "GCONV_", "GLIBC_", "BASH", "PERL", "PYTHON", "RUBY", "NODE_", "JAVA_", "_JAVA_", "JDK_")
-_LOADER_NAMES = ("ENV", "SHELLOPTS", "PS4", "IFS")
 _NO_PAYLOAD = "{}"
 
 
-def environment_of(context: RunContext, given: Mapping[str, str], *, loaders: bool) -> dict[str, str]:
-    """Give a program's environment: what its job names, and who it is. Raises Refused for names it must not have."""
-    for name, value in given.items():
-        if not _NAME.fullmatch(name) or "\0" in value:
-            raise Refused(
-                f"the variable {name!r} cannot be set; use letters, digits and _ in names, and no NUL in values"
-            )
-        if name.startswith(OURS):
-            raise Refused(f"the variable {name} is ours to set; choose a name that does not begin with {OURS}")
-        if not loaders and (name.startswith(_LOADERS) or name in _LOADER_NAMES):
-            raise Refused(f"the variable {name} would change which program runs; pass what it says as an argument")
+def environment_of(context: RunContext, given: Mapping[str, str]) -> dict[str, str]:
+    """Give a program's environment: what its job names, and who it is."""
     ours = {
         "RUN_ID": str(context.id),
         "JOB_ID": str(context.job_id),

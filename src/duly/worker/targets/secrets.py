@@ -1,6 +1,7 @@
 """Signing secrets as a worker uses them: opened once, kept for a few seconds, so that a rotation is soon heard of.
 
-Requests ask on the handlers' loop; the database is asked on the engine's.
+Requests ask on the handlers' loop; the database is asked on the engine's. While the database does not answer, or a secret does
+not open here, those that were read before still sign: the one before a rotation is good for a day.
 """
 
 from __future__ import annotations
@@ -9,24 +10,41 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
+import msgspec
+
 from duly.clock import Clock, Rng, SystemClock
-from duly.domain.destination import signing_key
-from duly.domain.sealing import Keyring
+from duly.domain.destination import SECRET_KEPT, signing_key
+from duly.domain.sealing import CannotOpen, Keyring
+from duly.log import Log
 from duly.moves.destinations import secrets_for
 from duly.store.database import Database, Unavailable
+from duly.worker.targets.webhook import CannotSign
 
 KEPT_SECONDS = 5.0
 KEPT_MAX = 10_000
+PATIENCE_SECONDS = 0.5  # A request has its own deadline, and waiting for us must not be what uses it up.
+AGAIN_SECONDS = 1.0
+STALE_SECONDS = SECRET_KEPT.total_seconds() / 2
+_NEVER = float("-inf")
+
+
+class _Known(msgspec.Struct):
+    """What is known of a destination's keys, and when we last asked in vain."""
+
+    keys: list[bytes] = []
+    read_at: float = _NEVER
+    failed_at: float = _NEVER
 
 
 class Secrets:
     """Gives the keys that a destination's requests are signed with; a part of a worker, over all its lives."""
 
-    def __init__(self, keyring: Keyring, *, rng: Rng, clock: Clock | None = None) -> None:
+    def __init__(self, keyring: Keyring, *, rng: Rng, log: Log | None = None, clock: Clock | None = None) -> None:
         self._keyring = keyring
         self._rng = rng
+        self._log = log or Log("destinations")
         self._clock = clock or SystemClock()
-        self._kept: dict[tuple[int, str], tuple[float, list[bytes]]] = {}
+        self._known: dict[tuple[int, str], _Known] = {}
         self._asking: dict[tuple[int, str], asyncio.Task[list[bytes]]] = {}
         self._database: Database | None = None
         self._engine_loop: asyncio.AbstractEventLoop | None = None
@@ -39,23 +57,53 @@ class Secrets:
         """That life is over; nobody asks any more."""
 
     async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
-        """Give the keys, the newest first; a destination that is new gets its first. Raises Unavailable, CannotOpen."""
-        kept = self._kept.get((tenant, origin))
-        if kept is not None and self._clock.monotonic() - kept[0] < KEPT_SECONDS:
-            return kept[1]
+        """Give the keys, the newest first; a destination that is new gets its first. Raises CannotSign."""
+        known, now = self._known_of(tenant, origin), self._clock.monotonic()
+        if now - known.read_at < KEPT_SECONDS:
+            return known.keys
+        if now - known.failed_at >= AGAIN_SECONDS:
+            try:
+                return await self._asked(tenant, origin)
+            except (TimeoutError, Unavailable, CannotOpen) as error:
+                self._note_failure(known, tenant, origin, error)
+        if self._clock.monotonic() - known.read_at < STALE_SECONDS:
+            return known.keys
+        raise CannotSign(f"the signing secret of {origin} cannot be read now")
+
+    def _known_of(self, tenant: int, origin: str) -> _Known:
+        known = self._known.get((tenant, origin))
+        if known is None:
+            if len(self._known) >= KEPT_MAX:
+                self._known.clear()
+            known = self._known[tenant, origin] = _Known()
+        return known
+
+    async def _asked(self, tenant: int, origin: str) -> list[bytes]:
         asking = self._asking.get((tenant, origin))
         if asking is None:  # However many want it, it is asked for once.
             asking = self._asking[tenant, origin] = asyncio.create_task(self._ask(tenant, origin))
-            asking.add_done_callback(lambda _: self._asking.pop((tenant, origin), None))
-        return await asyncio.shield(asking)  # Who is cancelled takes it away from nobody.
+            asking.add_done_callback(lambda task: self._answered(tenant, origin, task))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await asyncio.shield(asking)  # Who is cancelled takes it away from nobody.
+
+    def _answered(self, tenant: int, origin: str, task: asyncio.Task[list[bytes]]) -> None:
+        self._asking.pop((tenant, origin), None)
+        if not task.cancelled():
+            task.exception()  # Nobody may be left who would look at it.
 
     async def _ask(self, tenant: int, origin: str) -> list[bytes]:
         if self._database is None or self._engine_loop is None:
             raise Unavailable("the worker is not connected yet")
         asking = secrets_for(self._database, self._keyring, tenant, origin, self._rng)
         found = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._engine_loop))
-        if len(self._kept) >= KEPT_MAX:
-            self._kept.clear()
-        keys = [signing_key(one.text) for one in found]
-        self._kept[tenant, origin] = (self._clock.monotonic(), keys)
-        return keys
+        known = self._known_of(tenant, origin)
+        known.keys, known.read_at = [signing_key(one.text) for one in found], self._clock.monotonic()
+        return known.keys
+
+    def _note_failure(self, known: _Known, tenant: int, origin: str, error: Exception) -> None:
+        """Tell the operator, once for all that have waited; the tenant can do nothing about it."""
+        now = self._clock.monotonic()
+        if now - known.failed_at >= AGAIN_SECONDS:
+            known.failed_at = now
+            why = str(error) or "the database has not answered"
+            self._log.warning("signing_secret_unread", tenant=tenant, origin=origin, error=why)

@@ -17,7 +17,7 @@ import msgspec
 from duly import __version__
 from duly.clock import Clock, SystemClock, host_now
 from duly.domain import callback_token
-from duly.domain.errors import InvalidOption
+from duly.domain.errors import DulyError, InvalidOption
 from duly.domain.outcome import Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
 from duly.domain.run import Options, Run
 from duly.domain.target import WEBHOOK, Webhook
@@ -38,14 +38,19 @@ _USER_AGENT = f"duly/{__version__}"
 # Our own deadline comes a little before the worker's, so that it is we who say what the destination was like.
 _BEFORE_SECONDS = 0.01
 _SECONDS_MIN = 0.001
+_UNSIGNED_SECONDS = 1.0
 _NO_PAYLOAD = (None, "{}")
+
+
+class CannotSign(DulyError):
+    """What a request is to be signed with cannot be had now, through no fault of the job or its destination."""
 
 
 class Secrets(Protocol):
     """What requests to a destination are signed with."""
 
     async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
-        """Give the valid secrets, the newest first; a destination is made on first use."""
+        """Give the valid secrets, the newest first; a destination is made on first use. Raises CannotSign."""
         ...
 
 
@@ -148,22 +153,34 @@ class Sender:
             self._permits.leave(tenant, origin, verdict, None if wait is None else wait.total_seconds())
 
     def _is_late(self, call: _Call) -> bool:
-        return self._clock.monotonic() - call.began >= call.seconds - _BEFORE_SECONDS
+        return self._left(call) <= 0
+
+    def _left(self, call: _Call) -> float:
+        return call.seconds - (self._clock.monotonic() - call.began) - _BEFORE_SECONDS
 
     async def _send(self, context: RunContext, call: _Call) -> _End:
         extra = await self._callbacks.headers_for(call.run, call.target) if self._callbacks else {}
-        secrets = await self._secrets.of(call.run.tenant, call.url.origin)
+        try:
+            secrets = await self._secrets.of(call.run.tenant, call.url.origin)
+        except CannotSign:
+            return await self._unsigned(context, call)
         request = build_request(call.run, call.policy, call.target, secrets, int(self._now().timestamp()), extra)
-        left = call.seconds - (self._clock.monotonic() - call.began) - _BEFORE_SECONDS
         try:
             answer = await self._caller.call(
-                call.target.url, request, tenant=call.run.tenant, seconds=max(left, _SECONDS_MIN)
+                call.target.url, request, tenant=call.run.tenant, seconds=max(self._left(call), _SECONDS_MIN)
             )
         except OutboundError as error:
             self._log(context, call, "webhook not answered", reason=str(error))
             return _unanswered(error, call.seconds)
         self._log(context, call, "webhook answered", status=answer.status, bytes=len(answer.body))
         return self._taken(call, answer, extra)
+
+    async def _unsigned(self, context: RunContext, call: _Call) -> _End:
+        """Put the run off: nothing was sent, so no attempt was made."""
+        self._log(context, call, "webhook put off: its signing secret cannot be read now")
+        # What is parked goes on at the next tick: holding the place for a moment keeps it from going round and round.
+        await self._clock.sleep(min(_UNSIGNED_SECONDS, max(0.0, self._left(call) / 2)))
+        return _End(Parked(call.url.origin), Verdict.IGNORED)
 
     def _taken(self, call: _Call, answer: Answer, extra: Mapping[str, str]) -> _End:
         status = answer.status

@@ -1,0 +1,66 @@
+"""The variables of commands and containers, as far as a job may set them.
+
+Both who takes a job and who runs its program ask here: what came by way of SQL is first checked by the worker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from duly.domain.errors import InvalidOption
+from duly.domain.triggers.errors import shown
+
+OURS = "DULY_"  # By these a program is told about its run.
+VARIABLES_MAX = 100
+VARIABLES_BYTES_MAX = 65_536
+_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,199}")
+# These change what a program is, not what it works on: the linker and the interpreters obey them before the program begins.
+LOADERS = ("LD_", "GCONV_", "GLIBC_", "BASH", "PERL", "PYTHON", "RUBY", "NODE_", "JAVA_", "_JAVA_", "JDK_")
+LOADER_NAMES = ("ENV", "SHELLOPTS", "PS4", "IFS")
+
+
+def check_command_environment(environment: Mapping[str, str]) -> None:
+    """Check the variables of a command, which stays the program that was allowed. Raises InvalidOption."""
+    _check_environment(environment)
+    for name in environment:
+        if name.startswith(LOADERS) or name in LOADER_NAMES:
+            raise InvalidOption(
+                f"variable {shown(name)} is not the job's to set: it would change which program runs; pass what it says as"
+                " an argument"
+            )
+
+
+def check_container_environment(environment: Mapping[str, str]) -> None:
+    """Check the variables of a container; which program runs in it, its arguments say anyway. Raises InvalidOption."""
+    _check_environment(environment)
+    for name, value in environment.items():
+        if "\n" in value or "\r" in value:
+            raise InvalidOption(
+                f"variable {shown(name)} holds more than one line, which container engines do not take; encode it"
+            )
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    if len(environment) > VARIABLES_MAX:
+        raise InvalidOption(
+            f"{len(environment)} variables are too many; the limit is {VARIABLES_MAX}. Say the rest in the payload"
+        )
+    size = sum(_checked_bytes(name, value) for name, value in environment.items())
+    if size > VARIABLES_BYTES_MAX:
+        raise InvalidOption(
+            f"the environment has {size} bytes; the limit is {VARIABLES_BYTES_MAX}. Say the rest in the payload"
+        )
+
+
+def _checked_bytes(name: str, value: str) -> int:
+    if not _NAME.fullmatch(name):
+        raise InvalidOption(f"variable {shown(name)} is no name of one: capital letters, digits and _, such as LANG")
+    if name.startswith(OURS):
+        raise InvalidOption(f"variable {shown(name)} is not the job's to set: none that begins with {OURS}")
+    if "\0" in value:
+        raise InvalidOption(f"variable {shown(name)} holds a NUL character, which no program can be given; take it out")
+    try:
+        return len(name) + len(value.encode()) + 2
+    except UnicodeEncodeError:
+        raise InvalidOption(f"variable {name} holds half a character, a lone surrogate; send text in UTF-8") from None
