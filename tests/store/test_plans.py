@@ -250,7 +250,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (s["open"][0] if s["open"] else WORKER, ROWS + 1, "1 hour"),
     ),
     "what an attempt came to": (awaited.SQL["ended"], lambda s: (s["settled"], s["settled fence"])),
-    "who is to be told": (tellings.SQL["pending"], lambda s: (BATCH,)),
+    "who is to be told": (tellings.SQL["pending"], lambda s: (WORKER, BATCH)),
     "tell a job": (tellings.SQL["deliver"], lambda s: (s["telling"],)),
     "was it me": (leased.SQL["already_settled"], lambda s: (WORKER, s["runs"], s["fences"])),
     "what a worker holds": (leased.SQL["held_by"], lambda s: (WORKER, "3 seconds", 1)),
