@@ -123,7 +123,7 @@ class TwoSchedulersLetGoWhatWaits:
         for _ in range(4):
             worker_id, run = await a_leased_run(database, worker_id)
             await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
-        [seen] = await destinations.minded(database, 10)
+        [seen] = await destinations.minded(database, None, 10)
         return [lambda side: destinations.release(side, [(seen, 2)])] * 2
 
     async def check(self, database, left, right):

@@ -55,12 +55,12 @@ async def budget(database: Database, places: int, rate: float | None = None) -> 
     await limit(database, 1, destination_id, places=places, rate=rate)
 
 
-async def parked(database: Database, number: int) -> list[UUID]:
+async def parked(database: Database, number: int, origin: str = ORIGIN) -> list[UUID]:
     """Park some runs. Gives them in the order in which they are due."""
     worker_id = await a_worker(database)
     run_ids = [await a_ready_run(database) for _ in range(number)]
     held = {run.run_id: run for run in await claimed(database, worker_id, limit=1_000)}
-    await defer(database, worker_id, [Deferred(held[run_id], None, Parked(ORIGIN)) for run_id in run_ids])
+    await defer(database, worker_id, [Deferred(held[run_id], None, Parked(origin)) for run_id in run_ids])
     return run_ids
 
 
@@ -434,10 +434,38 @@ class TestMinding:
 
         assert await boxes_of(database, run_id) == ["ready"]
 
+    async def test_however_many_wait_for_what_is_ill_what_is_well_behind_them_goes_on(self, database, monkeypatch):
+        monkeypatch.setattr("duly.moves.destinations.MINDED_MAX", 2)
+        worker_id = await a_worker(database)
+        ill = [f"https://{number}.example" for number in range(4)]
+        for origin in ill:
+            await told(database, worker_id, origin=origin, failing=5, streak=5)
+        await budget(database, 4)
+        for origin in ill:
+            await parked(database, 1, origin)
+        [run_id] = await parked(database, 1)
+
+        assert await mind(database, RNG) == 5
+
+        assert await boxes_of(database, run_id) == ["ready"]
+        assert await counts(database) == {"ready": 1, "blocked": 4}
+
+    async def test_what_is_to_be_tried_is_turned_however_many_are_being_tried(self, database, clock, monkeypatch):
+        monkeypatch.setattr("duly.moves.destinations.MINDED_MAX", 2)
+        worker_id = await a_worker(database)
+        origins = [f"https://{number}.example" for number in range(5)]
+        for origin in origins:
+            await told(database, worker_id, origin=origin, failing=5, streak=5)
+        await clock.advance(2)
+        for _ in range(3):
+            await mind(database, RNG)
+
+        assert [(await the_destination(database, origin)).state for origin in origins] == [State.HALF_OPEN] * 5
+
     async def test_two_who_mind_let_no_more_go_than_one(self, database):
         await budget(database, 4)
         await parked(database, 10)
-        seen = await destinations.minded(database, 10)
+        seen = await destinations.minded(database, None, 10)
 
         going = [(seen[0], 4)]
         assert await destinations.release(database, going) == 4

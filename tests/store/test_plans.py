@@ -205,7 +205,8 @@ HOT: dict[str, tuple[str, Arguments]] = {
         destinations.SQL["report"],
         lambda s: (WORKER, 9, s["fresh"], [1] * 9, s["origins"], *([[0] * 9] * 3), [0.0] * 9, *([[1] * 9] * 5)),
     ),
-    "destinations that need a look": (destinations.SQL["minded"], lambda s: (BATCH,)),
+    "destinations that need a look": (destinations.SQL["minded"], lambda s: (None, None, BATCH)),
+    "more destinations that need a look": (destinations.SQL["minded"], lambda s: (1, "https://5", BATCH)),
     "release what waits for destinations": (
         destinations.SQL["release"],
         lambda s: (s["destinations"], s["released"], [BATCH] * len(s["destinations"])),

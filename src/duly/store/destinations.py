@@ -128,9 +128,13 @@ async def turn(database: Database, destination_id: UUID, seen: int, to: Turn) ->
     return turned
 
 
-async def minded(database: Database, limit: int) -> list[Minded]:
-    """Find the destinations that are shut and may be tried, and those that runs wait for."""
-    return [_minded(row) for row in await database.fetch(SQL["minded"], limit)]
+async def minded(database: Database, after: Minded | None, limit: int) -> list[Minded]:
+    """Find those that runs wait for, behind one that was seen; and before all of them, also those that are shut and may be tried.
+
+    They come by tenant and origin.
+    """
+    tenant, origin = (None, None) if after is None else (after.tenant, after.origin)
+    return [_minded(row) for row in await database.fetch(SQL["minded"], tenant, origin, limit)]
 
 
 async def release(database: Database, going: Sequence[tuple[Minded, int]]) -> int:

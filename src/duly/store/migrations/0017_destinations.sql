@@ -225,8 +225,9 @@ begin
     return found;
 end $$;
 
--- Destinations that need a look: those that are shut, and those that runs wait for; of the waiting, gate by gate and not run by run.
-create function duly.minded_destinations_v1(p_limit integer)
+-- Destinations that need a look: those that are shut, and those that runs wait for; of the waiting, gate by gate and not run by run,
+-- behind the one that was seen last. Nothing was seen: from the first on, and what is shut as well; what is to be tried comes before what is.
+create function duly.minded_destinations_v1(p_tenant integer, p_origin text, p_limit integer)
 returns table (destination_id uuid, tenant integer, origin text, is_parked boolean, released_at timestamptz, state text, turn integer, openings integer,
                failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
                asked_seconds double precision, since_turn_seconds double precision, steady_rate double precision, places integer,
@@ -238,7 +239,9 @@ declare
 begin
     return query
     with recursive gates as (
-        (select blocked.tenant, blocked.gate from duly.blocked where duly.is_parked(blocked.gate) order by blocked.tenant, blocked.gate limit 1)
+        (select blocked.tenant, blocked.gate from duly.blocked
+          where duly.is_parked(blocked.gate) and (blocked.tenant, blocked.gate) > (coalesce(p_tenant, 0), coalesce('@' || p_origin, '') collate "C")
+          order by blocked.tenant, blocked.gate limit 1)
         union all
         select next.tenant, next.gate from gates cross join lateral (
             select blocked.tenant, blocked.gate from duly.blocked
@@ -247,7 +250,8 @@ begin
     wanted as (
         (select gates.tenant, substr(gates.gate, 2) as origin, true as is_parked from gates limit p_limit)
         union all
-        (select shut.tenant, shut.origin, false from duly.destinations as shut where shut.state <> 'closed' and shut.wait_until <= v_now limit p_limit)),
+        (select shut.tenant, shut.origin, false from duly.destinations as shut
+          where p_tenant is null and shut.state <> 'closed' and shut.wait_until <= v_now order by shut.wait_until desc limit p_limit)),
     named as (select wanted.tenant, wanted.origin, bool_or(wanted.is_parked) as is_parked from wanted group by 1, 2)
     select d.destination_id, named.tenant, named.origin, named.is_parked, d.released_at, d.state, d.turn, d.openings,
            d.failures_in_a_row, d.successes_in_a_row, d.healthy + d.healthy_before, d.failing + d.failing_before,
@@ -261,7 +265,8 @@ begin
       left join lateral (
           select coalesce(sum(shares.in_flight), 0)::integer as in_flight, coalesce(sum(shares.waiting), 0)::integer as waiting
             from duly.destination_shares as shares where shares.destination_id = d.destination_id
-             and exists (select from duly.workers where workers.worker_id = shares.worker_id)) as live on true;
+             and exists (select from duly.workers where workers.worker_id = shares.worker_id)) as live on true
+     order by named.tenant, named.origin collate "C";
 end $$;
 
 -- Let runs go that wait for destinations, by whoever was first to see when that was last done. While some wait, a ramp lasts.

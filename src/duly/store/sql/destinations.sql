@@ -7,7 +7,7 @@ select tenant, origin, ceiling, granted, is_contended, state, turn, openings, fa
 select duly.turn_destination_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: minded
-select * from duly.minded_destinations_v1($1)
+select * from duly.minded_destinations_v1($1, $2, $3)
 
 -- name: release
 select destination_id, released from duly.release_destinations_v1($1, $2, $3)
