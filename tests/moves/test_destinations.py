@@ -1,5 +1,6 @@
 """Destinations: what workers report adds up, shares never exceed the budget, and runs wait while nothing may be sent."""
 
+import asyncio
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -470,6 +471,25 @@ class TestMinding:
         going = [(seen[0], 4)]
         assert await destinations.release(database, going) == 4
         assert await destinations.release(database, going) == 0
+
+    async def test_whoever_lets_go_takes_the_rows_in_the_order_in_which_reports_do(self, database):
+        origins = ["https://a.example", "https://b.example"]
+        for number, origin in zip((9, 3), origins, strict=True):
+            await destinations.make(database, UUID(int=number), 1, origin)
+            await parked(database, 1, origin)
+        seen = await destinations.minded(database, None, 10)
+        lock = "select from duly.destinations where origin = $1 for update nowait"
+        stuck = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+        async with database.transaction() as reporter:
+            await reporter.execute(lock, origins[0])
+            releasing = asyncio.create_task(destinations.release(database, [(one, 1) for one in seen]))
+            async with asyncio.timeout(10):
+                while not await database.fetch(stuck):
+                    await asyncio.sleep(0.01)
+            await reporter.execute(lock, origins[1])
+
+        assert await releasing == 2
 
     async def test_one_that_is_closed_by_hand_takes_what_waits(self, database):
         await opened(database)

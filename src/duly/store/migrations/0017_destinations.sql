@@ -270,9 +270,10 @@ begin
 end $$;
 
 -- Let runs go that wait for destinations, by whoever was first to see when that was last done. While some wait, a ramp lasts.
+-- Rows are locked in the order in which reports lock them.
 create function duly.release_destinations_v1(p_ids uuid[], p_seen timestamptz[], p_counts integer[])
 returns table (destination_id uuid, released integer)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -280,7 +281,8 @@ declare
     v_row record;
 begin
     for v_one in
-        select u.id, u.seen, u.count from unnest(p_ids, p_seen, p_counts) as u(id, seen, count) order by u.id loop
+        select u.id, u.seen, u.count from unnest(p_ids, p_seen, p_counts) as u(id, seen, count)
+          join duly.destinations on destinations.destination_id = u.id order by destinations.tenant, destinations.origin loop
         update duly.destinations
            set released_at = greatest(v_now, released_at + interval '1 microsecond'), ramp_until = case when ramp_until > v_now then v_now + interval '2 seconds' else ramp_until end
          where destinations.destination_id = v_one.id and destinations.released_at = v_one.seen
