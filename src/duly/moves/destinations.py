@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from duly.clock import Rng
 from duly.domain.api_key import Secret
@@ -105,11 +106,23 @@ async def rotate(database: Database, keyring: Keyring, tenant: int, destination_
 
 
 async def limit(
-    database: Database, tenant: int, destination_id: UUID, *, places: int, rate: float | None
+    database: Database,
+    tenant: int,
+    destination_id: UUID,
+    *,
+    places: int | UnsetType = UNSET,
+    rate: float | UnsetType | None = UNSET,
 ) -> Destination:
-    """Say how many requests a destination takes at once, and how many a second. Raises NotFound, InvalidOption."""
+    """Say how many requests a destination takes at once, and how many a second; what is unset stays.
+
+    Raises NotFound, InvalidOption.
+    """
     await _found(database, tenant, destination_id)
-    await destinations.limit_destination(database, destination_id, check_places(places), check_rate(rate))
+    if places is not UNSET:
+        check_places(places)
+    if rate is not UNSET:
+        check_rate(rate)
+    await destinations.limit_destination(database, destination_id, places, rate)
     return await _found(database, tenant, destination_id)
 
 

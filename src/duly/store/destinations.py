@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from duly.domain.health import Health, Queue, State, Turn
 from duly.domain.sealing import Sealed
@@ -169,9 +170,17 @@ async def page(database: Database, tenant: int, after: str | None, size: int) ->
     return [_destination(row) for row in await database.fetch(SQL["page"], tenant, after or "", size)]
 
 
-async def limit_destination(database: Database, destination_id: UUID, places: int, rate: float | None) -> bool:
-    """Say what a destination may be sent. False: there is none of that id."""
-    limited: bool = await database.fetchval(SQL["limit_destination"], destination_id, places, rate)
+async def limit_destination(
+    database: Database, destination_id: UUID, places: int | UnsetType, rate: float | UnsetType | None
+) -> bool:
+    """Say what a destination may be sent; what is unset stays. False: there is none of that id."""
+    limited: bool = await database.fetchval(
+        SQL["limit_destination"],
+        destination_id,
+        None if places is UNSET else places,
+        None if rate is UNSET else rate,
+        rate is not UNSET,
+    )
     return limited
 
 

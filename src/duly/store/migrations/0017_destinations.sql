@@ -321,11 +321,14 @@ end $$;
 
 ------------------------------------------------------------------------------------------------------------------ limits
 
--- What a destination may be sent. Its workers hear of it with their next reports.
-create function duly.limit_destination_v1(p_destination_id uuid, p_places integer, p_rate double precision) returns boolean
+-- What a destination may be sent; what is not given stays. No rate means no limit, so that it is said apart whether one is given.
+-- Its workers hear of it with their next reports.
+create function duly.limit_destination_v1(p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean) returns boolean
 language plpgsql as $$
 begin
-    update duly.destinations set places = p_places, rate_per_second = p_rate where destination_id = p_destination_id;
+    update duly.destinations
+       set places = coalesce(p_places, places), rate_per_second = case when p_has_rate then p_rate else rate_per_second end
+     where destination_id = p_destination_id;
     return found;
 end $$;
 
@@ -357,10 +360,10 @@ begin
     return duly.is_our_destination(p_destination_id) and duly.keep_secret_v1(p_destination_id, p_number, p_sealed, p_key_id, p_kept);
 end $$;
 
-create function duly.api_limit_destination_v1(p_destination_id uuid, p_places integer, p_rate double precision) returns boolean
+create function duly.api_limit_destination_v1(p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return duly.is_our_destination(p_destination_id) and duly.limit_destination_v1(p_destination_id, p_places, p_rate);
+    return duly.is_our_destination(p_destination_id) and duly.limit_destination_v1(p_destination_id, p_places, p_rate, p_has_rate);
 end $$;
 
 alter table duly.destinations enable row level security;

@@ -16,7 +16,7 @@ select destination_id, released from duly.release_destinations_v1($1, $2, $3)
 select duly.make_destination_v1($1, $2, $3)
 
 -- name: limit_destination
-select duly.limit_destination_v1($1, $2, $3)
+select duly.limit_destination_v1($1, $2, $3, $4)
 
 -- name: keep_secret
 select duly.keep_secret_v1($1, $2, $3, $4, $5)
