@@ -20,6 +20,7 @@ from duly.moves.retire import retire
 from duly.store import destinations, history
 from duly.store.database import Database
 from duly.store.destinations import Allowed, Destination, Told
+from duly.store.session import Sessions
 from tests.builders import a_ready_run, a_worker, boxes_of, claimed, counts
 
 ORIGIN = "https://hooks.example"
@@ -137,6 +138,32 @@ class TestShares:
 
         assert (await told(database, second, waiting=5, wanted=5)).places == 5
         assert await shares(database) == 5
+
+    async def test_what_a_worker_that_is_gone_had_under_way_is_not_under_way(self, database):
+        first, second = await a_worker(database), await a_worker(database)
+        await told(database, first, in_flight=3, waiting=2, wanted=5, holds=3)
+        await told(database, second, in_flight=1, wanted=1, holds=1)
+        found = await the_destination(database)
+        assert (found.in_flight, found.waiting) == (4, 2)
+
+        await retire(database, first, [])
+
+        found = await the_destination(database)
+        assert (found.in_flight, found.waiting) == (1, 0)
+        assert (await destinations.totals(database, 10)).in_flight == 1
+
+    async def test_what_is_under_way_is_shown_to_its_tenant_and_to_no_other(self, database):
+        await told(database, await a_worker(database), in_flight=3, wanted=3, holds=3)
+        destination_id = (await the_destination(database)).destination_id
+        seen = []
+        async with Sessions(database) as sessions:
+            for tenant in (1, 2):
+                async with sessions.open(tenant) as session:
+                    seen.append(
+                        await session.fetchval("select in_flight from duly.load_of_destination($1)", destination_id)
+                    )
+
+        assert seen == [3, 0]
 
     async def test_the_share_of_a_worker_that_is_silent_is_its_own_until_its_lease_ends(self, database, clock):
         await budget(database, 5)

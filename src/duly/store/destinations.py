@@ -206,9 +206,12 @@ async def keep_secret(database: Database, destination_id: UUID, number: int, sea
 async def totals(database: Database, limit: int) -> Totals:
     """Add up how all destinations are."""
     rows = await database.fetch(SQL["totals"])
-    sums = {name: int(sum(row[name] for row in rows)) for name in ("in_flight", "healthy", "failing")}
+    sums = {name: int(sum(row[name] for row in rows)) for name in ("healthy", "failing")}
+    in_flight = int(await database.fetchval(SQL["in_flight_in_all"]))
     parked = await database.fetchval(SQL["parked_in_all"], limit)
-    return Totals(states={row["state"]: row["destinations"] for row in rows}, **sums, parked=parked)
+    return Totals(
+        states={row["state"]: row["destinations"] for row in rows}, **sums, in_flight=in_flight, parked=parked
+    )
 
 
 def _allowed(row: Any) -> Allowed:

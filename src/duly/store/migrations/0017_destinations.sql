@@ -27,8 +27,6 @@ create table duly.destinations (
     ramp_until   timestamptz not null default '-infinity',
     tokens       double precision not null default 1,   -- of the rate, as of counted_at
     counted_at   timestamptz not null,
-    in_flight    integer     not null default 0,        -- as the workers last said
-    waiting      integer     not null default 0,
     released_at  timestamptz not null,                  -- when runs that wait for it were last let go
     answers_at   timestamptz not null,                  -- from when on answers are counted, for their pace
     answers_before bigint    not null default 0,        -- how many there had been by then
@@ -147,8 +145,7 @@ begin
         -- Shares: a worker that is gone has none, and nobody grows into what another may use.
         delete from duly.destination_shares where destination_shares.destination_id = v_row.destination_id
            and not exists (select from duly.workers where workers.worker_id = destination_shares.worker_id);
-        select coalesce(sum(shares.places), 0)::integer as places, coalesce(sum(shares.in_flight), 0)::integer as in_flight,
-               coalesce(sum(shares.waiting), 0)::integer as waiting, count(*) filter (where shares.in_flight + shares.waiting > 0) as rivals
+        select coalesce(sum(shares.places), 0)::integer as places, coalesce(sum(shares.waiting), 0)::integer as waiting, count(*) filter (where shares.in_flight + shares.waiting > 0) as rivals
           into v_others from duly.destination_shares as shares
          where shares.destination_id = v_row.destination_id and shares.worker_id <> p_worker_id;
         v_budget := case when v_now < v_row.asked_until then 0 when v_row.state = 'closed' then v_row.places when v_row.state = 'half_open' then 1 else 0 end;
@@ -180,7 +177,6 @@ begin
            set healthy = v_row.healthy, failing = v_row.failing, healthy_before = v_row.healthy_before, failing_before = v_row.failing_before,
                half_at = v_row.half_at, steady_rate = v_row.steady_rate, failures_in_a_row = v_row.failures_in_a_row,
                successes_in_a_row = v_row.successes_in_a_row, asked_until = v_row.asked_until, tokens = v_row.tokens, counted_at = v_row.counted_at,
-               in_flight = v_others.in_flight + v_told.in_flight, waiting = v_others.waiting + v_told.waiting,
                healthy_total = healthy_total + v_told.healthy, failing_total = failing_total + v_told.failing
          where destinations.destination_id = v_row.destination_id;
         is_contended := v_others.waiting > 0;
@@ -339,6 +335,16 @@ begin
     return exists (select from duly.destinations where destination_id = p_destination_id and duly.is_ours(tenant));
 end $$;
 
+-- What is under way to a destination and what waits with its workers, as those that live last said.
+create function duly.load_of_destination(p_destination_id uuid, out in_flight integer, out waiting integer)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    select coalesce(sum(shares.in_flight), 0), coalesce(sum(shares.waiting), 0) into in_flight, waiting
+      from duly.destination_shares as shares
+     where shares.destination_id = p_destination_id and duly.is_our_destination(p_destination_id)
+       and exists (select from duly.workers where workers.worker_id = shares.worker_id);
+end $$;
+
 create function duly.api_make_destination_v1(p_destination_id uuid, p_tenant integer, p_origin text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -375,7 +381,7 @@ grant select on duly.destinations, duly.destination_secrets to duly_api;
 revoke execute on function
     duly.destination_rate, duly.destination_tokens, duly.make_destination_v1, duly.report_destinations_v1, duly.seconds_until,
     duly.turn_destination_v1, duly.minded_destinations_v1, duly.release_destinations_v1, duly.keep_secret_v1, duly.limit_destination_v1,
-    duly.is_our_destination, duly.api_make_destination_v1, duly.api_turn_destination_v1, duly.api_keep_secret_v1, duly.api_limit_destination_v1
+    duly.is_our_destination, duly.load_of_destination, duly.api_make_destination_v1, duly.api_turn_destination_v1, duly.api_keep_secret_v1, duly.api_limit_destination_v1
     from public;
 grant execute on function
-    duly.api_make_destination_v1, duly.api_turn_destination_v1, duly.api_keep_secret_v1, duly.api_limit_destination_v1 to duly_api;
+    duly.load_of_destination, duly.api_make_destination_v1, duly.api_turn_destination_v1, duly.api_keep_secret_v1, duly.api_limit_destination_v1 to duly_api;
