@@ -199,8 +199,8 @@ class TellAndTell:
         await an_active_schedule(database, name="follow-up")
         worker_id, run = await a_leased_run(database, then=Then(done=Callback(job="follow-up")))
         await settled(database, worker_id, run)
-        [telling_id] = await tellings.pending(database, 10)
-        return (lambda side: tellings.deliver(side, telling_id),) * 2
+        [telling] = await tellings.pending(database, tellings.FIRST, 10)
+        return (lambda side: tellings.deliver(side, telling.telling_id),) * 2
 
     async def check(self, database, first, second):
         assert (first is None) != (second is None)

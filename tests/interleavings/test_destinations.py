@@ -9,7 +9,7 @@ from duly.domain.health import State, Turn
 from duly.domain.outcome import Parked
 from duly.domain.sealing import new_key_line, read_keyring
 from duly.moves.defer import Deferred, defer
-from duly.moves.destinations import report
+from duly.moves.destinations import limit, report
 from duly.store import destinations, workers
 from duly.store.destinations import Told
 from tests.builders import RNG, a_leased_run, a_worker, counts
@@ -123,12 +123,26 @@ class TwoSchedulersLetGoWhatWaits:
         for _ in range(4):
             worker_id, run = await a_leased_run(database, worker_id)
             await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
-        [seen] = await destinations.minded(database, 10)
+        [seen] = await destinations.minded(database, None, 10)
         return [lambda side: destinations.release(side, [(seen, 2)])] * 2
 
     async def check(self, database, left, right):
         assert sorted([left, right]) == [0, 2]
         assert await counts(database) == {"ready": 2, "blocked": 2}
+
+
+@story
+class OneLimitsPlacesAndAnotherTheRate:
+    async def set_up(self, database):
+        destination_id = await with_budget(database, 2)
+        return [
+            lambda side: limit(side, 1, destination_id, places=7),
+            lambda side: limit(side, 1, destination_id, rate=2.5),
+        ]
+
+    async def check(self, database, left, right):
+        row = await database.fetchrow("select places, rate_per_second from duly.destinations")
+        assert tuple(row) == (7, 2.5)
 
 
 @story

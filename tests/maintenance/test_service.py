@@ -245,6 +245,24 @@ class TestLoop:
             maintenance.stop()
             await asyncio.wait_for(running, 5)
 
+    async def test_a_job_that_cannot_be_told_keeps_nobody_from_reaping(self, database_url, monkeypatch):
+        async with Database(database_url, clock=SystemClock()) as database:
+            maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
+            asked = asyncio.Event()
+
+            async def tell_for_ever(*_: object) -> None:
+                asked.set()
+                await asyncio.Event().wait()
+
+            monkeypatch.setattr(service, "tell", tell_for_ever)
+            running = asyncio.create_task(maintenance.run())
+            async with asyncio.timeout(5):
+                await asked.wait()
+                while maintenance.reaped_at is None:
+                    await asyncio.sleep(0.01)
+                maintenance.stop()
+                await running
+
     async def test_a_step_of_the_reaper_also_carries_out_cancels_left_over(self, database):
         worker_id, run = await a_leased_run(database)
         await settled(database, worker_id, run, Failed("broken"))

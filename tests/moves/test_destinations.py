@@ -1,5 +1,6 @@
 """Destinations: what workers report adds up, shares never exceed the budget, and runs wait while nothing may be sent."""
 
+import asyncio
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -19,6 +20,7 @@ from duly.moves.retire import retire
 from duly.store import destinations, history
 from duly.store.database import Database
 from duly.store.destinations import Allowed, Destination, Told
+from duly.store.session import Sessions
 from tests.builders import a_ready_run, a_worker, boxes_of, claimed, counts
 
 ORIGIN = "https://hooks.example"
@@ -55,12 +57,12 @@ async def budget(database: Database, places: int, rate: float | None = None) -> 
     await limit(database, 1, destination_id, places=places, rate=rate)
 
 
-async def parked(database: Database, number: int) -> list[UUID]:
+async def parked(database: Database, number: int, origin: str = ORIGIN) -> list[UUID]:
     """Park some runs. Gives them in the order in which they are due."""
     worker_id = await a_worker(database)
     run_ids = [await a_ready_run(database) for _ in range(number)]
     held = {run.run_id: run for run in await claimed(database, worker_id, limit=1_000)}
-    await defer(database, worker_id, [Deferred(held[run_id], None, Parked(ORIGIN)) for run_id in run_ids])
+    await defer(database, worker_id, [Deferred(held[run_id], None, Parked(origin)) for run_id in run_ids])
     return run_ids
 
 
@@ -136,6 +138,32 @@ class TestShares:
 
         assert (await told(database, second, waiting=5, wanted=5)).places == 5
         assert await shares(database) == 5
+
+    async def test_what_a_worker_that_is_gone_had_under_way_is_not_under_way(self, database):
+        first, second = await a_worker(database), await a_worker(database)
+        await told(database, first, in_flight=3, waiting=2, wanted=5, holds=3)
+        await told(database, second, in_flight=1, wanted=1, holds=1)
+        found = await the_destination(database)
+        assert (found.in_flight, found.waiting) == (4, 2)
+
+        await retire(database, first, [])
+
+        found = await the_destination(database)
+        assert (found.in_flight, found.waiting) == (1, 0)
+        assert (await destinations.totals(database, 10)).in_flight == 1
+
+    async def test_what_is_under_way_is_shown_to_its_tenant_and_to_no_other(self, database):
+        await told(database, await a_worker(database), in_flight=3, wanted=3, holds=3)
+        destination_id = (await the_destination(database)).destination_id
+        seen = []
+        async with Sessions(database) as sessions:
+            for tenant in (1, 2):
+                async with sessions.open(tenant) as session:
+                    seen.append(
+                        await session.fetchval("select in_flight from duly.load_of_destination($1)", destination_id)
+                    )
+
+        assert seen == [3, 0]
 
     async def test_the_share_of_a_worker_that_is_silent_is_its_own_until_its_lease_ends(self, database, clock):
         await budget(database, 5)
@@ -434,14 +462,61 @@ class TestMinding:
 
         assert await boxes_of(database, run_id) == ["ready"]
 
+    async def test_however_many_wait_for_what_is_ill_what_is_well_behind_them_goes_on(self, database, monkeypatch):
+        monkeypatch.setattr("duly.moves.destinations.MINDED_MAX", 2)
+        worker_id = await a_worker(database)
+        ill = [f"https://{number}.example" for number in range(4)]
+        for origin in ill:
+            await told(database, worker_id, origin=origin, failing=5, streak=5)
+        await budget(database, 4)
+        for origin in ill:
+            await parked(database, 1, origin)
+        [run_id] = await parked(database, 1)
+
+        assert await mind(database, RNG) == 5
+
+        assert await boxes_of(database, run_id) == ["ready"]
+        assert await counts(database) == {"ready": 1, "blocked": 4}
+
+    async def test_what_is_to_be_tried_is_turned_however_many_are_being_tried(self, database, clock, monkeypatch):
+        monkeypatch.setattr("duly.moves.destinations.MINDED_MAX", 2)
+        worker_id = await a_worker(database)
+        origins = [f"https://{number}.example" for number in range(5)]
+        for origin in origins:
+            await told(database, worker_id, origin=origin, failing=5, streak=5)
+        await clock.advance(2)
+        for _ in range(3):
+            await mind(database, RNG)
+
+        assert [(await the_destination(database, origin)).state for origin in origins] == [State.HALF_OPEN] * 5
+
     async def test_two_who_mind_let_no_more_go_than_one(self, database):
         await budget(database, 4)
         await parked(database, 10)
-        seen = await destinations.minded(database, 10)
+        seen = await destinations.minded(database, None, 10)
 
         going = [(seen[0], 4)]
         assert await destinations.release(database, going) == 4
         assert await destinations.release(database, going) == 0
+
+    async def test_whoever_lets_go_takes_the_rows_in_the_order_in_which_reports_do(self, database):
+        origins = ["https://a.example", "https://b.example"]
+        for number, origin in zip((9, 3), origins, strict=True):
+            await destinations.make(database, UUID(int=number), 1, origin)
+            await parked(database, 1, origin)
+        seen = await destinations.minded(database, None, 10)
+        lock = "select from duly.destinations where origin = $1 for update nowait"
+        stuck = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+        async with database.transaction() as reporter:
+            await reporter.execute(lock, origins[0])
+            releasing = asyncio.create_task(destinations.release(database, [(one, 1) for one in seen]))
+            async with asyncio.timeout(10):
+                while not await database.fetch(stuck):
+                    await asyncio.sleep(0.01)
+            await reporter.execute(lock, origins[1])
+
+        assert await releasing == 2
 
     async def test_one_that_is_closed_by_hand_takes_what_waits(self, database):
         await opened(database)

@@ -146,6 +146,16 @@ async def test_a_deadline_can_be_put_off_while_the_receiver_has_it(database, clo
         await extend(database, handle(run), seconds(HOUR))
 
 
+async def test_a_deadline_that_has_passed_is_not_put_off_although_nobody_has_timed_it_out(database, clock):
+    run = await an_awaited_run(database)
+    await clock.advance(HOUR)
+
+    with pytest.raises(AttemptOver, match=r"its deadline, .*Z, has passed"):
+        await extend(database, handle(run), seconds(HOUR))
+
+    assert await time_out(database, RNG) == 1
+
+
 async def test_a_deadline_is_put_off_only_when_there_is_one(database):
     _, run = await a_leased_run(database)
 

@@ -342,6 +342,34 @@ class TestAJobIsTold:
         [row] = await database.fetch("select reason from duly.attempts where outcome = 'skipped'")
         assert row["reason"] == "skipped_too_large"
 
+    async def test_one_that_is_held_keeps_us_waiting_once_and_holds_no_other_up(self, database, caplog):
+        held = await an_active_schedule(database, name="held")
+        for _ in range(3):
+            await self.ended(database, "held")
+        await an_active_schedule(database, name="follow-up")
+        await self.ended(database)
+
+        async with database.transaction() as long:
+            await long.execute("select from duly.timers where job_id = $1 for update", held.job_id)
+            assert await tell(database, LOG) == 1
+        assert [record.getMessage() for record in caplog.records] == ["telling_delayed"]
+        assert await tell(database, LOG) == 3
+
+    async def test_those_that_cannot_be_told_hold_no_other_up(self, database, monkeypatch, caplog):
+        monkeypatch.setattr("duly.moves.tell.BATCH_MAX", 2)
+        await an_active_schedule(database, name="follow-up")
+        for _ in range(3):
+            await self.ended(database)
+        await database.execute(
+            "insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)"
+            " select tenant, format('trigger/%s/callback/%s', job_id, telling_id), job_id, '', made_at, 'infinity'"
+            " from duly.tellings"
+        )
+        await self.ended(database)
+
+        assert await tell(database, LOG) == 1
+        assert [record.getMessage() for record in caplog.records] == ["telling_failed"] * 3
+
     async def test_a_job_may_tell_itself(self, database):
         then = Then(done=Callback(job="again"))
         await an_active_schedule(database, name="again", options=encode_options(Options(then=then)))

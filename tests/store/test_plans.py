@@ -138,9 +138,10 @@ with made as (
     insert into duly.leased
     select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 1, 5, 0, false, false, 'default', 'greet', '{{}}', null,
            {ROWS} + n, '{RECEIVER}', at - interval '1 hour'
-      from (select n, duly.clock_now() as at from generate_series(1, {BATCH}) as n) as late returning run_id, fence, due_at)
+      from (select n, duly.clock_now() as at from generate_series(1, {BATCH} + 1) as n) as late returning run_id, fence, due_at)
 insert into duly.awaited (run_id, fence, worker_id, started_at, deadline_at)
-select run_id, fence, '{WORKER}', due_at, due_at - interval '1 hour' from made;
+select run_id, fence, '{WORKER}', due_at,
+       due_at + case when fence > {ROWS} + {BATCH} then 1 else -1 end * interval '1 hour' from made;
 insert into duly.awaited (run_id, fence, worker_id, started_at, deadline_at)
 select gen_random_uuid(), n, '{WORKER}', at, at + (n - {BATCH}) * interval '1 second'
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
@@ -205,7 +206,8 @@ HOT: dict[str, tuple[str, Arguments]] = {
         destinations.SQL["report"],
         lambda s: (WORKER, 9, s["fresh"], [1] * 9, s["origins"], *([[0] * 9] * 3), [0.0] * 9, *([[1] * 9] * 5)),
     ),
-    "destinations that need a look": (destinations.SQL["minded"], lambda s: (BATCH,)),
+    "destinations that need a look": (destinations.SQL["minded"], lambda s: (None, None, BATCH)),
+    "more destinations that need a look": (destinations.SQL["minded"], lambda s: (1, "https://5", BATCH)),
     "release what waits for destinations": (
         destinations.SQL["release"],
         lambda s: (s["destinations"], s["released"], [BATCH] * len(s["destinations"])),
@@ -247,10 +249,10 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "cancel what receivers have": (awaited.SQL["cancel_awaited"], lambda s: (s["open"], "not needed")),
     "put off a deadline": (
         awaited.SQL["extend"],
-        lambda s: (s["open"][0] if s["open"] else WORKER, ROWS + 1, "1 hour"),
+        lambda s: (s["in time"], ROWS + BATCH + 1, "1 hour"),
     ),
     "what an attempt came to": (awaited.SQL["ended"], lambda s: (s["settled"], s["settled fence"])),
-    "who is to be told": (tellings.SQL["pending"], lambda s: (BATCH,)),
+    "who is to be told": (tellings.SQL["pending"], lambda s: (WORKER, BATCH)),
     "tell a job": (tellings.SQL["deliver"], lambda s: (s["telling"],)),
     "was it me": (leased.SQL["already_settled"], lambda s: (WORKER, s["runs"], s["fences"])),
     "what a worker holds": (leased.SQL["held_by"], lambda s: (WORKER, "3 seconds", 1)),
@@ -434,6 +436,8 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
         "destinations": [row["destination_id"] for row in parked],
         "released": [row["released_at"] for row in parked],
         "open": [row["run_id"] for row in taken_on],
+        "in time": await connection.fetchval("select run_id from duly.leased where fence = $1", ROWS + BATCH + 1)
+        or WORKER,
         "telling": await connection.fetchval("select telling_id from duly.tellings limit 1") or WORKER,
         "settled": record["run_id"] if record else WORKER,
         "settled fence": record["fence"] if record else 1,

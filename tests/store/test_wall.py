@@ -78,6 +78,7 @@ PLAIN = {
 }
 # What a process of the version before calls.
 OLDER = {"api_save_checkpoint_v1", "api_save_progress_v1"}
+READ_BY = {"owns", "load_of_destination"}  # functions that plain reads call
 # What workers over HTTP ask; only how long they have to wait is asked outside of a session.
 FROM_OUTSIDE = [statement for name, statement in remote_workers.SQL.items() if name != "foresee"]
 RELATIONS = """
@@ -137,7 +138,7 @@ async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_
     guarded = [row for row in rows if row["prosecdef"]]
     assert plain == PLAIN
     others = [*lists.SQL.values(), answers.SQL["keep"], *FROM_OUTSIDE]
-    assert {row["proname"] for row in guarded} == {"owns", *OLDER, *named([*module.SQL.values(), *others])}
+    assert {row["proname"] for row in guarded} == {*READ_BY, *OLDER, *named([*module.SQL.values(), *others])}
     assert all("search_path=pg_catalog, pg_temp" in row["settings"] for row in guarded)
 
 

@@ -108,15 +108,8 @@ class DatabaseDestinations:
 
     async def limit(self, destination_id: UUID, places: int | None, rate: float | UnsetType | None) -> Row:
         """Say what it may be sent."""
-        before = await self.get(destination_id)
-        limited = await moves.limit(
-            self._database,
-            TENANT_DEFAULT,
-            destination_id,
-            places=before["places"] if places is None else places,
-            rate=before["rate_per_second"] if rate is UNSET else rate,
-        )
-        return _row(limited)
+        asked = UNSET if places is None else places
+        return _row(await moves.limit(self._database, TENANT_DEFAULT, destination_id, places=asked, rate=rate))
 
     async def close(self, destination_id: UUID) -> Row:
         """Close its breaker."""

@@ -53,6 +53,7 @@ class Maintenance:
         """Do every duty for ever, until stopped."""
         duties: list[tuple[float, Callable[[], Awaitable[object]]]] = [
             (STEP_SECONDS, self._reap),
+            (STEP_SECONDS, self._tell),
             (TICK_SECONDS, self._mind),
             (_COUNT_SECONDS, self._count_usage),
             (3.0, self._vacuum),
@@ -93,9 +94,12 @@ class Maintenance:
         await history.release_waiting(self._database, BATCH_MAX)
         while await receive.time_out(self._database, self._rng) == receive.BATCH_MAX:
             pass
-        await tell(self._database, self._log)
         self.reaped_at = self._database.clock.monotonic()
         await history.note_duty(self._database, REAP)
+
+    async def _tell(self) -> None:
+        """Tell jobs of ends: apart from the reaper, because one that is held by somebody keeps us waiting."""
+        await tell(self._database, self._log)
 
     async def _mind(self) -> None:
         """Try destinations that were left alone, and let go on what waits for those that take it."""

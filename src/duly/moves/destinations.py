@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from duly.clock import Rng
 from duly.domain.api_key import Secret
@@ -15,7 +16,7 @@ from duly.domain.health import Health, State, Turn, closed_by_hand, judge, let_t
 from duly.domain.sealing import Keyring
 from duly.store import destinations
 from duly.store.database import Database
-from duly.store.destinations import Allowed, Destination, Told
+from duly.store.destinations import Allowed, Destination, Minded, Told
 
 MINDED_MAX = 1_000
 _LOOKS_MAX = 5
@@ -34,7 +35,18 @@ async def report(database: Database, worker_id: UUID, number: int, told: Sequenc
 
 async def mind(database: Database, rng: Rng) -> int:
     """Turn what has been left alone for long enough, and let go on what waits. Returns how many destinations need minding."""
-    minded = await destinations.minded(database, MINDED_MAX)
+    needing, minded = 0, await destinations.minded(database, None, MINDED_MAX)
+    while minded:
+        needing += len(minded)
+        await _see_to(database, minded, rng)
+        parked = [one for one in minded if one.is_parked]
+        # However many wait for what is ill, those behind them have their turn.
+        is_all = len(parked) < MINDED_MAX
+        minded = [] if is_all else await destinations.minded(database, parked[-1], MINDED_MAX)
+    return needing
+
+
+async def _see_to(database: Database, minded: Sequence[Minded], rng: Rng) -> None:
     going = []
     for one in minded:
         if one.destination_id is None:
@@ -47,7 +59,6 @@ async def mind(database: Database, rng: Rng) -> int:
             going.append((one, let_through(one.queue)))
     if going:
         await destinations.release(database, going)
-    return len(minded)
 
 
 class SigningSecret(msgspec.Struct, frozen=True):
@@ -95,11 +106,23 @@ async def rotate(database: Database, keyring: Keyring, tenant: int, destination_
 
 
 async def limit(
-    database: Database, tenant: int, destination_id: UUID, *, places: int, rate: float | None
+    database: Database,
+    tenant: int,
+    destination_id: UUID,
+    *,
+    places: int | UnsetType = UNSET,
+    rate: float | UnsetType | None = UNSET,
 ) -> Destination:
-    """Say how many requests a destination takes at once, and how many a second. Raises NotFound, InvalidOption."""
+    """Say how many requests a destination takes at once, and how many a second; what is unset stays.
+
+    Raises NotFound, InvalidOption.
+    """
     await _found(database, tenant, destination_id)
-    await destinations.limit_destination(database, destination_id, check_places(places), check_rate(rate))
+    if places is not UNSET:
+        check_places(places)
+    if rate is not UNSET:
+        check_rate(rate)
+    await destinations.limit_destination(database, destination_id, places, rate)
     return await _found(database, tenant, destination_id)
 
 

@@ -56,8 +56,15 @@ async def extend(database: Database, handle: Handle, span: timedelta) -> datetim
     over = await awaited.ended(database, handle)
     if over is not None:
         raise AttemptOver(_over_text(handle, over))
-    if await awaited.find(database, handle) is None:
+    under_way = await awaited.find(database, handle)
+    if under_way is None:
         raise _not_found()
+    deadline_at = under_way.deadline_at
+    if deadline_at is not None and deadline_at <= await database.read_clock():
+        deadline = f"{deadline_at:%Y-%m-%dT%H:%M:%SZ}"
+        raise AttemptOver(
+            f"attempt {under_way.run.attempt} of run {handle[0]} is over: its deadline, {deadline}, has passed"
+        )
     raise Unsettled(f"run {handle[0]}: the answer to the webhook has not arrived; answer 202 first, then ask again")
 
 

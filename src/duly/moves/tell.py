@@ -1,31 +1,45 @@
 """Tell: trigger the jobs that were named to be told of a run's end.
 
 The end of the run has noted it, in the same transaction. Here each job is triggered in a transaction of its own, as if somebody
-had asked for it, with the note's id as the key: whatever happens, once.
+had asked for it, with the note's id as the key: whatever happens, once. One that cannot be told holds no other up.
 """
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from duly.domain.errors import KeyBusy
 from duly.log import Log
 from duly.store import hints, tellings
-from duly.store.database import Database
+from duly.store.database import Database, Unavailable
+from duly.store.tellings import Delivered, Pending
 
 BATCH_MAX = 500
 
 
 async def tell(database: Database, log: Log) -> int:
-    """Trigger one batch of jobs, the oldest first. Returns how many runs were made, or were on record as skipped."""
-    queues, told = set(), 0
-    for telling_id in await tellings.pending(database, BATCH_MAX):
-        try:
-            delivered = await tellings.deliver(database, telling_id)
-        except KeyBusy:  # The job is being changed by a transaction that takes long: it is told at the next look.
-            log.warning("telling_delayed", telling_id=telling_id)
-            continue
-        if delivered is not None:
-            told += 1
-            queues.add(delivered.queue)
-    if queues:
-        await hints.send(database, sorted(queues))
+    """Trigger the jobs, the oldest note first. Returns how many runs were made, or were on record as skipped."""
+    told, after, busy = 0, tellings.FIRST, set[UUID]()
+    while batch := await tellings.pending(database, after, BATCH_MAX):
+        delivered = [await _told(database, one, busy, log) for one in batch]
+        queues = {one.queue for one in delivered if one is not None}
+        if queues:
+            await hints.send(database, sorted(queues))
+        told += len(delivered) - delivered.count(None)
+        after = batch[-1].telling_id
     return told
+
+
+async def _told(database: Database, one: Pending, busy: set[UUID], log: Log) -> Delivered | None:
+    if one.job_id in busy:
+        return None
+    try:
+        return await tellings.deliver(database, one.telling_id)
+    except Unavailable:
+        raise
+    except KeyBusy:  # Somebody holds the job for long: it is told at the next look, and waited for once.
+        log.warning("telling_delayed", telling_id=one.telling_id, job_id=one.job_id)
+        busy.add(one.job_id)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others are told
+        log.error("telling_failed", telling_id=one.telling_id, job_id=one.job_id, error=repr(error))
+    return None

@@ -1,7 +1,8 @@
 """Looking names up, bounded: the system's own look-up holds a thread for as long as a name server likes.
 
-So many are under way at once, and of one tenant a part of them; whoever gives up waiting leaves its thread counted until the
-system lets go of it. Those who ask for the same name share the answer, for a few seconds. Lives on one loop.
+So many are under way at once, and of one tenant a part of them; what is asked beyond that waits for its turn, because our own
+limits say nothing about a destination. Whoever gives up waiting leaves its thread counted until the system lets go of it. Those
+who ask for the same name share the answer, for a few seconds. Lives on one loop.
 """
 
 from __future__ import annotations
@@ -39,35 +40,65 @@ def system_lookup(host: str) -> list[str]:
     return list(dict.fromkeys(str(place[0]) for *_, place in found))
 
 
+class _Asked:
+    """A name that has been asked for, and how many of each tenant wait for its answer."""
+
+    def __init__(self, answer: asyncio.Future[Sequence[str]]) -> None:
+        self.answer = answer
+        self.waiting: Counter[int] = Counter()
+
+
 class SystemResolver:
     """Asks the system in threads of its own, which nobody waits for at the end of the process."""
 
     def __init__(self, clock: Clock, lookup: Callable[[str], Sequence[str]] = system_lookup) -> None:
         self._clock = clock
         self._lookup = lookup
-        self._under_way: dict[str, asyncio.Future[Sequence[str]]] = {}
+        self._asked: dict[str, _Asked] = {}
+        self._in_line: dict[str, _Asked] = {}  # those of them whose turn has not come, in order
+        self._under_way: Counter[int] = Counter()  # by tenant
         self._kept: dict[str, tuple[float, Sequence[str]]] = {}
-        self._tenants: Counter[int] = Counter()
 
     async def addresses_of(self, host: str, tenant: int) -> Sequence[str]:
         """Look a name up, unless it was a moment ago. Raises Unresolved."""
         kept = self._kept.get(host)
         if kept is not None and self._clock.monotonic() < kept[0]:
             return kept[1]
-        answer = self._under_way.get(host)
-        if answer is None:
-            answer = self._ask(host, tenant)
-        return await asyncio.shield(answer)  # Others may wait for the same answer.
+        asked = self._asked.get(host) or self._put_in_line(host)
+        asked.waiting[tenant] += 1
+        self._start_next()
+        try:
+            return await asyncio.shield(asked.answer)  # Others may wait for the same answer.
+        finally:
+            asked.waiting[tenant] -= 1
+            asked.waiting += Counter()  # Forgets tenants of whom nobody waits.
+            if not asked.waiting:
+                self._leave_line(host, asked)
 
-    def _ask(self, host: str, tenant: int) -> asyncio.Future[Sequence[str]]:
-        if self._tenants.total() >= LOOKUPS_MAX or self._tenants[tenant] >= LOOKUPS_PER_TENANT_MAX:
-            raise Unresolved("too many names are being looked up")
+    def _put_in_line(self, host: str) -> _Asked:
+        asked = _Asked(asyncio.get_running_loop().create_future())
+        self._asked[host] = self._in_line[host] = asked
+        return asked
+
+    def _leave_line(self, host: str, asked: _Asked) -> None:
+        if self._in_line.get(host) is asked:
+            del self._in_line[host], self._asked[host]
+
+    def _start_next(self) -> None:
+        """Start what may be: a tenant that has its part under way holds up nobody behind it."""
+        for host, asked in list(self._in_line.items()):
+            if self._under_way.total() >= LOOKUPS_MAX:
+                return
+            tenant = next((one for one in asked.waiting if self._under_way[one] < LOOKUPS_PER_TENANT_MAX), None)
+            if tenant is not None:
+                del self._in_line[host]
+                self._start(host, tenant, asked.answer)
+
+    def _start(self, host: str, tenant: int, answer: asyncio.Future[Sequence[str]]) -> None:
+        self._under_way[tenant] += 1
         loop = asyncio.get_running_loop()
-        answer = self._under_way[host] = loop.create_future()
-        self._tenants[tenant] += 1
         thread = threading.Thread(target=self._look_up, args=(loop, host, tenant, answer), name="resolver", daemon=True)
         thread.start()
-        return answer
 
     def _look_up(
         self, loop: asyncio.AbstractEventLoop, host: str, tenant: int, answer: asyncio.Future[Sequence[str]]
@@ -85,9 +116,10 @@ class SystemResolver:
     def _answered(
         self, host: str, tenant: int, answer: asyncio.Future[Sequence[str]], found: Sequence[str] | Unresolved
     ) -> None:
-        del self._under_way[host]
-        self._tenants[tenant] -= 1
-        self._tenants += Counter()  # Forgets tenants that have none under way.
+        del self._asked[host]
+        self._under_way[tenant] -= 1
+        self._under_way += Counter()  # Forgets tenants that have none under way.
+        self._start_next()
         if answer.done():
             return
         if isinstance(found, Unresolved):

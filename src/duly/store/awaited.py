@@ -84,7 +84,7 @@ async def forget(database: Database, limit: int) -> None:
 
 
 async def extend(database: Database, handle: Handle, span: timedelta) -> datetime | None:
-    """Give a receiver so long from now on. None: it has no such run in its hands."""
+    """Give a receiver so long from now on. None: it has no such run in its hands, or its deadline has passed."""
     row = await database.fetchrow(SQL["extend"], *handle, span)
     return row["deadline_at"] if row else None
 

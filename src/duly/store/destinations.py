@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from duly.domain.health import Health, Queue, State, Turn
 from duly.domain.sealing import Sealed
@@ -128,9 +129,13 @@ async def turn(database: Database, destination_id: UUID, seen: int, to: Turn) ->
     return turned
 
 
-async def minded(database: Database, limit: int) -> list[Minded]:
-    """Find the destinations that are shut and may be tried, and those that runs wait for."""
-    return [_minded(row) for row in await database.fetch(SQL["minded"], limit)]
+async def minded(database: Database, after: Minded | None, limit: int) -> list[Minded]:
+    """Find those that runs wait for, behind one that was seen; and before all of them, also those that are shut and may be tried.
+
+    They come by tenant and origin.
+    """
+    tenant, origin = (None, None) if after is None else (after.tenant, after.origin)
+    return [_minded(row) for row in await database.fetch(SQL["minded"], tenant, origin, limit)]
 
 
 async def release(database: Database, going: Sequence[tuple[Minded, int]]) -> int:
@@ -165,9 +170,17 @@ async def page(database: Database, tenant: int, after: str | None, size: int) ->
     return [_destination(row) for row in await database.fetch(SQL["page"], tenant, after or "", size)]
 
 
-async def limit_destination(database: Database, destination_id: UUID, places: int, rate: float | None) -> bool:
-    """Say what a destination may be sent. False: there is none of that id."""
-    limited: bool = await database.fetchval(SQL["limit_destination"], destination_id, places, rate)
+async def limit_destination(
+    database: Database, destination_id: UUID, places: int | UnsetType, rate: float | UnsetType | None
+) -> bool:
+    """Say what a destination may be sent; what is unset stays. False: there is none of that id."""
+    limited: bool = await database.fetchval(
+        SQL["limit_destination"],
+        destination_id,
+        None if places is UNSET else places,
+        None if rate is UNSET else rate,
+        rate is not UNSET,
+    )
     return limited
 
 
@@ -193,9 +206,12 @@ async def keep_secret(database: Database, destination_id: UUID, number: int, sea
 async def totals(database: Database, limit: int) -> Totals:
     """Add up how all destinations are."""
     rows = await database.fetch(SQL["totals"])
-    sums = {name: int(sum(row[name] for row in rows)) for name in ("in_flight", "healthy", "failing")}
+    sums = {name: int(sum(row[name] for row in rows)) for name in ("healthy", "failing")}
+    in_flight = int(await database.fetchval(SQL["in_flight_in_all"]))
     parked = await database.fetchval(SQL["parked_in_all"], limit)
-    return Totals(states={row["state"]: row["destinations"] for row in rows}, **sums, parked=parked)
+    return Totals(
+        states={row["state"]: row["destinations"] for row in rows}, **sums, in_flight=in_flight, parked=parked
+    )
 
 
 def _allowed(row: Any) -> Allowed:

@@ -12,6 +12,16 @@ from duly.store.statements import load
 SQL = load("tellings")
 
 
+FIRST = UUID(int=0)  # before all of them
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """What has not been told, and the job that is to hear it."""
+
+    telling_id: UUID
+    job_id: UUID
+
+
 class Delivered(msgspec.Struct, frozen=True):
     """The run that was made of it, or the record that none was; and its queue."""
 
@@ -20,9 +30,9 @@ class Delivered(msgspec.Struct, frozen=True):
     queue: str
 
 
-async def pending(database: Database, limit: int) -> list[UUID]:
-    """List what has not been told, the oldest first."""
-    return [row[0] for row in await database.fetch(SQL["pending"], limit)]
+async def pending(database: Database, after: UUID, limit: int) -> list[Pending]:
+    """List what has not been told, behind one that was seen, the oldest first."""
+    return [Pending(*row) for row in await database.fetch(SQL["pending"], after, limit)]
 
 
 async def deliver(database: Database, telling_id: UUID) -> Delivered | None:

@@ -64,7 +64,7 @@ def limited(house: House, receiver: Receiver, places: int = 100, rate: float | N
     """Say what the receiver takes, before anything is sent to it."""
     house.ask("select duly.make_destination_v1(gen_random_uuid(), 1, %s)", receiver.origin)
     house.ask(
-        "select duly.limit_destination_v1(destination_id, %s, %s) from duly.destinations where origin = %s",
+        "select duly.limit_destination_v1(destination_id, %s, %s, true) from duly.destinations where origin = %s",
         places,
         rate,
         receiver.origin,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from msgspec import UNSET
-
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.domain.errors import NotFound
@@ -70,13 +68,9 @@ async def read_destination(call: Call[Nothing, None]) -> Answer:
 )
 async def limit_destination(call: Call[Nothing, DestinationChange]) -> Answer:
     """Say what a destination may be sent. All workers together keep to it within about a second."""
-    found, asked = await _found(call), call.body
+    asked, destination_id = call.body, call.id("destination_id")
     limited = await moves.limit(
-        call.database,
-        call.tenant,
-        found.destination_id,
-        places=found.places if asked.places is UNSET else asked.places,
-        rate=found.rate_per_second if asked.rate_per_second is UNSET else asked.rate_per_second,
+        call.database, call.tenant, destination_id, places=asked.places, rate=asked.rate_per_second
     )
     return Answer(200, _shown(limited))
 

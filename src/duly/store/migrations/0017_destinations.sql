@@ -27,8 +27,6 @@ create table duly.destinations (
     ramp_until   timestamptz not null default '-infinity',
     tokens       double precision not null default 1,   -- of the rate, as of counted_at
     counted_at   timestamptz not null,
-    in_flight    integer     not null default 0,        -- as the workers last said
-    waiting      integer     not null default 0,
     released_at  timestamptz not null,                  -- when runs that wait for it were last let go
     answers_at   timestamptz not null,                  -- from when on answers are counted, for their pace
     answers_before bigint    not null default 0,        -- how many there had been by then
@@ -147,8 +145,7 @@ begin
         -- Shares: a worker that is gone has none, and nobody grows into what another may use.
         delete from duly.destination_shares where destination_shares.destination_id = v_row.destination_id
            and not exists (select from duly.workers where workers.worker_id = destination_shares.worker_id);
-        select coalesce(sum(shares.places), 0)::integer as places, coalesce(sum(shares.in_flight), 0)::integer as in_flight,
-               coalesce(sum(shares.waiting), 0)::integer as waiting, count(*) filter (where shares.in_flight + shares.waiting > 0) as rivals
+        select coalesce(sum(shares.places), 0)::integer as places, coalesce(sum(shares.waiting), 0)::integer as waiting, count(*) filter (where shares.in_flight + shares.waiting > 0) as rivals
           into v_others from duly.destination_shares as shares
          where shares.destination_id = v_row.destination_id and shares.worker_id <> p_worker_id;
         v_budget := case when v_now < v_row.asked_until then 0 when v_row.state = 'closed' then v_row.places when v_row.state = 'half_open' then 1 else 0 end;
@@ -180,7 +177,6 @@ begin
            set healthy = v_row.healthy, failing = v_row.failing, healthy_before = v_row.healthy_before, failing_before = v_row.failing_before,
                half_at = v_row.half_at, steady_rate = v_row.steady_rate, failures_in_a_row = v_row.failures_in_a_row,
                successes_in_a_row = v_row.successes_in_a_row, asked_until = v_row.asked_until, tokens = v_row.tokens, counted_at = v_row.counted_at,
-               in_flight = v_others.in_flight + v_told.in_flight, waiting = v_others.waiting + v_told.waiting,
                healthy_total = healthy_total + v_told.healthy, failing_total = failing_total + v_told.failing
          where destinations.destination_id = v_row.destination_id;
         is_contended := v_others.waiting > 0;
@@ -225,8 +221,9 @@ begin
     return found;
 end $$;
 
--- Destinations that need a look: those that are shut, and those that runs wait for; of the waiting, gate by gate and not run by run.
-create function duly.minded_destinations_v1(p_limit integer)
+-- Destinations that need a look: those that are shut, and those that runs wait for; of the waiting, gate by gate and not run by run,
+-- behind the one that was seen last. Nothing was seen: from the first on, and what is shut as well; what is to be tried comes before what is.
+create function duly.minded_destinations_v1(p_tenant integer, p_origin text, p_limit integer)
 returns table (destination_id uuid, tenant integer, origin text, is_parked boolean, released_at timestamptz, state text, turn integer, openings integer,
                failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
                asked_seconds double precision, since_turn_seconds double precision, steady_rate double precision, places integer,
@@ -238,7 +235,9 @@ declare
 begin
     return query
     with recursive gates as (
-        (select blocked.tenant, blocked.gate from duly.blocked where duly.is_parked(blocked.gate) order by blocked.tenant, blocked.gate limit 1)
+        (select blocked.tenant, blocked.gate from duly.blocked
+          where duly.is_parked(blocked.gate) and (blocked.tenant, blocked.gate) > (coalesce(p_tenant, 0), coalesce('@' || p_origin, '') collate "C")
+          order by blocked.tenant, blocked.gate limit 1)
         union all
         select next.tenant, next.gate from gates cross join lateral (
             select blocked.tenant, blocked.gate from duly.blocked
@@ -247,7 +246,8 @@ begin
     wanted as (
         (select gates.tenant, substr(gates.gate, 2) as origin, true as is_parked from gates limit p_limit)
         union all
-        (select shut.tenant, shut.origin, false from duly.destinations as shut where shut.state <> 'closed' and shut.wait_until <= v_now limit p_limit)),
+        (select shut.tenant, shut.origin, false from duly.destinations as shut
+          where p_tenant is null and shut.state <> 'closed' and shut.wait_until <= v_now order by shut.wait_until desc limit p_limit)),
     named as (select wanted.tenant, wanted.origin, bool_or(wanted.is_parked) as is_parked from wanted group by 1, 2)
     select d.destination_id, named.tenant, named.origin, named.is_parked, d.released_at, d.state, d.turn, d.openings,
            d.failures_in_a_row, d.successes_in_a_row, d.healthy + d.healthy_before, d.failing + d.failing_before,
@@ -261,13 +261,15 @@ begin
       left join lateral (
           select coalesce(sum(shares.in_flight), 0)::integer as in_flight, coalesce(sum(shares.waiting), 0)::integer as waiting
             from duly.destination_shares as shares where shares.destination_id = d.destination_id
-             and exists (select from duly.workers where workers.worker_id = shares.worker_id)) as live on true;
+             and exists (select from duly.workers where workers.worker_id = shares.worker_id)) as live on true
+     order by named.tenant, named.origin collate "C";
 end $$;
 
 -- Let runs go that wait for destinations, by whoever was first to see when that was last done. While some wait, a ramp lasts.
+-- Rows are locked in the order in which reports lock them.
 create function duly.release_destinations_v1(p_ids uuid[], p_seen timestamptz[], p_counts integer[])
 returns table (destination_id uuid, released integer)
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -275,7 +277,8 @@ declare
     v_row record;
 begin
     for v_one in
-        select u.id, u.seen, u.count from unnest(p_ids, p_seen, p_counts) as u(id, seen, count) order by u.id loop
+        select u.id, u.seen, u.count from unnest(p_ids, p_seen, p_counts) as u(id, seen, count)
+          join duly.destinations on destinations.destination_id = u.id order by destinations.tenant, destinations.origin loop
         update duly.destinations
            set released_at = greatest(v_now, released_at + interval '1 microsecond'), ramp_until = case when ramp_until > v_now then v_now + interval '2 seconds' else ramp_until end
          where destinations.destination_id = v_one.id and destinations.released_at = v_one.seen
@@ -314,11 +317,14 @@ end $$;
 
 ------------------------------------------------------------------------------------------------------------------ limits
 
--- What a destination may be sent. Its workers hear of it with their next reports.
-create function duly.limit_destination_v1(p_destination_id uuid, p_places integer, p_rate double precision) returns boolean
+-- What a destination may be sent; what is not given stays. No rate means no limit, so that it is said apart whether one is given.
+-- Its workers hear of it with their next reports.
+create function duly.limit_destination_v1(p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean) returns boolean
 language plpgsql as $$
 begin
-    update duly.destinations set places = p_places, rate_per_second = p_rate where destination_id = p_destination_id;
+    update duly.destinations
+       set places = coalesce(p_places, places), rate_per_second = case when p_has_rate then p_rate else rate_per_second end
+     where destination_id = p_destination_id;
     return found;
 end $$;
 
@@ -327,6 +333,16 @@ end $$;
 create function duly.is_our_destination(p_destination_id uuid) returns boolean language plpgsql stable as $$
 begin
     return exists (select from duly.destinations where destination_id = p_destination_id and duly.is_ours(tenant));
+end $$;
+
+-- What is under way to a destination and what waits with its workers, as those that live last said.
+create function duly.load_of_destination(p_destination_id uuid, out in_flight integer, out waiting integer)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    select coalesce(sum(shares.in_flight), 0), coalesce(sum(shares.waiting), 0) into in_flight, waiting
+      from duly.destination_shares as shares
+     where shares.destination_id = p_destination_id and duly.is_our_destination(p_destination_id)
+       and exists (select from duly.workers where workers.worker_id = shares.worker_id);
 end $$;
 
 create function duly.api_make_destination_v1(p_destination_id uuid, p_tenant integer, p_origin text) returns boolean
@@ -350,10 +366,10 @@ begin
     return duly.is_our_destination(p_destination_id) and duly.keep_secret_v1(p_destination_id, p_number, p_sealed, p_key_id, p_kept);
 end $$;
 
-create function duly.api_limit_destination_v1(p_destination_id uuid, p_places integer, p_rate double precision) returns boolean
+create function duly.api_limit_destination_v1(p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return duly.is_our_destination(p_destination_id) and duly.limit_destination_v1(p_destination_id, p_places, p_rate);
+    return duly.is_our_destination(p_destination_id) and duly.limit_destination_v1(p_destination_id, p_places, p_rate, p_has_rate);
 end $$;
 
 alter table duly.destinations enable row level security;
@@ -365,7 +381,7 @@ grant select on duly.destinations, duly.destination_secrets to duly_api;
 revoke execute on function
     duly.destination_rate, duly.destination_tokens, duly.make_destination_v1, duly.report_destinations_v1, duly.seconds_until,
     duly.turn_destination_v1, duly.minded_destinations_v1, duly.release_destinations_v1, duly.keep_secret_v1, duly.limit_destination_v1,
-    duly.is_our_destination, duly.api_make_destination_v1, duly.api_turn_destination_v1, duly.api_keep_secret_v1, duly.api_limit_destination_v1
+    duly.is_our_destination, duly.load_of_destination, duly.api_make_destination_v1, duly.api_turn_destination_v1, duly.api_keep_secret_v1, duly.api_limit_destination_v1
     from public;
 grant execute on function
-    duly.api_make_destination_v1, duly.api_turn_destination_v1, duly.api_keep_secret_v1, duly.api_limit_destination_v1 to duly_api;
+    duly.load_of_destination, duly.api_make_destination_v1, duly.api_turn_destination_v1, duly.api_keep_secret_v1, duly.api_limit_destination_v1 to duly_api;

@@ -24,9 +24,9 @@ delete from duly.awaited where run_id = $1 and fence = $2
 select * from duly.forget_awaited_v1($1)
 
 -- name: extend
--- Only what is in its receiver's hands; the deadline moves both ways.
+-- Only what is in its receiver's hands, and in time; the deadline moves both ways.
 update duly.awaited set deadline_at = duly.clock_now() + $3::interval
- where run_id = $1 and fence = $2
+ where run_id = $1 and fence = $2 and deadline_at > duly.clock_now()
    and exists (select from duly.leased where leased.run_id = awaited.run_id and leased.fence = awaited.fence and leased.worker_id = duly.receiver())
 returning deadline_at
 

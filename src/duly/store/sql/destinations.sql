@@ -7,7 +7,7 @@ select tenant, origin, ceiling, granted, is_contended, state, turn, openings, fa
 select duly.turn_destination_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: minded
-select * from duly.minded_destinations_v1($1)
+select * from duly.minded_destinations_v1($1, $2, $3)
 
 -- name: release
 select destination_id, released from duly.release_destinations_v1($1, $2, $3)
@@ -16,7 +16,7 @@ select destination_id, released from duly.release_destinations_v1($1, $2, $3)
 select duly.make_destination_v1($1, $2, $3)
 
 -- name: limit_destination
-select duly.limit_destination_v1($1, $2, $3)
+select duly.limit_destination_v1($1, $2, $3, $4)
 
 -- name: keep_secret
 select duly.keep_secret_v1($1, $2, $3, $4, $5)
@@ -32,10 +32,10 @@ select coalesce(max(number), 0) from duly.destination_secrets where destination_
 -- name: find
 select destination_id, tenant, origin, made_at, places, rate_per_second, state, turn, turned_at, openings,
        duly.clock_now() as read_at, nullif(greatest(wait_until, asked_until), '-infinity') as wait_until, steady_rate,
-       case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, in_flight, waiting, healthy_total, failing_total,
+       case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, load.in_flight, load.waiting, healthy_total, failing_total,
        (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.gate = '@' || destinations.origin
                                limit 10000) as counted) as parked
-  from duly.destinations where tenant = $1 and destination_id = $2
+  from duly.destinations cross join lateral duly.load_of_destination(destination_id) as load where tenant = $1 and destination_id = $2
 
 -- name: find_by_origin
 select destination_id from duly.destinations where tenant = $1 and origin = $2
@@ -43,15 +43,19 @@ select destination_id from duly.destinations where tenant = $1 and origin = $2
 -- name: page
 select destination_id, tenant, origin, made_at, places, rate_per_second, state, turn, turned_at, openings,
        duly.clock_now() as read_at, nullif(greatest(wait_until, asked_until), '-infinity') as wait_until, steady_rate,
-       case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, in_flight, waiting, healthy_total, failing_total,
+       case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, load.in_flight, load.waiting, healthy_total, failing_total,
        (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.gate = '@' || destinations.origin
                                limit 10000) as counted) as parked
-  from duly.destinations where tenant = $1 and origin > $2 order by tenant, origin limit $3
+  from duly.destinations cross join lateral duly.load_of_destination(destination_id) as load
+ where tenant = $1 and origin > $2 order by tenant, origin limit $3
 
 -- name: totals
-select state, count(*) as destinations, coalesce(sum(in_flight), 0) as in_flight, coalesce(sum(healthy_total), 0) as healthy,
-       coalesce(sum(failing_total), 0) as failing
+select state, count(*) as destinations, coalesce(sum(healthy_total), 0) as healthy, coalesce(sum(failing_total), 0) as failing
   from duly.destinations group by state
+
+-- name: in_flight_in_all
+select coalesce(sum(in_flight), 0) from duly.destination_shares
+ where exists (select from duly.workers where workers.worker_id = destination_shares.worker_id)
 
 -- name: parked_in_all
 select count(*) from (select from duly.blocked where duly.is_parked(gate) limit $1) as counted

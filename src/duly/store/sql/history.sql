@@ -118,6 +118,7 @@ select 'run waiting for a destination that would take it', blocked.run_id::text,
   left join duly.destinations on destinations.tenant = blocked.tenant and '@' || destinations.origin = blocked.gate
  where duly.is_parked(blocked.gate) and blocked.blocked_at < (select duly.clock_now()) - interval '1 minute'
    and (destinations.origin is null
-        or (destinations.state = 'closed' and destinations.in_flight + destinations.waiting = 0 and destinations.rate_per_second is null
+        or (destinations.state = 'closed' and destinations.rate_per_second is null
+            and (select load.in_flight + load.waiting from duly.load_of_destination(destinations.destination_id) as load) = 0
             and destinations.asked_until < (select duly.clock_now()) and destinations.released_at < (select duly.clock_now()) - interval '1 minute'))
 limit 100

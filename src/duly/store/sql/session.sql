@@ -120,7 +120,7 @@ select duly.api_make_destination_v1($1, $2, $3)
 select duly.api_turn_destination_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: limit_destination
-select duly.api_limit_destination_v1($1, $2, $3)
+select duly.api_limit_destination_v1($1, $2, $3, $4)
 
 -- name: keep_secret
 select duly.api_keep_secret_v1($1, $2, $3, $4, $5)
