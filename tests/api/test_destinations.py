@@ -7,10 +7,11 @@ import pytest
 from duly.clock import Rng
 from duly.domain.health import State
 from duly.domain.outcome import Parked
+from duly.domain.sealing import Keyring
 from duly.moves.defer import Deferred, defer
 from duly.moves.destinations import report
 from duly.store.destinations import Told
-from tests.api.front import Caller, a_keyring
+from tests.api.front import Caller
 from tests.api.test_runs import pages
 from tests.builders import a_leased_run, a_worker
 
@@ -135,7 +136,7 @@ async def test_without_a_keyring_secrets_are_refused_with_what_to_do(front, api)
 async def test_a_secret_under_a_key_that_is_gone_says_which(front, api):
     one = await made(api)
 
-    front.door._keyring = a_keyring()
+    front.door._keyring = Keyring({"another": bytes(32)})
     answer = await api.get(f"/v1/destinations/{one['destination_id']}/secrets")
 
     assert answer.status_code == 409

@@ -228,7 +228,7 @@ async def test_a_run_that_nobody_may_run_says_what_would_allow_it(api, database)
         texts += [reason["text"] for reason in reasons if reason["code"] == "NO_WORKER_KNOWS_HANDLER"]
 
     webhook, command, container = texts
-    assert "offers @webhook; start a worker that sends webhooks, with the setting webhooks above 0" in webhook
+    assert "offers @webhook; start a worker that sends webhooks: duly worker --webhooks 500" in webhook
     assert "allow /usr/bin/rsync by its name, in the setting commands of a worker" in command
     assert "allow busybox by its name, in the setting containers of a worker" in container
 

@@ -55,6 +55,23 @@ def test_help_lists_every_command_and_the_exit_codes():
     assert "3    the database cannot be used" in said
 
 
+def test_every_flag_that_the_settings_show_is_taken_by_a_command_that_heeds_it():
+    flags = {name: {parameter.name for parameter in command.params} for name, command in _commands(cli)}
+    heeded = set().union(*(names for name, names in flags.items() if name != "config"))
+
+    assert sorted(flags["config"] - heeded) == []
+
+
+def _commands(group):
+    """Yield every command, at any depth, with its name."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from _commands(command)
+
+
 @pytest.mark.parametrize("name", [name for section in SECTIONS.values() for name in section])
 def test_every_command_can_be_imported_and_explains_itself(name):
     result = CliRunner().invoke(cli, [name, "--help"])
@@ -105,14 +122,16 @@ def test_an_unknown_setting_stops_every_command_with_its_name(tmp_path):
 
 
 def test_config_shows_each_value_and_its_source_but_no_password(tmp_path):
-    said = duly("config", "--json", "--port", "7301", cwd=tmp_path, DULY_DATABASE_URL="postgresql://me:secret@host/db")
+    said = duly(
+        "config", "--json", "--port", "7301", cwd=tmp_path, DULY_DATABASE_URL="postgresql://me:swordfish@host/db"
+    )
 
     assert said.returncode == 0
     assert '"source": "--port"' in said.stdout
     assert "postgresql://me:***@host/db" in said.stdout
     assert (
-        "secret"
-        not in said.stdout + duly("config", cwd=tmp_path, DULY_DATABASE_URL="postgresql://me:secret@h/d").stdout
+        "swordfish"
+        not in said.stdout + duly("config", cwd=tmp_path, DULY_DATABASE_URL="postgresql://me:swordfish@h/d").stdout
     )
 
 

@@ -104,7 +104,7 @@ def test_a_command_and_a_container_take_what_follows_as_it_is(duly):
 
     assert "Once, now: command /usr/bin/rsync on queue default" in said.stdout
     assert "nobody serves queue default at this moment" in said.stdout
-    assert "this would serve it: duly worker\n" in said.stdout
+    assert "DULY_COMMANDS=/usr/bin/rsync duly worker\n" in said.stdout
     assert "Once, now: container busybox on queue default" in image.stdout
     assert "@command:/usr/bin/rsync on queue default" in shown.stdout
     assert "TOKEN" not in duly("runs", "show", image.stdout.split()[1], "--json").stdout

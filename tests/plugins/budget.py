@@ -19,7 +19,15 @@ ENGINE = "engine"
 # Minutes on two cores.
 BUDGET_MINUTES = {ENGINE: 6, "triggers": 2, "api": 3, "targets": 3, "flow": 2, "dashboard": 3}
 # Folders whose area has another name than theirs. A folder named in neither belongs to the engine.
-AREAS = {"schedules": "triggers", "client": "api", "wire": "api", "worker/targets": "targets"}
+AREAS = {
+    "schedules": "triggers",
+    "client": "api",
+    "wire": "api",
+    "end_to_end/api": "api",
+    "outbound": "targets",
+    "worker/targets": "targets",
+    "end_to_end/targets": "targets",
+}
 
 in_ci = bool(os.environ.get("CI"))
 times_file = os.environ.get("TEST_TIMES")

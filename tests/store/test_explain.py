@@ -3,7 +3,7 @@
 from duly.domain.outcome import Failed, Parked
 from duly.moves.cancel import cancel_run
 from duly.moves.defer import Deferred, defer
-from duly.moves.destinations import report
+from duly.moves.destinations import close, report
 from duly.moves.pause import pause
 from duly.store import explain
 from duly.store.destinations import Told
@@ -126,3 +126,13 @@ async def test_one_that_is_parked_says_how_its_destination_is(database, clock):
     assert facts["tried_at"] is not None
     await clock.advance(5)
     assert (await told(database, run.run_id))["BREAKER_OPEN"]["tried_at"] is None
+
+
+async def test_one_that_is_parked_at_a_destination_closed_by_hand_is_explained(database):
+    worker_id, run = await a_leased_run(database)
+    await defer(database, worker_id, [Deferred(run, None, Parked("https://hooks.example"))])
+    seen = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
+    [answered] = await report(database, worker_id, 1, [seen], RNG)
+    await close(database, 1, answered.destination_id)
+
+    assert await told(database, run.run_id)

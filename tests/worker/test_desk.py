@@ -1,11 +1,13 @@
 """The desk: what a handler says while it runs is written for its lease, in order, and never fails it."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from duly.domain.progress import Progress
+from duly.domain.run import Run
 from duly.moves.settle import hand_back
 from duly.store import runs
 from duly.store.database import Unavailable
@@ -197,3 +199,33 @@ async def test_progress_that_is_being_written_is_still_owed(store, desk, run):
         assert desk.owes_progress(run), "its outcome must wait"
     await flushing
     assert not desk.owes_progress(run)
+
+
+class Midway:
+    """A run whose handler's thread is held up in the middle of saying how far it has come."""
+
+    def __init__(self, run: Run) -> None:
+        self.run_id = run.run_id
+        self.is_midway, self.go_on = threading.Event(), threading.Event()
+        self._fence = run.fence
+
+    @property
+    def fence(self) -> int:
+        self.is_midway.set()
+        assert self.go_on.wait(20)
+        return self._fence
+
+
+async def test_progress_said_on_a_thread_in_the_middle_of_a_flush_is_kept(store, desk, run):
+    midway = Midway(run)
+    desk.progress(run, Progress(1))
+    saying = asyncio.create_task(asyncio.to_thread(desk.progress, midway, Progress(2)))
+    await asyncio.to_thread(midway.is_midway.wait, 20)
+    await desk.flush_progress()
+    midway.go_on.set()
+    await saying
+    await desk.flush_progress()
+
+    shown = await runs.read_progress(store, run.run_id)
+    assert shown
+    assert shown["done"] == 2

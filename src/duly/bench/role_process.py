@@ -10,7 +10,7 @@ import asyncio
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -19,13 +19,11 @@ import msgspec
 
 from duly import log
 from duly.bench import loop
-from duly.clock import Rng, SystemClock
+from duly.clock import Rng
 from duly.log import Log
 
 if TYPE_CHECKING:
-    from duly.outbound.calling import Caller
     from duly.worker.targets import Targets
-    from duly.worker.targets.webhook import Sender
 
 SCHEDULER_CONNECTIONS_MAX = 4
 _STARTING_SECONDS = 0.02
@@ -41,7 +39,7 @@ class RoleConfig(msgspec.Struct, frozen=True):
     stamps: str = ""
     tell_seconds: float = 0.5
     port: int = 0
-    sink_port: int = 0  # of a worker: it sends webhooks there instead of running handlers
+    sink_ports: tuple[int, ...] = ()  # of a worker: it sends webhooks there instead of running handlers
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -58,10 +56,10 @@ async def work(config: RoleConfig) -> None:
     from duly.worker.handlers import Registry
     from duly.worker.service import Worker, WorkerOptions
 
-    app_path = None if config.sink_port else "duly.bench.app:app"
+    app_path = None if config.sink_ports else "duly.bench.app:app"
     options = WorkerOptions(name=config.name, slots=config.slots, webhooks=config.slots, app_path=app_path)
-    registry = Registry() if config.sink_port else app.registry
-    targets = _webhooks_to(config.sink_port) if config.sink_port else None
+    registry = Registry() if config.sink_ports else app.registry
+    targets = _webhooks_to(config.sink_ports) if config.sink_ports else None
     worker = Worker(config.url, registry, options, rng=Rng(), log=Log("worker"), targets=targets)
 
     def told() -> Told:
@@ -76,25 +74,10 @@ async def work(config: RoleConfig) -> None:
         stamps.write(Path(config.stamps))
 
 
-def _webhooks_to(port: int) -> Targets:
-    from duly.worker.targets import Targets
+def _webhooks_to(ports: Sequence[int]) -> Targets:
+    from duly.bench.senders import webhooks_to  # Takes a while to import, and few roles call out.
 
-    caller, sender = webhook_sender(port)
-    return Targets([sender.handler], closing=[caller.close])
-
-
-def webhook_sender(port: int) -> tuple[Caller, Sender]:
-    """Build what sends webhooks to a sink: signed, with the guard on."""
-    from duly.outbound.calling import Caller
-    from duly.outbound.egress import Egress, read_allowance
-    from duly.outbound.guard import Guard
-    from duly.outbound.resolver import SystemResolver
-    from duly.outbound.transport import AiohttpTransport
-    from duly.worker.targets.webhook import ConstantSecrets, Sender, Unlimited
-
-    egress = Egress(allowances=(read_allowance(f"127.0.0.1:{port}"),))
-    caller = Caller(Guard(egress, SystemResolver(SystemClock()), Log("outbound")), AiohttpTransport(), Log("outbound"))
-    return caller, Sender(caller, ConstantSecrets(bytes(range(32))), Unlimited())
+    return webhooks_to(ports)
 
 
 async def schedule(config: RoleConfig) -> None:

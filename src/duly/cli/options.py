@@ -37,17 +37,15 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "webhooks": (("--webhooks",), {"type": int}),
     "secrets_key": (("--secrets-key",), {"type": click.Path(path_type=Path), "metavar": "FILE"}),
     "egress_loopback": (("--egress-loopback/--no-egress-loopback",), {"default": None}),
-    "egress_ports": (("--egress-port", "egress_ports"), {"type": int, "multiple": True, "metavar": "PORT"}),
-    "egress_allow": (("--egress-allow",), {"multiple": True, "metavar": "NETWORK"}),
     "retention_succeeded": (("--retention-succeeded",), {"metavar": "DURATION"}),
     "retention_failed": (("--retention-failed",), {"metavar": "DURATION"}),
     "url": (("--url",), {"metavar": "URL"}),
     "log_level": (("--log-level",), {"type": click.Choice(["debug", "info", "warning", "error"])}),
     "log_format": (("--log-format",), {"type": click.Choice(["text", "json"])}),
 }
-FLAGS = tuple(
-    _DECLARATIONS
-)  # What an operator allows is no flag: it is written down, or set for all workers of a machine.
+# What an operator allows jobs to reach and to run is no flag: it is written down, or set for all workers of a machine. Only
+# loopback is one, because `duly up` tells its workers so.
+FLAGS = tuple(_DECLARATIONS)
 
 
 def with_settings(*names: str) -> Callable[[Command], Command]:

@@ -116,9 +116,12 @@ async def answer(desk: Desk, job: Submission | Recurring, sent: Sent, app_path: 
 
 def _obstacles(job: Submission | Recurring, live: Sequence[Living], app_path: str | None) -> list[str]:
     app = app_path or "module:app"
-    command = "duly worker" if is_reserved(job.handler) else f"duly worker {app}"
+    command = f"duly worker {app}"
     serving = [row for row in live if job.queue in row.queues]
     if not serving:
+        if is_reserved(job.handler):
+            remedy = what_lets_it_run(job.handler, job.queue, app)
+            return [f"nobody serves queue {job.queue} at this moment, so it waits; {remedy}"]
         flag = "" if job.queue == QUEUE_DEFAULT else f" --queue {job.queue}"
         return [f"nobody serves queue {job.queue} at this moment, so it waits; this would serve it: {command}{flag}"]
     if not any(job.handler in row.handlers for row in serving):

@@ -91,6 +91,8 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
             click.echo(line)
         if settings.webhooks and WEBHOOK not in targets.names():
             click.echo(f"it sends no webhooks: {MISSING}")
+        elif settings.webhooks and settings.database_url is None and not settings.egress_loopback:
+            click.echo("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
     await service.run()
 
 

@@ -58,8 +58,7 @@ class Workforce:
         """Hand on what was given to us as a flag; variables and files they read by themselves."""
         yield from ("--tied", "--quiet", "--name", f"{self._name}.{number}")
         yield from ("--data", str(self._data), "--grace", str(self._grace))
-        if may_call_loopback(self._settings):
-            yield "--egress-loopback"
+        yield "--egress-loopback" if may_call_loopback(self._settings) else "--no-egress-loopback"
         for name in _HANDED_ON:
             if self._settings.sources[name].startswith("--"):
                 yield from (f"--{name.replace('_', '-')}", str(getattr(self._settings, name)))

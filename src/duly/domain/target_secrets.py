@@ -14,7 +14,6 @@ from typing import TypeVar
 import msgspec
 
 from duly.domain.errors import InvalidOption
-from duly.domain.run import replace_target, target_of
 from duly.domain.target import Command, Container, Target, Webhook
 
 HIDDEN = "***"
@@ -47,12 +46,6 @@ def masked(target: T) -> T:
     if isinstance(target, Webhook):
         return msgspec.structs.replace(target, headers=_masked(target.headers))
     return msgspec.structs.replace(target, environment=_masked(target.environment))
-
-
-def masked_options(text: str | None) -> str | None:
-    """Give the options of a run as they are shown."""
-    target = target_of(text)
-    return text if target is None else replace_target(text, masked(target))
 
 
 def restored(target: T, standing: Target | None) -> T:

@@ -26,7 +26,7 @@ def what_lets_it_run(handler: str, queue: str, app: str = "module:app") -> str:
     """Say which worker would run a handler: of a function one of its app, of any other target one that allows it."""
     flag = "" if queue == QUEUE_DEFAULT else f" --queue {queue}"
     if handler == WEBHOOK:
-        return f"start a worker that sends webhooks, with the setting webhooks above 0: duly worker{flag}"
+        return f"start a worker that sends webhooks: duly worker --webhooks 500{flag}"
     for beginning, setting in ((COMMAND, "commands"), (CONTAINER, "containers")):
         if handler.startswith(beginning):
             name = handler.removeprefix(beginning)

@@ -36,7 +36,6 @@ RESERVED = frozenset(
         "user-agent",
         "x-attempt",
         "x-callback-token",
-        "x-callback-url",
         "x-fence",
         "x-job-id",
         "x-request-id",

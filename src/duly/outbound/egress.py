@@ -55,8 +55,8 @@ def read_allowance(text: str) -> Allowance:
         return Allowance(read_network(network), None if port is None else _read_port(port))
     except ValueError as error:
         raise InvalidOption(
-            f"egress_allow {text!r}: {error}; write a network as 10.1.0.0/16, with a port as 10.1.2.3/32:9000,"
-            " and in IPv6 as fd00::/8 or [fd00::/8]:9000"
+            f"egress_allow {text!r}: {error}; write a network as 10.1.0.0/16, with a port as 10.1.2.3:9000,"
+            " and in IPv6 as fd00::/8 or [fd00::7]:9000"
         ) from None
 
 

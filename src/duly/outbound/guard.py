@@ -38,10 +38,6 @@ class Guard:
         self._judged = lru_cache(_JUDGED_MAX)(self._judge)
         self._checked = lru_cache(_JUDGED_MAX)(self._check)
 
-    def check_url(self, text: str) -> WebhookUrl:
-        """Judge what the URL says by itself, without looking anything up. Raises InvalidOption, NotAllowed."""
-        return self._judged(text)[0]
-
     def _judge(self, text: str) -> tuple[WebhookUrl, Pin | None]:
         """Read the URL, and pin it where it names an address itself."""
         url = read_url(text)
@@ -49,7 +45,7 @@ class Guard:
         if not self._egress.allows_port(url.port) or (literal and not self._egress.allows(literal, url.port)):
             raise NotAllowed(
                 f"{url.origin} may not be called: {self._why_not(url, literal)};"
-                " ask the operator, whose settings egress_ports and egress_allow decide it",
+                " ask the operator, whose settings egress_ports, egress_allow and egress_loopback decide it",
                 f"port {url.port}",
             )
         return url, None if literal is None else Pin(url, (literal,))

@@ -7,6 +7,7 @@ queue, through `engine`. Where these are two, nobody is named: how many workers 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -133,12 +134,16 @@ def _destination(around: Any) -> Awaited | None:
     return Awaited(
         origin=around["origin"],
         state=around["destination_state"],
-        tried_at=around["tried_at"] if around["tried_at"] > around["now"] else None,
+        tried_at=_ahead(around["tried_at"], around["now"]),
         places=around["destination_places"],
         in_flight=around["in_flight"],
         rate=around["rate_per_second"],
         ramp_rate=around["ramp_rate"],
     )
+
+
+def _ahead(moment: datetime | None, now: datetime) -> datetime | None:
+    return moment if moment is not None and moment > now else None
 
 
 async def _holds(database: Database, scope: Scope) -> Sequence[Hold]:

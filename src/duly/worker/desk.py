@@ -90,7 +90,8 @@ class WorkerDesk:
     async def flush_progress(self) -> None:
         """Write how far runs have come, all in one statement; what cannot be shown is not worth a failure."""
         async with self._turn:  # Of two flushes the second is done when both are.
-            self._showing, self._progress = self._progress, {}
+            # Handlers say more meanwhile, on their threads: the mapping stays, and each is taken out of it in one step.
+            self._showing = {name: self._progress.pop(name) for name in list(self._progress)}
             told = [(run_id, fence, progress) for (run_id, fence), progress in self._showing.items()]
             try:
                 if told:

@@ -234,6 +234,40 @@ async def test_a_failure_when_it_is_tried_shuts_it_again(database, clock):
         assert not await sender.permits.enter(1, ORIGIN)
 
 
+async def test_a_failure_when_it_is_tried_lets_nobody_else_try(database, clock):
+    [sender] = await senders(database, 1)
+    await sender.send(5)
+    sender.end(5, Verdict.FAILING)
+    await sender.report()
+    await clock.advance(2)
+    await sender.report()
+    asking = [asyncio.create_task(sender.permits.enter(1, ORIGIN)) for _ in range(2)]
+    for _ in range(2):
+        await asyncio.sleep(0)
+        await sender.report()
+    await asyncio.sleep(0)
+    assert [task.done() for task in asking] == [True, False]
+
+    sender.permits.leave(1, ORIGIN, Verdict.FAILING)
+    await asyncio.sleep(0)
+    assert not asking[1].done()  # The place is free, and nobody is let in before the store has heard.
+    await sender.report()
+    assert await asking[1] is False
+
+
+async def test_one_that_was_closed_by_hand_is_called_again_soon(database, clock):
+    [sender] = await senders(database, 1)
+    await sender.send(1)
+    sender.end(1, Verdict.FAILING, retry_after=3600)
+    await sender.report()
+    destination_id = await destinations.make(database, RNG.uuid(), 1, ORIGIN)
+    await moves.close(database, 1, destination_id)
+
+    await clock.advance(3)
+
+    assert await sender.send(1, reports=2) == 1
+
+
 async def test_retry_after_is_kept_to_by_all(database, clock):
     first, second = await senders(database, 2)
     await first.send(2)

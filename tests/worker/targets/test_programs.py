@@ -111,7 +111,7 @@ class TestCommands:
 
         assert told is not None
         [reason] = [reason for reason in told.reasons if reason.code == "NO_WORKER_KNOWS_HANDLER"]
-        assert f"name {SHELL} in the setting `commands` of a worker" in reason.text
+        assert f"DULY_COMMANDS={SHELL} duly worker" in reason.text
         assert await attempts_of(store, run_id) == []
 
 

@@ -91,6 +91,15 @@ class TestReach:
         assert ended == Succeeded('"content"')
         assert lines.of("stdout") == ["content"]
 
+    async def test_what_is_hidden_stays_so_within_what_is_shown_of_etc(self):
+        hidden = [Path("/etc/passwd"), Path("/etc/ssl/certs"), Path("/etc/localtime")]  # The last is a link elsewhere.
+        assert all(path.exists() for path in hidden)
+        script = 'cat "$1" "$3"; ls -A "$2"; test -s /etc/group && echo seen'
+
+        _, lines = await attempt(commands(hidden=hidden), sh(script, *map(str, hidden)))
+
+        assert lines.of("stdout") == ["seen"]
+
     @with_and_without_sandbox
     async def test_it_reads_the_environment_of_nobody_else(self, required, monkeypatch):
         monkeypatch.setenv("SECRET_OF_THE_SERVER", secret := f"hunter{a_mark()}")

@@ -30,7 +30,7 @@ from duly.worker.context import RunContext
 from duly.worker.handlers import Registry
 from duly.worker.targets import Targets
 from duly.worker.targets.callbacks import ReceiverCallbacks
-from duly.worker.targets.webhook import CannotSign, ConstantSecrets, Sender, Unlimited
+from duly.worker.targets.webhook import CannotSign, Sender
 from tests.outbound.servers import Names, a_caller, answer, answering, read_request, serving
 from tests.worker.stories import attempts_of, ended, submitted, until, working
 
@@ -70,7 +70,17 @@ class Lines:
         self.lines.append((level, message, fields))
 
 
-class Door(Unlimited):
+class ConstantSecrets:
+    """The same secrets for everybody."""
+
+    def __init__(self, *secrets: bytes) -> None:
+        self._secrets = secrets
+
+    async def of(self, tenant, origin):
+        return self._secrets
+
+
+class Door:
     """Permits that can be shut, and remember what they were told."""
 
     def __init__(self, *, is_open: bool = True) -> None:
@@ -413,7 +423,7 @@ async def test_a_202_that_repeats_the_token_leaves_the_run_open(status, header, 
 @asynccontextmanager
 async def sending(url, port, door=None, **options):
     async with a_caller(f"127.0.0.1:{port}") as caller:
-        sender = Sender(caller, ConstantSecrets(SECRET), door or Unlimited())
+        sender = Sender(caller, ConstantSecrets(SECRET), door or Door())
         targets = Targets([sender.handler], closing=[caller.close])
         async with working(url, Registry(), targets=targets, **options) as worker:
             yield worker

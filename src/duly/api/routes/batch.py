@@ -12,7 +12,7 @@ from duly.api import definitions
 from duly.api.operations import NDJSON, Answer, Call, Routes
 from duly.api.refusals import Refusal, found_in
 from duly.api.routes.jobs import extra_of, now_of
-from duly.domain.errors import Refused
+from duly.domain.errors import QuotaReached, Refused
 from duly.domain.job import Recurring, Submission, check_key
 from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
@@ -123,6 +123,8 @@ async def _submit_together(call: Call[Any, bytes], lines: Sequence[_Line], key: 
     try:
         async with call.database.transaction():
             made = await moves.submit_many(call.database, shots, key=key, tenant=call.tenant)
+    except QuotaReached:
+        raise  # That is no fault of a line.
     except Refused as error:
         if len(lines) == 1:
             return [_refused(lines[0].number, error)]

@@ -1,17 +1,18 @@
 """`webhooks`: signed requests with the guard on, to a sink in a process of its own; and what slow receivers cost the others.
 
-`runs_per_second`: for each core of CPU that one worker spends on them, from claim to settle. The baseline is the bare HTTP
-client, with the same bodies and about the same headers, for each core it spends; `sender_per_second` is the sending alone,
-without the engine. `healthy_ms`: from due to finish, as recorded, of a steady load; `beside_slow_ms`: the same beside so many
+`runs_per_second`: for each core of CPU that one worker spends on them, from claim to settle, as it is shipped: with permits,
+sealed secrets and callbacks. The baseline is the bare HTTP client, with the same bodies and about the same headers, for each
+core it spends; `sender_per_second` is the sending alone, without the engine. `destinations`: how many have a secret in the end.
+`healthy_ms`: from due to finish, as recorded, of a steady load; `beside_slow_ms`: the same beside so many
 receivers that answer a byte a second; `slow_ratio`: the two p95.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from time import process_time
+from time import monotonic, process_time
 from uuid import UUID
 
 import aiohttp
@@ -21,15 +22,20 @@ from duly.bench import audit
 from duly.bench.bench import Bench, chunks
 from duly.bench.processes import cpu_seconds, family
 from duly.bench.report import Percentiles, Result, rate, share
-from duly.bench.role_process import RoleConfig, webhook_sender
-from duly.bench.roles import RoleFailed, Roles, running
+from duly.bench.role_process import RoleConfig
+from duly.bench.roles import RoleFailed, Roles, configs, running
+from duly.bench.senders import sender_alone
 from duly.bench.sink import running_sink
+from duly.clock import Rng
 from duly.domain.job import Submission
 from duly.domain.progress import Progress
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Run, encode_options
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT, Run, encode_options
 from duly.domain.run import Options as RunOptions
 from duly.domain.target import WEBHOOK, Webhook
+from duly.domain.webhook_url import origin_of
+from duly.moves import destinations
 from duly.moves.submit import submit_many
+from duly.store import destinations as kept_destinations
 from duly.store import hints
 from duly.store.database import Database
 from duly.worker.context import RunContext
@@ -42,6 +48,7 @@ _TELL_SECONDS = 0.05
 _STEADY_PAUSE_SECONDS = 0.05
 _SLOW_TIMEOUT_SECONDS = 60.0
 _SETTLE_SECONDS = 60.0
+_SENT = "select count(*) from duly.attempts where outcome = 'succeeded'"
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -57,20 +64,21 @@ class Options(msgspec.Struct, frozen=True):
 async def measure(bench: Bench, options: Options) -> Result:
     """Send through the bare client, the sender and a worker; then beside slow receivers."""
     await bench.place.renew()
-    async with running_sink() as port, bench.place.database() as database:
-        url = f"http://127.0.0.1:{port}/hook"
+    async with running_sink() as port, running_sink() as slow_port, bench.place.database() as database:
+        url, slow_url = f"http://127.0.0.1:{port}/hook", f"http://127.0.0.1:{slow_port}/slow"
         with bench.steps.step("bare client"):
             bare = await _bare(url, options)
         with bench.steps.step("sender"):
             alone = await _alone(port, url, options)
         slots = max(options.concurrency, options.slow * 2 + 100)
-        config = RoleConfig("worker", bench.place.url, "worker", slots, tell_seconds=_TELL_SECONDS, sink_port=port)
-        async with running([config]) as roles:
+        await _widen(database, [url, slow_url], slots)
+        async with running(_configs(bench.place.url, slots, (port, slow_port))) as roles:
             worked, elapsed = await _drained(bench, database, roles, url, options)
             verdict = await audit.of_one_shots(database, options.requests)
             healthy = await _steady(bench, database, roles, url, options, "healthy alone")
-            await _slow(bench, database, port, options)
+            await _slow(bench, database, slow_url, options)
             beside = await _steady(bench, database, roles, url, options, "healthy beside slow")
+        signed = await database.fetchval("select count(distinct destination_id) from duly.destination_secrets")
     return Result(
         scenario="webhooks",
         config=bench.config(options, workers=1, slots=slots),
@@ -88,8 +96,22 @@ async def measure(bench: Bench, options: Options) -> Result:
             "healthy_ms": healthy,
             "beside_slow_ms": beside,
             "slow_ratio": share(beside.p95 or 0.0, healthy.p95),
+            "destinations": signed,
         },
     )
+
+
+def _configs(url: str, slots: int, ports: tuple[int, ...]) -> list[RoleConfig]:
+    """Describe a worker that sends, and who minds its destinations: what found no place is let go on by somebody else."""
+    scheduler, worker = configs(url, workers=1, slots=slots, tell_seconds=_TELL_SECONDS)
+    return [scheduler, msgspec.structs.replace(worker, sink_ports=ports)]
+
+
+async def _widen(database: Database, urls: Sequence[str], places: int) -> None:
+    """Let receivers take as much as the worker can send: what is measured is the worker, not their limit."""
+    for url in urls:
+        made = await kept_destinations.make(database, Rng().uuid(), TENANT_DEFAULT, origin_of(url))
+        await destinations.limit(database, TENANT_DEFAULT, made, places=places, rate=None)
 
 
 async def _per_core(options: Options, send: Callable[[], Awaitable[None]]) -> float:
@@ -118,7 +140,7 @@ async def _bare(url: str, options: Options) -> float:
 
 
 async def _alone(port: int, url: str, options: Options) -> float:
-    caller, sender = webhook_sender(port)
+    caller, sender = sender_alone(port)
     run = _a_run(url)
     try:
         return await _per_core(options, lambda: _sent(sender, run))
@@ -150,7 +172,8 @@ async def _drained(bench: Bench, database: Database, roles: Roles, url: str, opt
     """Let the worker send what is ready at once. Returns how many a second, for each core it spends and by the clock."""
     with bench.steps.step(f"{options.requests:,} webhooks", options.requests) as advance:
         began_at: datetime = await database.fetchval("select clock_timestamp()")
-        began = cpu_seconds(family(roles.pids))
+        pids = [worker.pid for worker in roles.workers]
+        began = cpu_seconds(family(pids))
         await _submit(database, url, options.requests, "drain")
 
         def all_settled() -> bool:
@@ -158,15 +181,27 @@ async def _drained(bench: Bench, database: Database, roles: Roles, url: str, opt
             return roles.settled >= options.requests
 
         await roles.until(all_settled, 30 + options.requests / _SLOWEST_PER_SECOND, "sending every webhook")
-        spent = cpu_seconds(family(roles.pids)) - began
+        await _until_sent(database, roles, options.requests)
+        spent = cpu_seconds(family(pids)) - began
         ended_at: datetime = await database.fetchval("select max(finished_at) from duly.attempts")
     return rate(options.requests, spent), rate(options.requests, (ended_at - began_at).total_seconds())
 
 
-async def _slow(bench: Bench, database: Database, port: int, options: Options) -> None:
+async def _until_sent(database: Database, roles: Roles, number: int) -> None:
+    """Wait for so many to have been taken: one that was put off for want of a place is settled, too, and comes again."""
+    deadline = monotonic() + _SETTLE_SECONDS
+    while await database.fetchval(_SENT) < number:
+        for role in roles.everyone:
+            role.check()
+        if monotonic() > deadline:
+            raise RoleFailed(f"sending every webhook: not within {_SETTLE_SECONDS:.0f} s")
+        await asyncio.sleep(_STEADY_PAUSE_SECONDS)
+
+
+async def _slow(bench: Bench, database: Database, url: str, options: Options) -> None:
     """Have so many slow receivers under way."""
     with bench.steps.step(f"{options.slow} slow receivers"):
-        await _submit(database, f"http://127.0.0.1:{port}/slow", options.slow, "slow", _SLOW_TIMEOUT_SECONDS)
+        await _submit(database, url, options.slow, "slow", _SLOW_TIMEOUT_SECONDS)
         for _ in range(round(_SETTLE_SECONDS / _STEADY_PAUSE_SECONDS)):
             if await database.fetchval("select count(*) from duly.leased") >= options.slow:
                 return
@@ -178,14 +213,14 @@ async def _steady(bench: Bench, database: Database, roles: Roles, url: str, opti
     """Offer a steady load, and read how long each took."""
     each = max(1, round(options.steady_per_second * _STEADY_PAUSE_SECONDS))
     turns = max(1, round(options.steady_seconds / _STEADY_PAUSE_SECONDS))
-    before = roles.settled
+    before: int = await database.fetchval(_SENT)
     since: datetime = await database.fetchval("select clock_timestamp()")
     with bench.steps.step(name, turns) as advance:
         for turn in range(turns):
             await _submit(database, url, each, f"{name}-{turn}")
             advance(turn)
             await asyncio.sleep(_STEADY_PAUSE_SECONDS)
-        await roles.until(lambda: roles.settled - before >= each * turns, _SETTLE_SECONDS, name)
+        await _until_sent(database, roles, before + each * turns)
     _, latency = await audit.recorded(database, since, datetime.now(UTC))
     return latency
 

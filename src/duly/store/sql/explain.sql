@@ -3,7 +3,7 @@
 select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
        coalesce(ready.options, blocked.options, leased.options, dead.options, timers.options)::text as options,
        destinations.destination_id, destinations.origin, destinations.state as destination_state, destinations.places as destination_places,
-       destinations.in_flight, destinations.rate_per_second, greatest(destinations.wait_until, destinations.asked_until) as tried_at,
+       destinations.in_flight, destinations.rate_per_second, nullif(greatest(destinations.wait_until, destinations.asked_until), '-infinity') as tried_at,
        case when duly.clock_now() < destinations.ramp_until then destinations.ramp_rate end as ramp_rate
   from (select $1::uuid as run_id) as asked
   left join duly.timers on timers.run_id = asked.run_id and timers.run_id is not null

@@ -135,6 +135,11 @@ class Process:
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_WR)
 
+    def abandon(self) -> None:
+        """Kill it, and listen to its end and no longer. Does not wait for it."""
+        self.kill()
+        self._ended.add_done_callback(lambda _: self.close())
+
     def close(self) -> None:
         """Listen no longer."""
         for task in self._listening:
@@ -163,20 +168,28 @@ async def run(launch: Launch, stdin: bytes, heard: Heard, grace_seconds: Callabl
     try:
         process = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        await _stop(await starting, 0.0)
+        # Should we be cancelled once more before it has started, nobody else would end it.
+        starting.add_done_callback(_abandon)
+        await asyncio.wait({starting})
+        if _has_started(starting):
+            await starting.result().stop(0.0)
         raise
     try:
         return await process.ended()
     except asyncio.CancelledError:
-        await _stop(process, grace_seconds())
+        await process.stop(grace_seconds())
         raise
-
-
-async def _stop(process: Process, grace_seconds: float) -> None:
-    try:
-        await process.stop(grace_seconds)
     finally:
         process.close()
+
+
+def _abandon(starting: asyncio.Future[Process]) -> None:
+    if _has_started(starting):
+        starting.result().abandon()
+
+
+def _has_started(starting: asyncio.Future[Process]) -> bool:
+    return not starting.cancelled() and starting.exception() is None
 
 
 async def ask(argv: tuple[str, ...], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
@@ -188,8 +201,10 @@ async def ask(argv: tuple[str, ...], environment: Mapping[str, str], seconds: fl
         async with asyncio.timeout(seconds):
             said, errors = await process.communicate()
     except TimeoutError:
-        process.kill()
         return -1, f"{argv[0]} did not answer within {seconds:g} s"
+    finally:
+        if process.returncode is None:  # Too late, or we are cancelled: nobody waits for its answer.
+            process.kill()
     status = process.returncode or 0
     return status, (said if status == 0 else errors).decode(errors="replace").strip()
 

@@ -14,6 +14,7 @@ from duly.domain.health import FAILURES_IN_A_ROW, TICK_SECONDS, State
 from duly.domain.verdict import Verdict
 from duly.store.destinations import Allowed, Told
 
+BELIEVED_SECONDS = 2.0  # how long "not now" is believed, before it is asked again: somebody may close it by hand
 LINGER_SECONDS = 2.0  # how long places are kept that nobody uses at the moment
 TOKEN_SECONDS = 1.0
 WAITING_LEAST = 8  # so many may wait, or as many as there are places, or as many as are sent in a moment
@@ -32,6 +33,7 @@ class Share:
         "_healthy",
         "_is_contended",
         "_is_doubted",
+        "_is_tried",
         "_measured_at",
         "_pace",
         "_peak",
@@ -65,6 +67,7 @@ class Share:
         self._spent = 0
         self._shut_until = float("-inf")
         self._is_doubted = False
+        self._is_tried = False  # it is half open, and this is the request that shows how it is
         self._is_contended = False
         self._healthy = self._failing = self._streak = self._seen_streak = 0
         self._asked_seconds = 0.0
@@ -129,8 +132,9 @@ class Share:
         self._streak += 1
         self._seen_streak += 1
         self._asked_seconds = max(self._asked_seconds, asked_seconds)
-        # So many in a row open it: nothing more is sent before the others have heard, and we what they say.
-        if self._seen_streak >= FAILURES_IN_A_ROW or asked_seconds > 0:
+        # So many in a row open it, and one while it is tried: nothing more is sent before the others have heard, and we what
+        # they say.
+        if self._is_tried or self._seen_streak >= FAILURES_IN_A_ROW or asked_seconds > 0:
             self._is_doubted = True
 
     def serve(self, now: float) -> None:
@@ -180,6 +184,7 @@ class Share:
         self.is_known = True
         self.places = allowed.places
         self._is_contended = allowed.is_contended
+        self._is_tried = health.state is State.HALF_OPEN
         if allowed.tokens is None:
             self._tokens = None
         else:
@@ -190,7 +195,7 @@ class Share:
         wait = max(health.wait_seconds, health.asked_seconds)
         if wait == 0 and health.state is State.HALF_OPEN and not allowed.places and not allowed.has_turned:
             wait = TICK_SECONDS  # Another worker tries it.
-        self._shut_until = now + wait if wait else float("-inf")
+        self._shut_until = now + min(wait, BELIEVED_SECONDS) if wait else float("-inf")
         self.serve(now)
         self.turn_away(0 if wait else self._waiting_max)
         is_to_confirm = allowed.is_contended and max(self.places, self.in_flight) < self._told[2]

@@ -25,11 +25,12 @@ def view_of(
 ) -> Iterator[str]:
     """Say in bubblewrap's words what is seen, each covering what came before."""
     shown = [*(path for path in _SYSTEM if path.exists()), *paths]
-    covered = [path for path in hidden if lies_in(path, shown) and path.exists()]
+    etc = [Path("/etc", name) for name in (*_ETC, *(_ETC_NETWORK if network else ()))]
+    covered = list(dict.fromkeys(_covered(hidden, shown, etc)))
     for path in shown:
         yield from ("--symlink", str(path.readlink()), str(path)) if path.is_symlink() else _bound(path)
-    for name in (*_ETC, *(_ETC_NETWORK if network else ())):
-        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    for path in etc:
+        yield from ("--ro-bind-try", str(path), str(path))
     for path in covered:
         yield from ("--tmpfs", str(path)) if path.is_dir() else _bound(Path(os.devnull), path)
     yield from _program(program, shown, covered)
@@ -42,6 +43,17 @@ def view_of(
 def lies_in(path: Path, folders: Iterable[Path]) -> bool:
     """Say whether a path is one of these folders, or below one."""
     return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _covered(hidden: Iterable[Path], shown: Sequence[Path], etc: Sequence[Path]) -> Iterator[Path]:
+    """Give the places where something hidden would be seen."""
+    for path in filter(Path.exists, hidden):
+        if lies_in(path, shown):
+            yield path
+        for entry in etc:
+            real = entry.resolve()  # An entry may be a link, and shows under its own name what it leads to.
+            if path.is_relative_to(real):
+                yield entry / path.relative_to(real)
 
 
 def _program(program: Path, shown: Sequence[Path], covered: Sequence[Path]) -> Iterator[str]:

@@ -16,6 +16,7 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Clock, SystemClock, host_now
+from duly.domain import callback_token
 from duly.domain.errors import DulyError, InvalidOption
 from duly.domain.outcome import Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
 from duly.domain.run import Options, Run
@@ -33,7 +34,6 @@ from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler
 
 TIMEOUT_SECONDS_DEFAULT = 30.0
-CALLBACK_TOKEN = "X-Callback-Token"  # noqa: S105 - the name of a header
 _USER_AGENT = f"duly/{__version__}"
 # Our own deadline comes a little before the worker's, so that it is we who say what the destination was like.
 _BEFORE_SECONDS = 0.01
@@ -76,28 +76,6 @@ class Callbacks(Protocol):
     def awaited(self, run: Run, target: Webhook) -> Deferral:
         """Say what becomes of a run whose receiver has answered 202 and repeated the token."""
         ...
-
-
-class ConstantSecrets:
-    """The same secrets for everybody."""
-
-    def __init__(self, *secrets: bytes) -> None:
-        self._secrets = secrets
-
-    async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
-        """Give them."""
-        return self._secrets
-
-
-class Unlimited:
-    """Everybody may call everything."""
-
-    async def enter(self, tenant: int, origin: str) -> bool:
-        """Come in."""
-        return True
-
-    def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
-        """Nobody counts."""
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -267,7 +245,7 @@ def _unanswered(error: OutboundError, seconds: float) -> _End:
 
 
 def _repeats_token(answer: Answer, extra: Mapping[str, str]) -> bool:
-    sent, told = extra.get(CALLBACK_TOKEN), answer.headers.get(CALLBACK_TOKEN)
+    sent, told = extra.get(callback_token.HEADER), answer.headers.get(callback_token.HEADER)
     return bool(sent and told) and hmac.compare_digest(str(sent).encode(), str(told).encode())
 
 

@@ -104,7 +104,7 @@ def start(house: House, name: str, role: str, *arguments: str) -> None:
 
 def start_worker(house: House, name: str, keys) -> None:
     """Start a worker that sends webhooks, and runs no app."""
-    more = ("--secrets-key", str(keys), "--egress-loopback", "--lease", LEASE_SECONDS)
+    more = ("--webhooks", "10", "--secrets-key", str(keys), "--egress-loopback", "--lease", LEASE_SECONDS)
     start(house, name, "worker", "--name", name, *more)
     wait_until(lambda: house.ask("select count(*) from duly.workers")[0][0] == 1, LONG, what="a worker")
 

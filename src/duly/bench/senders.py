@@ -1,0 +1,55 @@
+"""What sends webhooks to a sink, signed and with the guard on: as a worker does, or the sending alone, to compare it with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from duly.clock import Rng, SystemClock
+from duly.domain.callback_token import CallbackTokens
+from duly.domain.sealing import new_key_line, read_keyring
+from duly.domain.verdict import Verdict
+from duly.log import Log
+from duly.outbound.calling import Caller
+from duly.outbound.egress import Egress, read_allowance
+from duly.outbound.guard import Guard
+from duly.outbound.resolver import SystemResolver
+from duly.outbound.transport import AiohttpTransport
+from duly.worker.targets import Targets
+from duly.worker.targets.callbacks import ReceiverCallbacks
+from duly.worker.targets.permits import Permits
+from duly.worker.targets.secrets import Secrets
+from duly.worker.targets.webhook import Sender
+
+
+def webhooks_to(ports: Iterable[int]) -> Targets:
+    """Build what a worker offers: permits that all workers share, secrets that are kept sealed, and callbacks."""
+    rng = Rng()
+    keyring = read_keyring(new_key_line(rng.secret).reveal(), "the benchmark's keyring")
+    permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
+    caller = _caller_to(ports)
+    sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(CallbackTokens(keyring)))
+    return Targets([sender.handler], [permits, secrets], [caller.close])
+
+
+def sender_alone(port: int) -> tuple[Caller, Sender]:
+    """Build what sends and needs no database: everybody may call, and everything is signed with the same secret."""
+    caller = _caller_to([port])
+    return caller, Sender(caller, _ConstantSecret(), _Unlimited())
+
+
+def _caller_to(ports: Iterable[int]) -> Caller:
+    egress = Egress(allowances=tuple(read_allowance(f"127.0.0.1:{port}") for port in ports))
+    return Caller(Guard(egress, SystemResolver(SystemClock()), Log("outbound")), AiohttpTransport(), Log("outbound"))
+
+
+class _ConstantSecret:
+    async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
+        return (bytes(range(32)),)
+
+
+class _Unlimited:
+    async def enter(self, tenant: int, origin: str) -> bool:
+        return True
+
+    def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
+        return
