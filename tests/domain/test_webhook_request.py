@@ -34,7 +34,17 @@ def test_headers_of_a_job_are_taken():
 
 
 @pytest.mark.parametrize(
-    "name", [*sorted(RESERVED), "Host", "X-FENCE", "Webhook-Id", "webhook-anything", "Proxy-Authorization"]
+    "name",
+    [
+        *sorted(RESERVED),
+        "Host",
+        "X-FENCE",
+        "x_run_id",
+        "webhook_id",
+        "Webhook-Id",
+        "webhook-anything",
+        "Proxy-Authorization",
+    ],
 )
 def test_what_we_say_ourselves_cannot_be_said_by_a_job(name):
     with pytest.raises(InvalidOption, match="is set by Duly"):

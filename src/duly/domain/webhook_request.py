@@ -84,7 +84,8 @@ def _check_header(name: str, value: str) -> None:
         raise InvalidOption(
             f"header {shown(name)} is no name of one: letters, digits and hyphens, such as Authorization"
         )
-    if name.lower() in RESERVED or name.lower().startswith(RESERVED_PREFIXES):
+    plain = name.lower().replace("_", "-")  # Many receivers read the two alike.
+    if plain in RESERVED or plain.startswith(RESERVED_PREFIXES):
         raise InvalidOption(f"header {shown(name)} is set by Duly; leave it out, or give it another name")
     if not _VALUE.fullmatch(value):
         raise InvalidOption(
