@@ -9,7 +9,7 @@ from tests.simulation.batch import run_batch
 from tests.simulation.plan import FAULTS
 from tests.simulation.simulate import simulate
 
-SECONDS = 50
+SECONDS = 40
 SEEDS_MIN = 40
 SEEDS_MAX = 110  # The same on every machine that is fast enough; `make simulate` runs more.
 
