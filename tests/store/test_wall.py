@@ -70,7 +70,6 @@ PLAIN = {
     "clock_now",
     "current_tenant",
     "made_at",
-    "marks_but_parent",
     "marks_of",
     "occurrence_id",
     "run_id",

@@ -29,6 +29,12 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     replays: int = 0
     attempts_before: int = 0
     gate: tuple[str, int] | None = None  # a name, and how many runs of it may be ready or running at once
+    fifo: bool | int = False  # at its gate they run one after another, in order; the store numbers them
+    rate: tuple[str, float, int] | None = (
+        None  # a key, how many runs of it start a second, and how many at once after a rest
+    )
+    expires_at: float | None = None  # seconds since 1970: after this it is not worth starting
+    expires_seconds: float | None = None  # of a schedule: how long after its moment an occurrence is worth starting
     missed: int = 0  # how many occurrences that were noticed too late this run stands for, itself included
     rearm: bool = False  # the schedule's next fire counts from the end of this run
     watch: int | None = None  # after so many runs in a row that failed for good, the schedule pauses
@@ -38,11 +44,12 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     request_id: str | None = None
     traceparent: str | None = None
     parent: str | None = None  # the id of the run whose subtask this is
+    node: tuple[str, str] | None = None  # the id of the workflow, and its name there
     then: Then | None = None
 
 
 DEFAULTS = Options()
-MARKS = frozenset({"tags", "request_id", "traceparent", "parent", "then"})
+MARKS = frozenset({"tags", "request_id", "traceparent", "parent", "node", "then"})
 _MARKS_QUOTED = tuple(f'"{mark}"' for mark in MARKS)
 _decoder = msgspec.json.Decoder(Options)
 _encoder = msgspec.json.Encoder()
