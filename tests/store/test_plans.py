@@ -200,8 +200,11 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (1, START + timedelta(days=99), WORKER, BATCH),
     ),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
-    "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
-    "claim from three queues": (ready.SQL["claim"], lambda s: (WORKER, ["default", "mail", "idle"], ["greet"], BATCH)),
+    "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], [1], ["greet"], BATCH)),
+    "claim from three queues": (
+        ready.SQL["claim"],
+        lambda s: (WORKER, ["default", "mail", "idle"], [5, 1, 1], ["greet"], BATCH),
+    ),
     "report on destinations": (
         destinations.SQL["report"],
         lambda s: (WORKER, 9, s["fresh"], [1] * 9, s["origins"], *([[0] * 9] * 3), [0.0] * 9, *([[1] * 9] * 5)),
@@ -213,7 +216,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (s["destinations"], s["released"], [BATCH] * len(s["destinations"])),
     ),
     "a page of destinations": (destinations.SQL["page"], lambda s: (1, "https://5", 1)),
-    "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], ["greet"], BATCH)),
+    "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], [1], ["greet"], BATCH)),
     "finish": (
         leased.SQL["finish"],
         lambda s: (WORKER, s["places"], s["fences"], [START] * s["held"], [START] * s["held"], [None] * s["held"]),
@@ -402,7 +405,7 @@ async def connect(url: str) -> asyncpg.Connection:
 
 async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     """Choose what the statements are called with."""
-    await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [])
+    await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [], [])
     for worker_id, tenant in ((REMOTE, 2), (REMOTE_OF_THE_FIRST, 1)):
         await connection.execute(A_REMOTE.format(worker_id=worker_id, tenant=tenant))
     lent = await connection.fetch("select run_id, fence from duly.leased where worker_id = $1 limit $2", REMOTE, BATCH)
