@@ -58,7 +58,9 @@ class TestTenants:
 
         drawn = by_tenant([run for _ in range(1_000) for run in await claimed(database, worker_id, limit=1)])
 
-        assert abs(drawn[1] - 250) < 55 and abs(drawn[2] - 250) < 55 and abs(drawn[3] - 500) < 63, drawn
+        assert abs(drawn[1] - 250) < 55
+        assert abs(drawn[2] - 250) < 55
+        assert abs(drawn[3] - 500) < 63
 
     async def test_each_comes_up_where_there_are_more_lines_than_a_claim_looks_at(self, database):
         for tenant in range(1, 101):

@@ -33,7 +33,8 @@ async def planned_often(database, lines, limit, *, weights=(1,), tenant_weights=
         f" from generate_series(1, {SEEDS}) as seed cross join lateral"
         " (select each.line, coalesce(plan.quota, 0) as quota, coalesce(plan.rest, 0) as rest"
         "    from generate_subscripts($1::int[], 1) as each(line)"
-        "    left join duly.plan_claim_v1($1, $2, $3, $4, $5, seed) as plan on plan.line = each.line) as one group by line order by line",
+        "    left join duly.plan_claim_v1($1, $2, $3, $4, $5, seed) as plan on plan.line = each.line) as one"
+        " group by line order by line",
         [number for number, _ in lines],
         [tenant for _, tenant in lines],
         list(weights),
