@@ -28,8 +28,9 @@ from duly.store.tenants import Limits
 _SETTLE_SECONDS = 60.0
 # The herd is copied from one job that was submitted; each copy has its own due moment behind the instant, as its jitter has it.
 _JOBS = """
-insert into duly.jobs select (jsonb_populate_record(first, jsonb_build_object('job_id', gen_random_uuid()))).*
-  from duly.jobs as first, generate_series(2, $1::int)
+insert into duly.jobs
+select (jsonb_populate_record(first, jsonb_build_object('job_id', duly.run_id(first.created_at, 'herd/' || number)))).*
+  from duly.jobs as first, generate_series(2, $1::int) as number
 """
 _TIMERS = """
 insert into duly.timers
@@ -85,7 +86,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 async def _fill(bench: Bench, database: Database, options: Options) -> datetime:
     """Make the herd. Returns its instant."""
     jitter = f"PT{options.jitter_seconds:g}S"
-    schedule = {"trigger": {"type": "cron", "expr": "0 0 1 1 *", "tz": "Europe/Berlin"}, "jitter": {"max": jitter}}
+    schedule = {"trigger": {"type": "cron", "expr": "0 3 * * *", "tz": "Europe/Berlin"}, "jitter": {"max": jitter}}
     with bench.steps.step(f"{options.jobs:,} jobs"):
         first = Recurring(STAMPED, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT, schedule)
         await submit_recurring(database, first, key="herd")

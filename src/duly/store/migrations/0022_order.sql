@@ -100,7 +100,7 @@ begin
      where not exists (select from duly.turns where turns.queue = given.queue) on conflict do nothing;
 end $$;
 
--- The lines that a claim may take from, in order of queue, tenant and priority; without those that are held. Where there are more than
+-- The lines that a claim may take from, in order of queue, tenant and priority; without those of tenants that are held. Where there are more than
 -- it looks at, it begins where the last one ended, so that all come up.
 create function duly.lines_v1(p_queues text[], p_tenant integer, p_lines_max integer) returns duly.line[]
 language plpgsql as $$
@@ -134,7 +134,7 @@ begin
         select row(seen.number, seen.queue, seen.tenant, seen.priority, seen.due_at,
                    coalesce((select tenants.weight from duly.tenants where tenants.tenant = seen.tenant), 1), false, 0)::duly.line
           from unnest(v_seen) as seen
-         where not exists (select from duly.holds where coalesce(holds.tenant, seen.tenant) = seen.tenant and coalesce(holds.queue, seen.queue) = seen.queue)
+         where not exists (select from duly.holds where holds.tenant = seen.tenant and coalesce(holds.queue, seen.queue) = seen.queue)
          order by seen.number, seen.tenant, seen.priority);
 end $$;
 
