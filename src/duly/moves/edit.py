@@ -89,7 +89,13 @@ async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetim
     was = seen.job
     before = Before(was.schedule, was.cohort, was.every_seconds, was.anchor_at, seen.schedule)
     return edited_timing(
-        before, job.schedule, job_id=str(seen.job_id), now=seen.read_at, floor=floor, calendars=calendars
+        before,
+        job.schedule,
+        job_id=str(seen.job_id),
+        now=seen.read_at,
+        floor=floor,
+        calendars=calendars,
+        least_period=await store.least_period(database, was.tenant),
     )
 
 

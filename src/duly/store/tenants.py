@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import asyncpg
 import msgspec
@@ -15,11 +15,15 @@ SQL = load("tenants")
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a tenant may have; None: as much as it likes. The rate is of submits, a second."""
+    """What a tenant may have; None: as much as it likes. The rate is of submits, a second.
+
+    `least_period` is how close together the occurrences of one of its schedules may be.
+    """
 
     schedules_max: int | None = None
     ready_max: int | None = None
     submit_rate: float | None = None
+    least_period: timedelta | None = None
 
 
 class Tenant(msgspec.Struct, frozen=True):
@@ -97,5 +101,5 @@ async def _change(database: Database, name: str, tenant: int, *values: object) -
 
 
 def _tenant(row: asyncpg.Record) -> Tenant:
-    limits = Limits(row["schedules_max"], row["ready_max"], row["submit_rate"])
+    limits = Limits(row["schedules_max"], row["ready_max"], row["submit_rate"], row["least_period"])
     return Tenant(row["tenant"], row["name"], row["state"], limits, row["created_at"])

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.shapes import Asked, Moment, Name, Told, check_reach
+from duly.wire.shapes import Asked, Duration, Moment, Name, Told, check_reach
 
 Scope = Literal["jobs:read", "jobs:write", "jobs:trigger", "worker", "admin"]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000, description="Submits a second.")]
@@ -79,6 +79,10 @@ class TenantLimits(Asked, frozen=True):
     schedules_max: Count | None = None
     ready_max: Count | None = None
     submit_rate: Rate | None = None
+    least_period: (
+        Annotated[Duration, Meta(description="How close together the occurrences of a schedule may be: PT1S to P366D.")]
+        | None
+    ) = None
 
 
 class TenantRequest(Asked, frozen=True):

@@ -37,7 +37,7 @@ select answer, duly.api_timed_by_v1($1, $7)::text, case when answer = 'active' t
 -- name: skip_next
 select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity'),
        duly.api_timed_by_v1($1, $7)::text
-  from duly.api_skip_next_v1($1, $2, $3, $4, $5, $6) as moment
+  from duly.api_skip_next_v2($1, $2, $3, $4, $5, $6, $8::text::jsonb) as moment
 
 -- name: trigger
 select run_id, answer from duly.api_trigger_v1($1, $2, $3::text::jsonb, $4)
@@ -54,6 +54,9 @@ select duly.api_cancel_backfill_v1($1)
 
 -- name: put_calendar
 select duly.api_put_calendar_v1($1, $2, $3::text::jsonb)
+
+-- name: calendar_settled
+select duly.api_calendar_settled_v1($1, $2, $3::text::jsonb)
 
 -- name: drop_calendar
 select duly.api_drop_calendar_v1($1, $2)
