@@ -100,7 +100,7 @@ async def prepare(
 async def least_period(connection: Connection, tenant: int) -> int | None:
     """Read how close together the occurrences of a tenant's schedules may be, in seconds; None: a second."""
     rows = await connection.fetch(SQL["least_period"], tenant)
-    return None if rows[0][0] is None else int(rows[0][0])
+    return None if rows[0][1] is None else int(rows[0][1])
 
 
 async def submit_recurring(

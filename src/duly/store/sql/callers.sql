@@ -30,7 +30,7 @@ select duly.run_id(clock.now, duly.batch_name((a->>0)::integer, a->>1, clock.now
   left join duly.keys on keys.tenant = (a->>0)::integer and keys.key = a->>1 and keys.expires_at > clock.now and keys.body_hash = decode(a->>3, 'base64')
 
 -- name: least_period
-select duly.least_period((a->>0)::integer) from (select cast($1 as jsonb) as a) as asked
+select cast(null as uuid), duly.least_period((a->>0)::integer) from (select cast($1 as jsonb) as a) as asked
 
 -- name: submit_schedule
 select submitted.job_id, submitted.scheduled_at, submitted.replayed,

@@ -20,7 +20,7 @@ select duly.run_id(clock.now, duly.batch_name($1, $2, clock.now) || '0'), clock.
   left join duly.keys on keys.tenant = $1 and keys.key = $2 and keys.expires_at > clock.now and keys.body_hash = $4
 
 -- name: least_period
-select duly.least_period($1)
+select null::uuid, duly.least_period($1)
 
 -- name: submit_schedule
 select job_id, scheduled_at, replayed, case when not replayed then duly.timed_by_v1(job_id, $25)::text end from duly.submit_schedule_v2(
