@@ -200,7 +200,7 @@ class TestTheJob:
         ("verb", "body"),
         [
             ("skip-next", None),
-            ("backfill", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),
+            ("backfill", {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}),
         ],
     )
     async def test_what_needs_moments_is_refused(self, api, verb, body):
