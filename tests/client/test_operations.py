@@ -152,6 +152,10 @@ class TestEvents:
 
         first = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
         again = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
+        batch = await client.send_events(
+            [{"id": name, "source": "/shop", "type": "shop.order.placed", "data": {"order": 7}} for name in ("8", "7")]
+        )
+        assert [(one.event_id, one.duplicate) for one in batch] == [("8", False), ("7", True)]
 
         assert (len(first.runs), first.duplicate, again.duplicate, again.runs) == (1, False, True, first.runs)
         assert (await client.runs.get(first.runs[0])).payload["event"]["data"] == {"order": 7}

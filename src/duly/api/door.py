@@ -138,7 +138,7 @@ class Door:
             answer = await self._act(operation, identity, act)
         else:
             refuse = partial(self._refusal, operation, request, request_id)
-            digest = asked.digest(request, body)
+            digest = asked.digest(operation, request, body)
             answer = await act_once(self._sessions, operation, identity, key, digest, act, refuse)
         if operation.takes_prefer:
             waiter = Waiter(identity.tenant, self._database.clock, partial(self._sessions.open, identity.tenant))
@@ -164,7 +164,7 @@ class Door:
                 path=asked.path_of(operation, request),
                 headers=request.headers,
                 query=asked.query_of(operation, request),
-                body=asked.body_of(operation, body),
+                body=asked.body_of(operation, request, body),
                 raw=request.stream,
                 key=key,
                 request_id=request_id,
