@@ -36,6 +36,7 @@ TYPES = (
     "duly.run.dead.v1",
     "duly.run.cancelled.v1",
     "duly.run.skipped.v1",
+    "duly.job.changed.v1",
     "duly.stream.gap.v1",
 )
 

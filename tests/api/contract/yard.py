@@ -89,7 +89,7 @@ def unknown(operation: Operation) -> dict[str, str]:
 
 
 def _body(operation: Operation) -> Any:
-    [content] = described(operation)["requestBody"]["content"].values()
+    content = described(operation)["requestBody"]["content"][operation.media_type]
     return _BODIES.get(operation.name) or least(content["schema"])
 
 

@@ -110,6 +110,54 @@ begin
     perform duly.calendar_settled_v1(p_tenant, p_name, p_definition);
 end $$;
 
-revoke execute on function duly.least_period, duly.skip_next_v2, duly.api_skip_next_v2, duly.put_calendar_v1, duly.calendar_settled_v1,
+----------------------------------------------------------------------------------------------------------- changes of jobs
+
+-- What was done to definitions, for those who listen, by the transaction that did it; kept for an hour or so.
+create table duly.job_changes (
+    xid          xid8        not null default pg_current_xact_id(),
+    number       bigint      generated always as identity,
+    tenant       integer     not null,
+    job_id       uuid        not null,
+    generation   integer     not null,
+    change       text        not null check (change in ('made', 'edited', 'paused', 'resumed', 'completed', 'cancelled')),
+    name         text,
+    queue        text        not null,
+    handler      text        not null,
+    changed_at   timestamptz not null
+);
+create index job_changes_by_transaction on duly.job_changes (xid, number);
+create index job_changes_by_time on duly.job_changes (changed_at);
+
+create function duly.note_made_jobs_v1() returns trigger language plpgsql as $$
+begin
+    insert into duly.job_changes (tenant, job_id, generation, change, name, queue, handler, changed_at)
+    select tenant, job_id, generation, 'made', name, queue, handler, duly.clock_now() from made;
+    return null;
+end $$;
+
+create function duly.note_changed_job_v1() returns trigger language plpgsql as $$
+begin
+    insert into duly.job_changes (tenant, job_id, generation, change, name, queue, handler, changed_at)
+    values (new.tenant, new.job_id, new.generation,
+            case when new.generation <> old.generation then 'edited' when new.state = 'active' then 'resumed' else new.state end,
+            new.name, new.queue, new.handler, duly.clock_now());
+    return null;
+end $$;
+
+create trigger jobs_made after insert on duly.jobs referencing new table as made for each statement execute function duly.note_made_jobs_v1();
+create trigger jobs_changed after update of generation, state on duly.jobs
+   for each row when (old.generation <> new.generation or old.state <> new.state) execute function duly.note_changed_job_v1();
+
+-- Give the changes that a snapshot could not see yet, of some tenants, in the order of their transactions.
+create function duly.job_changes_since_v1(p_seen pg_snapshot, p_tenants integer[], p_limit integer) returns setof duly.job_changes
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+begin
+    return query
+    select * from duly.job_changes
+     where job_changes.xid >= pg_snapshot_xmin(p_seen) and not pg_visible_in_snapshot(job_changes.xid, p_seen) and job_changes.tenant = any (p_tenants)
+     order by job_changes.xid, job_changes.number limit p_limit;
+end $$;
+
+revoke execute on function duly.note_made_jobs_v1, duly.note_changed_job_v1, duly.job_changes_since_v1, duly.least_period, duly.skip_next_v2, duly.api_skip_next_v2, duly.put_calendar_v1, duly.calendar_settled_v1,
     duly.api_calendar_settled_v1 from public;
 grant execute on function duly.least_period, duly.api_skip_next_v2, duly.api_calendar_settled_v1 to duly_api;
