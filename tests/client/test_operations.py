@@ -71,6 +71,7 @@ SPOKEN = {
     "reveal_secrets": "destinations.secrets",
     "settle_callback": "callbacks.settle",
     "extend_callback": "callbacks.extend",
+    "report_callback": "callbacks.progress",
     "list_keys": "keys.list",
     "make_key": "keys.create",
     "end_key": "keys.revoke",
@@ -319,6 +320,7 @@ class TestCallbacks:
         tokens = [CALLBACKS.make(run.run_id, run.fence) for run in (first, second)]
 
         assert (await client.callbacks.extend(tokens[0], "PT1H")).run_id == first.run_id
+        await client.callbacks.progress(tokens[0], 1, 3, "one of three")
         assert (await client.callbacks.settle(tokens[0], {"rows": 7})).state == "succeeded"
         assert (await client.callbacks.fail(tokens[1], "no such customer", retry=False)).state == "dead"
         with pytest.raises(Conflict, match="it succeeded"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
 from uuid import UUID
@@ -18,6 +19,7 @@ _LOOK_PAUSE_SECONDS = 0.02
 SUBTASKS_MAX = 10_000  # taken along by one cancel
 _SUBTASKS = 500
 _FIRST = UUID(int=0)
+_WITH_PARENT = "cancelled with its parent"
 # How long a run that its successor replaces may take to stop. A process of its own is killed after 5 s, and what it came to is
 # on record by then; so this is for plain functions, which nobody can stop.
 STOP_TIMEOUT = timedelta(seconds=10)
@@ -79,20 +81,28 @@ async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelA
 
 
 async def cancel_subtasks(database: Database, run_id: UUID) -> int:
-    """Cancel the subtasks of a run that have not started, and theirs. Returns how many will not start any more.
+    """Cancel the subtasks of a run, and theirs: those that wait are taken out, and of those that run the worker is asked.
 
-    One that a worker holds ahead of its moment is asked back. What has started goes on.
+    Returns how many these were.
     """
     parents, taken = [run_id], 0
     while parents and taken < SUBTASKS_MAX:
         parent, after = parents.pop(), _FIRST
-        while waiting := await runs.waiting_subtasks(database, parent, after, _SUBTASKS):
-            cancelled = await runs.cancel(database, waiting, "cancelled with its parent")
-            ahead = sorted(set(waiting) - set(cancelled))
-            taken += len(cancelled) + len(await runs.signal(database, ahead, "cancel"))
-            parents += cancelled  # One that waits for another attempt may have subtasks of its own.
-            after = waiting[-1]
+        while live := await runs.live_subtasks(database, parent, after, _SUBTASKS):
+            taken += await _cancel_live(database, live)
+            parents += live  # Each may have subtasks of its own: one that runs, or waits for another attempt.
+            after = live[-1]
     return taken
+
+
+async def _cancel_live(database: Database, run_ids: Sequence[UUID]) -> int:
+    """Cancel runs that wait, for their start or for their receiver, and ask the workers of the others to stop them."""
+    cancelled = await runs.cancel(database, run_ids, _WITH_PARENT)
+    held = sorted(set(run_ids) - set(cancelled))
+    given_up = await awaited.cancel(database, held, _WITH_PARENT) if held else []
+    running = sorted(set(held) - set(given_up))
+    asked = await runs.signal(database, running, "cancel") if running else []
+    return len(cancelled) + len(given_up) + len(asked)
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -110,6 +110,31 @@ begin
     perform duly.calendar_settled_v1(p_tenant, p_name, p_definition);
 end $$;
 
+-------------------------------------------------------------------------------------------------------------------- subtasks
+
+-- Subtasks that have not ended, by rising id: these can be cancelled, or asked to stop.
+create function duly.live_subtasks_v1(p_parent uuid, p_after uuid, p_limit integer) returns setof uuid
+language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+begin
+    return query
+    select subtasks.run_id from duly.subtasks
+     cross join lateral (
+                  select from duly.timers where timers.run_id = subtasks.run_id
+        union all select from duly.blocked where blocked.run_id = subtasks.run_id
+        union all select from duly.ready where ready.run_id = subtasks.run_id
+        union all select from duly.leased where leased.run_id = subtasks.run_id limit 1) as place
+     where subtasks.parent = p_parent and subtasks.run_id > p_after
+     order by subtasks.run_id limit p_limit;
+end $$;
+
+create function duly.api_live_subtasks_v1(p_parent uuid, p_after uuid, p_limit integer) returns setof uuid
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if duly.owns(p_parent) then
+        return query select * from duly.live_subtasks_v1(p_parent, p_after, p_limit);
+    end if;
+end $$;
+
 ----------------------------------------------------------------------------------------------------------- changes of jobs
 
 -- What was done to definitions, for those who listen, by the transaction that did it; kept for an hour or so.
@@ -158,6 +183,6 @@ begin
      order by job_changes.xid, job_changes.number limit p_limit;
 end $$;
 
-revoke execute on function duly.note_made_jobs_v1, duly.note_changed_job_v1, duly.job_changes_since_v1, duly.least_period, duly.skip_next_v2, duly.api_skip_next_v2, duly.put_calendar_v1, duly.calendar_settled_v1,
+revoke execute on function duly.live_subtasks_v1, duly.api_live_subtasks_v1, duly.note_made_jobs_v1, duly.note_changed_job_v1, duly.job_changes_since_v1, duly.least_period, duly.skip_next_v2, duly.api_skip_next_v2, duly.put_calendar_v1, duly.calendar_settled_v1,
     duly.api_calendar_settled_v1 from public;
-grant execute on function duly.least_period, duly.api_skip_next_v2, duly.api_calendar_settled_v1 to duly_api;
+grant execute on function duly.api_live_subtasks_v1, duly.least_period, duly.api_skip_next_v2, duly.api_calendar_settled_v1 to duly_api;

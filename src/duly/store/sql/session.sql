@@ -101,8 +101,8 @@ select * from duly.api_save_checkpoint_v2($1, $2, $3, $4)
 -- name: save_progress
 select * from duly.api_save_progress_v2($1, $2, $3, $4, $5, $6)
 
--- name: waiting_subtasks
-select * from duly.api_waiting_subtasks_v1($1, $2, $3)
+-- name: live_subtasks
+select * from duly.api_live_subtasks_v1($1, $2, $3)
 
 -- name: edit_dead
 select * from duly.api_edit_dead_v1($1, $2, $3::text::jsonb)
