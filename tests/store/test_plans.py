@@ -267,7 +267,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER,)),
     "runs of a job in boxes": (jobs.SQL["staged_runs"], lambda s: (s["job"],)),
     "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
-    "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"],)),
+    "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"], START, None)),
     "submit": (
         jobs.SQL["submit"],
         lambda s: (

@@ -11,6 +11,7 @@ import msgspec
 
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, Unsettled
+from duly.moves.schedule import see
 from duly.store import awaited, declared, jobs, leased, runs
 from duly.store.database import Database
 
@@ -60,7 +61,7 @@ async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled"
             " take the schedule out of its decorator, or pause the job"
         )
     for _ in range(_LOOKS_MAX):  # While the schedule is being staged its timer is not there: look again.
-        if await jobs.cancel_schedule(database, job_id):
+        if await _cancel_schedule(database, job_id):
             await runs.cancel(database, await jobs.staged_runs(database, job_id), reason)
             await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel")
             return CancelAnswer.CANCELLED
@@ -69,6 +70,17 @@ async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled"
             return await _cancel_left(database, job_id, reason)
         await database.clock.sleep(_LOOK_PAUSE_SECONDS)
     raise Unsettled(f"job {job_id}")
+
+
+async def _cancel_schedule(database: Database, job_id: UUID) -> bool:
+    """End a schedule that is not over, and record what it has named and not fired by now. False: look again."""
+    try:
+        seen = await see(database, job_id)
+    except NotFound:
+        return False
+    skips = seen.unfired("skipped_on_request")
+    written = msgspec.json.encode(skips).decode() if skips else None
+    return await jobs.cancel_schedule(database, job_id, seen.pending_at, written)
 
 
 async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelAnswer:

@@ -160,9 +160,9 @@ async def edit(
     return Edit(row[0], row[1])
 
 
-async def cancel_schedule(database: Database, job_id: UUID) -> bool:
-    """End a schedule through its timer. False: the timer was not there at this moment."""
-    return bool(await database.fetch(SQL["cancel_schedule"], job_id))
+async def cancel_schedule(database: Database, job_id: UUID, seen: datetime, skips: str | None) -> bool:
+    """End a schedule through its timer, as it was seen. False: the timer was not there at this moment, or had moved on."""
+    return bool(await database.fetch(SQL["cancel_schedule"], job_id, seen, skips))
 
 
 async def staged_runs(database: Database, job_id: UUID) -> list[UUID]:

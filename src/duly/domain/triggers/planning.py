@@ -221,6 +221,11 @@ def left_out_before(schedule: Schedule, pending_at: datetime, since: datetime, *
     return before + _blocked_after(schedule, pending_at, None) if is_last else before
 
 
+def left_out_behind(schedule: Schedule, moment: datetime) -> tuple[Skip, ...]:
+    """Give what calendars take after a moment, where no fire comes any more."""
+    return _blocked_after(schedule, moment, None)
+
+
 def first_left_out(plan: FirePlan) -> datetime | None:
     """Give the first occurrence that calendars took before a fire, if they took any."""
     return next((skip.first for skip in plan.skips if skip.reason == _BY_CALENDAR), None)

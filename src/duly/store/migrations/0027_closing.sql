@@ -110,6 +110,43 @@ begin
     perform duly.calendar_settled_v1(p_tenant, p_name, p_definition);
 end $$;
 
+------------------------------------------------------------------------------------------------------------ end of a schedule
+
+-- End a schedule through its next fire. p_skips is what it has named and not fired by then, as of the pending moment p_seen: if that
+-- has moved on, nothing is done. What its catch-up had still to make is on record, too. No row: there is no next fire at this moment.
+create function duly.cancel_schedule_v2(p_job_id uuid, p_seen timestamptz, p_skips jsonb) returns setof uuid
+language plpgsql set enable_seqscan = off set jit = off as $$
+declare
+    v_now      timestamptz := duly.clock_now();
+    v_job      duly.jobs;
+    v_backfill duly.backfills;
+begin
+    delete from duly.timers where timers.job_id = p_job_id and timers.run_id is null and (timers.scheduled_at = p_seen) is true;
+    if not found then
+        return;
+    end if;
+    update duly.jobs set state = 'cancelled', updated_at = v_now where jobs.job_id = p_job_id and jobs.state in ('active', 'paused') returning * into v_job;
+    if not found then
+        return;
+    end if;
+    perform duly.record_skips_v1(v_job, p_skips, v_now);
+    for v_backfill in update duly.backfills set state = 'cancelled' where backfills.job_id = p_job_id and backfills.state = 'active' returning * loop
+        if v_backfill.origin = 'schedule' then
+            perform duly.record_skips_v1(v_job, jsonb_build_array(jsonb_build_object('reason', 'skipped_on_request', 'first', v_backfill.cursor_at,
+                        'last', v_backfill.to_at - interval '1 microsecond', 'count', v_backfill.total - v_backfill.made)), v_now);
+        end if;
+    end loop;
+    return next p_job_id;
+end $$;
+
+create function duly.api_cancel_schedule_v2(p_job_id uuid, p_seen timestamptz, p_skips jsonb) returns setof uuid
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if duly.is_our_job(p_job_id) then
+        return query select * from duly.cancel_schedule_v2(p_job_id, p_seen, p_skips);
+    end if;
+end $$;
+
 -------------------------------------------------------------------------------------------------------------------- subtasks
 
 -- Subtasks that have not ended, by rising id: these can be cancelled, or asked to stop.
@@ -183,6 +220,6 @@ begin
      order by job_changes.xid, job_changes.number limit p_limit;
 end $$;
 
-revoke execute on function duly.live_subtasks_v1, duly.api_live_subtasks_v1, duly.note_made_jobs_v1, duly.note_changed_job_v1, duly.job_changes_since_v1, duly.least_period, duly.skip_next_v2, duly.api_skip_next_v2, duly.put_calendar_v1, duly.calendar_settled_v1,
+revoke execute on function duly.cancel_schedule_v2, duly.api_cancel_schedule_v2, duly.live_subtasks_v1, duly.api_live_subtasks_v1, duly.note_made_jobs_v1, duly.note_changed_job_v1, duly.job_changes_since_v1, duly.least_period, duly.skip_next_v2, duly.api_skip_next_v2, duly.put_calendar_v1, duly.calendar_settled_v1,
     duly.api_calendar_settled_v1 from public;
-grant execute on function duly.api_live_subtasks_v1, duly.least_period, duly.api_skip_next_v2, duly.api_calendar_settled_v1 to duly_api;
+grant execute on function duly.api_cancel_schedule_v2, duly.api_live_subtasks_v1, duly.least_period, duly.api_skip_next_v2, duly.api_calendar_settled_v1 to duly_api;

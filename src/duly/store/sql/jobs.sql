@@ -33,14 +33,8 @@ select answer, floor, case when answer = 'edited' then duly.timed_by_v1($1, $28)
     $23, $24, $25, $26::text::jsonb, $27)
 
 -- name: cancel_schedule
--- The next-fire timer is the job's mutex: it is deleted first. No row: it is being staged at this moment, or there is none.
-with mutex as (
-    delete from duly.timers where job_id = $1 and run_id is null returning job_id),
-lane as (
-    update duly.backfills set state = 'cancelled' from mutex where backfills.job_id = mutex.job_id and backfills.state = 'active')
-update duly.jobs set state = 'cancelled', updated_at = duly.clock_now()
-  from mutex where jobs.job_id = mutex.job_id and jobs.state in ('active', 'paused')
-returning jobs.job_id
+-- The next-fire timer is the job's mutex: it is deleted first. No row: it is being staged at this moment, has moved on, or there is none.
+select job_id from duly.cancel_schedule_v2($1, $2, $3::text::jsonb) as job_id
 
 -- name: staged_runs
 select run_id from duly.ready where job_id = $1 and run_id <> job_id

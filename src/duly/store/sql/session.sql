@@ -23,7 +23,7 @@ select answer, floor, case when answer = 'edited' then duly.api_timed_by_v1($1, 
     $23, $24, $25, $26::text::jsonb, $27)
 
 -- name: cancel_schedule
-select * from duly.api_cancel_schedule_v1($1)
+select job_id from duly.api_cancel_schedule_v2($1, $2, $3::text::jsonb) as job_id
 
 -- name: pause
 select duly.api_pause_v1($1, $2, $3, $4, $5)
