@@ -94,7 +94,7 @@ async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetim
         now=seen.read_at,
         floor=floor,
         calendars=calendars,
-        least_period=await store.least_period(database, was.tenant),
+        least_period=was.least_period,
     )
 
 

@@ -43,6 +43,7 @@ class Job(msgspec.Struct, frozen=True):
     options: str | None
     pending_at: datetime
     accountable_from: datetime
+    least_period: int | None
     read_at: datetime
 
 
