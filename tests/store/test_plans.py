@@ -270,7 +270,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER,)),
     "runs of a job in boxes": (jobs.SQL["staged_runs"], lambda s: (s["job"],)),
     "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
-    "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"],)),
+    "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"], START, None)),
     "submit": (
         jobs.SQL["submit"],
         lambda s: (
@@ -307,7 +307,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         ),
     ),
     "is it over": (runs.SQL["is_over"], lambda s: (s["settled"],)),
-    "subtasks that wait": (runs.SQL["waiting_subtasks"], lambda s: (WORKER, UUID(int=0), BATCH)),
+    "subtasks that have not ended": (runs.SQL["live_subtasks"], lambda s: (WORKER, UUID(int=0), BATCH)),
     "submit a subtask": (
         jobs.SQL["submit_subtask"],
         lambda s: (

@@ -390,7 +390,7 @@ async def under_another_name_than_its_path(scene: Scene, asked: Asked) -> httpx.
 
 
 async def with_its_end_before_its_start(scene: Scene, asked: Asked) -> httpx.Response:
-    return await asked.with_fields(end="2026-10-01T00:00:00Z").by(scene.api)
+    return await asked.with_fields(to="2026-10-01T00:00:00Z").by(scene.api)
 
 
 async def of_a_calendar_in_use(scene: Scene, asked: Asked) -> httpx.Response:
