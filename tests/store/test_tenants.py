@@ -37,7 +37,7 @@ async def test_there_is_always_the_default(database):
 
 
 async def test_a_tenant_is_made_with_its_limits(database):
-    made = await tenants.create(database, "other", Limits(10, 20, 3.0, timedelta(minutes=1)))
+    made = await tenants.create(database, "other", Limits(10, 20, 3.0, 5, 2, timedelta(minutes=1)))
 
     assert made.tenant > 1
     assert await tenants.find(database, made.tenant) == made

@@ -67,7 +67,7 @@ async def create_key(client: AsyncClient, tenant: str | None, wanted: KeyWanted)
 def tenant_of(told: wire.Tenant) -> Tenant:
     """Give a tenant as we know it."""
     least = None if told.limits.least_period is None else parse(told.limits.least_period, "least_period")
-    limits = Limits(told.limits.schedules_max, told.limits.ready_max, told.limits.submit_rate, least)
+    limits = Limits(**{**msgspec.structs.asdict(told.limits), "least_period": least})
     return Tenant(told.tenant, told.name, told.state, limits, told.created_at)
 
 

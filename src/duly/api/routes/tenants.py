@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from duly.api import paging
@@ -86,17 +87,12 @@ async def _found(call: Call[Any, Any]) -> tenants.Tenant:
 
 def _limits(asked: TenantLimits) -> Limits:
     least = None if asked.least_period is None else parse_option(asked.least_period, "least_period")
-    return Limits(asked.schedules_max, asked.ready_max, asked.submit_rate, least)
+    return Limits(**{**msgspec.structs.asdict(asked), "least_period": least})
 
 
 def _shown_limits(limits: Limits) -> TenantLimits:
     least = None if limits.least_period is None else to_iso(limits.least_period)
-    return TenantLimits(
-        schedules_max=limits.schedules_max,
-        ready_max=limits.ready_max,
-        submit_rate=limits.submit_rate,
-        least_period=least,
-    )
+    return TenantLimits(**{**msgspec.structs.asdict(limits), "least_period": least})
 
 
 def _shown(tenant: tenants.Tenant) -> Tenant:
