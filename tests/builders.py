@@ -66,8 +66,10 @@ def a_submission(
     of = None if parent is None else str(parent)
     if fifo is not None:
         gate = (fifo, 1)
-    waits = {"gate": gate, "fifo": fifo is not None, "rate": rate}
-    options = encode_options(Options(retry=retry or Retry(), tags=tuple(tags), parent=of, then=then, **waits))
+    carried = Options(
+        retry=retry or Retry(), gate=gate, fifo=fifo is not None, rate=rate, tags=tuple(tags), parent=of, then=then
+    )
+    options = encode_options(carried)
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
@@ -134,7 +135,7 @@ async def test_a_cancelled_run_leaves_the_line_and_the_others_go_on(database, pl
 
 
 async def apart(database):
-    """Submit two runs of a line, and give two schedulers: the second run's shard is the other one's. Gives runs and schedulers."""
+    """Submit two runs of a line that lie with two schedulers. Gives the runs, and the schedulers with their shards."""
     left, _ = await a_scheduler(database)
     right, right_epochs = await a_scheduler(database)
     left_epochs = await hold(database, left)
@@ -216,7 +217,7 @@ async def test_a_line_in_any_storm_keeps_its_order(database):
         jobs = [a_submission(fifo=LINE, retry=NO_DELAY) for _ in range(chance.randrange(3))]
         for one in await submit_many(database, jobs, key=a_key()) if jobs else ():
             placed[one.job_id] = len(placed)
-        moves = [stage(database, *held[0], batch=64), stage(database, *held[1], batch=64)]
+        moves: list[Any] = [stage(database, *held[0], batch=64), stage(database, *held[1], batch=64)]
         if placed and chance.random() < 0.3:
             moves.append(cancel_run(database, chance.choice(list(placed))))
         for run in await claimed(database, worker_id):

@@ -1,4 +1,4 @@
-"""Rates: no stretch of time holds more planned starts of a key than burst + rate × its length, and each attempt has a turn of its own."""
+"""Rates: no stretch of time holds more planned starts than burst + rate × its length, and each attempt has its own turn."""
 
 import random
 from datetime import timedelta

@@ -1,8 +1,8 @@
 """`gates`: no-op runs under many concurrency keys with one place each, all due at once, until the last is settled.
 
-They are submitted in one transaction, so they become visible together, and the clock runs from its commit: so staging them, letting
-each in when the one before it has left, claiming, running and settling are all in the figure. The baseline claims and records as many
-bare rows. While they run, nobody looks; afterwards the records say how many of one key were under way at once.
+They are submitted in one transaction, so they become visible together, and the clock runs from its commit: so staging them,
+letting each in when the one before it has left, claiming, running and settling are all in the figure. The baseline claims and
+records as many bare rows. Latency: from due to finish, as recorded.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from duly.bench.baseline import Meter
 from duly.bench.bench import Bench, chunks
 from duly.bench.report import Result, rate, share
 from duly.domain.job import Submission
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, encode_options
 from duly.domain.run import Options as RunOptions
-from duly.domain.run import encode_options
 from duly.moves.submit import submit_many
 from duly.store.database import Database
 

@@ -4,6 +4,8 @@
 
 create sequence duly.lines cache 1;
 
+alter table duly.gates add column in_line boolean not null default false;      -- its runs go one after another, in order
+
 -- What somebody has set for a key; it comes before what runs carry.
 create table duly.gate_limits (
     tenant       integer     not null,
@@ -194,6 +196,7 @@ declare
     v_tenants      integer[];
     v_gates        text[];
     v_places       integer[];
+    v_lines        boolean[];
     v_left         integer[];
     v_policies     text[];
     v_waiting_max  integer[];
@@ -203,20 +206,20 @@ declare
     v_turns        jsonb[];
     v_released     integer := 0;
 begin
-    select array_agg(tenant), array_agg(gate), array_agg(places), array_agg(left_gate), array_agg(policy), array_agg(waiting_max)
-      into v_tenants, v_gates, v_places, v_left, v_policies, v_waiting_max
-      from (select tenant, gate, max(places) as places, sum(left_gate) as left_gate, max(policy) as policy, max(waiting_max) as waiting_max
-              from (select u.tenant, (u.options->'gate'->>0) collate "C" as gate, (u.options->'gate'->>1)::integer as places,
+    select array_agg(tenant), array_agg(gate), array_agg(places), array_agg(in_line), array_agg(left_gate), array_agg(policy), array_agg(waiting_max)
+      into v_tenants, v_gates, v_places, v_lines, v_left, v_policies, v_waiting_max
+      from (select tenant, gate, max(places) as places, bool_or(in_line) as in_line, sum(left_gate) as left_gate, max(policy) as policy, max(waiting_max) as waiting_max
+              from (select u.tenant, (u.options->'gate'->>0) collate "C" as gate, (u.options->'gate'->>1)::integer as places, u.options ? 'fifo' as in_line,
                            case when u.options ? 'outside' then 0 else p_left end as left_gate,
                            u.options->'overlap'->>0 as policy, (u.options->'overlap'->>1)::integer as waiting_max
                       from unnest(p_tenants, p_options) as u(tenant, options)
                      where u.options ? 'gate' and not (p_left = 0 and u.options ? 'held')
                     union all
-                    select tenant, gate, (options->'gate'->>1)::integer, 0, null, null from unnest(p_arrived)) as each
+                    select tenant, gate, (options->'gate'->>1)::integer, false, 0, null, null from unnest(p_arrived)) as each
              group by tenant, gate order by tenant, gate) as sorted;
     if v_tenants is not null then
-        insert into duly.gates (tenant, gate, places)  -- Locks those that are there, and writes them not.
-        select * from unnest(v_tenants, v_gates, v_places) as u(tenant, gate, places)
+        insert into duly.gates (tenant, gate, places, in_line)      -- Locks those that are there, and writes them not.
+        select * from unnest(v_tenants, v_gates, v_places, v_lines) as u(tenant, gate, places, in_line)
         on conflict (tenant, gate) do update set places = excluded.places where false;
         with asked as materialized (
             select u.tenant, u.gate, row.place, row.active - u.left_gate as active, line.stands,

@@ -18,9 +18,10 @@ keys as (
         union (select key from duly.paces where tenant = $1 and key > $2 order by key limit $3)
         union (select key from duly.gate_limits where tenant = $1 and key > $2 order by key limit $3)) as found
      order by key limit $3)
-select keys.key, coalesce(gates.places, limits.places) as places, coalesce(gates.active, 0) as inside,
+select keys.key, gates.places, coalesce(gates.active, 0) as inside,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.gate = keys.key limit $4) as at_gate) as waiting,
-       exists (select from duly.blocked where blocked.tenant = $1 and blocked.gate = keys.key and blocked.options ? 'fifo') as is_line,
+       coalesce(gates.in_line, false) or exists (
+           select from duly.blocked where blocked.tenant = $1 and blocked.gate = keys.key and blocked.options ? 'fifo') as is_line,
        coalesce(limits.per_second, paces.asked_per_second) as per_second, coalesce(limits.burst, paces.asked_burst) as burst,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.gate = '~' || keys.key limit $4) as in_turn) as waiting_turn,
        limits.places as limit_places, limits.per_second as limit_per_second, limits.burst as limit_burst, limits.changed_at
@@ -33,9 +34,10 @@ select keys.key, coalesce(gates.places, limits.places) as places, coalesce(gates
 -- name: find
 -- One key, as a page shows it.
 with keys as (select $2::text collate "C" as key, $3::integer as one)
-select keys.key, coalesce(gates.places, limits.places) as places, coalesce(gates.active, 0) as inside,
+select keys.key, gates.places, coalesce(gates.active, 0) as inside,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.gate = keys.key limit $4) as at_gate) as waiting,
-       exists (select from duly.blocked where blocked.tenant = $1 and blocked.gate = keys.key and blocked.options ? 'fifo') as is_line,
+       coalesce(gates.in_line, false) or exists (
+           select from duly.blocked where blocked.tenant = $1 and blocked.gate = keys.key and blocked.options ? 'fifo') as is_line,
        coalesce(limits.per_second, paces.asked_per_second) as per_second, coalesce(limits.burst, paces.asked_burst) as burst,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.gate = '~' || keys.key limit $4) as in_turn) as waiting_turn,
        limits.places as limit_places, limits.per_second as limit_per_second, limits.burst as limit_burst, limits.changed_at
