@@ -696,8 +696,8 @@ BANK = [
     Mutant(
         "a line does not look for who is still on the way",
         GATES,
-        "where not exists (\n                              select from duly.timers",
-        "where true or not exists (\n                              select from duly.timers",
+        "where (select true from duly.timers",
+        "where true or (select true from duly.timers",
         LINES,
     ),
     Mutant(

@@ -188,7 +188,8 @@ end $$;
 -- that nobody waits at a gate with a free place. A count that was wrong must not hold up what leaves.
 -- Of a line the first enters when nobody is inside, and nothing that comes before it is due and still in timers.
 create function duly.release_v2(p_tenants integer[], p_options jsonb[], p_left integer, p_arrived duly.blocked[]) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
+set jit = off as $$
 #variable_conflict use_column
 declare
     v_now          timestamptz := duly.clock_now();
@@ -245,11 +246,12 @@ begin
                               select run_id, due_at, duly.line_of(options) as line from duly.blocked as waiting
                                where waiting.tenant = asked.tenant and waiting.gate = asked.gate and waiting.options ? 'fifo'
                                order by due_at, duly.line_of(options), run_id limit 1) as first
-                        where not exists (
-                              select from duly.timers
+                        where (select true from duly.timers
                                where timers.tenant = asked.tenant and ((timers.options->'gate'->>0) collate "C") = asked.gate and timers.options ? 'fifo'
                                  and (timers.due_at, duly.line_of(timers.options)) < (first.due_at, first.line) and not timers.options ? 'held'
-                                 and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (v_overloaded))))
+                                 and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (v_overloaded))
+                               order by timers.tenant, ((timers.options->'gate'->>0) collate "C"), timers.due_at, duly.line_of(timers.options)
+                               limit 1) is null)          -- In the order of the index, so that no other can serve.
                       for update skip locked) as waiter
              where asked.free > 0 and asked.stands),
         chosen as materialized (select * from oldest union all select * from first_in_line),

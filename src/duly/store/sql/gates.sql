@@ -26,9 +26,9 @@ select keys.key, gates.places, coalesce(gates.active, 0) as inside,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.gate = '~' || keys.key limit $4) as in_turn) as waiting_turn,
        limits.places as limit_places, limits.per_second as limit_per_second, limits.burst as limit_burst, limits.changed_at
   from keys
-  left join duly.gates on gates.tenant = $1 and gates.gate = keys.key
-  left join duly.paces on paces.tenant = $1 and paces.key = keys.key
-  left join duly.gate_limits as limits on limits.tenant = $1 and limits.key = keys.key
+  left join lateral (select * from duly.gates where gates.tenant = $1 and gates.gate = keys.key limit 1) as gates on true
+  left join lateral (select * from duly.paces where paces.tenant = $1 and paces.key = keys.key limit 1) as paces on true
+  left join lateral (select * from duly.gate_limits where gate_limits.tenant = $1 and gate_limits.key = keys.key limit 1) as limits on true
  order by keys.key
 
 -- name: find
@@ -42,8 +42,8 @@ select keys.key, gates.places, coalesce(gates.active, 0) as inside,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.gate = '~' || keys.key limit $4) as in_turn) as waiting_turn,
        limits.places as limit_places, limits.per_second as limit_per_second, limits.burst as limit_burst, limits.changed_at
   from keys
-  left join duly.gates on gates.tenant = $1 and gates.gate = keys.key
-  left join duly.paces on paces.tenant = $1 and paces.key = keys.key
-  left join duly.gate_limits as limits on limits.tenant = $1 and limits.key = keys.key
+  left join lateral (select * from duly.gates where gates.tenant = $1 and gates.gate = keys.key limit 1) as gates on true
+  left join lateral (select * from duly.paces where paces.tenant = $1 and paces.key = keys.key limit 1) as paces on true
+  left join lateral (select * from duly.gate_limits where gate_limits.tenant = $1 and gate_limits.key = keys.key limit 1) as limits on true
  where gates.gate is not null or paces.key is not null or limits.key is not null
     or exists (select from duly.blocked where blocked.tenant = $1 and blocked.gate in (keys.key, '~' || keys.key))

@@ -58,7 +58,7 @@ open as (
     select waited.tenant, first.options from waited
      cross join lateral (select options from duly.blocked where blocked.tenant = waited.tenant and blocked.gate = waited.gate order by due_at, run_id limit 1) as first
      where duly.is_place(waited.gate)
-       and not exists (select from duly.gates where gates.tenant = waited.tenant and gates.gate = waited.gate and gates.active >= gates.places)
+       and not coalesce((select gates.active >= gates.places from duly.gates where gates.tenant = waited.tenant and gates.gate = waited.gate), false)
      limit $1)
 select coalesce(duly.release_v1(array_agg(tenant), array_agg(options), 0), 0) from open having count(*) > 0
 
