@@ -103,7 +103,7 @@ def aftermath(tmp_path_factory):
         time.sleep(1)
         strike_inside(house, log)
         ended = "select count(distinct run_id) from duly.attempts where became = 'succeeded'"
-        wait_until(lambda: house.ask(ended)[0][0] == total, SECONDS_MAX)
+        wait_until(lambda: house.ask(ended)[0][0] == total, SECONDS_MAX, what="the last run", pause=0.2)
         assert asyncio.run(broken(house.url)) == []
         killed = {strike.pid: strike.at for strike in house.strikes}
         return passages_of(log), killed

@@ -164,7 +164,8 @@ select 7, 'rate ' || n, 1, 1, 1, 1, at, case when n < 10 then at else at + inter
   from (select n, duly.clock_now() as at from generate_series(0, {ROWS}) as n) as made;
 insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, options, shard)
 select id, id, at, at, 1, 7, 'default', 'greet', format('{{"gate": ["line %s", 1], "fifo": %s}}', n % 50, n)::jsonb, n % 64
-  from (select n, gen_random_uuid() as id, duly.clock_now() + interval '1 day' as at from generate_series(1, {ROWS}) as n) as made;
+  from (select n, gen_random_uuid() as id, duly.clock_now() + interval '1 day' as at
+          from generate_series(1, {ROWS}) as n) as made;
 insert into duly.events (tenant, digest, runs, received_at)
 select 9, sha256(n::text::bytea), '{{}}', duly.clock_now() from generate_series(1, {ROWS}) as n;
 """
