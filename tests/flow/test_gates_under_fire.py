@@ -21,6 +21,7 @@ from tests.end_to_end.house import House, a_house, wait_until
 PLACES, KEYS, EACH = 2, 4, 12
 LINES, IN_LINE = 3, 10
 PER_SECOND, BURST, PACED = 15, 3, 45
+pytestmark = pytest.mark.timeout(300)
 SECONDS_MAX = 60  # far more than it takes, on a machine that does other things as well
 PATIENT = Retry(max_attempts=10, base_seconds=0, cap_seconds=0)
 CLOCK = 0.002  # two processes on one host

@@ -97,6 +97,7 @@ def _body(operation: Operation) -> Any:
 _BODIES: dict[str, Any] = {
     "put_job_by_name": {"target": A_TARGET, "schedule": EVERY_HOUR},
     "keep_calendar": {"dates": ["2026-12-25"]},
+    "limit_gate": {"limit": 3},
     "backfill_job": {"start": "2026-11-01T00:00:00Z", "end": "2026-11-01T03:00:00Z", "confirm": True},
     "pause": {"queue": "pausable"},
     "resume": {"queue": "pausable"},
