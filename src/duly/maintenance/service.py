@@ -16,6 +16,7 @@ from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves import receive
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
+from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
 from duly.moves.tell import tell
 from duly.store import answers, events, history, job_changes, leased, ready, shards, tenants, workers, zones
 from duly.store.database import Database
@@ -56,6 +57,7 @@ class Maintenance:
             (STEP_SECONDS, self._reap),
             (STEP_SECONDS, self._tell),
             (TICK_SECONDS, self._mind),
+            (TURNS_SECONDS, self._pace),
             (_COUNT_SECONDS, self._count_usage),
             (3.0, self._vacuum),
             (60.0, self._sweep),
@@ -106,6 +108,11 @@ class Maintenance:
         """Try destinations that were left alone, and let go on what waits for those that take it."""
         if not await mind(self._database, self._rng):
             await self._database.clock.sleep(_MIND_IDLE_SECONDS - TICK_SECONDS)
+
+    async def _pace(self) -> None:
+        """Give turns to what waits for its rate."""
+        if not await pace(self._database):
+            await self._database.clock.sleep(IDLE_SECONDS - TURNS_SECONDS)
 
     async def _vacuum(self) -> None:
         await ready.vacuum(self._database)

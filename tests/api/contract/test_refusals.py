@@ -432,6 +432,10 @@ async def of_one_of_two_files(scene: Scene, asked: Asked) -> httpx.Response:
     return await asked.with_query("").by(scene.api)
 
 
+async def that_limits_nothing(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(limit=None, rate=None).by(scene.api)
+
+
 PAYLOADS: dict[str, Any] = {
     "take_in_event": {"data": A_LONG_WORD},
     "save_checkpoint": {"value": A_LONG_WORD},
@@ -439,6 +443,7 @@ PAYLOADS: dict[str, Any] = {
 }
 OPTIONS: dict[str, Any] = {
     "make_destination": with_two_lines_as("url"),
+    "limit_gate": that_limits_nothing,
     "resume_queue": of_a_name_that_is_none,
     "preview_trigger": after_the_end_of_time,
     "register_worker": with_a_lease_of_an_hour,

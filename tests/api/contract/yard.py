@@ -98,6 +98,7 @@ _BODIES: dict[str, Any] = {
     "put_job_by_name": {"target": A_TARGET, "schedule": EVERY_HOUR},
     "keep_calendar": {"dates": ["2026-12-25"]},
     "backfill_job": {"from": "2026-11-01T00:00:00Z", "to": "2026-11-01T03:00:00Z", "confirm": True},
+    "limit_gate": {"limit": 3},
     "pause": {"queue": "pausable"},
     "resume": {"queue": "pausable"},
     "replay_matching": {"filter": "", "dry_run": True},
@@ -184,6 +185,9 @@ class Yard:
         name = f"named-{uuid4()}"
         if "/calendars/" in operation.path and operation.method != "PUT":
             answer = await self.api.put(f"/v1/calendars/{name}", json={"dates": ["2026-12-25"]})
+            assert answer.status_code == 200, answer.text
+        elif "/gates/" in operation.path and operation.method != "PUT":
+            answer = await self.api.put(f"/v1/gates/{name}", json={"limit": 3})
             assert answer.status_code == 200, answer.text
         elif "/by-name/" in operation.path and operation.method != "PUT":
             await self.api.a_job(name=name)
