@@ -212,7 +212,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], 1, "", s["pending"], [START] * 9)),
     "skip next": (
         schedules.SQL["skip_next"],
-        lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9, "2026a"),
+        lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9, "2026a", None),
     ),
     "schedules of a zone": (zones.SQL["page"], lambda s: (None, None, BATCH)),
     "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
@@ -301,7 +301,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER,)),
     "runs of a job in boxes": (jobs.SQL["staged_runs"], lambda s: (s["job"],)),
     "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
-    "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"], START, None)),
+    "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["cohort job"], s["pending"], None)),
     "submit": (
         jobs.SQL["submit"],
         lambda s: (
