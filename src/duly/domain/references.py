@@ -81,8 +81,11 @@ def part_of(value: Any, path: Path, what: str) -> Any:
 
 
 def _at(value: Any, step: str | int) -> Any:
-    if isinstance(value, dict if isinstance(step, str) else list):
-        return value[step]
+    match value, step:
+        case dict(), str():
+            return value[step]
+        case list(), int():
+            return value[step]
     raise KeyError(step)
 
 

@@ -105,7 +105,10 @@ async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, n
 
 async def run_errands(database: Database) -> int:
     """Do what is left to do for workflows beside their nodes' ends. Returns how many were done."""
-    return await store.run_errands(database)
+    done = 0
+    while await store.run_errand(database):
+        done += 1
+    return done + await store.stop_orphans(database)
 
 
 def _found(state: str | None, workflow_id: UUID) -> WorkflowState:

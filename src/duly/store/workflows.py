@@ -154,14 +154,31 @@ async def add_nodes(
     return answer
 
 
-async def run_errands(database: Database) -> int:
-    """Do the errands that are noted. Returns how many."""
-    done: int = await database.fetchval(SQL["run_errands"])
+async def run_errand(database: Database) -> bool:
+    """Do one errand that is due. False: there was none."""
+    done: bool = await database.fetchval(SQL["run_errand"])
     return done
 
 
+async def stop_orphans(database: Database) -> int:
+    """Stop workflows whose own run has ended without them. Returns how many."""
+    stopped: int = await database.fetchval(SQL["stop_orphans"])
+    return stopped
+
+
+async def forget(database: Database, kept: timedelta, limit: int) -> int:
+    """Drop workflows that ended long ago. Returns how many."""
+    gone: int = await database.fetchval(SQL["forget_workflows"], kept, limit)
+    return gone
+
+
+async def vacuum_endings(database: Database) -> None:
+    """Make room in what every end of a node writes and deletes."""
+    await database.execute(SQL["vacuum_endings"])
+
+
 async def find(database: Database, tenant: int, workflow_id: UUID) -> dict[str, Any] | None:
-    """Read a workflow whole: itself, and its nodes in the order they were given, each with its parents and where its run stands."""
+    """Read a workflow whole: itself, and its nodes in the order given, each with its parents and where its run stands."""
     row = await database.fetchrow(SQL["find_workflow"], tenant, workflow_id)
     if row is None:
         return None

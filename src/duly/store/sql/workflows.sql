@@ -1,0 +1,107 @@
+-- name: submit_workflow
+select workflow_id, replayed, state from duly.submit_workflow_v1(
+    $1, $2, $3, $4, $5, $6::text::jsonb, $7::text::jsonb, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+
+-- name: cancel_workflow
+select duly.cancel_workflow_v1($1, $2, $3)
+
+-- name: pause_workflow
+select duly.pause_workflow_v1($1, $2)
+
+-- name: resume_workflow
+select duly.resume_workflow_v1($1, $2)
+
+-- name: replay_workflow
+select duly.replay_workflow_v1($1, $2, $3, $4, $5)
+
+-- name: add_nodes
+select duly.add_nodes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+
+-- name: run_errand
+select duly.run_errand_v1()
+
+-- name: stop_orphans
+select duly.stop_orphans_v1()
+
+-- name: forget_workflows
+select duly.forget_workflows_v1($1, $2)
+
+-- name: names
+select name from duly.workflow_nodes where workflow_id = $2 and tenant = $1
+
+-- name: edges
+select parent, child, on_end as on from duly.workflow_edges where workflow_id = $2 and tenant = $1 order by child, parent
+
+-- name: node_of
+-- Only of a run under way: its options say it.
+select (options->'node'->>0)::uuid, options->'node'->>1 from duly.leased where run_id = $2 and tenant = $1 and options ? 'node'
+
+-- name: find_workflow
+select workflow_id, tenant, name, state, nodes as node_count, open_nodes, tags, then_tell::text as then_tell, marks->>'request_id' as request_id,
+       marks->>'traceparent' as traceparent, run_id, reason, replays, submitted_at, ended_at
+  from duly.workflows where workflow_id = $2 and tenant = $1
+
+-- name: nodes
+-- Where the run of a node that has not ended stands is told by its box; of the others nothing is looked up.
+select node.name, node.state, node.run_id, node.handler, node.queue, node.priority, node.item_of, node.items, node.added_by, node.map::text as map,
+       node.replays, node.released_at, node.ended_at, node.reason, octet_length(node.result::text) as result_bytes,
+       place.box, place.attempt, place.due_at, place.worker_id
+  from duly.workflow_nodes as node
+  left join lateral (
+                  select 'timers' as box, attempt, due_at, null::uuid as worker_id from duly.timers where timers.run_id = node.run_id and timers.tenant = $1
+        union all select 'blocked', attempt, due_at, null from duly.blocked where blocked.run_id = node.run_id and blocked.tenant = $1
+        union all select 'ready', attempt, due_at, null from duly.ready where ready.run_id = node.run_id and ready.tenant = $1
+        union all select 'leased', attempt, due_at, worker_id from duly.leased where leased.run_id = node.run_id and leased.tenant = $1
+        limit 1) as place on node.state in ('waiting', 'ready')
+ where node.workflow_id = $2 and node.tenant = $1
+ order by node.number, node.item_of is not null, (node.map->'path'->>-1)::text, node.name
+
+-- name: node
+select node.name, node.state, node.run_id, node.handler, node.queue, node.priority, node.item_of, node.items, node.added_by, node.map::text as map,
+       node.replays, node.released_at, node.ended_at, node.reason, node.payload::text as payload, node.options::text as options,
+       node.result::text as result
+  from duly.workflow_nodes as node where node.workflow_id = $2 and node.tenant = $1 and node.name = $3
+
+-- name: page_workflows
+select workflow_id, tenant, name, state, nodes as node_count, open_nodes, tags, reason, replays, submitted_at, ended_at
+  from duly.workflows
+ where tenant = $1 and ($2::uuid is null or workflow_id < $2) and ($3::text[] is null or state = any ($3)) and ($4::text is null or name = $4)
+   and ($5::text is null or $5 = any (tags)) and ($6::timestamptz is null or submitted_at >= $6) and ($7::timestamptz is null or submitted_at < $7)
+ order by tenant desc, workflow_id desc limit $8
+
+-- name: handed
+-- What runs are handed of others' results: those of the parents of each, and those that it names; no more than a run may be handed.
+with asked as (
+    select u.workflow_id, u.name, coalesce(node.item_of, u.name) as base, node.map
+      from unnest($1::uuid[], $2::text[]) as u(workflow_id, name)
+      join duly.workflow_nodes as node on node.workflow_id = u.workflow_id and node.name = u.name),
+wanted as (
+    select asked.workflow_id, asked.name, edge.parent, true as is_parent from asked
+      join duly.workflow_edges as edge on edge.workflow_id = asked.workflow_id and edge.child = asked.base
+     where not exists (select from duly.workflow_nodes as item where item.workflow_id = asked.workflow_id and item.name = edge.parent and item.item_of = asked.base)
+    union all
+    select u.workflow_id, u.name, u.parent, false from unnest($3::uuid[], $4::text[], $5::text[]) as u(workflow_id, name, parent)
+    union all
+    select asked.workflow_id, asked.name, asked.map->>'node', false from asked where asked.map is not null),
+given as (
+    select wanted.workflow_id, wanted.name, wanted.parent, bool_or(wanted.is_parent) as is_parent from wanted group by 1, 2, 3)
+select workflow_id, name, parent, is_parent, map::text, total, case when total <= $6 then result end as result from (
+    select given.workflow_id, given.name, given.parent, given.is_parent, asked.map, parent.result::text as result,
+           sum(coalesce(octet_length(parent.result::text), 0)) over (partition by given.workflow_id, given.name) as total
+      from given join asked on asked.workflow_id = given.workflow_id and asked.name = given.name
+      join duly.workflow_nodes as parent on parent.workflow_id = given.workflow_id and parent.name = given.parent and parent.state = 'succeeded') as found
+
+-- name: to_settle
+-- Runs whose workflow has ended: in their receiver's hands, or not yet; or nowhere any more.
+select errand.errand_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.run_id, leased.fence,
+       leased.worker_id = duly.receiver() as is_awaited,
+       exists (select from duly.live_runs where live_runs.run_id = flow.run_id and live_runs.state <> 'dead') as is_live
+  from duly.errands as errand left join duly.workflows as flow on flow.workflow_id = errand.workflow_id
+  left join duly.leased on leased.run_id = flow.run_id
+ where errand.what = 'settle' order by errand.errand_id limit $1
+
+-- name: drop_errand
+delete from duly.errands where errand_id = $1
+
+-- name: vacuum_endings
+vacuum (skip_locked, truncate off) duly.endings
