@@ -154,12 +154,13 @@ def options_text(job: JobDefinition, target: Target | None, extra: Mapping[str, 
         own["timeout_seconds"] = check_timeout(job.timeout)
     if job.concurrency is not None:
         own["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
-    then = check_then(_callback(job.on_done), _callback(job.on_dead))
+    then = check_then(callback_of(job.on_done), callback_of(job.on_dead))
     text = encode_options(Options(**extra, **own, tags=check_tags(job.tags), parent=parent_of(job), then=then))
     return said(text) if own else text
 
 
-def _callback(asked: Callback | None) -> KnownCallback | None:
+def callback_of(asked: Callback | None) -> KnownCallback | None:
+    """Read who is told, as it is asked for."""
     return None if asked is None else KnownCallback(asked.url, asked.job, asked.queue)
 
 

@@ -15,9 +15,18 @@ from duly.domain.errors import InvalidSchedule
 from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.callbacks import Callback
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
+from duly.wire.jobs import (
+    Concurrency,
+    CreatedJob,
+    FunctionTarget,
+    Job,
+    JobDefinition,
+    JobTarget,
+    RetryPolicy,
+    WorkflowTarget,
+)
 
-Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | JobTarget | str
+Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget | JobTarget | str
 """What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""
 
 Agrees = Callable[[dict[str, Any], Mapping[str, Any]], bool]

@@ -22,6 +22,7 @@ from duly.api.routes import (
     triggers,
     versions,
     worker,
+    workflows,
 )
 
 _MODULES = (
@@ -32,6 +33,7 @@ _MODULES = (
     batch,
     as_code,
     runs,
+    workflows,
     dead,
     events,
     queues,

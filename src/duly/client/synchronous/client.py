@@ -23,6 +23,7 @@ from duly.client.synchronous.keys import Keys, Tenants
 from duly.client.synchronous.line import Line
 from duly.client.synchronous.queues import Holds, Queues, Workers
 from duly.client.synchronous.runs import Runs
+from duly.client.synchronous.workflows import Workflows
 from duly.client.talking import Patience
 from duly.wire.events import MEDIA_TYPE, EventTaken
 from duly.wire.previews import Preview
@@ -50,6 +51,7 @@ class Client:
         self._line = Line(Address(url, key), Patience(timeout=timeout, deadline=deadline), transport)
         self.jobs = Jobs(self._line)
         self.runs = Runs(self._line)
+        self.workflows = Workflows(self._line)
         self.dead = Dead(self._line)
         self.backfills = Backfills(self._line)
         self.calendars = Calendars(self._line)
