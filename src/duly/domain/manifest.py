@@ -7,6 +7,7 @@ exists, is seen when a plan is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,10 +15,19 @@ import msgspec
 from duly.domain import payload as payloads
 from duly.domain.errors import Refused
 from duly.domain.gathering import gather
-from duly.domain.job import Recurring, check_gate, check_name, check_tags, check_timeout
+from duly.domain.job import Recurring, Submission, check_gate, check_name, check_tags, check_timeout
 from duly.domain.manifest_schedule import read_schedule
-from duly.domain.manifest_shapes import CALENDARS_MAX, JOBS_MAX, DefaultsShape, JobShape, ManifestShape
+from duly.domain.manifest_shapes import (
+    CALENDARS_MAX,
+    JOBS_MAX,
+    DefaultsShape,
+    JobShape,
+    ManifestShape,
+    NodeShape,
+    WorkflowShape,
+)
 from duly.domain.manifest_target import read_target
+from duly.domain.manifest_workflow import read_nodes
 from duly.domain.problems import InvalidManifest, Path, Places, Problem, path_of
 from duly.domain.retry import retry_policy
 from duly.domain.run import Options, encode_options, said, target_of, then_of
@@ -25,6 +35,7 @@ from duly.domain.target import Allowed, Target
 from duly.domain.then import Callback, Then, read_callback
 from duly.domain.triggers.calendars import read_calendar
 from duly.domain.triggers.errors import TriggerError, shown
+from duly.domain.workflow import Workflow
 
 OWNER = "file"
 T = TypeVar("T")
@@ -75,6 +86,25 @@ def read_manifest(value: object, places: Places | None = None, name: str = "mani
     if problems:
         raise manifest.refused(problems)
     return manifest
+
+
+def read_workflow(value: object, places: Places | None = None, name: str = "workflow") -> Workflow:
+    """Read a workflow in a file of its own from plain values. Raises InvalidManifest, which carries all that is wrong."""
+    problems: list[Problem] = []
+    shape = gather(WorkflowShape, value, (), problems, raw=("nodes", "on_done", "on_dead"))
+    given = value.get("nodes") if isinstance(value, Mapping) and shape is None else shape and shape.nodes
+    nodes = read_nodes(given, (), problems, partial(_node, DefaultsShape()))
+    tags, told = None, list[Callback | None]()
+    if shape is not None:
+        _attempt(("name",), problems, check_name, shape.name, "name")
+        tags = _attempt(("tags",), problems, check_tags, shape.tags or ())
+        told = [
+            _attempt((word,), problems, read_callback, word, getattr(shape, word)) for word in ("on_done", "on_dead")
+        ]
+    if problems or shape is None:
+        raise InvalidManifest([problem.placed(places or {}) for problem in problems], name)
+    then = Then(*told)
+    return Workflow(shape.name, nodes, tags or (), None if then == Then() else then)
 
 
 def _filled(value: object) -> object:
@@ -149,6 +179,21 @@ def _wanted(name: str, job: JobShape, shape: ManifestShape, problems: list[Probl
     priority = defaults.priority if job.priority is None else job.priority
     recurring = Recurring(handler, payload, queue, priority, schedule, name, options, OWNER, shape.source)
     return Wanted(recurring, job.paused)
+
+
+def _node(defaults: DefaultsShape, node: NodeShape, path: Path, problems: list[Problem]) -> Submission | None:
+    """Read a node as a job. Who is told of ends is said for the workflow as a whole, and tags for each node."""
+    before, own = len(problems), msgspec.structs.replace(defaults, tags=None, on_done=None, on_dead=None)
+    shared = set(NodeShape.__struct_fields__) & set(JobShape.__struct_fields__)
+    job = JobShape(schedule="", **{name: getattr(node, name) for name in shared})
+    handler, target = read_target(job.target, (*path, "target"), problems)
+    queue = own.queue if job.queue is None else job.queue
+    payload = _attempt((*path, "payload"), problems, payloads.encode, job.payload or {}, "payload")
+    options = _options(job, target, own, path, problems)
+    _attempt((*path, "queue"), problems, check_name, queue, "queue")
+    if len(problems) > before or payload is None:
+        return None
+    return Submission(handler, payload, queue, own.priority if job.priority is None else job.priority, options=options)
 
 
 def _options(
