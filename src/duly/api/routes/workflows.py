@@ -14,6 +14,7 @@ from duly.api.routes.jobs import extra_of
 from duly.domain.errors import LeaseOver, NotFound
 from duly.domain.filter import WORKFLOWS, parse
 from duly.domain.job import check_reason
+from duly.domain.workflow import NodeState
 from duly.domain.workflow_told import told_nodes
 from duly.moves import workflows as moves
 from duly.store import lists, workflows
@@ -192,7 +193,8 @@ async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Answer:
     own = await workflows.node_result(call.database, call.tenant, workflow_id, asked.node)
     if own is None:
         await _found(call.database, call.tenant, workflow_id)
-        raise LeaseOver(f"workflow {workflow_id} has no node {asked.node!r} that runs")
+    if own is None or own["state"] != NodeState.READY:
+        raise LeaseOver(f"workflow {workflow_id} has no node {asked.node!r} that runs; only such a one can add others")
     nodes = workflow_definitions.nodes(asked.nodes, call.allowed)
     names = await moves.add_nodes(call.database, call.tenant, own["run_id"], asked.fence, nodes)
     return Answer(200, NodesAdded(workflow_id=workflow_id, nodes=names))
