@@ -21,6 +21,7 @@ from duly.store import (
     runs,
     schedules,
     workers,
+    workflows,
 )
 from duly.store import session as module
 from duly.store.database import Database
@@ -52,6 +53,9 @@ READABLE = {
     "subtasks",
     "test_clock",
     "timers",
+    "workflow_edges",
+    "workflow_nodes",
+    "workflows",
 }
 VIEWS = {
     "listed_blocked",
@@ -163,6 +167,7 @@ MOVED = {
         awaited.SQL,
         events.SQL,
         destinations.SQL,
+        workflows.SQL,
         RETIRE,
     )
     for name in statements

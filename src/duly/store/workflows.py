@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.references import HANDED_BYTES_MAX, Reference
 from duly.domain.run import Run
 from duly.domain.workflow import Node, Workflow
 from duly.store.database import Connection, Database
@@ -37,6 +38,15 @@ class OwnNode(msgspec.Struct, frozen=True):
 
     workflow_id: UUID
     node: str
+
+
+class Handed(msgspec.Struct):
+    """What a node is given of others: their results as JSON, those of its parents, and of an item of a map, where it is."""
+
+    results: dict[str, str | None] = {}
+    parents: list[str] = []
+    item: Reference | None = None
+    bytes: int = 0
 
 
 class WorkflowAt(msgspec.Struct, frozen=True, array_like=True):
@@ -166,6 +176,30 @@ async def stop_orphans(database: Database) -> int:
     return stopped
 
 
+class ToSettle(msgspec.Struct, frozen=True):
+    """A workflow that has ended, and the run whose target it is: in its receiver's hands, on its way there, or gone."""
+
+    errand_id: int
+    workflow_id: UUID
+    name: str
+    state: str
+    reason: str | None
+    run_id: UUID | None
+    fence: int | None
+    is_awaited: bool | None
+    is_live: bool
+
+
+async def to_settle(database: Database, limit: int) -> list[ToSettle]:
+    """List the workflows whose run is to be settled."""
+    return [ToSettle(*row) for row in await database.fetch(SQL["to_settle"], limit)]
+
+
+async def drop_errand(database: Database, errand_id: int) -> None:
+    """Forget an errand that was done."""
+    await database.execute(SQL["drop_errand"], errand_id)
+
+
 async def forget(database: Database, kept: timedelta, limit: int) -> int:
     """Drop workflows that ended long ago. Returns how many."""
     gone: int = await database.fetchval(SQL["forget_workflows"], kept, limit)
@@ -175,6 +209,31 @@ async def forget(database: Database, kept: timedelta, limit: int) -> int:
 async def vacuum_endings(database: Database) -> None:
     """Make room in what every end of a node writes and deletes."""
     await database.execute(SQL["vacuum_endings"])
+
+
+async def handed(
+    database: Database, nodes: Sequence[tuple[UUID, str]], named: Sequence[tuple[UUID, str, str]]
+) -> dict[tuple[UUID, str], Handed]:
+    """Read what nodes are given: what their parents came to, and what else they name."""
+    rows = await database.fetch(
+        SQL["handed"],
+        [workflow_id for workflow_id, _ in nodes],
+        [name for _, name in nodes],
+        [workflow_id for workflow_id, _, _ in named],
+        [name for _, name, _ in named],
+        [parent for _, _, parent in named],
+        HANDED_BYTES_MAX,
+    )
+    given: dict[tuple[UUID, str], Handed] = {}
+    for row in rows:
+        one = given.setdefault((row["workflow_id"], row["name"]), Handed())
+        one.results[row["parent"]] = row["result"]
+        one.bytes = int(row["total"])
+        if row["is_parent"]:
+            one.parents.append(row["parent"])
+        if row["map"] is not None:
+            one.item = msgspec.json.decode(row["map"], type=Reference)
+    return given
 
 
 async def find(database: Database, tenant: int, workflow_id: UUID) -> dict[str, Any] | None:

@@ -428,6 +428,7 @@ begin
     update duly.workflows set
            state = case when ended_at is null then state else 'running' end, ended_at = null, replays = replays + 1,
            reason = case when ended_at is null then reason end,
+           run_id = case when ended_at is null then run_id end,            -- The run that waited for its end was settled by that.
            nodes = (select count(*) from duly.workflow_nodes as node where node.workflow_id = p_workflow_id),
            open_nodes = (select count(*) from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state in ('waiting', 'ready'))
      where workflow_id = p_workflow_id;

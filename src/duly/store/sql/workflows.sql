@@ -96,7 +96,7 @@ select workflow_id, name, parent, is_parent, map::text, total, case when total <
 select errand.errand_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.run_id, leased.fence,
        leased.worker_id = duly.receiver() as is_awaited,
        exists (select from duly.live_runs where live_runs.run_id = flow.run_id and live_runs.state <> 'dead') as is_live
-  from duly.errands as errand left join duly.workflows as flow on flow.workflow_id = errand.workflow_id
+  from duly.errands as errand join duly.workflows as flow on flow.workflow_id = errand.workflow_id
   left join duly.leased on leased.run_id = flow.run_id
  where errand.what = 'settle' order by errand.errand_id limit $1
 
