@@ -110,15 +110,16 @@ async def everything(listed):
     return [one async for one in listed]
 
 
-class TestWorkflows:
-    FLOW = {
-        "name": "nightly",
-        "nodes": {"first": {"target": A_TARGET}, "second": {"target": A_TARGET, "after": ["first"]}},
-    }
+FLOW = {
+    "name": "nightly",
+    "nodes": {"first": {"target": A_TARGET}, "second": {"target": A_TARGET, "after": ["first"]}},
+}
 
+
+class TestWorkflows:
     async def test_one_is_started_read_held_and_cancelled(self, client):
-        made = await client.workflows.create(self.FLOW, key="once")
-        again = await client.workflows.create(self.FLOW, key="once")
+        made = await client.workflows.create(FLOW, key="once")
+        again = await client.workflows.create(FLOW, key="once")
         read = await client.workflows.get(made.workflow_id)
 
         assert again == made
@@ -131,12 +132,12 @@ class TestWorkflows:
         assert (await client.workflows.node(made.workflow_id, "second")).state == "ready"
 
     async def test_pages_are_turned(self, client):
-        made = {(await client.workflows.create(self.FLOW)).workflow_id for _ in range(3)}
+        made = {(await client.workflows.create(FLOW)).workflow_id for _ in range(3)}
 
         assert {one.workflow_id for one in await everything(client.workflows.list("name:nightly", page_size=1))} == made
 
     async def test_a_running_node_adds_others(self, client, database):
-        made = await client.workflows.create(self.FLOW)
+        made = await client.workflows.create(FLOW)
         _, [run] = await take(database)
 
         added = await client.workflows.add_nodes(made.workflow_id, "first", run.fence, {"more": {"target": A_TARGET}})

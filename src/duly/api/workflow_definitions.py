@@ -1,26 +1,24 @@
-"""Between the shapes of workflows on the wire and the workflows we know. A node is read as a job without a schedule is."""
+"""Between the shape of a workflow on the wire and the workflow we know."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from duly.api import definitions
 from duly.domain.errors import InvalidWorkflow, Refused
-from duly.domain.job import Submission, check_name, check_tags
-from duly.domain.references import Reference
+from duly.domain.job import check_name, check_tags
 from duly.domain.target import Allowed
 from duly.domain.then import check_then
-from duly.domain.workflow import Edge, Node, On, Workflow, check_workflow
-from duly.wire.jobs import JobDefinition, NodeDefinition, NodeReference
+from duly.domain.workflow import Node, Workflow, check_workflow
+from duly.wire.jobs import NodeDefinition
 from duly.wire.workflows import WorkflowDefinition
-
-# What a node says as a job does.
-_SHARED = tuple(set(NodeDefinition.__struct_fields__) & set(JobDefinition.__struct_fields__))
 
 
 def workflow(asked: WorkflowDefinition, allowed: Allowed, marks: Mapping[str, Any]) -> Workflow:
-    """Read a workflow, whole. Raises InvalidWorkflow, leading to what is wrong, and what else jobs are refused with."""
+    """Read a workflow, whole, and check that all it does is allowed here. Raises InvalidWorkflow, InvalidOption."""
     then = check_then(definitions.callback_of(asked.on_done), definitions.callback_of(asked.on_dead))
     allowed.check_told(then)
     name, tags = check_name(asked.name, "name"), check_tags(asked.tags)
@@ -30,22 +28,12 @@ def workflow(asked: WorkflowDefinition, allowed: Allowed, marks: Mapping[str, An
 
 
 def nodes(asked: Mapping[str, NodeDefinition], allowed: Allowed) -> tuple[Node, ...]:
-    """Read nodes, which are not yet checked against each other. Raises InvalidWorkflow."""
-    return tuple(_node(name, node, allowed) for name, node in asked.items())
+    """Read nodes that are allowed here; they are not yet checked against each other. Raises InvalidWorkflow."""
+    return tuple(_admitted(node, allowed) for node in definitions.nodes_of(asked))
 
 
-def _node(name: str, asked: NodeDefinition, allowed: Allowed) -> Node:
-    edges = tuple(Edge(one) if isinstance(one, str) else Edge(one.node, On(one.on)) for one in asked.after)
-    return Node(name, _submission(name, asked, allowed), edges, _reference(asked.map))
-
-
-def _submission(name: str, asked: NodeDefinition, allowed: Allowed) -> Submission:
-    job = JobDefinition(**{field: getattr(asked, field) for field in _SHARED})
+def _admitted(node: Node, allowed: Allowed) -> Node:
     try:
-        return definitions.admitted(definitions.one_shot(job, {}), allowed)
+        return msgspec.structs.replace(node, submission=definitions.admitted(node.submission, allowed))
     except Refused as error:
-        raise InvalidWorkflow(f"node {name!r}: {error}", ("nodes", name)) from None
-
-
-def _reference(asked: NodeReference | None) -> Reference | None:
-    return None if asked is None else Reference(asked.node, tuple(asked.path))
+        raise InvalidWorkflow(f"node {node.name!r}: {error}", ("nodes", node.name)) from None

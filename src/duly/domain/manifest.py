@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 
@@ -25,17 +25,19 @@ from duly.domain.manifest_shapes import (
     ManifestShape,
     NodeShape,
     WorkflowShape,
+    WorkflowTargetShape,
 )
 from duly.domain.manifest_target import read_target
 from duly.domain.manifest_workflow import read_nodes
 from duly.domain.problems import InvalidManifest, Path, Places, Problem, path_of
 from duly.domain.retry import retry_policy
 from duly.domain.run import Options, encode_options, said, target_of, then_of
-from duly.domain.target import Allowed, Target
+from duly.domain.target import WORKFLOW, Allowed, Target, type_of
 from duly.domain.then import Callback, Then, read_callback
 from duly.domain.triggers.calendars import read_calendar
 from duly.domain.triggers.errors import TriggerError, shown
 from duly.domain.workflow import Workflow
+from duly.domain.workflow_target import target_for
 
 OWNER = "file"
 T = TypeVar("T")
@@ -146,7 +148,7 @@ def _jobs(shape: ManifestShape, problems: list[Problem]) -> dict[str, Wanted]:
 
 def _read_rest(given: Mapping[str, Any], tz: str | None, path: Path, problems: list[Problem]) -> None:
     """Say what else is wrong with a job that cannot be read."""
-    if given.get("target") is not None:
+    if given.get("target") is not None and not _is_workflow(given["target"]):
         read_target(given["target"], (*path, "target"), problems)
     if given.get("schedule") is not None:
         read_schedule(given["schedule"], tz, (*path, "schedule"), problems)
@@ -167,7 +169,7 @@ def _entries(given: object, key: str, most: int, problems: list[Problem]) -> lis
 def _wanted(name: str, job: JobShape, shape: ManifestShape, problems: list[Problem]) -> Wanted | None:
     path: Path = ("jobs", name)
     defaults, before = shape.defaults, len(problems)
-    handler, target = read_target(job.target, (*path, "target"), problems)
+    handler, target = _target(name, job, defaults, (*path, "target"), problems)
     queue = defaults.queue if job.queue is None else job.queue
     schedule = read_schedule(job.schedule, defaults.tz, (*path, "schedule"), problems)
     payload = _attempt((*path, "payload"), problems, payloads.encode, job.payload or {}, "payload")
@@ -179,6 +181,29 @@ def _wanted(name: str, job: JobShape, shape: ManifestShape, problems: list[Probl
     priority = defaults.priority if job.priority is None else job.priority
     recurring = Recurring(handler, payload, queue, priority, schedule, name, options, OWNER, shape.source)
     return Wanted(recurring, job.paused)
+
+
+def _target(
+    name: str, job: JobShape, defaults: DefaultsShape, path: Path, problems: list[Problem]
+) -> tuple[str, Target | None]:
+    """Read what a job runs. A workflow without a name of its own has that of its job, and always its tags."""
+    given: object = job.target
+    if not _is_workflow(given):
+        return read_target(given, path, problems)
+    before, part = len(problems), {key: value for key, value in given.items() if key != "type"}
+    shape = gather(WorkflowTargetShape, part, path, problems, raw=("nodes",))
+    nodes = read_nodes(part.get("nodes"), path, problems, partial(_node, defaults))
+    if job.payload:
+        problems.append(Problem((*path[:-1], "payload"), "a job that starts a workflow has none; give it to its nodes"))
+    if len(problems) > before or shape is None:
+        return "", None
+    tags = tuple(dict.fromkeys(job.tags if job.tags is not None else defaults.tags or ()))
+    target = _attempt(path, problems, target_for, Workflow(shape.name or name, nodes, tags))
+    return WORKFLOW, target
+
+
+def _is_workflow(given: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(given, Mapping) and given.get("type") == type_of(WORKFLOW)
 
 
 def _node(defaults: DefaultsShape, node: NodeShape, path: Path, problems: list[Problem]) -> Submission | None:

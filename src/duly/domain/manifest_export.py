@@ -14,9 +14,10 @@ from duly.domain.manifest_schedule import SHORT
 from duly.domain.references import RESULT, Reference
 from duly.domain.retry import Retry
 from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, is_marks_only, read_options, target_of
-from duly.domain.target import FUNCTION, Command, Container, Target, Webhook
+from duly.domain.target import FUNCTION, WORKFLOW, Command, Container, Target, Webhook, WorkflowTarget, type_of
 from duly.domain.target_shapes import asked_target, told_target
 from duly.domain.workflow import Edge, Node, On, Workflow
+from duly.domain.workflow_target import workflow_of
 
 # What need not be said.
 _USUAL: Mapping[type[Target], Target] = {Webhook: Webhook(""), Command: Command(()), Container: Container("")}
@@ -41,6 +42,12 @@ def workflow_spec(workflow: Workflow) -> dict[str, Any]:
     then = told_of(Options(then=workflow.then))
     said = {"name": workflow.name, "tags": list(workflow.tags) or None, **then, "nodes": nodes_spec(workflow.nodes)}
     return {key: value for key, value in said.items() if value is not None}
+
+
+def told_workflow(target: WorkflowTarget, *, is_shown: bool = True) -> dict[str, Any]:
+    """Write a workflow that a job starts; `is_shown`: as it is told to people, without secrets."""
+    nodes = nodes_spec(workflow_of(target).nodes, is_shown=is_shown)
+    return {"type": type_of(WORKFLOW), "name": target.name, "nodes": nodes}
 
 
 def nodes_spec(nodes: Sequence[Node], *, is_shown: bool = False) -> dict[str, Any]:
@@ -96,6 +103,9 @@ def _target(job: Kept) -> str | dict[str, Any]:
     target = target_of(job.options)
     if target is None:
         return job.handler
+    if isinstance(target, WorkflowTarget):
+        told = told_workflow(target)
+        return {key: value for key, value in told.items() if key != "name" or value != job.name}
     return _asked(target, is_shown=True)
 
 

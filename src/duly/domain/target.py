@@ -92,6 +92,12 @@ def handler_of(target: Target) -> str:
             return WORKFLOW
 
 
+def target_of_node(node: Mapping[str, Any]) -> Target | None:
+    """Give what a node of a workflow that is a target does, where that is no function."""
+    told = (node.get("options") or {}).get("target")
+    return None if told is None else msgspec.convert(told, Target)
+
+
 def type_of(handler: str) -> str:
     """Give the type of the target that runs of this handler have."""
     return handler[len(RESERVED) :].partition(":")[0] if is_reserved(handler) else FUNCTION
@@ -128,6 +134,9 @@ class Allowed(msgspec.Struct, frozen=True):
                 raise _not_allowed("command", argv[0], "commands")
             case Container(image=image) if image not in self.containers:
                 raise _not_allowed("container image", image, "containers")
+            case WorkflowTarget(nodes=nodes):
+                for node in nodes:
+                    self.check(target_of_node(node))
 
     def check_told(self, then: Then | None) -> None:
         """Refuse URLs that nobody could tell of the ends of runs: that is done by webhooks. Raises InvalidOption."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from duly.domain.errors import InvalidOption
-from duly.domain.target import Command, Container, Target, Webhook, WorkflowTarget
+from duly.domain.target import Command, Container, Target, Webhook, WorkflowTarget, target_of_node
 
 HIDDEN = "***"
 _TELLING = (
@@ -44,7 +44,7 @@ def is_secret(name: str) -> bool:
 def masked(target: T) -> T:
     """Give a target as it is shown."""
     if isinstance(target, WorkflowTarget):
-        return msgspec.structs.replace(target, nodes=tuple(_with_target(node, masked) for node in target.nodes))
+        return msgspec.structs.replace(target, nodes=tuple(with_target(node, masked) for node in target.nodes))
     name, values = _secrets_of(target)
     return msgspec.structs.replace(target, **{name: _masked(values)})
 
@@ -97,17 +97,13 @@ def _is_beside_the_same(target: Command | Container, standing: Command | Contain
 def _restored_node(node: Mapping[str, Any], standing: Target | None) -> Mapping[str, Any]:
     """Put back what was not shown of a node's target, from the node of that name."""
     nodes = standing.nodes if isinstance(standing, WorkflowTarget) else ()
-    before = next((_target_of(one) for one in nodes if one.get("name") == node.get("name")), None)
-    return _with_target(node, lambda target: restored(target, before))
+    before = next((target_of_node(one) for one in nodes if one.get("name") == node.get("name")), None)
+    return with_target(node, lambda target: restored(target, before))
 
 
-def _target_of(node: Mapping[str, Any]) -> Target | None:
-    told = (node.get("options") or {}).get("target")
-    return None if told is None else msgspec.convert(told, Target)
-
-
-def _with_target(node: Mapping[str, Any], change: Callable[[Target], Target]) -> Mapping[str, Any]:
-    target = _target_of(node)
+def with_target(node: Mapping[str, Any], change: Callable[[Target], Target]) -> Mapping[str, Any]:
+    """Give a node with another target; a node that calls a function stays as it is."""
+    target = target_of_node(node)
     if target is None:
         return node
     return {**node, "options": {**node["options"], "target": msgspec.to_builtins(change(target))}}

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
 
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidWorkflow
-from duly.domain.job import check_key, check_name, check_tags
+from duly.domain.job import check_key, check_name, check_priority, check_tags
 from duly.domain.manifest_export import workflow_spec
 from duly.domain.references import Reference as KnownReference
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
+from duly.domain.target import WORKFLOW
 from duly.domain.then import check_then
 from duly.domain.triggers.errors import shown
 from duly.domain.workflow import Edge as KnownEdge
 from duly.domain.workflow import Node as KnownNode
 from duly.domain.workflow import On, check_workflow
 from duly.domain.workflow import Workflow as Known
+from duly.domain.workflow_target import target_for
 from duly.moves.workflows import submit_workflow
 from duly.sdk.choices import Choices, Told, submission
+from duly.sdk.declaration import Declaration
 from duly.sdk.references import Edge, Item, Reference, placeholders, written
 from duly.sdk.submittable import Submittable
 from duly.sdk.submitter import Submitter, ask_until_answered
+from duly.sdk.target import TargetWork
+from duly.sdk.when import When, shape_of
 from duly.sdk.workflow_handle import WorkflowHandle
 
 if TYPE_CHECKING:
@@ -154,6 +162,30 @@ class Workflow:
     def submit_sync(self, *, key: str | None = None) -> WorkflowHandle:
         """Make it durable, from a plain function."""
         return self.app.background.run(self.submit(key=key))
+
+    def declare(
+        self,
+        name: str | None = None,
+        *,
+        queue: str = QUEUE_DEFAULT,
+        priority: int = PRIORITY_DEFAULT,
+        **when: Unpack[When],
+    ) -> None:
+        """Give it a schedule, under its own name or another, which the app's workers register when they start.
+
+        Each occurrence starts it anew, and is active until it has ended: `overlap` covers the whole workflow. Raises
+        InvalidOption, InvalidWorkflow, UnknownQueue, TriggerError, InvalidSchedule.
+        """
+        chosen, shape, workflow = name or self.name, shape_of(when), self._checked()
+        if shape is None:
+            raise InvalidOption(f"the schedule {chosen!r} does not say when; give cron=, every=, when= or schedule=")
+        self.app.check_queue(check_name(queue, "queue"))
+        options = Options(
+            target=target_for(msgspec.structs.replace(workflow, then=None)), tags=self._tags, then=self._then
+        )
+        self.app.declare(
+            Declaration(chosen, TargetWork(WORKFLOW, options, queue, check_priority(priority)), shape, None)
+        )
 
     @property
     def app(self) -> App:

@@ -50,7 +50,7 @@ class JobTarget(Told, frozen=True, omit_defaults=True):
     Types and fields may be added; whoever does not know one reads the rest.
     """
 
-    type: Annotated[str, Meta(examples=["function", "webhook", "command", "container"])]
+    type: Annotated[str, Meta(examples=["function", "webhook", "command", "container", "workflow"])]
     handler: str | None = None
     url: str | None = None
     method: str | None = None
@@ -68,6 +68,8 @@ class JobTarget(Told, frozen=True, omit_defaults=True):
     file_bytes: int | None = None
     ok: list[int] | None = None
     retry: list[int] | None = None
+    name: str | None = None
+    nodes: dict[str, Any] | None = None
 
 
 class RetryPolicy(Asked, frozen=True):
@@ -136,13 +138,13 @@ Nodes = Annotated[
 
 
 class WorkflowTarget(Asked, frozen=True, tag_field="type", tag="workflow"):
-    """A whole workflow, started each time; the run ends when it has ended."""
+    """A whole workflow, started each time; the run ends when it has ended. Without a name of its own it has that of its job."""
 
     nodes: Nodes
     name: Name | None = None
 
 
-Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget
+Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget
 
 
 class JobDefinition(Asked, frozen=True):

@@ -267,7 +267,10 @@ async def _(scene, operation, asked):
 
 @provokes("invalid_workflow")
 async def _(scene, operation, asked):
-    return await asked.with_fields(nodes={"one": {"target": A_TARGET, "after": ["one"]}}).by(scene.api)
+    nodes = {"one": {"target": A_TARGET, "after": ["one"]}}
+    if "/workflows" not in operation.path:
+        return await asked.with_fields(target={"type": "workflow", "nodes": nodes}).by(scene.api)
+    return await asked.with_fields(nodes=nodes).by(scene.api)
 
 
 @provokes("invalid_manifest")
