@@ -32,6 +32,7 @@ from duly.bench.scenarios import tick as tick_scenario
 from duly.bench.scenarios import triggers as triggers_scenario
 from duly.bench.scenarios import webhooks as webhooks_scenario
 from duly.bench.scenarios import wheel as wheel_scenario
+from duly.bench.scenarios import workflows as workflows_scenario
 
 Measure = Callable[[Bench], Awaitable[Result]]
 WORKERS, SLOTS = 2, 100
@@ -243,6 +244,18 @@ def webhooks(**options: Any) -> Measure:
     return lambda bench: webhooks_scenario.measure(bench, webhooks_scenario.Options(**options))
 
 
+@_flags(
+    workflows_scenario.Options(),
+    workflows="How many, each a → width → z.",
+    width="Nodes between the first and the last.",
+    chains="Chains of three nodes, one at a time.",
+    pause_ms="Between two chains, about.",
+)
+def workflows(**options: Any) -> Measure:
+    """Follow chains of nodes at idle, and run many wide workflows."""
+    return lambda bench: workflows_scenario.measure(bench, workflows_scenario.Options(**options))
+
+
 @_flags(wheel_scenario.Options(), few="Timers.", many="Timers.", repeats="How often.")
 def wheel(**options: Any) -> Measure:
     """Insert and fire timers in a worker's memory, among few and among many."""
@@ -255,7 +268,21 @@ def triggers(**options: Any) -> Measure:
     return lambda bench: triggers_scenario.measure(bench, triggers_scenario.Options(**options))
 
 
-for _function in (submit, drain, latency, burst, recurring, outage, tick, moves, lists, http, webhooks, idle):
+for _function in (
+    submit,
+    drain,
+    latency,
+    burst,
+    recurring,
+    outage,
+    tick,
+    moves,
+    lists,
+    http,
+    webhooks,
+    workflows,
+    idle,
+):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))
 bench.add_command(scenario_in_memory(triggers))

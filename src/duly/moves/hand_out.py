@@ -29,7 +29,7 @@ from duly.store.workflows import Handed
 
 async def hand_out(database: Database, runs: Sequence[Run]) -> dict[UUID, Run]:
     """Give the runs that are nodes with all that they are given, by id."""
-    nodes = [(run, node) for run in runs if (node := run.node) is not None]
+    nodes = [(run, node) for run in runs if run.is_node and (node := run.node) is not None]
     if not nodes:
         return {}
     named = [(*node, use) for run, node in nodes for use in _named(run)]

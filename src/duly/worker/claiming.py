@@ -111,6 +111,13 @@ class Claiming:
         for intake in self.intakes:
             intake.wake.set()
 
+    def wake_idle(self) -> bool:
+        """Look now where there was nothing more when we looked last. Says whether that was so anywhere."""
+        idle = [intake for intake in self.intakes if not intake.more]
+        for intake in idle:
+            intake.wake.set()
+        return bool(idle)
+
     def wake_if_worthwhile(self) -> None:
         """Look now where slots have come free, and there is more than was taken last time."""
         for intake in self.intakes:
@@ -165,7 +172,7 @@ class Claiming:
 
     async def _fetch_extras(self, claimed: list[Run]) -> dict[UUID, tuple[Run, str | None]]:
         """Fetch what stands outside the rows: large payloads, checkpoints of earlier attempts, what nodes are given."""
-        special = [run for run in claimed if run.payload_stored or run.attempt > 1 or run.node is not None]
+        special = [run for run in claimed if run.payload_stored or run.attempt > 1 or run.is_node]
         if not special:
             return {}
         bodies = await runs.payloads(
