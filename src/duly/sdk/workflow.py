@@ -21,7 +21,7 @@ from duly.domain.workflow import Node as KnownNode
 from duly.domain.workflow import On, check_workflow
 from duly.domain.workflow import Workflow as Known
 from duly.domain.workflow_target import target_for
-from duly.moves.workflows import submit_workflow
+from duly.moves.workflows import add_nodes, submit_workflow
 from duly.sdk.choices import Choices, Told, submission
 from duly.sdk.declaration import Declaration
 from duly.sdk.references import Edge, Item, Reference, placeholders, written
@@ -30,6 +30,7 @@ from duly.sdk.submitter import Submitter, ask_until_answered
 from duly.sdk.target import TargetWork
 from duly.sdk.when import When, shape_of
 from duly.sdk.workflow_handle import WorkflowHandle
+from duly.worker.context import RunContext
 
 if TYPE_CHECKING:
     from duly.sdk.app import App
@@ -162,6 +163,19 @@ class Workflow:
     def submit_sync(self, *, key: str | None = None) -> WorkflowHandle:
         """Make it durable, from a plain function."""
         return self.app.background.run(self.submit(key=key))
+
+    async def add_to(self, run: RunContext) -> list[str]:
+        """Add these nodes to the workflow that a running node is of, under its fence. Gives their names.
+
+        Those without `after` wait for the running node, and whatever follows it waits for them. What it has added before, in
+        another attempt, is left as it is. Raises InvalidWorkflow, WorkflowChanged, NotFound when the run is no node.
+        """
+        nodes = tuple(self._nodes.values())
+        return await add_nodes(await self.app.connections.database(), self.app.tenant, run.id, run.fence, nodes)
+
+    def add_to_sync(self, run: RunContext) -> list[str]:
+        """Add these nodes to the workflow that a running node is of, from a plain function."""
+        return self.app.background.run(self.add_to(run))
 
     def declare(
         self,

@@ -46,10 +46,11 @@ class Starter:
         database, loop = self._database, self._loop
         if database is None or loop is None:
             return Failed("the worker is stopping")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_start(database, run), loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(start(database, run), loop))
 
 
-async def _start(database: Database, run: Run) -> Outcome | Deferral:
+async def start(database: Database, run: Run) -> Outcome | Deferral:
+    """Start the workflow of a run, and wait for it elsewhere; where it has ended, say how."""
     target = run.policy.target
     if not isinstance(target, WorkflowTarget):
         return Failed("the run has no workflow that this version of Duly can read", retryable=False)
