@@ -1,7 +1,7 @@
 """Workflows over HTTP: started whole or refused whole, looked at, stopped, held, done again and added to."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -333,3 +333,61 @@ async def test_each_node_counts_as_a_submit(front):
 
     assert (answer.status_code, answer.json()["code"]) == (429, "rate_limited")
     assert (await slow.get("/v1/workflows")).json()["items"] == []
+
+
+class TestAsTarget:
+    TARGET: ClassVar[dict[str, Any]] = {"type": "workflow", "nodes": ETL["nodes"]}
+
+    async def test_a_job_starts_a_workflow_and_tells_it_as_it_was_asked_for(self, api):
+        job = await api.a_job(name="nightly", target=self.TARGET, tags=["money"])
+        found = (await api.get(f"/v1/jobs/{job['job_id']}")).json()
+
+        assert found["target"]["type"] == "workflow"
+        assert found["target"]["name"] == "nightly"
+        assert found["target"]["nodes"] == ETL["nodes"]
+
+    async def test_what_is_read_can_be_put_back_and_one_node_changed(self, api):
+        job = await api.a_job(name="nightly", target=self.TARGET)
+        patch = {"target": {"nodes": {"load": {"priority": 1}}}}
+        changed = await api.patch(f"/v1/jobs/{job['job_id']}", patch, headers={"If-Match": '"1"'})
+
+        assert changed.status_code == 200, changed.text
+        nodes = changed.json()["target"]["nodes"]
+        assert (nodes["load"]["priority"], nodes["load"]["after"]) == (1, ["extract"])
+
+    async def test_secrets_of_nodes_are_not_told_and_put_back(self, api, database):
+        hook = {"type": "webhook", "url": "https://shop.example/in", "headers": {"Authorization": "Bearer secret"}}
+        nodes = {"call": {"target": hook}}
+        job = await api.a_job(name="calls", target={"type": "workflow", "nodes": nodes})
+        told = (await api.get(f"/v1/jobs/{job['job_id']}")).json()["target"]
+        answer = await api.patch(f"/v1/jobs/{job['job_id']}", {"target": told}, headers={"If-Match": "*"})
+
+        assert told["nodes"]["call"]["target"]["headers"] == {"Authorization": "***"}
+        assert answer.status_code == 200, answer.text
+        [row] = await database.fetch("select options::text from duly.jobs where job_id = $1", job["job_id"])
+        assert "Bearer secret" in row[0]
+
+    @pytest.mark.parametrize(
+        ("fields", "code", "pointer"),
+        [
+            ({"nodes": {"a": {"target": A_TARGET, "after": ["a"]}}}, "invalid_workflow", "/target/nodes/a/after/0"),
+            ({"nodes": {"a": {"target": A_TARGET, "queue": "two\nlines"}}}, "invalid_workflow", "/target/nodes/a"),
+        ],
+    )
+    async def test_what_cannot_be_kept_is_refused_with_its_place(self, api, fields, code, pointer):
+        answer = await api.post("/v1/jobs", json={"target": {"type": "workflow", **fields}})
+
+        assert (answer.status_code, answer.json()["code"]) == (422, code)
+        assert answer.json()["errors"][0]["pointer"] == pointer
+
+    async def test_what_is_not_allowed_here_is_not_allowed_in_a_node(self, api):
+        nodes = {"a": {"target": {"type": "command", "argv": ["/bin/rm"]}}}
+        answer = await api.post("/v1/jobs", json={"target": {"type": "workflow", "nodes": nodes}})
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
+        assert "'/bin/rm' is not allowed here" in answer.json()["detail"]
+
+    async def test_a_payload_belongs_to_the_nodes(self, api):
+        answer = await api.post("/v1/jobs", json={"target": self.TARGET, "payload": {"day": 1}})
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")

@@ -269,7 +269,8 @@ async def _(scene, operation, asked):
 async def _(scene, operation, asked):
     nodes = {"one": {"target": A_TARGET, "after": ["one"]}}
     if "/workflows" not in operation.path:
-        return await asked.with_fields(target={"type": "workflow", "nodes": nodes}).by(scene.api)
+        instead = {"handler": None} if operation.method == "PATCH" else {}
+        return await asked.with_fields(target={"type": "workflow", "nodes": nodes, **instead}).by(scene.api)
     return await asked.with_fields(nodes=nodes).by(scene.api)
 
 
