@@ -56,7 +56,7 @@ def node_of(run: Run) -> str:
 
 
 async def taken(database: Database, worker_id: UUID) -> dict[str, Run]:
-    """Claim what is ready, by node; more than one workflow may be under way, so the last of a name wins."""
+    """Claim what is ready of one workflow, by node."""
     return {node_of(run): run for run in await claimed(database, worker_id, limit=1000)}
 
 
@@ -70,15 +70,11 @@ async def carried_through(
 ) -> list[list[str]]:
     """Claim and settle until nothing is left. Gives the nodes that ran, wave by wave."""
     waves = []
-    while wave := await taken(database, worker_id):
-        waves.append(sorted(wave))
-        outcome_of = outcomes or {}
-        await settle(
-            database,
-            worker_id,
-            [ended(database, run, outcome_of.get(name, Succeeded(f'"{name}"'))) for name, run in wave.items()],
-            RNG,
-        )
+    outcome_of = outcomes or {}
+    while runs := await claimed(database, worker_id, limit=1000):
+        waves.append(sorted(map(node_of, runs)))
+        told = [(run, outcome_of.get(node_of(run), Succeeded(f'"{node_of(run)}"'))) for run in runs]
+        await settle(database, worker_id, [ended(database, run, outcome) for run, outcome in told], RNG)
     return waves
 
 

@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any
 
-from duly.worker.context import RunContext
+from duly.worker.context import NonRetryable, RunContext
 from duly.worker.handlers import Handler, Registry
 from tests.end_to_end.sink import Arrival, Sink
 
@@ -82,3 +82,15 @@ async def long(run: RunContext) -> None:
     """Longer than it takes to lose a lease."""
     note(run)
     await asyncio.sleep(LONG_SECONDS)
+
+
+@app.handler
+async def node(run: RunContext, seconds: float = 0.0, flaps: int = 0, *, fails: bool = False) -> int:
+    """A node of a workflow: it may fail for good, or a few times before it succeeds."""
+    note(run)
+    await asyncio.sleep(seconds)
+    if fails:
+        raise NonRetryable("broken")
+    if run.attempt <= flaps:
+        raise RuntimeError("flapping")
+    return len(run.parents)

@@ -270,6 +270,11 @@ def covered_by(edges: Iterable[tuple[str, str]], node: str) -> frozenset[str]:
     return frozenset(covered)
 
 
+def is_item(name: str) -> bool:
+    """Say whether a node is an item of a map, by its name."""
+    return name.endswith("]")
+
+
 def sinks(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Give the nodes that no other of them waits for."""
     waited_for = {edge.parent for node in nodes for edge in node.after}

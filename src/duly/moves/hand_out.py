@@ -22,6 +22,7 @@ from duly.domain.references import (
     uses_in,
 )
 from duly.domain.run import Run
+from duly.domain.workflow import is_item
 from duly.store import workflows
 from duly.store.database import Database
 from duly.store.workflows import Handed
@@ -32,24 +33,26 @@ async def hand_out(database: Database, runs: Sequence[Run]) -> dict[UUID, Run]:
     nodes = [(run, node) for run in runs if run.is_node and (node := run.node) is not None]
     if not nodes:
         return {}
-    named = [(*node, use) for run, node in nodes for use in _named(run)]
+    mapped = [node for _, node in nodes if is_item(node[1])]
+    items = await workflows.items(database, mapped) if mapped else {}
+    named = [(*node, name) for run, node in nodes for name in _named(run, items.get(node))]
     handed = await workflows.handed(database, [node for _, node in nodes], named)
-    return {run.run_id: _given(run, handed.get(node)) for run, node in nodes}
+    return {run.run_id: _given(run, handed.get(node) or Handed(), items.get(node)) for run, node in nodes}
 
 
-def _named(run: Run) -> list[str]:
+def _named(run: Run, item: Reference | None) -> list[str]:
+    """Name the nodes whose results a payload names; of an item of a map, also the one whose list it is of."""
     if run.payload is None or not has_references(run.payload):
         return []
     try:
         uses = uses_in(run.payload, _unreadable)
     except Unresolved:
         return []
-    return sorted({use.node for use in uses if isinstance(use, Reference)})
+    named = {use.node for use in uses if isinstance(use, Reference)}
+    return sorted(named if item is None else named | {item.node})
 
 
-def _given(run: Run, handed: Handed | None) -> Run:
-    if handed is None:
-        handed = Handed()
+def _given(run: Run, handed: Handed, item: Reference | None) -> Run:
     try:
         if handed.bytes > HANDED_BYTES_MAX:
             raise Unresolved(
@@ -59,7 +62,7 @@ def _given(run: Run, handed: Handed | None) -> Run:
         results = {name: msgspec.json.decode(text or "null") for name, text in handed.results.items()}
         payload = run.payload
         if payload is not None and has_references(payload):
-            payload = resolved(payload, results, _item(handed, results))
+            payload = resolved(payload, results, _value_of(item, results))
     except Unresolved as error:
         return msgspec.structs.replace(run, refused=f"the node cannot be given what it is to work on: {error}")
     parents = {name: results[name] for name in handed.parents}
@@ -68,10 +71,8 @@ def _given(run: Run, handed: Handed | None) -> Run:
     )
 
 
-def _item(handed: Handed, results: dict[str, Any]) -> Any:
-    if handed.item is None:
-        return None
-    return part_of(results.get(handed.item.node), handed.item.path, f"the result of node {handed.item.node!r}")
+def _value_of(item: Reference | None, results: dict[str, Any]) -> Any:
+    return None if item is None else part_of(results.get(item.node), item.path, f"the result of node {item.node!r}")
 
 
 def _unreadable(message: str) -> NoReturn:

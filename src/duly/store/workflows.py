@@ -41,11 +41,10 @@ class OwnNode(msgspec.Struct, frozen=True):
 
 
 class Handed(msgspec.Struct):
-    """What a node is given of others: their results as JSON, those of its parents, and of an item of a map, where it is."""
+    """What a node is given of others: their results as JSON, and which are of its parents."""
 
     results: dict[str, str | None] = {}
     parents: list[str] = []
-    item: Reference | None = None
     bytes: int = 0
 
 
@@ -231,9 +230,13 @@ async def handed(
         one.bytes = int(row["total"])
         if row["is_parent"]:
             one.parents.append(row["parent"])
-        if row["map"] is not None:
-            one.item = msgspec.json.decode(row["map"], type=Reference)
     return given
+
+
+async def items(database: Database, nodes: Sequence[tuple[UUID, str]]) -> dict[tuple[UUID, str], Reference]:
+    """Read which part of which result items of maps are for."""
+    rows = await database.fetch(SQL["items"], [node[0] for node in nodes], [node[1] for node in nodes])
+    return {(row[0], row[1]): msgspec.json.decode(row[2], type=Reference) for row in rows}
 
 
 async def find(database: Database, tenant: int, workflow_id: UUID) -> dict[str, Any] | None:

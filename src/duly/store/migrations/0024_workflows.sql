@@ -120,9 +120,10 @@ $$;
 
 ------------------------------------------------------------------------------------------------------------ what is noted
 
--- Note that a node's run has ended, or goes on by another attempt, from the record of it: what every way to an end writes.
+-- Note that a node's run has ended, or goes on by another attempt, from the record of it: what every way to an end writes. No
+-- settings in its head: it is called for every row.
 create function duly.note_ending_v1() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql as $$
 declare
     v_first boolean := coalesce(current_setting('duly.ending', true), '') = '';
 begin
@@ -140,7 +141,7 @@ create trigger attempts_noted before insert on duly.attempts for each row when (
 
 -- Note that a dead run of a node has left its box: somebody has replayed it, or discarded it.
 create function duly.note_rising_v1() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql as $$
 declare
     v_first boolean := coalesce(current_setting('duly.ending', true), '') = '';
 begin
@@ -455,6 +456,8 @@ declare
     v_states    text[];
     v_opened    uuid[];
     v_names     text[];
+    v_released  uuid[];
+    v_gone      uuid[];
     v_counted   uuid[] := '{}';
     v_special   boolean;
     v_other     record;
@@ -481,15 +484,28 @@ begin
         exit when v_workflows is null;
         v_counted := v_counted || v_workflows;
         with lowered as (
-            update duly.workflow_nodes as child set waits = child.waits - parents.ended, unmet = child.unmet + parents.unmet
+            update duly.workflow_nodes as child
+               set waits = child.waits - parents.ended, unmet = child.unmet + parents.unmet,
+                   state = case when child.waits = parents.ended and child.unmet + parents.unmet = 0 and child.map is null and flow.state = 'running'
+                                then 'ready' else 'waiting' end,
+                   released_at = case when child.waits = parents.ended then v_now end
               from (select edge.workflow_id, edge.child, count(*)::integer as ended,
                            (count(*) filter (where not duly.holds_for(edge.on_end, ended.state)))::integer as unmet
                       from unnest(v_workflows, v_nodes, v_states) as ended(workflow_id, name, state)
                       join duly.workflow_edges as edge on edge.workflow_id = ended.workflow_id and edge.parent = ended.name
                      group by 1, 2) as parents
+              join duly.workflows as flow on flow.workflow_id = parents.workflow_id
              where child.workflow_id = parents.workflow_id and child.name = parents.child and child.state = 'waiting'
-            returning child.workflow_id, child.name, child.waits)
-        select array_agg(workflow_id), array_agg(name) into v_opened, v_names from lowered where waits = 0;
+            returning child.workflow_id, child.name, child.waits, child.state, child.run_id)
+        select array_agg(run_id) filter (where state = 'ready'), array_agg(workflow_id) filter (where state = 'waiting'),
+               array_agg(name) filter (where state = 'waiting')
+          into v_released, v_opened, v_names from lowered where waits = 0;
+        if v_released is not null then
+            v_gone := duly.release_nodes_v1(v_released, v_now);
+            if cardinality(v_gone) < cardinality(v_released) then
+                perform duly.note_errand_v1(workflow_id, 'look', v_now) from unnest(v_locked) as workflow_id;
+            end if;
+        end if;
         if v_opened is not null then
             perform duly.open_nodes_v1(v_opened, v_names, v_now);
         end if;
@@ -838,8 +854,12 @@ create function duly.look_v1(p_workflow_id uuid, p_now timestamptz) returns void
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
-    v_names text[] := array(select name from duly.workflow_nodes where workflow_id = p_workflow_id and state = 'waiting' and waits = 0 order by number, name);
+    v_names text[];
 begin
+    -- One that was released, and whose row somebody held, waits once more.
+    update duly.workflow_nodes as node set state = 'waiting', released_at = null where node.workflow_id = p_workflow_id and node.state = 'ready'
+       and exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(p_workflow_id));
+    v_names := array(select name from duly.workflow_nodes where workflow_id = p_workflow_id and state = 'waiting' and waits = 0 order by number, name);
     if cardinality(v_names) > 0 then
         perform duly.open_nodes_v1(array_fill(p_workflow_id, array[cardinality(v_names)]), v_names, p_now);
     end if;

@@ -71,25 +71,24 @@ select workflow_id, tenant, name, state, nodes as node_count, open_nodes, tags, 
 
 -- name: handed
 -- What runs are handed of others' results: those of the parents of each, and those that it names; no more than a run may be handed.
-with asked as (
-    select u.workflow_id, u.name, coalesce(node.item_of, u.name) as base, node.map
-      from unnest($1::uuid[], $2::text[]) as u(workflow_id, name)
-      join duly.workflow_nodes as node on node.workflow_id = u.workflow_id and node.name = u.name),
-wanted as (
-    select asked.workflow_id, asked.name, edge.parent, true as is_parent from asked
-      join duly.workflow_edges as edge on edge.workflow_id = asked.workflow_id and edge.child = asked.base
-     where not exists (select from duly.workflow_nodes as item where item.workflow_id = asked.workflow_id and item.name = edge.parent and item.item_of = asked.base)
-    union all
-    select u.workflow_id, u.name, u.parent, false from unnest($3::uuid[], $4::text[], $5::text[]) as u(workflow_id, name, parent)
-    union all
-    select asked.workflow_id, asked.name, asked.map->>'node', false from asked where asked.map is not null),
-given as (
-    select wanted.workflow_id, wanted.name, wanted.parent, bool_or(wanted.is_parent) as is_parent from wanted group by 1, 2, 3)
-select workflow_id, name, parent, is_parent, map::text, total, case when total <= $6 then result end as result from (
-    select given.workflow_id, given.name, given.parent, given.is_parent, asked.map, parent.result::text as result,
-           sum(coalesce(octet_length(parent.result::text), 0)) over (partition by given.workflow_id, given.name) as total
-      from given join asked on asked.workflow_id = given.workflow_id and asked.name = given.name
-      join duly.workflow_nodes as parent on parent.workflow_id = given.workflow_id and parent.name = given.parent and parent.state = 'succeeded') as found
+-- An item of a map has the parents of its map, and not the other items.
+select workflow_id, name, parent, is_parent, total, case when total <= $6 then result end as result from (
+    select wanted.workflow_id, wanted.name, wanted.parent, wanted.is_parent, node.result::text as result,
+           sum(coalesce(octet_length(node.result::text), 0)) over (partition by wanted.workflow_id, wanted.name) as total
+      from (select asked.workflow_id, asked.name, edge.parent, true as is_parent
+              from unnest($1::uuid[], $2::text[]) as asked(workflow_id, name)
+              join duly.workflow_edges as edge on edge.workflow_id = asked.workflow_id and edge.child = split_part(asked.name, '[', 1)
+             where edge.parent not like '%]'
+            union all
+            select named.workflow_id, named.name, named.parent, false from unnest($3::uuid[], $4::text[], $5::text[]) as named(workflow_id, name, parent)
+             where not exists (select from duly.workflow_edges as edge where edge.workflow_id = named.workflow_id
+                                  and edge.child = split_part(named.name, '[', 1) and edge.parent = named.parent)) as wanted
+      join duly.workflow_nodes as node on node.workflow_id = wanted.workflow_id and node.name = wanted.parent and node.state = 'succeeded') as found
+
+-- name: items
+-- Which part of which result items of maps are for.
+select workflow_id, name, map::text from unnest($1::uuid[], $2::text[]) as asked(workflow_id, name)
+  join duly.workflow_nodes using (workflow_id, name)
 
 -- name: to_settle
 -- Runs whose workflow has ended: in their receiver's hands, or not yet; or nowhere any more.
