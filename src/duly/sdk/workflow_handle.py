@@ -60,7 +60,7 @@ class WorkflowHandle:
         return str((await self._final(timeout))["state"])
 
     async def result(self, node: str | None = None, timeout: float | None = None) -> Any:
-        """Wait until it has ended, and give the result of a node; without one, by their names those of the nodes that end it.
+        """Wait until it has ended, and give the result of a node; without one, by name those of the last nodes that succeeded.
 
         Raises WorkflowFailed when it has not succeeded, NotFound when it has no such node, or TimeoutError after `timeout`
         seconds.
@@ -70,9 +70,9 @@ class WorkflowHandle:
             raise WorkflowFailed(found)
         if node is not None:
             return await self._result(node)
-        followed = {edge["node"] for one in found["nodes"] for edge in one["parents"]}
-        last = [one["name"] for one in found["nodes"] if one["name"] not in followed and one["state"] == "succeeded"]
-        return {name: await self._result(name) for name in last}
+        done = [one for one in found["nodes"] if one["state"] == "succeeded"]
+        followed = {edge["node"] for one in done for edge in one["parents"]}
+        return {one["name"]: await self._result(one["name"]) for one in done if one["name"] not in followed}
 
     async def cancel(self, reason: str = "cancelled on request") -> str:
         """Let no node start any more, ask those that run to stop, and say how it stands then. Raises NotFound."""
