@@ -7,6 +7,7 @@ import pytest
 
 from duly.domain.outcome import Failed, Succeeded
 from tests.api.front import A_TARGET
+from tests.api.remote import a_remote
 from tests.api.working import take, work
 from tests.builders import settled
 
@@ -391,3 +392,22 @@ class TestAsTarget:
         answer = await api.post("/v1/jobs", json={"target": self.TARGET, "payload": {"day": 1}})
 
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
+
+
+async def test_a_worker_over_http_is_handed_results_and_carries_a_workflow_to_its_end(api):
+    made = await started(api)
+    remote = await a_remote(api, queues=["default", "mail"])
+
+    [extract] = await remote.claim()
+    await remote.settle(extract, result={"rows": [1, 2]})
+    [load] = await remote.claim()
+    await remote.settle(load)
+    [tidy] = await remote.claim()
+    await remote.settle(tidy)
+
+    assert (extract["workflow_id"], extract["node"], extract["parents"]) == (made["workflow_id"], "extract", {})
+    assert (load["node"], load["payload"], load["parents"]) == ("load", {"rows": [1, 2]}, {"extract": {"rows": [1, 2]}})
+    assert tidy["node"] == "tidy"
+    found = await read(api, made)
+    assert found["state"] == "succeeded"
+    assert states(found)["alarm"] == "skipped"
