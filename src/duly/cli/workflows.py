@@ -28,7 +28,7 @@ from duly.domain.workflow import FINAL, NODE_ENDS
 from duly.settings import Settings
 
 _NODES_SHOWN = 200
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.1, 1.0
 
 COLUMNS = {
     "id": lambda row: row["workflow_id"],
@@ -167,11 +167,13 @@ async def _submit(settings: Settings, file: str, key: str, *, wait: bool, as_jso
 
 
 async def _ended(desk: WorkflowDesk, workflow_id: UUID) -> Mapping[str, Any]:
+    pause = _LOOK_SECONDS_MIN
     while True:
         found = await desk.get(workflow_id)
         if found["state"] in FINAL:
             return found
-        await SystemClock().sleep(_LOOK_SECONDS)
+        await SystemClock().sleep(pause)
+        pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
 
 
 async def _show(settings: Settings, listing: Listing, workflow_id: UUID) -> None:

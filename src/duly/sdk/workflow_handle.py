@@ -49,7 +49,10 @@ class WorkflowHandle:
 
     async def status(self) -> str:
         """Say how it stands: running, paused, cancelling, succeeded, failed or cancelled. Raises NotFound."""
-        return str((await self._found())["state"])
+        state = await workflows.state(await self._database(), self._app.tenant, self.workflow_id)
+        if state is None:
+            raise self._not_found()
+        return state
 
     async def nodes(self) -> dict[str, dict[str, Any]]:
         """Tell how each node stands, by its name. Raises NotFound."""
@@ -57,7 +60,7 @@ class WorkflowHandle:
 
     async def wait(self, timeout: float | None = None) -> str:
         """Wait until it has ended, and say how. Raises TimeoutError after `timeout` seconds."""
-        return str((await self._final(timeout))["state"])
+        return await self._final(timeout)
 
     async def result(self, node: str | None = None, timeout: float | None = None) -> Any:
         """Wait until it has ended, and give the result of a node; without one, by name those of the last nodes that succeeded.
@@ -65,11 +68,12 @@ class WorkflowHandle:
         Raises WorkflowFailed when it has not succeeded, NotFound when it has no such node, or TimeoutError after `timeout`
         seconds.
         """
-        found = await self._final(timeout)
-        if found["state"] != "succeeded":
-            raise WorkflowFailed(found)
-        if node is not None:
+        state = await self._final(timeout)
+        if state == "succeeded" and node is not None:
             return await self._result(node)
+        found = await self._found()
+        if state != "succeeded":
+            raise WorkflowFailed(found)
         done = [one for one in found["nodes"] if one["state"] == "succeeded"]
         followed = {edge["node"] for one in done for edge in one["parents"]}
         return {one["name"]: await self._result(one["name"]) for one in done if one["name"] not in followed}
@@ -136,8 +140,11 @@ class WorkflowHandle:
     async def _found(self) -> Mapping[str, Any]:
         found = await workflows.find(await self._database(), self._app.tenant, self.workflow_id)
         if found is None:
-            raise NotFound(f"no workflow {self.workflow_id}: it was not committed, or it is no longer kept")
+            raise self._not_found()
         return found
+
+    def _not_found(self) -> NotFound:
+        return NotFound(f"no workflow {self.workflow_id}: it was not committed, or it is no longer kept")
 
     async def _result(self, node: str) -> Any:
         found = await workflows.node_result(await self._database(), self._app.tenant, self.workflow_id, node)
@@ -145,16 +152,16 @@ class WorkflowHandle:
             raise NotFound(f"workflow {self.workflow_id} has no node {node!r}; nodes() names them")
         return None if found["result"] is None else msgspec.json.decode(found["result"])
 
-    async def _final(self, timeout: float | None) -> Mapping[str, Any]:
+    async def _final(self, timeout: float | None) -> str:
         """Look until it has ended, ever less often. Raises NotFound, TimeoutError."""
         clock = (await self._database()).clock
         began, pause = clock.monotonic(), _LOOK_SECONDS_MIN
         while True:
-            found = await self._found()
-            if found["state"] in FINAL:
-                return found
+            state = await self.status()
+            if state in FINAL:
+                return state
             waited = clock.monotonic() - began
             if timeout is not None and waited >= timeout:
-                raise TimeoutError(f"workflow {self.workflow_id} is {found['state']} after {waited:.3g} s")
+                raise TimeoutError(f"workflow {self.workflow_id} is {state} after {waited:.3g} s")
             await clock.sleep(pause if timeout is None else min(pause, timeout - waited))
             pause = min(pause * 1.5, _LOOK_SECONDS_MAX)

@@ -239,6 +239,12 @@ async def items(database: Database, nodes: Sequence[tuple[UUID, str]]) -> dict[t
     return {(row[0], row[1]): msgspec.json.decode(row[2], type=Reference) for row in rows}
 
 
+async def state(database: Database, tenant: int, workflow_id: UUID) -> str | None:
+    """Say where a workflow stands, without its nodes; None: there is none of that id."""
+    row = await database.fetchrow(SQL["find_workflow"], tenant, workflow_id)
+    return None if row is None else str(row["state"])
+
+
 async def find(database: Database, tenant: int, workflow_id: UUID) -> dict[str, Any] | None:
     """Read a workflow whole: itself, and its nodes in the order given, each with its parents and where its run stands."""
     row = await database.fetchrow(SQL["find_workflow"], tenant, workflow_id)
