@@ -43,6 +43,9 @@ class Story:
         self.held = await taken(database, self.worker_id)
         return await self.moves(database)
 
+    async def moves(self, database):
+        raise NotImplementedError
+
     def settling(self, *names, outcome=None):
         """Give the settle of nodes as a move."""
         items = [self.held[name] for name in names]
