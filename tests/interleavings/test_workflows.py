@@ -7,6 +7,7 @@ import pytest
 from duly.domain.outcome import Cancelled, Failed, Succeeded
 from duly.domain.retry import Retry
 from duly.moves.settle import Settled, settle
+from duly.moves.workflows import run_errands
 from duly.store import runs, workflows
 from tests.builders import RNG, a_worker, counts, ended, seconds, staged
 from tests.graphs import FAILS, a_node, a_workflow, carried_through, end, state_of, states_of, taken
@@ -24,8 +25,7 @@ def story(told: type) -> type:
 async def errands_done(database, clock):
     """Let maintenance come by until it has nothing to do."""
     for _ in range(10):
-        while await workflows.run_errand(database):
-            pass
+        await run_errands(database)
         if not await database.fetchval("select count(*) from duly.errands where what <> 'settle'"):
             return
         await clock.advance(1)

@@ -107,7 +107,7 @@ async def test_a_cancel_of_the_run_stops_its_workflow(database, starter):
     await started(database, starter, await a_worker(database))
 
     await cancel_run(database, run_id)
-    assert await run_errands(database) >= 1
+    await run_errands(database)
 
     assert await state_of(database, await the_workflow(database, run_id)) == "cancelled"
     assert await settle_ended(database, RNG) == 0

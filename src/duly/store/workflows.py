@@ -164,16 +164,10 @@ async def add_nodes(
     return answer
 
 
-async def run_errand(database: Database) -> bool:
-    """Do one errand that is due. False: there was none."""
-    done: bool = await database.fetchval(SQL["run_errand"])
-    return done
-
-
-async def stop_orphans(database: Database) -> int:
-    """Stop workflows whose own run has ended without them. Returns how many."""
-    stopped: int = await database.fetchval(SQL["stop_orphans"])
-    return stopped
+async def run_errand(database: Database) -> str:
+    """Do one errand that is due: done. Without one: settle, when there is something for `to_settle`, or none."""
+    answer: str = await database.fetchval(SQL["run_errand"])
+    return answer
 
 
 class ToSettle(msgspec.Struct, frozen=True):

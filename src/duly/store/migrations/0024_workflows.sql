@@ -24,7 +24,7 @@ create table duly.workflows (
 ) with (fillfactor = 50);
 create index workflows_by_tenant on duly.workflows (tenant, workflow_id);
 create index workflows_by_end on duly.workflows (ended_at) where ended_at is not null;
-create index workflows_of_runs on duly.workflows (run_id) where run_id is not null;
+create index workflows_of_runs on duly.workflows (run_id) where run_id is not null and ended_at is null;
 
 create table duly.workflow_nodes (
     workflow_id  uuid        not null,
@@ -913,8 +913,9 @@ end $$;
 
 ---------------------------------------------------------------------------------------------------------------- errands
 
--- Do one errand that is due, and say whether there was one. Those of settles are for whoever can settle.
-create function duly.run_errand_v1() returns boolean
+-- Do one errand that is due: done. Without one, stop workflows that nobody waits for any more, and say whether there is something to
+-- settle, which is for whoever can: settle, or none. One statement, because it is asked twice a second for ever.
+create function duly.run_errand_v1() returns text
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -926,7 +927,7 @@ begin
         select errand_id from duly.errands where due_at <= v_now and what <> 'settle' order by errand_id limit 1 for update skip locked)
     returning * into v_errand;
     if not found then
-        return false;
+        return case when duly.stop_orphans_v1() > 0 then 'done' when exists (select from duly.errands where what = 'settle') then 'settle' else 'none' end;
     end if;
     select * into v_flow from duly.workflows where workflow_id = v_errand.workflow_id;
     if v_errand.what = 'withdraw' and v_flow.state = 'paused' then
@@ -942,7 +943,7 @@ begin
         perform from duly.workflows where workflow_id = v_flow.workflow_id for no key update;
         perform duly.look_v1(v_flow.workflow_id, v_now);
     end if;
-    return true;
+    return 'done';
 end $$;
 
 -- Workflows whose run, which they are the target of, was cancelled or given up: they have nobody to tell, and stop.

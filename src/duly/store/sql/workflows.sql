@@ -20,9 +20,6 @@ select duly.add_nodes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
 -- name: run_errand
 select duly.run_errand_v1()
 
--- name: stop_orphans
-select duly.stop_orphans_v1()
-
 -- name: forget_workflows
 select duly.forget_workflows_v1($1, $2)
 
