@@ -103,7 +103,7 @@ async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, n
 
 
 async def run_errands(database: Database) -> bool:
-    """Do what is left to do for workflows beside their nodes' ends. Says whether a run waits to be settled by one that has ended."""
+    """Do what is left to do for workflows beside their nodes' ends. Says whether runs wait to be settled by some that ended."""
     while (answer := await store.run_errand(database)) == "done":
         pass
     return answer == "settle"
