@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -52,8 +53,8 @@ def torture(folder: Path, *, wide: int, small: int, cancelled: int, kills: int, 
             house.kill(f"worker{chance.randrange(2)}")
             house.kill("scheduler0")
             house.kill_postgresql()
-            at = time.time()
-            wait_until(lambda at=at: time.time() > at + LEASE_SECONDS, 30)
+            until = time.time() + LEASE_SECONDS
+            wait_until(partial(has_passed, until), 30)
         wait_until(lambda: count(house, ENDED) == len(told), 60 + wide * 5, what="the end of every workflow", pause=0.2)
         wait_until(lambda: not count(house, "select count(*) from duly.errands"), 10, what="the last errand")
         broken, ends = verified(house), asyncio.run(found(house.url, told))
@@ -142,6 +143,11 @@ async def found(url: str, workflow_ids: dict[UUID, Workflow]) -> dict[UUID, tupl
             assert whole is not None
             ends[workflow_id] = (whole["state"], {node["name"]: node["state"] for node in whole["nodes"]})
     return ends
+
+
+def has_passed(moment: float) -> bool:
+    """Say whether a moment has passed."""
+    return time.time() > moment
 
 
 def count(house: House, query: str) -> int:

@@ -7,6 +7,7 @@ import pytest
 from duly.domain.outcome import Cancelled, Failed, Succeeded
 from duly.domain.retry import Retry
 from duly.moves.settle import Settled, settle
+from duly.moves.workflows import run_errands
 from duly.store import runs, workflows
 from tests.builders import RNG, a_worker, counts, ended, seconds, staged
 from tests.graphs import FAILS, a_node, a_workflow, carried_through, end, state_of, states_of, taken
@@ -24,8 +25,7 @@ def story(told: type) -> type:
 async def errands_done(database, clock):
     """Let maintenance come by until it has nothing to do."""
     for _ in range(10):
-        while await workflows.run_errand(database):
-            pass
+        await run_errands(database)
         if not await database.fetchval("select count(*) from duly.errands where what <> 'settle'"):
             return
         await clock.advance(1)
@@ -42,6 +42,9 @@ class Story:
         self.worker_id = await a_worker(database)
         self.held = await taken(database, self.worker_id)
         return await self.moves(database)
+
+    async def moves(self, database):
+        raise NotImplementedError
 
     def settling(self, *names, outcome=None):
         """Give the settle of nodes as a move."""

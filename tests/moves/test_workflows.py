@@ -21,6 +21,7 @@ from duly.moves.workflows import (
     submit_workflow,
 )
 from duly.store import history, runs, workflows
+from duly.store.workflows import WorkflowFilter
 from tests.builders import (
     RNG,
     a_key,
@@ -536,3 +537,27 @@ async def test_a_snoozed_node_is_not_at_its_end(database, clock):
     await staged(database)
 
     assert await carried_through(database, await a_worker(database)) == [["a"], ["b"]]
+
+
+async def test_workflows_are_listed_the_newest_first_page_by_page(database, clock):
+    listed = []
+    for number in range(5):
+        await clock.advance(1)
+        listed.append(await a_workflow(database, "a", name="odd" if number % 2 else "even"))
+    await cancel_workflow(database, 1, listed[0])
+
+    async def pages(chosen, size, **more):
+        found, after = [], None
+        while True:
+            rows, after = await workflows.page(database, 1, chosen, size, after, **more)
+            found.append([listed.index(row["workflow_id"]) for row in rows])
+            if after is None:
+                return found
+
+    everything = WorkflowFilter()
+    assert await pages(everything, 2) == [[4, 3], [2, 1], [0]]
+    assert await pages(everything, 5) == [[4, 3, 2, 1, 0]]
+    assert await pages(WorkflowFilter(name="odd"), 2) == [[3, 1]]
+    assert await pages(WorkflowFilter(name="odd"), 2, looks=2) == [[3], [1], []]
+    assert await pages(WorkflowFilter(states=("cancelled",)), 2) == [[0]]
+    assert (await workflows.page(database, 2, everything, 10))[0] == []

@@ -107,8 +107,8 @@ class Maintenance:
 
     async def _run_errands(self) -> None:
         """Do what is left to do for workflows, and settle runs whose workflow has ended."""
-        await run_errands(self._database)
-        await settle_ended(self._database, self._rng)
+        if await run_errands(self._database):
+            await settle_ended(self._database, self._rng)
 
     async def _mind(self) -> None:
         """Try destinations that were left alone, and let go on what waits for those that take it."""

@@ -14,7 +14,6 @@ import msgspec
 from duly.domain.errors import LeaseOver, NotFound, Unsettled, WorkflowChanged
 from duly.domain.run import HORIZON, Run
 from duly.domain.workflow import (
-    FINAL,
     Edge,
     Node,
     Workflow,
@@ -103,12 +102,11 @@ async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, n
     return [node.name for node in hung]
 
 
-async def run_errands(database: Database) -> int:
-    """Do what is left to do for workflows beside their nodes' ends. Returns how many were done."""
-    done = 0
-    while await store.run_errand(database):
-        done += 1
-    return done + await store.stop_orphans(database)
+async def run_errands(database: Database) -> bool:
+    """Do what is left to do for workflows beside their nodes' ends. Says whether runs wait to be settled by some that ended."""
+    while (answer := await store.run_errand(database)) == "done":
+        pass
+    return answer == "settle"
 
 
 def _found(state: str | None, workflow_id: UUID) -> WorkflowState:
@@ -119,8 +117,3 @@ def _found(state: str | None, workflow_id: UUID) -> WorkflowState:
 
 def _not_found(workflow_id: UUID) -> NotFound:
     return NotFound(f"no workflow {workflow_id}; `duly workflows list` lists them")
-
-
-def is_final(state: WorkflowState) -> bool:
-    """Say whether a workflow has ended."""
-    return state in FINAL

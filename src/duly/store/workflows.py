@@ -16,6 +16,7 @@ from duly.store.database import Connection, Database
 from duly.store.statements import load
 
 SQL = load("workflows")
+LOOKS_MAX = 10_000
 
 
 class SubmittedWorkflow(msgspec.Struct, frozen=True):
@@ -163,16 +164,10 @@ async def add_nodes(
     return answer
 
 
-async def run_errand(database: Database) -> bool:
-    """Do one errand that is due. False: there was none."""
-    done: bool = await database.fetchval(SQL["run_errand"])
-    return done
-
-
-async def stop_orphans(database: Database) -> int:
-    """Stop workflows whose own run has ended without them. Returns how many."""
-    stopped: int = await database.fetchval(SQL["stop_orphans"])
-    return stopped
+async def run_errand(database: Database) -> str:
+    """Do one errand that is due: done. Without one: settle, when there is something for `to_settle`, or none."""
+    answer: str = await database.fetchval(SQL["run_errand"])
+    return answer
 
 
 class ToSettle(msgspec.Struct, frozen=True):
@@ -259,9 +254,17 @@ async def find(database: Database, tenant: int, workflow_id: UUID) -> dict[str, 
 
 
 async def page(
-    database: Database, tenant: int, chosen: WorkflowFilter, size: int, after: WorkflowAt | None = None
+    database: Database,
+    tenant: int,
+    chosen: WorkflowFilter,
+    size: int,
+    after: WorkflowAt | None = None,
+    looks: int = LOOKS_MAX,
 ) -> tuple[list[dict[str, Any]], WorkflowAt | None]:
-    """Read a page of workflows, the newest first, and where the next one begins; nowhere when these were all."""
+    """Read a page of workflows, the newest first, and where the next one begins; nowhere when these were all.
+
+    No more than `looks` are looked at, so a page of a narrow filter may be short, or empty, and yet be followed by another.
+    """
     rows = await database.fetch(
         SQL["page_workflows"],
         tenant,
@@ -272,9 +275,14 @@ async def page(
         chosen.since,
         chosen.before,
         size + 1,
+        looks,
     )
-    found = [dict(row) for row in rows[:size]]
-    return found, WorkflowAt(found[-1]["workflow_id"]) if len(rows) > size else None
+    found = [dict(row) for row in rows if row["fits"]][:size]
+    shown = [{name: value for name, value in row.items() if name not in {"fits", "number"}} for row in found]
+    if len(rows) > size:
+        return shown, WorkflowAt(found[-1]["workflow_id"])
+    is_cut = bool(rows) and rows[-1]["number"] >= looks
+    return shown, WorkflowAt(rows[-1]["workflow_id"]) if is_cut else None
 
 
 async def node_result(database: Database, tenant: int, workflow_id: UUID, node: str) -> dict[str, Any] | None:

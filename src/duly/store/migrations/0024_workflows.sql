@@ -24,7 +24,7 @@ create table duly.workflows (
 ) with (fillfactor = 50);
 create index workflows_by_tenant on duly.workflows (tenant, workflow_id);
 create index workflows_by_end on duly.workflows (ended_at) where ended_at is not null;
-create index workflows_of_runs on duly.workflows (run_id) where run_id is not null;
+create index workflows_of_runs on duly.workflows (run_id) where run_id is not null and ended_at is null;
 
 create table duly.workflow_nodes (
     workflow_id  uuid        not null,
@@ -304,15 +304,15 @@ declare
     v_maps     boolean;
     v_stopping boolean;
 begin
-    select array_agg(node.run_id) filter (where flow.state = 'running' and node.unmet = 0 and node.map is null or node.item_of is not null and flow.state = 'running'),
-           array_agg(node.run_id) filter (where flow.state = 'running' and node.unmet > 0 and node.items is null and node.item_of is null),
-           bool_or(flow.state = 'running' and node.map is not null and node.item_of is null and (node.items is not null or node.unmet = 0)),
-           bool_or(flow.state = 'cancelling')
+    select array_agg(run_id) filter (where flow_state = 'running' and (item_of is not null or (unmet = 0 and map is null))),
+           array_agg(run_id) filter (where flow_state = 'running' and unmet > 0 and items is null and item_of is null),
+           bool_or(flow_state = 'running' and map is not null and item_of is null and (items is not null or unmet = 0)),
+           bool_or(flow_state = 'cancelling')
       into v_released, v_skipped, v_maps, v_stopping
-      from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
-      join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
-      join duly.workflows as flow on flow.workflow_id = asked.workflow_id
-     where node.state = 'waiting' and node.waits = 0;
+      from (select node.*, (select flow.state from duly.workflows as flow where flow.workflow_id = node.workflow_id) as flow_state
+              from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
+              join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
+             where node.state = 'waiting' and node.waits = 0) as opened;
     if v_released is not null then
         v_gone := duly.release_nodes_v1(v_released, p_now);
         update duly.workflow_nodes set state = 'ready', released_at = p_now
@@ -486,15 +486,15 @@ begin
         with lowered as (
             update duly.workflow_nodes as child
                set waits = child.waits - parents.ended, unmet = child.unmet + parents.unmet,
-                   state = case when child.waits = parents.ended and child.unmet + parents.unmet = 0 and child.map is null and flow.state = 'running'
+                   state = case when child.waits = parents.ended and child.unmet + parents.unmet = 0 and child.map is null and parents.flow_state = 'running'
                                 then 'ready' else 'waiting' end,
                    released_at = case when child.waits = parents.ended then v_now end
               from (select edge.workflow_id, edge.child, count(*)::integer as ended,
-                           (count(*) filter (where not duly.holds_for(edge.on_end, ended.state)))::integer as unmet
+                           (count(*) filter (where not duly.holds_for(edge.on_end, ended.state)))::integer as unmet,
+                           (select flow.state from duly.workflows as flow where flow.workflow_id = edge.workflow_id) as flow_state
                       from unnest(v_workflows, v_nodes, v_states) as ended(workflow_id, name, state)
                       join duly.workflow_edges as edge on edge.workflow_id = ended.workflow_id and edge.parent = ended.name
-                     group by 1, 2) as parents
-              join duly.workflows as flow on flow.workflow_id = parents.workflow_id
+                     group by 1, 2) as parents         -- Not joined: children could then be looked for by their workflow alone.
              where child.workflow_id = parents.workflow_id and child.name = parents.child and child.state = 'waiting'
             returning child.workflow_id, child.name, child.waits, child.state, child.run_id)
         select array_agg(run_id) filter (where state = 'ready'), array_agg(workflow_id) filter (where state = 'waiting'),
@@ -913,8 +913,9 @@ end $$;
 
 ---------------------------------------------------------------------------------------------------------------- errands
 
--- Do one errand that is due, and say whether there was one. Those of settles are for whoever can settle.
-create function duly.run_errand_v1() returns boolean
+-- Do one errand that is due: done. Without one, stop workflows that nobody waits for any more, and say whether there is something to
+-- settle, which is for whoever can: settle, or none. One statement, because it is asked twice a second for ever.
+create function duly.run_errand_v1() returns text
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -926,7 +927,7 @@ begin
         select errand_id from duly.errands where due_at <= v_now and what <> 'settle' order by errand_id limit 1 for update skip locked)
     returning * into v_errand;
     if not found then
-        return false;
+        return case when duly.stop_orphans_v1() > 0 then 'done' when exists (select from duly.errands where what = 'settle') then 'settle' else 'none' end;
     end if;
     select * into v_flow from duly.workflows where workflow_id = v_errand.workflow_id;
     if v_errand.what = 'withdraw' and v_flow.state = 'paused' then
@@ -942,7 +943,7 @@ begin
         perform from duly.workflows where workflow_id = v_flow.workflow_id for no key update;
         perform duly.look_v1(v_flow.workflow_id, v_now);
     end if;
-    return true;
+    return 'done';
 end $$;
 
 -- Workflows whose run, which they are the target of, was cancelled or given up: they have nobody to tell, and stop.
@@ -985,6 +986,33 @@ begin
     delete from duly.workflow_edges where workflow_id = any (v_gone);
     delete from duly.workflow_nodes where workflow_id = any (v_gone);
     return coalesce(cardinality(v_gone), 0);
+end $$;
+
+-- Workflows by falling id, which is the newest first, from a position on; no more than p_looks of them are looked at. The last one
+-- looked at comes along, so that the next page begins there.
+create function duly.page_workflows_v1(
+    p_tenant integer, p_before uuid, p_states text[], p_name text, p_tag text, p_since timestamptz, p_until timestamptz, p_limit integer, p_looks integer)
+returns table (
+    fits boolean, number bigint, workflow_id uuid, tenant integer, name text, state text, node_count integer, open_nodes integer, tags text[],
+    reason text, replays integer, submitted_at timestamptz, ended_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+begin
+    perform duly.must_be_ours(p_tenant);
+    return query
+    select page.fits, page.number, page.workflow_id, page.tenant, page.name, page.state, page.nodes, page.open_nodes, page.tags, page.reason, page.replays,
+           page.submitted_at, page.ended_at
+      from (select walk.*, row_number() over () as number,
+                   (p_states is null or walk.state = any (p_states)) and (p_name is null or walk.name = p_name) and (p_tag is null or p_tag = any (walk.tags))
+                   and (p_since is null or walk.submitted_at >= p_since) and (p_until is null or walk.submitted_at < p_until) as fits
+              from (select * from duly.workflows as flow
+                     where (flow.tenant, flow.workflow_id) < (p_tenant, coalesce(p_before, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
+                       and (flow.tenant, flow.workflow_id) >= (p_tenant, '00000000-0000-0000-0000-000000000000'::uuid)
+                     order by flow.tenant desc, flow.workflow_id desc limit p_looks) as walk) as page
+     where page.fits or page.number = p_looks
+     order by page.number limit p_limit;
 end $$;
 
 --------------------------------------------------------------------------------------------------------------- the wall
@@ -1059,10 +1087,10 @@ revoke execute on function
     duly.release_nodes_v1, duly.end_nodes_v1, duly.end_map_v1, duly.spread_v1, duly.make_rows_v1, duly.open_nodes_v1, duly.gather_items_v1,
     duly.set_back_v1, duly.advance_v1, duly.see_to_v1, duly.tell_workflow_v1, duly.insert_nodes_v1, duly.submit_workflow_v1, duly.add_nodes_v1,
     duly.stop_nodes_v1, duly.cancel_workflow_v1, duly.take_back_nodes_v1, duly.pause_workflow_v1, duly.look_v1, duly.resume_workflow_v1,
-    duly.replay_workflow_v1, duly.run_errand_v1, duly.stop_orphans_v1, duly.forget_workflows_v1, duly.api_submit_workflow_v1,
+    duly.replay_workflow_v1, duly.run_errand_v1, duly.stop_orphans_v1, duly.forget_workflows_v1, duly.page_workflows_v1, duly.api_submit_workflow_v1,
     duly.api_add_nodes_v1, duly.api_cancel_workflow_v1, duly.api_pause_workflow_v1, duly.api_resume_workflow_v1, duly.api_replay_workflow_v1
     from public;
 grant execute on function
     duly.api_submit_workflow_v1, duly.api_add_nodes_v1, duly.api_cancel_workflow_v1, duly.api_pause_workflow_v1, duly.api_resume_workflow_v1,
-    duly.api_replay_workflow_v1
+    duly.api_replay_workflow_v1, duly.page_workflows_v1
     to duly_api;

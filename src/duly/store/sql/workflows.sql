@@ -20,9 +20,6 @@ select duly.add_nodes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
 -- name: run_errand
 select duly.run_errand_v1()
 
--- name: stop_orphans
-select duly.stop_orphans_v1()
-
 -- name: forget_workflows
 select duly.forget_workflows_v1($1, $2)
 
@@ -63,11 +60,8 @@ select node.name, node.state, node.run_id, node.handler, node.queue, node.priori
   from duly.workflow_nodes as node where node.workflow_id = $2 and node.tenant = $1 and node.name = $3
 
 -- name: page_workflows
-select workflow_id, tenant, name, state, nodes as node_count, open_nodes, tags, reason, replays, submitted_at, ended_at
-  from duly.workflows
- where tenant = $1 and ($2::uuid is null or workflow_id < $2) and ($3::text[] is null or state = any ($3)) and ($4::text is null or name = $4)
-   and ($5::text is null or $5 = any (tags)) and ($6::timestamptz is null or submitted_at >= $6) and ($7::timestamptz is null or submitted_at < $7)
- order by tenant desc, workflow_id desc limit $8
+select fits, number, workflow_id, tenant, name, state, node_count, open_nodes, tags, reason, replays, submitted_at, ended_at
+  from duly.page_workflows_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: handed
 -- What runs are handed of others' results: those of the parents of each, and those that it names; no more than a run may be handed.
