@@ -3,6 +3,7 @@
 import pytest
 
 from duly.domain.errors import InvalidWorkflow, KeyConflict, LeaseOver, NotFound, WorkflowChanged
+from duly.domain.filter import WORKFLOWS, parse
 from duly.domain.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded
 from duly.domain.references import Reference
 from duly.domain.retry import Retry
@@ -20,8 +21,7 @@ from duly.moves.workflows import (
     run_errands,
     submit_workflow,
 )
-from duly.store import history, runs, workflows
-from duly.store.workflows import WorkflowFilter
+from duly.store import history, lists, runs, workflows
 from tests.builders import (
     RNG,
     a_key,
@@ -549,15 +549,15 @@ async def test_workflows_are_listed_the_newest_first_page_by_page(database, cloc
     async def pages(chosen, size, **more):
         found, after = [], None
         while True:
-            rows, after = await workflows.page(database, 1, chosen, size, after, **more)
-            found.append([listed.index(row["workflow_id"]) for row in rows])
+            page = await lists.workflows(database, 1, parse(chosen, WORKFLOWS), size, after, **more)
+            found.append([listed.index(row["workflow_id"]) for row in page.rows])
+            after = page.after
             if after is None:
                 return found
 
-    everything = WorkflowFilter()
-    assert await pages(everything, 2) == [[4, 3], [2, 1], [0]]
-    assert await pages(everything, 5) == [[4, 3, 2, 1, 0]]
-    assert await pages(WorkflowFilter(name="odd"), 2) == [[3, 1]]
-    assert await pages(WorkflowFilter(name="odd"), 2, looks=2) == [[3], [1], []]
-    assert await pages(WorkflowFilter(states=("cancelled",)), 2) == [[0]]
-    assert (await workflows.page(database, 2, everything, 10))[0] == []
+    assert await pages("", 2) == [[4, 3], [2, 1], [0]]
+    assert await pages("", 5) == [[4, 3, 2, 1, 0], []]
+    assert await pages("name:odd", 3) == [[3, 1]]
+    assert await pages("name:odd", 2, looks=2) == [[3], [1], []]
+    assert await pages("state:cancelled", 2) == [[0]]
+    assert (await lists.workflows(database, 2, parse("", WORKFLOWS), 10)).rows == []

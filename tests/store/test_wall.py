@@ -140,7 +140,7 @@ async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_
     plain = {row["proname"] for row in rows if not row["prosecdef"]}
     guarded = [row for row in rows if row["prosecdef"]]
     assert plain == PLAIN
-    others = [*lists.SQL.values(), answers.SQL["keep"], workflows.SQL["page_workflows"], *FROM_OUTSIDE]
+    others = [*lists.SQL.values(), answers.SQL["keep"], *FROM_OUTSIDE]
     assert {row["proname"] for row in guarded} == {*READ_BY, *OLDER, *named([*module.SQL.values(), *others])}
     assert all("search_path=pg_catalog, pg_temp" in row["settings"] for row in guarded)
 

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from duly.moves.claim import claim
-from duly.store import leased, workflows
+from duly.store import leased, lists, workflows
 from tests.builders import HANDLER, QUEUE, a_worker
 from tests.graphs import a_graph, a_workflow, names, taken
 
@@ -86,7 +86,8 @@ async def test_what_is_read_of_one_reads_one(database, one):
     assert await fetched(database, (workflows.SQL["handed"], *asked, [], [], [], 1)) < 6 * WIDTH
     assert await fetched(database, (workflows.SQL["nodes"], 1, workflow_id)) < 6 * WIDTH
     assert await fetched(database, (workflows.SQL["edges"], 1, workflow_id)) < 6 * WIDTH
-    assert await fetched(database, (workflows.SQL["page_workflows"], 1, None, None, None, None, None, None, 3, 10)) < 12
+    ends = UUID(int=(1 << 128) - 1), UUID(int=0)
+    assert await fetched(database, (lists.SQL["workflows"], 1, *ends, *[None] * 7, 3, 10)) < 12
     assert await fetched(database, (workflows.SQL["run_errand"],)) < 5
 
 

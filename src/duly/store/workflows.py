@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +16,6 @@ from duly.store.database import Connection, Database
 from duly.store.statements import load
 
 SQL = load("workflows")
-LOOKS_MAX = 10_000
 
 
 class SubmittedWorkflow(msgspec.Struct, frozen=True):
@@ -47,22 +46,6 @@ class Handed(msgspec.Struct):
     results: dict[str, str | None] = {}
     parents: list[str] = []
     bytes: int = 0
-
-
-class WorkflowAt(msgspec.Struct, frozen=True, array_like=True):
-    """A position in the list of workflows, the newest first."""
-
-    workflow_id: UUID
-
-
-class WorkflowFilter(msgspec.Struct, frozen=True):
-    """Which workflows: all, unless something is said."""
-
-    states: tuple[str, ...] = ()
-    name: str | None = None
-    tag: str | None = None
-    since: datetime | None = None
-    before: datetime | None = None
 
 
 async def submit(
@@ -251,38 +234,6 @@ async def find(database: Database, tenant: int, workflow_id: UUID) -> dict[str, 
         parents.setdefault(edge["child"], []).append({"node": edge["parent"], "on": edge["on"]})
     nodes = [dict(node) for node in await database.fetch(SQL["nodes"], tenant, workflow_id)]
     return {**dict(row), "nodes": [{**node, "parents": parents.get(node["name"], [])} for node in nodes]}
-
-
-async def page(
-    database: Database,
-    tenant: int,
-    chosen: WorkflowFilter,
-    size: int,
-    after: WorkflowAt | None = None,
-    looks: int = LOOKS_MAX,
-) -> tuple[list[dict[str, Any]], WorkflowAt | None]:
-    """Read a page of workflows, the newest first, and where the next one begins; nowhere when these were all.
-
-    No more than `looks` are looked at, so a page of a narrow filter may be short, or empty, and yet be followed by another.
-    """
-    rows = await database.fetch(
-        SQL["page_workflows"],
-        tenant,
-        None if after is None else after.workflow_id,
-        list(chosen.states) or None,
-        chosen.name,
-        chosen.tag,
-        chosen.since,
-        chosen.before,
-        size + 1,
-        looks,
-    )
-    found = [dict(row) for row in rows if row["fits"]][:size]
-    shown = [{name: value for name, value in row.items() if name not in {"fits", "number"}} for row in found]
-    if len(rows) > size:
-        return shown, WorkflowAt(found[-1]["workflow_id"])
-    is_cut = bool(rows) and rows[-1]["number"] >= looks
-    return shown, WorkflowAt(rows[-1]["workflow_id"]) if is_cut else None
 
 
 async def node_result(database: Database, tenant: int, workflow_id: UUID, node: str) -> dict[str, Any] | None:

@@ -991,9 +991,10 @@ end $$;
 -- Workflows by falling id, which is the newest first, from a position on; no more than p_looks of them are looked at. The last one
 -- looked at comes along, so that the next page begins there.
 create function duly.page_workflows_v1(
-    p_tenant integer, p_before uuid, p_states text[], p_name text, p_tag text, p_since timestamptz, p_until timestamptz, p_limit integer, p_looks integer)
+    p_tenant integer, p_before uuid, p_from uuid, p_states text[], p_names text[], p_beginning text, p_tags text[], p_any_tags text[],
+    p_since timestamptz, p_until timestamptz, p_limit integer, p_looks integer)
 returns table (
-    fits boolean, number bigint, workflow_id uuid, tenant integer, name text, state text, node_count integer, open_nodes integer, tags text[],
+    fits boolean, number bigint, workflow_id uuid, tenant integer, name text, state text, nodes integer, open_nodes integer, tags text[],
     reason text, replays integer, submitted_at timestamptz, ended_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -1005,11 +1006,12 @@ begin
     select page.fits, page.number, page.workflow_id, page.tenant, page.name, page.state, page.nodes, page.open_nodes, page.tags, page.reason, page.replays,
            page.submitted_at, page.ended_at
       from (select walk.*, row_number() over () as number,
-                   (p_states is null or walk.state = any (p_states)) and (p_name is null or walk.name = p_name) and (p_tag is null or p_tag = any (walk.tags))
+                   (p_states is null or walk.state = any (p_states)) and (p_names is null or walk.name = any (p_names))
+                   and (p_beginning is null or starts_with(walk.name, p_beginning))
+                   and (p_tags is null or walk.tags @> p_tags) and (p_any_tags is null or walk.tags && p_any_tags)
                    and (p_since is null or walk.submitted_at >= p_since) and (p_until is null or walk.submitted_at < p_until) as fits
               from (select * from duly.workflows as flow
-                     where (flow.tenant, flow.workflow_id) < (p_tenant, coalesce(p_before, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid))
-                       and (flow.tenant, flow.workflow_id) >= (p_tenant, '00000000-0000-0000-0000-000000000000'::uuid)
+                     where (flow.tenant, flow.workflow_id) < (p_tenant, p_before) and (flow.tenant, flow.workflow_id) >= (p_tenant, p_from)
                      order by flow.tenant desc, flow.workflow_id desc limit p_looks) as walk) as page
      where page.fits or page.number = p_looks
      order by page.number limit p_limit;

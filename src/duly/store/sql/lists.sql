@@ -29,13 +29,5 @@ select fits, number, run_id, job_id, job_name, tenant, queue, handler, priority,
   from duly.page_dead_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) order by number
 
 -- name: workflows
--- Whether each of the rows that are looked at fits, and the last of them as a place to go on from.
-select * from (
-    select row_number() over (order by workflow_id desc) as number, workflow_id, tenant, name, state, tags, nodes, submitted_at,
-           ended_at, reason,
-           (state = any ($4::text[]) or $4 is null) and (name = any ($5::text[]) or $5 is null) and (starts_with(name, $6) or $6 is null)
-           and (tags @> $7::text[] or $7 is null) and (tags && $8::text[] or $8 is null)
-           and (submitted_at >= $9 or $9 is null) and (submitted_at < $10 or $10 is null) as fits
-      from (select * from duly.workflows where tenant = $1 and workflow_id < $2 and workflow_id >= $3
-             order by workflow_id desc limit $12) as looked
-) as found where fits or number = $12 order by number limit $11
+select fits, number, workflow_id, tenant, name, state, nodes, open_nodes, tags, reason, replays, submitted_at, ended_at
+  from duly.page_workflows_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) order by number

@@ -59,10 +59,6 @@ select node.name, node.state, node.run_id, node.handler, node.queue, node.priori
        node.result::text as result
   from duly.workflow_nodes as node where node.workflow_id = $2 and node.tenant = $1 and node.name = $3
 
--- name: page_workflows
-select fits, number, workflow_id, tenant, name, state, node_count, open_nodes, tags, reason, replays, submitted_at, ended_at
-  from duly.page_workflows_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)
-
 -- name: handed
 -- What runs are handed of others' results: those of the parents of each, and those that it names; no more than a run may be handed.
 -- An item of a map has the parents of its map, and not the other items.
