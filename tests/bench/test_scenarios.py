@@ -35,6 +35,7 @@ SMALL = {
     "moves": ["--jobs", "2000", "--runs", "1000", "--batch", "100"],
     "lists": ["--jobs", "2000", "--attempts", "2000", "--waiting", "500", "--pages", "3"],
     "webhooks": ["--requests", "500", "--slow", "20", "--steady-per-second", "100", "--steady-seconds", "0.5"],
+    "workflows": ["--workflows", "10", "--width", "20", "--chains", "5", "--pause-ms", "10"],
     "wheel": ["--few", "100", "--many", "1000"],
 }
 # What every result of these tells besides; a fault in it would go unseen until someone reads a figure.
@@ -53,6 +54,7 @@ MORE = {
     "moves": {"cpu_us_per_row", "baseline_cpu_us_per_row"},
     "lists": {"slowest_p99_ms", "lists"},
     "webhooks": {"sender_per_second", "beside_slow_ms", "slow_ratio", "destinations"},
+    "workflows": {"edge_ms", "submitted_per_second"},
     "wheel": {"sparse"},
 }
 # Receivers have sealed secrets of their own, as with any worker: the healthy and the slow.

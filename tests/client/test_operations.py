@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 
 from duly.api.routes import OPERATIONS
-from duly.client import AsyncClient, Client, Conflict, NameTaken, NotFound, Unavailable
+from duly.client import AsyncClient, Client, Conflict, Invalid, NameTaken, NotFound, Unavailable
 from duly.wire.keys import TenantLimits
-from tests.api.front import CALLBACKS, EVERY_HOUR
+from tests.api.front import A_TARGET, CALLBACKS, EVERY_HOUR
+from tests.api.working import take
 from tests.builders import a_dead_run, an_awaited_run
 
 SPOKEN = {
@@ -47,6 +48,15 @@ SPOKEN = {
     "read_logs": "runs.logs",
     "cancel_run": "runs.cancel",
     "replay_run": "runs.replay",
+    "create_workflow": "workflows.create",
+    "list_workflows": "workflows.list",
+    "read_workflow": "workflows.get",
+    "read_node": "workflows.node",
+    "cancel_workflow": "workflows.cancel",
+    "pause_workflow": "workflows.pause",
+    "resume_workflow": "workflows.resume",
+    "replay_workflow": "workflows.replay",
+    "add_nodes": "workflows.add_nodes",
     "list_dead": "dead.list",
     "edit_dead": "dead.edit",
     "replay_dead": "dead.replay",
@@ -106,6 +116,48 @@ def test_each_operation_has_its_method(kind):
 
 async def everything(listed):
     return [one async for one in listed]
+
+
+FLOW = {
+    "name": "nightly",
+    "nodes": {"first": {"target": A_TARGET}, "second": {"target": A_TARGET, "after": ["first"]}},
+}
+
+
+class TestWorkflows:
+    async def test_one_is_started_read_held_and_cancelled(self, client):
+        made = await client.workflows.create(FLOW, key="once")
+        again = await client.workflows.create(FLOW, key="once")
+        read = await client.workflows.get(made.workflow_id)
+
+        assert again == made
+        assert [(node.name, node.state) for node in read.nodes] == [("first", "ready"), ("second", "waiting")]
+        assert [(edge.node, edge.on) for edge in read.nodes[1].after] == [("first", "success")]
+        assert (await client.workflows.pause(made.workflow_id)).state == "paused"
+        assert (await client.workflows.resume(made.workflow_id)).state == "running"
+        assert (await client.workflows.cancel(made.workflow_id, reason="wrong day")).state == "cancelled"
+        assert (await client.workflows.replay(made.workflow_id, "second")).nodes == ["second"]
+        assert (await client.workflows.node(made.workflow_id, "second")).state == "ready"
+
+    async def test_pages_are_turned(self, client):
+        made = {(await client.workflows.create(FLOW)).workflow_id for _ in range(3)}
+
+        assert {one.workflow_id for one in await everything(client.workflows.list("name:nightly", page_size=1))} == made
+
+    async def test_a_running_node_adds_others(self, client, database):
+        made = await client.workflows.create(FLOW)
+        _, [run] = await take(database)
+
+        added = await client.workflows.add_nodes(made.workflow_id, "first", run.fence, {"more": {"target": A_TARGET}})
+
+        assert added.nodes == ["more"]
+
+    async def test_what_is_wrong_is_told_with_its_place(self, client):
+        nodes = {"first": {"target": A_TARGET, "after": ["first"]}}
+        with pytest.raises(Invalid) as refused:
+            await client.workflows.create({"name": "wrong", "nodes": nodes})
+
+        assert [fault.pointer for fault in refused.value.errors] == ["/nodes/first/after/0"]
 
 
 class TestJobs:

@@ -1,5 +1,7 @@
 """Verify: each kind of damage is found, and a sound database has none."""
 
+import pytest
+
 from duly.domain.outcome import Failed
 from duly.moves.cancel import cancel_job
 from duly.store.history import verify
@@ -13,6 +15,7 @@ from tests.builders import (
     settled,
     staged,
 )
+from tests.graphs import a_workflow
 
 
 async def broken(database) -> list[str]:
@@ -113,3 +116,29 @@ async def test_two_of_a_line_inside_at_once_are_found(database):
     await database.execute("delete from duly.blocked; update duly.gates set active = 2")
 
     assert await broken(database) == ["gate with more inside than its line lets in"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        ("update duly.workflows set open_nodes = 1", ["workflow whose count of open nodes is wrong"]),
+        ("update duly.workflow_nodes set waits = 2 where name = 'b'", ["node whose count of parents is wrong"]),
+        ("delete from duly.blocked", ["node that nothing will move"]),
+        ("delete from duly.ready", ["node that nothing will move"]),
+        (
+            "update duly.workflow_nodes set waits = 0 where name = 'b'",
+            ["node that nothing will move", "node whose count of parents is wrong"],
+        ),
+        (
+            "update duly.workflows set state = 'failed', open_nodes = 0, ended_at = now()",
+            ["run that waits for a workflow that is over", "workflow whose count of open nodes is wrong"],
+        ),
+    ],
+)
+async def test_a_workflow_that_counts_wrongly_or_stands_still_is_found(database, damage, found):
+    await a_workflow(database, "a b:a")
+    assert await broken(database) == []
+
+    await database.execute(damage)
+
+    assert await broken(database) == found

@@ -22,6 +22,7 @@ from duly.store import (
     runs,
     schedules,
     workers,
+    workflows,
 )
 from duly.store import session as module
 from duly.store.database import Database
@@ -55,6 +56,9 @@ READABLE = {
     "subtasks",
     "test_clock",
     "timers",
+    "workflow_edges",
+    "workflow_nodes",
+    "workflows",
 }
 VIEWS = {
     "listed_blocked",
@@ -173,6 +177,7 @@ MOVED = {
         events.SQL,
         destinations.SQL,
         gates.SQL,
+        workflows.SQL,
         RETIRE,
     )
     for name in statements

@@ -35,6 +35,7 @@ from duly.bench.scenarios import tick as tick_scenario
 from duly.bench.scenarios import triggers as triggers_scenario
 from duly.bench.scenarios import webhooks as webhooks_scenario
 from duly.bench.scenarios import wheel as wheel_scenario
+from duly.bench.scenarios import workflows as workflows_scenario
 
 Measure = Callable[[Bench], Awaitable[Result]]
 WORKERS, SLOTS = 2, 100
@@ -280,6 +281,18 @@ def webhooks(**options: Any) -> Measure:
     return lambda bench: webhooks_scenario.measure(bench, webhooks_scenario.Options(**options))
 
 
+@_flags(
+    workflows_scenario.Options(),
+    workflows="How many, each a → width → z.",
+    width="Nodes between the first and the last.",
+    chains="Chains of three nodes, one at a time.",
+    pause_ms="Between two chains, about.",
+)
+def workflows(**options: Any) -> Measure:
+    """Follow chains of nodes at idle, and run many wide workflows."""
+    return lambda bench: workflows_scenario.measure(bench, workflows_scenario.Options(**options))
+
+
 @_flags(wheel_scenario.Options(), few="Timers.", many="Timers.", repeats="How often.")
 def wheel(**options: Any) -> Measure:
     """Insert and fire timers in a worker's memory, among few and among many."""
@@ -308,6 +321,8 @@ for _function in (
     webhooks,
     idle,
     gates,
+    workflows,
+    idle,
 ):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))

@@ -28,6 +28,7 @@ SECTIONS = {
         "run": ("duly.cli.run:run", "Submit a job for now; with --wait, show its log and result."),
         "jobs": ("duly.cli.jobs:jobs", "List, show, pause, change and run schedules."),
         "runs": ("duly.cli.runs:runs", "List, show, cancel and replay runs."),
+        "workflows": ("duly.cli.workflows:workflows", "List, show, submit, cancel, pause and replay workflows."),
         "dead": ("duly.cli.dead:dead", "List, show, edit, replay and discard runs that gave up."),
         "pause": ("duly.cli.pause:pause", "Stop: nothing new starts, of everything, a queue or a tenant."),
         "resume": ("duly.cli.pause:resume", "Let it go on."),

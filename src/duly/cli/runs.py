@@ -183,6 +183,8 @@ def _marks_line(found: Mapping[str, Any]) -> str:
         "request": found["request_id"],
         "trace": found["traceparent"],
         "parent": found["parent"],
+        "workflow": found["workflow_id"],
+        "node": found["node"],
     }
     return "   ".join(f"{name} {value}" for name, value in said.items() if value)
 

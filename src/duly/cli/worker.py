@@ -20,7 +20,7 @@ from duly.domain.declaration import Declarations
 from duly.domain.errors import Refused
 from duly.domain.queue_weight import read_queues
 from duly.domain.run import QUEUE_DEFAULT
-from duly.domain.target import WEBHOOK
+from duly.domain.target import WEBHOOK, WORKFLOW
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.summary import sentence
 from duly.log import Log
@@ -62,7 +62,8 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
 
 def _is_asked_for(settings: Settings, targets: Targets) -> bool:
     """Say whether somebody wants targets alone: webhooks are sent by default, so an app that was forgotten is no such wish."""
-    return any(name != WEBHOOK or settings.is_given("webhooks") for name in targets.names())
+    asked = {name for name in targets.names() if name != WORKFLOW}
+    return any(name != WEBHOOK or settings.is_given("webhooks") for name in asked)
 
 
 async def _run(settings: Settings, path: str | None, targets: Targets, name: str, *, tied: bool, quiet: bool) -> None:

@@ -38,12 +38,15 @@ from duly.wire.jobs import (
     Job,
     JobDefinition,
     JobTarget,
+    NodeDefinition,
     RateLimit,
     RetryPolicy,
+    WorkflowTarget,
 )
 from duly.wire.previews import Preview
 from duly.wire.problems import Fault
 from duly.wire.versions import JobVersion
+from duly.wire.workflows import Node, StartedWorkflow, Workflow, WorkflowDefinition
 
 __all__ = [
     "ApiError",
@@ -70,6 +73,8 @@ __all__ = [
     "KeyReused",
     "LineAnswer",
     "NameTaken",
+    "Node",
+    "NodeDefinition",
     "NotFound",
     "Preview",
     "QuotaReached",
@@ -77,11 +82,15 @@ __all__ = [
     "RateLimited",
     "RetryPolicy",
     "ServerFailed",
+    "StartedWorkflow",
     "Unauthorized",
     "Unavailable",
     "UnexpectedAnswer",
     "VersionChanged",
     "WebhookTarget",
+    "Workflow",
+    "WorkflowDefinition",
+    "WorkflowTarget",
     "command",
     "container",
     "webhook",

@@ -24,9 +24,10 @@ from duly.wire.jobs import (
     JobTarget,
     RateLimit,
     RetryPolicy,
+    WorkflowTarget,
 )
 
-Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | JobTarget | str
+Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget | JobTarget | str
 """What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""
 
 Agrees = Callable[[dict[str, Any], Mapping[str, Any]], bool]

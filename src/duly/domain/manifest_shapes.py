@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from duly.domain.job import GATE_PLACES_MAX, TAGS_MAX
 from duly.domain.run import NAME_CHARACTERS_MAX, PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
+from duly.domain.workflow import NODES_MAX
 
 JOBS_MAX = 10_000
 CALENDARS_MAX = 1_000
@@ -198,10 +199,57 @@ class DefaultsShape(_Shape, frozen=True):
     tz: Zone | None = None
 
 
+class EdgeShape(_Shape, frozen=True):
+    """A node that another waits for, and the end of it that lets that one run."""
+
+    node: Name
+    on: Literal["success", "failure", "always"] = "success"
+
+
+class ReferenceShape(_Shape, frozen=True, rename={"node": "$result"}):
+    """The result of a node, or with steps a part of it."""
+
+    node: Name
+    path: list[str | int] | None = None
+
+
+class NodeShape(_Shape, frozen=True):
+    """A node of a workflow: what runs and how, as a job says it, and what it waits for."""
+
+    target: FunctionShape | WebhookTarget | CommandTarget | ContainerTarget | Name
+    after: list[EdgeShape | Annotated[str, Meta(description="In short: it must have succeeded.")]] | None = None
+    map: Annotated[ReferenceShape, Meta(description="One run for each item of this list.")] | None = None
+    queue: Name | None = None
+    priority: Annotated[int, Meta(ge=0, le=9, description="0 (first) to 9 (last).")] | None = None
+    payload: dict[str, Any] | None = None
+    retry: RetryShape | None = None
+    timeout: Period | UnsetType | None = UNSET
+    concurrency: ConcurrencyShape | None = None
+    tags: Tags | None = None
+
+
+class WorkflowTargetShape(_Shape, frozen=True, tag_field="type", tag="workflow"):
+    """A whole workflow, started each time; the run ends when it has ended."""
+
+    nodes: Annotated[dict[str, NodeShape], Meta(min_length=1, max_length=NODES_MAX)]
+    name: Name | None = None
+
+
+class WorkflowShape(_Shape, frozen=True, rename={"schema": "$schema"}):
+    """A workflow in a file of its own, for `duly workflows submit`."""
+
+    name: Name
+    nodes: Annotated[dict[str, NodeShape], Meta(min_length=1, max_length=NODES_MAX)]
+    schema: Annotated[str, Meta(description="For editors; not read.")] | None = None
+    tags: Tags | None = None
+    on_done: Told | None = None
+    on_dead: Told | None = None
+
+
 class JobShape(_Shape, frozen=True):
     """A job: what runs, when, and how."""
 
-    target: FunctionShape | WebhookTarget | CommandTarget | ContainerTarget | Name
+    target: FunctionShape | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTargetShape | Name
     schedule: ScheduleShape | Annotated[str, Meta(description="In English, such as `every day at 9am`.")]
     queue: Name | None = None
     priority: Annotated[int, Meta(ge=0, le=9, description="0 (first) to 9 (last).")] | None = None

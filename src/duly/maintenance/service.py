@@ -18,11 +18,14 @@ from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
 from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
 from duly.moves.tell import tell
-from duly.store import answers, events, history, job_changes, leased, ready, shards, tenants, workers, zones
+from duly.moves.workflow_runs import settle_ended
+from duly.moves.workflows import run_errands
+from duly.store import answers, events, history, job_changes, leased, ready, shards, tenants, workers, workflows, zones
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
+WORKFLOWS_MAX = 100  # of a thousand nodes each
 REAP = "reap"
 EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
 CHANGES_KEPT = timedelta(hours=2)  # of definitions; a listener may come back an hour later
@@ -56,6 +59,7 @@ class Maintenance:
         duties: list[tuple[float, Callable[[], Awaitable[object]]]] = [
             (STEP_SECONDS, self._reap),
             (STEP_SECONDS, self._tell),
+            (STEP_SECONDS, self._run_errands),
             (TICK_SECONDS, self._mind),
             (TURNS_SECONDS, self._pace),
             (_COUNT_SECONDS, self._count_usage),
@@ -104,6 +108,11 @@ class Maintenance:
         """Tell jobs of ends: apart from the reaper, because one that is held by somebody keeps us waiting."""
         await tell(self._database, self._log)
 
+    async def _run_errands(self) -> None:
+        """Do what is left to do for workflows, and settle runs whose workflow has ended."""
+        if await run_errands(self._database):
+            await settle_ended(self._database, self._rng)
+
     async def _mind(self) -> None:
         """Try destinations that were left alone, and let go on what waits for those that take it."""
         if not await mind(self._database, self._rng):
@@ -117,6 +126,7 @@ class Maintenance:
     async def _vacuum(self) -> None:
         await ready.vacuum(self._database)
         await leased.vacuum(self._database)
+        await workflows.vacuum_endings(self._database)
 
     async def _count_usage(self) -> None:
         """Count what waits for those tenants that may have only so much, and rest in proportion to what it took."""
@@ -136,6 +146,7 @@ class Maintenance:
         await answers.forget(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
+        await workflows.forget(self._database, self._retention.failed, WORKFLOWS_MAX)
         await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
 
     async def _repeat(self, seconds: float, duty: Callable[[], Awaitable[object]]) -> None:

@@ -71,6 +71,10 @@ class Work(Protocol):
         """Write arguments as a payload. Raises InvalidArguments, InvalidPayload."""
         ...
 
+    def encode_open(self, args: Sequence[Any], kwargs: Mapping[str, Any], write: Callable[[Any], Any]) -> str:
+        """Write arguments of which some are not known yet, which `write` writes otherwise. Raises as `encode` does."""
+        ...
+
     def decode_result(self, result: str | None) -> Any:
         """Read what a run resulted in."""
         ...

@@ -42,6 +42,11 @@ class Submittable(Generic[Q, T]):
         """The queue its runs go to, unless a submit says otherwise."""
         return self._work.queue
 
+    @property
+    def submitter(self) -> Submitter[Q, T]:
+        """The way to submit it with no choices made."""
+        return self._submitter
+
     def options(
         self,
         *,

@@ -86,7 +86,10 @@ class Run(Told, frozen=True):
     progress: Progress | None
     checkpoint: CheckpointSize | None
     attempts: list[Attempt]
-    target: TargetSummary | None = None  # Always there; of an older server it is not.
+    # Always there; of an older server they are not.
+    target: TargetSummary | None = None
+    workflow_id: UUID | None = None
+    node: str | None = None
 
 
 class Progress(Told, frozen=True):

@@ -18,6 +18,7 @@ from duly.domain.hold import Holds
 from duly.domain.run import Run, encode_options
 from duly.log import Log
 from duly.moves.claim import claim
+from duly.moves.hand_out import hand_out
 from duly.moves.settle import hand_back
 from duly.store import leased, runs
 from duly.store.database import Database, Unavailable
@@ -112,6 +113,13 @@ class Claiming:
         for intake in self.intakes:
             intake.wake.set()
 
+    def wake_idle(self) -> bool:
+        """Look now where there was nothing more when we looked last. Says whether that was so anywhere."""
+        idle = [intake for intake in self.intakes if not intake.more]
+        for intake in idle:
+            intake.wake.set()
+        return bool(idle)
+
     def wake_if_worthwhile(self) -> None:
         """Look now where slots have come free, and there is more than was taken last time."""
         for intake in self.intakes:
@@ -174,21 +182,20 @@ class Claiming:
         self._on_received()
 
     async def _fetch_extras(self, claimed: list[Run]) -> dict[UUID, tuple[Run, str | None]]:
-        """Fetch what stands outside the rows: large payloads, and checkpoints of earlier attempts."""
-        special = [run for run in claimed if run.payload_stored or run.attempt > 1]
+        """Fetch what stands outside the rows: large payloads, checkpoints of earlier attempts, what nodes are given."""
+        special = [run for run in claimed if run.payload_stored or run.attempt > 1 or run.is_node]
         if not special:
             return {}
         bodies = await runs.payloads(
             self._database, [(run.job_id, run.generation) for run in special if run.payload_stored]
         )
         saved = await runs.checkpoints(self._database, [run.run_id for run in special if run.attempt > 1])
-        return {
-            run.run_id: (
-                msgspec.structs.replace(run, payload=bodies.get((run.job_id, run.generation), run.payload)),
-                saved.get(run.run_id),
-            )
+        whole = [
+            msgspec.structs.replace(run, payload=bodies.get((run.job_id, run.generation), run.payload))
             for run in special
-        }
+        ]
+        handed = await hand_out(self._database, whole)
+        return {run.run_id: (handed.get(run.run_id, run), saved.get(run.run_id)) for run in whole}
 
     def _kind_of(self, run: Run) -> Kind:
         if (target := self._targets.get(run.handler)) is not None:

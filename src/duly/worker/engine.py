@@ -21,7 +21,7 @@ from duly.domain.run import Run
 from duly.log import Log
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled, hand_back
-from duly.store import runs, workers
+from duly.store import hints, runs, workers
 from duly.store.database import Database, Unavailable
 from duly.store.workers import Identity
 from duly.worker.apart import Apart
@@ -45,6 +45,7 @@ PATIENCE_SECONDS = 1.0  # What will start within so long is not worth handing ba
 STALE_NEWS_SECONDS = 0.05
 LAST_WORDS_SECONDS = 2.0
 RETURN_SECONDS = 0.2
+HINT_SECONDS = 0.01  # No more often are others told to look for nodes that were released.
 PROGRESS_SECONDS = 0.25  # So often progress is written, however often handlers say it.
 
 
@@ -79,6 +80,7 @@ class Engine:
         self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe)
         self.outbox = Outbox(database, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
         self._wake_line = asyncio.Event()
+        self._hinted_at = float("-inf")
         self._stopping = False
         self._gone = asyncio.Event()
         self._children: set[asyncio.Task[None]] = set()
@@ -339,6 +341,19 @@ class Engine:
             self._claiming.wake()
         elif self._watch.limits:
             self._claiming.wake_if_worthwhile()  # A place has come free, which it had not while its run was ending.
+        if any(item.run.is_node for item in settled):
+            self._hint_at_children()
+
+    def _hint_at_children(self) -> None:
+        """Look for nodes that were released by what we settled, and let others look; under load everybody looks anyway."""
+        now = self._clock.monotonic()
+        if self._claiming.wake_idle() and now - self._hinted_at >= HINT_SECONDS:
+            self._hinted_at = now
+            self._spawn(self._hint())
+
+    async def _hint(self) -> None:
+        with contextlib.suppress(Unavailable):
+            await hints.send(self._database, self.identity.queues)
 
     async def _tidy_up(self, named: list[Run], told: list[runs.Signal]) -> None:
         """Take back what speaks for runs after our death, once their outcomes are written: names, and what we were told."""

@@ -24,7 +24,7 @@ from duly.store.tenants import Limits
 from duly.wire.batches import LINES_MAX
 from tests.api.contract.described import BY_NAME, NAMES, codes, faults
 from tests.api.contract.yard import A_WORKER, HOURLY_SINCE_LONG_AGO, UNKNOWN_ID, Asked, Yard, request_for, unknown
-from tests.api.front import CALLBACKS, Caller, Front
+from tests.api.front import A_TARGET, CALLBACKS, Caller, Front
 from tests.builders import a_key, a_leased_run, a_ready_run, a_schedule, a_worker
 
 A_LONG_WORD = "x" * 300_000
@@ -265,6 +265,15 @@ async def _(scene, operation, asked):
     return await asked.by(scene.api)
 
 
+@provokes("invalid_workflow")
+async def _(scene, operation, asked):
+    nodes = {"one": {"target": A_TARGET, "after": ["one"]}}
+    if "/workflows" not in operation.path:
+        instead = {"handler": None} if operation.method == "PATCH" else {}
+        return await asked.with_fields(target={"type": "workflow", "nodes": nodes, **instead}).by(scene.api)
+    return await asked.with_fields(nodes=nodes).by(scene.api)
+
+
 @provokes("invalid_manifest")
 async def _(scene, operation, asked):
     return await asked.with_fields(jobs={"one": {"nonsense": 1}}).by(scene.api)
@@ -352,7 +361,31 @@ async def without_a_keyring(scene: Scene, operation: Operation) -> httpx.Respons
         return await asked.by(scene.api)
 
 
+async def of_a_workflow_that_has_ended(scene: Scene, operation: Operation) -> httpx.Response:
+    asked = await scene.yard.request(operation)
+    await scene.api.post(f"{asked.path.rpartition('/')[0]}/cancel")
+    return await asked.by(scene.api)
+
+
+async def of_a_workflow_that_is_ending(scene: Scene, operation: Operation) -> httpx.Response:
+    asked = await scene.yard.request(operation)
+    if operation.name != "add_nodes":
+        await scene.yard.running_node(asked.path.split("/")[3])
+    await scene.api.post(f"{asked.path.rpartition('/')[0]}/cancel")
+    return await asked.by(scene.api)
+
+
+async def of_a_node_under_way(scene: Scene, operation: Operation) -> httpx.Response:
+    started = await scene.yard.request(BY_NAME["add_nodes"])
+    named = {"workflow_id": started.path.split("/")[3]}
+    return await request_for(operation, **named).by(scene.api)
+
+
 CONFLICTS: dict[str, Any] = {
+    "pause_workflow": of_a_workflow_that_has_ended,
+    "resume_workflow": of_a_workflow_that_is_ending,
+    "replay_workflow": of_a_node_under_way,
+    "add_nodes": of_a_workflow_that_is_ending,
     "create_job": of_a_parent_that_has_ended,
     "make_destination": without_a_keyring,
     "reveal_secrets": without_a_keyring,
@@ -452,6 +485,8 @@ OPTIONS: dict[str, Any] = {
     "export_file": of_one_of_two_files,
     "take_in_event": with_two_lines_as("id"),
     "pause_job": with_two_lines_as("reason"),
+    "create_workflow": with_two_lines_as("name"),
+    "cancel_workflow": with_two_lines_as("reason"),
     "pause_queue": with_two_lines_as("reason"),
     "make_tenant": with_two_lines_as("name"),
     "make_key": with_two_lines_as("name"),

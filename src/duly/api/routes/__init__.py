@@ -24,6 +24,7 @@ from duly.api.routes import (
     triggers,
     versions,
     worker,
+    workflows,
 )
 
 _MODULES = (
@@ -34,6 +35,7 @@ _MODULES = (
     batch,
     as_code,
     runs,
+    workflows,
     dead,
     events,
     gates,

@@ -23,6 +23,7 @@ from duly.client.asynchronous.limits import AsyncLimits
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
 from duly.client.asynchronous.runs import AsyncRuns
+from duly.client.asynchronous.workflows import AsyncWorkflows
 from duly.client.streaming import Event, read_event
 from duly.client.talking import Patience
 from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
@@ -51,6 +52,7 @@ class AsyncClient:
         self._line = AsyncLine(Address(url, key), Patience(timeout=timeout, deadline=deadline), transport)
         self.jobs = AsyncJobs(self._line)
         self.runs = AsyncRuns(self._line)
+        self.workflows = AsyncWorkflows(self._line)
         self.dead = AsyncDead(self._line)
         self.backfills = AsyncBackfills(self._line)
         self.calendars = AsyncCalendars(self._line)

@@ -25,6 +25,7 @@ from duly.client.synchronous.limits import Limits
 from duly.client.synchronous.line import Line
 from duly.client.synchronous.queues import Holds, Queues, Workers
 from duly.client.synchronous.runs import Runs
+from duly.client.synchronous.workflows import Workflows
 from duly.client.talking import Patience
 from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
 from duly.wire.previews import Preview
@@ -52,6 +53,7 @@ class Client:
         self._line = Line(Address(url, key), Patience(timeout=timeout, deadline=deadline), transport)
         self.jobs = Jobs(self._line)
         self.runs = Runs(self._line)
+        self.workflows = Workflows(self._line)
         self.dead = Dead(self._line)
         self.backfills = Backfills(self._line)
         self.calendars = Calendars(self._line)

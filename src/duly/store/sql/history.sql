@@ -156,4 +156,32 @@ select 'run waiting for a destination that would take it', blocked.run_id::text,
         or (destinations.state = 'closed' and destinations.rate_per_second is null
             and (select load.in_flight + load.waiting from duly.load_of_destination(destinations.destination_id) as load) = 0
             and destinations.asked_until < (select duly.clock_now()) and destinations.released_at < (select duly.clock_now()) - interval '1 minute'))
+union all
+select 'workflow whose count of open nodes is wrong', flow.workflow_id::text, format('says %s of %s, has %s of %s', flow.open_nodes, flow.nodes, counted.open, counted.all)
+  from duly.workflows as flow
+ cross join lateral (select count(*) as all, count(*) filter (where node.state in ('waiting', 'ready')) as open
+                       from duly.workflow_nodes as node where node.workflow_id = flow.workflow_id) as counted
+ where flow.open_nodes <> counted.open or flow.nodes <> counted.all
+union all
+select 'node whose count of parents is wrong', format('%s/%s', node.workflow_id, node.name), format('waits for %s, should for %s', node.waits, counted.open)
+  from duly.workflow_nodes as node
+ cross join lateral (select count(*) filter (where parent.state in ('waiting', 'ready')) as open from duly.workflow_edges as edge
+                       join duly.workflow_nodes as parent on parent.workflow_id = edge.workflow_id and parent.name = edge.parent
+                      where edge.workflow_id = node.workflow_id and edge.child = node.name) as counted
+ where node.state = 'waiting' and node.waits <> counted.open
+union all
+select 'node that nothing will move', format('%s/%s', node.workflow_id, node.name), node.state from duly.workflow_nodes as node
+  join duly.workflows as flow on flow.workflow_id = node.workflow_id
+ where node.state in ('waiting', 'ready') and (
+       not exists (select from places where places.run_id = node.run_id and places.box <> 'dead')
+       or (node.state = 'ready' and flow.state = 'running' and exists (
+               select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(node.workflow_id)))
+       or (node.state = 'waiting' and node.waits = 0 and flow.state <> 'paused'))
+   and not exists (select from duly.errands where errands.workflow_id = node.workflow_id)
+union all
+select 'run that waits for a workflow that is over', blocked.run_id::text, blocked.gate from duly.blocked
+ where left(blocked.gate, 1) = '&' and blocked.options ? 'node' and not exists (
+       select from duly.workflow_nodes as node join duly.workflows as flow on flow.workflow_id = node.workflow_id
+        where flow.workflow_id = (blocked.options->'node'->>0)::uuid and node.name = blocked.options->'node'->>1
+          and node.state in ('waiting', 'ready') and flow.ended_at is null)
 limit 100

@@ -130,3 +130,22 @@ select duly.api_keep_secret_v1($1, $2, $3, $4, $5)
 
 -- name: limit_gate
 select duly.api_limit_gate_v1($1, $2, $3, $4, $5)
+
+-- name: submit_workflow
+select workflow_id, replayed, state from duly.api_submit_workflow_v1(
+    $1, $2, $3, $4, $5, $6::text::jsonb, $7::text::jsonb, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+
+-- name: cancel_workflow
+select duly.api_cancel_workflow_v1($1, $2, $3)
+
+-- name: pause_workflow
+select duly.api_pause_workflow_v1($1, $2)
+
+-- name: resume_workflow
+select duly.api_resume_workflow_v1($1, $2)
+
+-- name: replay_workflow
+select duly.api_replay_workflow_v1($1, $2, $3, $4, $5)
+
+-- name: add_nodes
+select duly.api_add_nodes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
