@@ -116,8 +116,8 @@ class TestBulk:
             await a_dead_run(database, worker_id)
         plainly = runs.replay
 
-        async def to_die_again(database, run_ids):
-            moved = await plainly(database, run_ids)
+        async def to_die_again(database, run_ids, delays):
+            moved = await plainly(database, run_ids, delays)
             await database.clock.advance(1)
             for run in await claimed(database, worker_id):
                 await settled(database, worker_id, run, Failed("again", retryable=False))

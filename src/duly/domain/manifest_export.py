@@ -11,7 +11,7 @@ import msgspec
 from duly.domain.duration import to_iso
 from duly.domain.manifest_diff import Kept, told_of
 from duly.domain.manifest_schedule import SHORT
-from duly.domain.retry import Retry
+from duly.domain.retry import told_shortly
 from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, is_marks_only, read_options, target_of
 from duly.domain.target import Command, Container, Target, Webhook
 from duly.domain.target_shapes import told_target
@@ -64,17 +64,14 @@ def _listed(value: Any) -> Any:
 def _options(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
-    options, default = read_options(text, None), Retry()
+    options = read_options(text, None)
+    tags: dict[str, Any]
     tags = {"tags": list(options.tags) or None} | {name: _short(told) for name, told in told_of(options).items()}
+    tags["expires_after"] = None if options.expires_seconds is None else _period(options.expires_seconds)
     if is_marks_only(text):
         return tags
-    retry = {
-        "max_attempts": options.retry.max_attempts,
-        "base": None if options.retry.base_seconds == default.base_seconds else _period(options.retry.base_seconds),
-        "cap": None if options.retry.cap_seconds == default.cap_seconds else _period(options.retry.cap_seconds),
-    }
     return {
-        "retry": {key: value for key, value in retry.items() if value is not None},
+        "retry": told_shortly(options.retry),
         "timeout": None if options.timeout_seconds is None else _period(options.timeout_seconds),
         "concurrency": None if options.gate is None else {"key": options.gate[0], "limit": options.gate[1]},
         **tags,

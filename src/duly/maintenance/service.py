@@ -16,6 +16,7 @@ from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves import receive
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
+from duly.moves.expire import expire
 from duly.moves.tell import tell
 from duly.store import answers, events, history, leased, ready, shards, tenants, workers, zones
 from duly.store.database import Database
@@ -54,6 +55,7 @@ class Maintenance:
         duties: list[tuple[float, Callable[[], Awaitable[object]]]] = [
             (STEP_SECONDS, self._reap),
             (STEP_SECONDS, self._tell),
+            (STEP_SECONDS, self._expire),
             (TICK_SECONDS, self._mind),
             (_COUNT_SECONDS, self._count_usage),
             (3.0, self._vacuum),
@@ -100,6 +102,11 @@ class Maintenance:
     async def _tell(self) -> None:
         """Tell jobs of ends: apart from the reaper, because one that is held by somebody keeps us waiting."""
         await tell(self._database, self._log)
+
+    async def _expire(self) -> None:
+        """End what waits and is worthless by now: a worker may never come for it."""
+        if ended := await expire(self._database):
+            self._log.info("runs_expired", runs=ended)
 
     async def _mind(self) -> None:
         """Try destinations that were left alone, and let go on what waits for those that take it."""

@@ -10,7 +10,11 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from duly.clock import Rng
+from duly.domain.expiry import expiry_of
+from duly.domain.outcome import Expired
 from duly.domain.run import Run
+from duly.moves.settle import Settled, settle_by_key
 from duly.store import ready, remote_workers, runs
 from duly.store.database import Database
 from duly.store.remote_workers import Lent
@@ -27,16 +31,41 @@ class Parcel(msgspec.Struct, frozen=True):
     saved: str | None
 
 
-async def lend(database: Database, open_session: OpenSession, worker_id: UUID, number: int, limit: int) -> list[Parcel]:
-    """Claim up to `limit` runs that are due. Raises NotFound, WorkerExpired, ClaimOver."""
+async def lend(
+    database: Database, open_session: OpenSession, worker_id: UUID, number: int, limit: int, rng: Rng
+) -> list[Parcel] | None:
+    """Claim up to `limit` runs that are due; those among them that are worthless by now end here, and are not lent.
+
+    None: nothing was claimed, and the claim is still open. Raises NotFound, WorkerExpired, ClaimOver.
+    """
     try:
         async with open_session() as session:
-            return await _pack(session, await remote_workers.claim(session, worker_id, number, limit))
+            lent = await remote_workers.claim(session, worker_id, number, limit)
+            if not lent:
+                return None
+            return await _pack(session, await _without_expired(session, worker_id, lent, rng))
     except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
         await ready.drop_duplicates(database)
     except RolledBack:
         pass  # Another claim was in the way, and nothing was taken: whoever waits looks again.
-    return []
+    return None
+
+
+async def _without_expired(session: Database, worker_id: UUID, lent: Sequence[Lent], rng: Rng) -> list[Lent]:
+    expiries = {item.run.run_id: _expired_at(item) for item in lent if item.run.options is not None}
+    late = [item for item in lent if expiries.get(item.run.run_id) is not None]
+    settled = [
+        Settled(item.run, None, None, Expired(at)) for item in late if (at := expiries[item.run.run_id]) is not None
+    ]
+    if settled:
+        await settle_by_key(session, worker_id, settled, rng)
+    return [item for item in lent if expiries.get(item.run.run_id) is None]
+
+
+def _expired_at(lent: Lent) -> datetime | None:
+    """Give the moment at which a run had expired when it was claimed, if it had."""
+    expires_at = expiry_of(lent.run.scheduled_at, lent.run.policy)
+    return expires_at if expires_at is not None and expires_at <= lent.claimed_at else None
 
 
 async def _pack(session: Database, lent: Sequence[Lent]) -> list[Parcel]:

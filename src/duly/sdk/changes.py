@@ -11,10 +11,12 @@ import msgspec
 from duly.domain import payload as payloads
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption
+from duly.domain.expiry import check_expires_after
 from duly.domain.job import Recurring, check_arguments, check_gate, check_name, check_priority, check_timeout
-from duly.domain.run import amend_options
+from duly.domain.run import amend_options, then_of
+from duly.domain.then import Then, check_then
 from duly.domain.triggers import asking
-from duly.sdk.choices import Misfire, Mode, Overlap, spelled
+from duly.sdk.choices import Misfire, Mode, Overlap, Told, spelled
 from duly.sdk.retry import Retry
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ class Changes(TypedDict, total=False):
     retry: Retry
     timeout: Duration | None
     concurrency: tuple[str, int] | None
+    expires_after: Duration | None
+    on_done: Told | None
+    on_dead: Told | None
 
 
 def changed(job: Recurring, changes: Changes, handler: Handler | None) -> Recurring:
@@ -85,12 +90,26 @@ def _payload(job: Recurring, changes: Changes, handler: Handler | None) -> str:
 def _options(job: Recurring, changes: Changes, handler: Handler | None) -> str | None:
     found: dict[str, Any] = {}
     if "retry" in changes:
-        found["retry"] = changes["retry"].policy()
+        found["retry"] = changes["retry"].read()
     if "timeout" in changes:
         found["timeout_seconds"] = check_timeout(changes["timeout"])
     if "concurrency" in changes:
         found["gate"] = None if changes["concurrency"] is None else check_gate(*changes["concurrency"])
+    if "expires_after" in changes:
+        after = changes["expires_after"]
+        found["expires_seconds"] = None if after is None else check_expires_after(after)
+    if "on_done" in changes or "on_dead" in changes:
+        found["then"] = _then(job, changes)
     return amend_options(job.options, found, None if handler is None else handler.options)
+
+
+def _then(job: Recurring, changes: Changes) -> Then | None:
+    """Say who is told: of ends and of burials, and who is not named stays."""
+    before = then_of(job.options) or Then()
+    done = check_then(changes["on_done"], None) if "on_done" in changes else before
+    dead = check_then(None, changes["on_dead"]) if "on_dead" in changes else before
+    then = Then((done or Then()).done, (dead or Then()).dead)
+    return None if then == Then() else then
 
 
 def _plain(changes: Changes) -> dict[str, Any]:

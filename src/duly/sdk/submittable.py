@@ -67,6 +67,8 @@ class Submittable(Generic[Q, T]):
         retry: Retry | None = None,
         timeout: Duration | UnsetType | None = UNSET,
         concurrency: tuple[str, int] | None = None,
+        expires_at: datetime | None = None,
+        expires_after: Duration | None = None,
         tags: Sequence[str] | None = None,
         on_done: Told | None = None,
         on_dead: Told | None = None,
@@ -84,11 +86,12 @@ class Submittable(Generic[Q, T]):
         `overlap`, a policy or its shape; and `every` the `mode` "fixed_delay", to count from the end of each run.
 
         `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number, such as
-        `("customer-7", 3)`: at most so many runs of that key at once. `tags`: words to find it by, instead of the handler's
-        own. `on_done` and `on_dead`: a URL, or the name of a job, that is told of each run's end, or of its burial.
-        `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run are told. `parent`: the run
-        whose subtask it is, which must be under way. `connection`: the caller's own, inside whose transaction it is
-        inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
+        `("customer-7", 3)`: at most so many runs of that key at once. `expires_at`, a moment, or `expires_after` its
+        scheduled one: what has not started by then is worthless, and ends as expired. `tags`: words to find it by, instead
+        of the handler's own. `on_done` and `on_dead`: a URL, or the name of a job, that is told of each run's end, or of
+        its burial. `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run are told.
+        `parent`: the run whose subtask it is, which must be under way. `connection`: the caller's own, inside whose
+        transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
         choices = Choices(
             at=at,
@@ -114,6 +117,8 @@ class Submittable(Generic[Q, T]):
             retry=retry,
             timeout=timeout,
             concurrency=concurrency,
+            expires_at=expires_at,
+            expires_after=expires_after,
             tags=tags,
             on_done=on_done,
             on_dead=on_dead,

@@ -36,6 +36,8 @@ class JobVersion(Told, frozen=True):
     tags: list[str]
     on_done: ToldCallback | None = None
     on_dead: ToldCallback | None = None
+    expires_at: Moment | None = None
+    expires_after: str | None = None
 
 
 class JobVersionList(Told, frozen=True):

@@ -27,3 +27,7 @@ select fits, number, run_id, job_id, job_name, tenant, queue, handler, priority,
        array(select jsonb_array_elements_text(marks->'tags')) as tags,
        marks->>'request_id' as request_id, marks->>'traceparent' as traceparent
   from duly.page_dead_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) order by number
+
+-- name: dead_groups
+select error, count, handlers, first_buried_at, last_buried_at, sample, looked
+  from duly.group_dead_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
