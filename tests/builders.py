@@ -59,10 +59,15 @@ def a_submission(
     tags: Sequence[str] = (),
     parent: UUID | None = None,
     then: Then | None = None,
+    expires_at: datetime | None = None,
+    expires_after: float | None = None,
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
     of = None if parent is None else str(parent)
-    options = encode_options(Options(retry=retry or Retry(), gate=gate, tags=tuple(tags), parent=of, then=then))
+    expiry = {"expires_at": expires_at and expires_at.timestamp(), "expires_seconds": expires_after}
+    options = encode_options(
+        Options(retry=retry or Retry(), gate=gate, tags=tuple(tags), parent=of, then=then, **expiry)
+    )
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 

@@ -98,6 +98,10 @@ select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false,
 insert into duly.ready
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 2, 0, 5, 0, false, false, 'default', 'greet', '{{}}', null, 2
   from (select duly.clock_now() as at from generate_series(1, {2 * BATCH})) as made;
+insert into duly.ready
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 3, 0, 5, 0, false, false, 'late', 'greet', '{{}}',
+       '{{"expires_seconds": 1}}', 2
+  from (select duly.clock_now() - interval '1 hour' as at from generate_series(1, {2 * BATCH})) as made;
 insert into duly.leased
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 1, 5, 0, false, false, 'default', 'greet', '{{}}', null, n,
        (case when n % 4 = 0 then '{WORKER}' when n % 80 = 1 then '{REMOTE}' else gen_random_uuid()::text end)::uuid,

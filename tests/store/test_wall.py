@@ -76,7 +76,13 @@ PLAIN = {
     "standing_v1",
 }
 # What a process of the version before calls.
-OLDER = {"api_save_checkpoint_v1", "api_save_progress_v1"}
+OLDER = {
+    "api_save_checkpoint_v1",
+    "api_save_progress_v1",
+    "api_settle_v1",
+    "api_replay_v1",
+    "api_limit_destination_v1",
+}
 READ_BY = {"owns", "load_of_destination"}  # functions that plain reads call
 # What workers over HTTP ask; only how long they have to wait is asked outside of a session.
 FROM_OUTSIDE = [statement for name, statement in remote_workers.SQL.items() if name != "foresee"]

@@ -31,7 +31,7 @@ $$;
 
 -- The moment after which a run is not started; null: it is never too late.
 create function duly.expiry(p_scheduled_at timestamptz, p_options jsonb) returns timestamptz language sql immutable parallel safe as $$
-    select least(to_timestamp(least(greatest((p_options->>'expires_at')::double precision, 0), 253370764800)),
+    select least(case when p_options ? 'expires_at' then to_timestamp(least(greatest((p_options->>'expires_at')::double precision, 0), 253370764800)) end,
                  p_scheduled_at + make_interval(secs => (p_options->>'expires_seconds')::double precision))
 $$;
 
@@ -290,7 +290,7 @@ returns table (tenant integer, origin text, ceiling integer, granted integer, is
                failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
                asked_seconds double precision, since_turn_seconds double precision, steady_rate double precision, destination_id uuid,
                retry_share double precision, workers integer)
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -315,7 +315,7 @@ returns table (destination_id uuid, tenant integer, origin text, is_parked boole
                asked_seconds double precision, since_turn_seconds double precision, steady_rate double precision, places integer,
                in_flight integer, waiting integer, answers_per_second double precision, rate double precision, tokens double precision,
                retry_share double precision, turns_away boolean)
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();

@@ -22,6 +22,7 @@ WAITING_LEAST = 8  # so many may wait, or as many as there are places, or as man
 SAVED_SECONDS = 10.0  # what a budget for retries saves up at most, as time
 _AHEAD_SECONDS = 1.0
 _MEASURED_SECONDS = 0.1  # a shorter stretch says nothing about how much is sent a second
+_ROUNDING = 1e-6  # five fifths are one
 _ROOM_LEAST = 4  # places wanted beyond what is pressing, so that not every request asks
 
 
@@ -110,7 +111,7 @@ class Share:
             self._retries += 1
             return True
         self._save_up(now)
-        if self._retry_credit < 1:
+        if self._retry_credit < 1 - _ROUNDING:
             self._turned_away += 1
             return False
         self._retry_credit -= 1
