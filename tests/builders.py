@@ -6,6 +6,8 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from duly.clock import Rng
 from duly.domain import filter as filters
 from duly.domain.job import Recurring, Submission
@@ -64,11 +66,12 @@ def a_submission(
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
     of = None if parent is None else str(parent)
-    expiry = {"expires_at": expires_at and expires_at.timestamp(), "expires_seconds": expires_after}
-    options = encode_options(
-        Options(retry=retry or Retry(), gate=gate, tags=tuple(tags), parent=of, then=then, **expiry)
+    until = None if expires_at is None else expires_at.timestamp()
+    options = Options(retry=retry or Retry(), gate=gate, tags=tuple(tags), parent=of, then=then)
+    options = msgspec.structs.replace(options, expires_at=until, expires_seconds=expires_after)
+    return Submission(
+        handler, payload, queue, priority, at, None if delay is None else seconds(delay), encode_options(options)
     )
-    return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 
 def a_schedule(

@@ -11,7 +11,8 @@ from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snooz
 from duly.domain.retry import Retry
 from duly.domain.retry_rules import SNOOZES_MAX, Rule, kinds_of
 from duly.domain.run import Options
-from tests.builders import START, a_run, seconds
+from tests.builders import a_run, seconds
+from tests.clock import START
 
 JITTER = 0.5
 NOW = START + timedelta(seconds=100)

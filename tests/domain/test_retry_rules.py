@@ -1,5 +1,7 @@
 """Which rule is for a failure: by the class of its error, its status or its exit code."""
 
+from typing import Any
+
 import pytest
 
 from duly.domain.errors import InvalidOption
@@ -68,7 +70,7 @@ def test_the_first_rule_that_fits_is_given_and_none_where_none_does():
 
 
 def test_what_is_told_of_a_rule_is_what_was_said():
-    said = [
+    said: list[dict[str, Any]] = [
         {"error": "ValueError", "then": "bury"},
         {"status": 404, "then": "retry", "delay": "PT5M"},
         {"exit": "1-10", "then": "snooze", "delay": "PT1H"},

@@ -13,7 +13,7 @@ from duly.cli.arguments import read_duration, read_payload
 from duly.cli.desk import at_desk
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, plain, print_json
-from duly.cli.retry_flags import RetryTyped, changed_retry, retry_flags
+from duly.cli.retry_flags import changed_retry, retry_flags
 from duly.domain import payload as payloads
 from duly.domain.expiry import check_expires_after
 from duly.domain.job import Recurring, check_name, check_priority, check_timeout
@@ -21,7 +21,16 @@ from duly.domain.run import DEFAULTS, Options, amend_options, read_options
 from duly.domain.triggers import asking
 from duly.settings import Settings
 
-_RETRY = frozenset(RetryTyped.__struct_fields__) - {"expires_at", "expires_after"}
+_RETRY = (
+    "max_attempts",
+    "retry_policy",
+    "retry_base",
+    "retry_cap",
+    "retry_jitter",
+    "retry_delays",
+    "max_age",
+    "on_error",
+)
 
 
 @click.command("edit")

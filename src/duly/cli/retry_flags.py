@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from duly.cli.arguments import read_duration, read_moment
+from duly.cli.target_flags import TargetTyped
 from duly.domain.expiry import check_expires_after, check_expires_at
 from duly.domain.retry import POLICIES, Retry, retry_policy, told_policy
 
@@ -18,8 +19,8 @@ _EXIT = "exit:"
 _STATUS = re.compile(r"[1-5]xx|\d{3}(-\d{3})?", re.IGNORECASE)
 
 
-class RetryTyped(msgspec.Struct, frozen=True, kw_only=True):
-    """What was typed of retries and expiry, unread."""
+class RetryTyped(TargetTyped, frozen=True, kw_only=True):
+    """What was typed of retries and expiry beside a target, unread."""
 
     max_attempts: int | None = None
     retry_policy: str | None = None

@@ -12,7 +12,7 @@ from duly.cli import schedule_flags
 from duly.cli.arguments import read_duration, read_moment, read_payload
 from duly.cli.desk import Desk, Living, Sent
 from duly.cli.retry_flags import RetryTyped, changed_retry, expiry_changes, is_typed
-from duly.cli.target_flags import TargetTyped, read_target
+from duly.cli.target_flags import read_target
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import InvalidOption
@@ -33,7 +33,7 @@ from duly.domain.target_words import what_lets_it_run
 from duly.domain.then import check_then
 
 
-class Typed(TargetTyped, RetryTyped, frozen=True, kw_only=True):
+class Typed(RetryTyped, frozen=True, kw_only=True):
     """What was typed, unread."""
 
     json_text: str | None

@@ -514,3 +514,27 @@ def test_a_receiver_has_no_longer_than_the_bounds_whatever_a_row_says(said, seco
 
     assert ReceiverCallbacks(CallbackTokens(keyring)).awaited(RUN, target) == Awaited(seconds)
     assert said is None or "callback_within" in told_target(target)
+
+
+async def test_a_probe_that_fails_is_told_from_an_attempt_that_does():
+    attempt = Attempt(Door(is_ailing=True))
+    async with answering(answer(503)) as (port, _):
+        outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/hook"), port=port)
+
+    assert isinstance(outcome, Failed)
+    assert outcome.probe
+
+    well = Attempt(Door(is_ailing=True))
+    async with answering(answer(404)) as (port, _):
+        outcome = await well.of(Webhook(f"http://127.0.0.1:{port}/hook"), port=port)
+
+    assert isinstance(outcome, Failed)
+    assert not outcome.probe, "it answers, so it is well"
+    assert outcome.status == 404
+
+
+async def test_what_cannot_be_reached_is_a_connection_error():
+    outcome = await Attempt().of(Webhook("http://127.0.0.1:1/hook"), port=1)
+
+    assert isinstance(outcome, Failed)
+    assert "builtins.ConnectionError" in outcome.kinds
