@@ -6,6 +6,8 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from duly.clock import Rng
 from duly.domain import filter as filters
 from duly.domain.job import Recurring, Submission
@@ -61,15 +63,18 @@ def a_submission(
     tags: Sequence[str] = (),
     parent: UUID | None = None,
     then: Then | None = None,
+    expires_at: datetime | None = None,
+    expires_after: float | None = None,
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
     of = None if parent is None else str(parent)
     if fifo is not None:
         gate = (fifo, 1)
+    until = None if expires_at is None else expires_at.timestamp()
     carried = Options(
         retry=retry or Retry(), gate=gate, fifo=fifo is not None, rate=rate, tags=tuple(tags), parent=of, then=then
     )
-    options = encode_options(carried)
+    options = encode_options(msgspec.structs.replace(carried, expires_at=until, expires_seconds=expires_after))
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 

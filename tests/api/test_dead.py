@@ -1,5 +1,6 @@
 """Dead letters over HTTP: look, mend, replay, discard; one by one and by a filter."""
 
+from datetime import datetime
 from typing import Any
 
 from duly.domain.outcome import Failed
@@ -101,6 +102,9 @@ async def test_what_makes_no_sense_is_refused(api, database):
         ("replay", {"filter": "", "limit": 0}),
         ("replay", {"filter": "", "limit": 10_001}),
         ("replay", {"filter": "", "limit": 10**30}),
+        ("replay", {"filter": "", "rate": 0}),
+        ("replay", {"filter": "", "rate": -1}),
+        ("discard", {"filter": "", "rate": 1}),
         ("discard", {"filter": "", "page_token": "x"}),
         ("discard", {"filter": "", "dry_run": "yes"}),
         ("edit", {"filter": ""}),
@@ -113,3 +117,36 @@ async def test_what_makes_no_sense_is_refused(api, database):
     for body in ({}, {"payload": None}, {"payload": {"x": "\0"}}, {"payload": {"x" * 300_000: 1}}):
         assert (await api.ask("PATCH", f"/v1/dead/{run_id}", json=body)).status_code == 422, body
     assert (await api.get(f"/v1/runs/{run_id}")).json()["payload"] == {"n": 0}
+
+
+async def test_a_replay_at_a_rate_is_spread_over_moments_and_goes_on_with_its_page(api, database, clock):
+    mail = await dead_runs(api, database, 4, "mail")
+    asked = {"filter": "queue:mail", "limit": 2, "rate": 0.1}
+
+    first = (await api.post("/v1/dead:replay", json=asked)).json()
+    rest = (await api.post("/v1/dead:replay", json={**asked, "page_token": first["next_page_token"]})).json()
+
+    assert (first["moved"], rest["moved"], rest["next_page_token"]) == (2, 2, None)
+    found = [(await api.get(f"/v1/runs/{run_id}")).json() for run_id in mail]
+    due = sorted(datetime.fromisoformat(run["due_at"]) for run in found)
+    assert [(at - clock.at).total_seconds() for at in due] == [0, 10, 20, 30]
+    assert {run["state"] for run in found} == {"retrying"}
+    [run] = await work(database, queue="mail")
+    assert (run.attempt, run.policy.replays) == (2, 1), "it is the same run, and its attempts go on"
+
+
+async def test_they_are_counted_by_what_is_alike_in_their_reasons(api, database):
+    for number in range(3):
+        await dead_runs(api, database, 1, reason=f"customer {number} is gone")
+    await dead_runs(api, database, 1, "mail", "smtp down")
+
+    answer = (await api.get("/v1/dead", params={"group": "error"})).json()
+    mail = (await api.get("/v1/dead", params={"group": "error", "filter": "queue:mail"})).json()
+
+    assert [(group["error"], group["count"]) for group in answer["groups"]] == [
+        ("customer … is gone", 3),
+        ("smtp down", 1),
+    ]
+    assert answer["items"] == []
+    assert [group["error"] for group in mail["groups"]] == ["smtp down"]
+    assert (await api.get("/v1/dead", params={"group": "colour"})).status_code == 400

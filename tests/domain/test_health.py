@@ -140,3 +140,9 @@ class TestLettingThrough:
         assert let_through(Queue(rate=20, tokens=5.9, waiting=3)) == 2
         assert let_through(Queue(rate=20, tokens=0.9)) == 0
         assert let_through(Queue(rate=1_000, tokens=250, places=10)) == 10
+
+
+def test_while_retries_are_turned_away_no_more_go_than_are_paid_for():
+    assert let_through(Queue(places=100, turns_away=True)) == 1
+    assert let_through(Queue(places=100, turns_away=True, answers_per_second=200, retry_share=0.2)) == 10
+    assert let_through(Queue(places=5, turns_away=True, answers_per_second=2000)) == 100

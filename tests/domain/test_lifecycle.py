@@ -1,23 +1,26 @@
 """What a run becomes: every outcome, with attempts left and without, in a first life and after a replay."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.domain.lifecycle import NAMED_LOSSES_MAX, Bury, Finish, WaitFor, attempts_left, decide
-from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.lifecycle import NAMED_LOSSES_MAX, PROBES_MAX, Bury, Finish, WaitFor, attempts_left, decide
+from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.retry import Retry
+from duly.domain.retry_rules import SNOOZES_MAX, Rule, kinds_of
 from duly.domain.run import Options
 from tests.builders import a_run, seconds
+from tests.clock import START
 
 JITTER = 0.5
+NOW = START + timedelta(seconds=100)
 POLICY = Options(retry=Retry(max_attempts=3, base_seconds=10, cap_seconds=1000))
 
 
 def after(outcome: Outcome, *, attempt: int = 1, losses: int = 0, policy: Options = POLICY):
-    return decide(a_run(attempt=attempt, losses=losses), policy, outcome, JITTER)
+    return decide(a_run(attempt=attempt, losses=losses), policy, outcome, JITTER, NOW)
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 3, 4])
@@ -31,7 +34,7 @@ def test_what_has_ended_well_or_was_cancelled_is_final_whatever_came_before(outc
 
 @pytest.mark.parametrize("attempt", [1, 3, 100])
 def test_a_snooze_waits_as_long_as_asked_and_never_gives_up(attempt):
-    assert after(Snoozed(seconds(90)), attempt=attempt) == WaitFor(seconds(90))
+    assert after(Snoozed(seconds(90)), attempt=attempt) == WaitFor(seconds(90), carried={"attempts_before": 1})
 
 
 @pytest.mark.parametrize("outcome", [Failed("broken"), TimedOut(3.0)])
@@ -107,7 +110,7 @@ def test_every_outcome_ends_waits_or_buries(outcome, attempt, losses, max_attemp
     attempt += attempts_before
     policy = Options(retry=Retry(max_attempts=max_attempts), attempts_before=attempts_before)
 
-    match decide(a_run(attempt=attempt, losses=losses), policy, outcome, jitter):
+    match decide(a_run(attempt=attempt, losses=losses), policy, outcome, jitter, NOW):
         case Finish(state):
             assert state in ("succeeded", "cancelled")
         case Bury(_):
@@ -115,3 +118,134 @@ def test_every_outcome_ends_waits_or_buries(outcome, attempt, losses, max_attemp
         case WaitFor(delay):
             assert delay >= timedelta()
             assert isinstance(outcome, Snoozed) or attempt - attempts_before < max_attempts
+
+
+def ruled(*rules: Rule, **more) -> Options:
+    return Options(retry=Retry(max_attempts=3, base_seconds=10, cap_seconds=1000, rules=rules), **more)
+
+
+class TestRules:
+    """The first rule that fits decides, before anything else is judged."""
+
+    def test_an_error_that_is_named_is_buried_at_once(self):
+        policy = ruled(Rule("bury", error="ValueError"))
+
+        assert after(Failed("bad", kinds=kinds_of(UnicodeDecodeError)), policy=policy) == Bury("bad")
+        assert after(Failed("bad", kinds=kinds_of(KeyError)), policy=policy) == WaitFor(seconds(5))
+
+    def test_a_failure_that_would_be_final_is_tried_again(self):
+        policy = ruled(Rule("retry", status="404"))
+
+        assert after(Failed("gone", retryable=False, status=404), policy=policy) == WaitFor(seconds(5))
+        assert after(Failed("gone", retryable=False, status=410), policy=policy) == Bury("gone")
+
+    def test_a_rule_that_says_retry_is_bounded_by_the_attempts(self):
+        policy = ruled(Rule("retry", exit="75"))
+
+        assert after(Failed("busy", retryable=False, exit=75), attempt=3, policy=policy) == Bury("busy")
+
+    def test_a_delay_takes_the_place_of_the_policys_and_is_drawn_as_it(self):
+        policy = ruled(Rule("retry", error="*", delay_seconds=60))
+
+        assert after(Failed("busy", kinds=kinds_of(OSError)), attempt=2, policy=policy) == WaitFor(seconds(30))
+
+    def test_a_snooze_uses_up_no_attempt_and_is_counted(self):
+        policy = ruled(Rule("snooze", status="5xx", delay_seconds=60), attempts_before=4, snoozes=2)
+
+        assert after(Failed("ill", status=503), attempt=9, policy=policy) == WaitFor(
+            seconds(60), carried={"attempts_before": 5, "snoozes": 3}
+        )
+
+    def test_a_run_that_a_rule_snoozes_for_ever_is_cut(self):
+        policy = ruled(Rule("snooze", status="5xx", delay_seconds=60), snoozes=SNOOZES_MAX)
+
+        assert after(Failed("ill", status=503), policy=policy) == Bury("ill; a rule has put it off 1,000 times")
+
+    def test_a_timeout_is_a_timeout_error(self):
+        assert after(TimedOut(3.0), policy=ruled(Rule("bury", error="TimeoutError"))) == Bury("timed out after 3 s")
+
+    def test_the_first_that_fits_decides(self):
+        policy = ruled(Rule("retry", status="429"), Rule("bury", status="4xx"))
+
+        assert after(Failed("slow", status=429), policy=policy) == WaitFor(seconds(5))
+        assert after(Failed("no", status=403), policy=policy) == Bury("no")
+
+    def test_a_loss_is_judged_by_none(self):
+        assert isinstance(after(Lost(), policy=ruled(Rule("bury", error="*"))), WaitFor)
+
+
+class TestAge:
+    """A retry that would start too late is not made."""
+
+    def test_a_retry_within_its_age_carries_on_since_when_it_counts(self):
+        policy = Options(retry=Retry(max_attempts=9, base_seconds=10, max_age_seconds=105))
+
+        assert after(Failed("no"), policy=policy) == WaitFor(seconds(5), carried={"since": START.timestamp()})
+
+    @pytest.mark.parametrize(
+        "outcome", [Failed("no"), TimedOut(1.0), Lost(), Snoozed(seconds(5)), Failed("no", probe=True)]
+    )
+    def test_one_that_would_start_later_is_buried_whatever_it_came_to(self, outcome):
+        policy = Options(retry=Retry(max_attempts=9, base_seconds=10, max_age_seconds=99))
+
+        buried = after(outcome, policy=policy)
+
+        assert isinstance(buried, Bury)
+        assert buried.reason.startswith(outcome.reason)
+        assert "its max age of PT1M39S" in buried.reason
+
+    def test_it_counts_from_the_first_attempt_of_this_life(self):
+        since = (NOW - seconds(50)).timestamp()
+        policy = Options(retry=Retry(max_attempts=9, base_seconds=10, max_age_seconds=60), since=since)
+
+        assert after(Failed("no"), policy=policy) == WaitFor(seconds(5), carried={"since": since})
+
+
+class TestExpiry:
+    """What is worthless late is not tried again late."""
+
+    @pytest.mark.parametrize("outcome", [Failed("no"), TimedOut(1.0), Lost(), Snoozed(seconds(5))])
+    def test_a_retry_that_would_come_after_it_is_not_made(self, outcome):
+        ended = after(outcome, policy=Options(retry=Retry(base_seconds=10), expires_at=(NOW + seconds(5)).timestamp()))
+
+        assert isinstance(ended, Finish)
+        assert ended.state == "expired"
+        assert ended.reason is not None
+        assert ended.reason.startswith(f"{outcome.reason}; it expires at {NOW.year}-")
+
+    def test_one_that_comes_before_it_is_made(self):
+        policy = Options(retry=Retry(base_seconds=10), expires_seconds=106)
+
+        assert after(Failed("no"), policy=policy) == WaitFor(seconds(5))
+
+    def test_the_earlier_of_both_counts(self):
+        policy = Options(expires_at=(NOW + seconds(900)).timestamp(), expires_seconds=100)
+
+        assert isinstance(after(Failed("no"), policy=policy), Finish)
+
+    def test_what_was_found_too_late_ends(self):
+        at = datetime(2026, 11, 1, 9, tzinfo=UTC)
+
+        assert after(Expired(at)) == Finish("expired")
+        assert Expired(at).reason == "expired at 2026-11-01T09:00:00.000Z"
+
+
+class TestProbes:
+    """An attempt that was spent on finding out how a destination is does not count, so many times."""
+
+    def test_a_probe_that_fails_uses_up_no_attempt(self):
+        failed = after(Failed("ill", probe=True), attempt=3)
+
+        assert failed == WaitFor(seconds(0), carried={"attempts_before": 1, "probes": 1})
+
+    def test_so_often_and_no_more(self):
+        policy = Options(retry=Retry(max_attempts=1), probes=PROBES_MAX)
+
+        assert after(Failed("ill", probe=True), policy=policy) == Bury("ill")
+
+    def test_a_rule_comes_first(self):
+        assert after(Failed("ill", status=500, probe=True), policy=ruled(Rule("bury", status="500"))) == Bury("ill")
+
+
+def test_nobody_is_believed_who_asks_for_more_than_a_day():
+    assert after(Failed("busy", retry_after=timedelta(days=400))) == WaitFor(timedelta(days=1))

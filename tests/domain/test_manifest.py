@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
 import pytest
 
 from duly.domain.manifest import read_manifest
+from duly.domain.manifest_diff import Kept
+from duly.domain.manifest_export import export
 from duly.domain.manifest_schedule import KEYS
 from duly.domain.manifest_schema import json_schema
 from duly.domain.manifest_shapes import CALENDARS_MAX, JOBS_MAX, ScheduleShape
@@ -218,3 +221,40 @@ def test_the_schema_knows_the_keys_that_the_reader_knows():
 def test_the_file_in_the_docs_is_one():
     text = (DOCS / "schedules-as-code.md").read_text().partition("```yaml\n")[2].partition("```")[0]
     assert sorted(read(text).jobs) == ["nightly-report", "ring", "sweep", "sync"]
+
+
+RETRY = (
+    "retry: {policy: list, max_attempts: 3, delays: [PT1S, PT1H], jitter: none, max_age: PT12H,"
+    ' rules: [{error: "*Timeout", then: snooze, delay: PT5M}, {status: 4xx, then: bury}]}, expires_after: PT30M'
+)
+
+
+def test_a_policy_and_an_expiry_are_read_and_exported_as_they_were_written():
+    wanted = one(RETRY).job
+    options = read_options(wanted.options, None)
+
+    assert (options.retry.delays, options.retry.jitter, options.expires_seconds) == ((1.0, 3600.0), 0.0, 1800.0)
+    standing = (UUID(int=1), "j", "file", "s", "active", None, 1, 1)
+    shape = json.dumps({"trigger": {"type": "cron", "expr": "0 0 * * *"}})
+    kept = Kept(*standing, "greet", wanted.payload, "default", 5, wanted.options, shape, None, None)
+    written = export("s", [kept], {})["jobs"]["j"]
+    assert written["retry"] == {
+        "policy": "list",
+        "max_attempts": 3,
+        "jitter": "none",
+        "delays": ["PT1S", "PT1H"],
+        "max_age": "PT12H",
+        "rules": [
+            {"error": "*Timeout", "then": "snooze", "delay": "PT5M"},
+            {"status": "4xx", "then": "bury"},
+        ],
+    }
+    again = read_manifest({"source": "s", "jobs": {"j": written}}, {}, "duly.yaml").jobs["j"].job
+    assert read_options(again.options, None) == options
+
+
+def test_a_rule_that_makes_no_sense_is_refused_at_its_place():
+    [problem] = problems("source: s\njobs:\n  j: {target: greet, schedule: daily, retry: {rules: [{then: bury}]}}")
+
+    assert "jobs.j.retry: " in problem
+    assert "give one of error, status and exit" in problem

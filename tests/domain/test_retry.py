@@ -1,4 +1,4 @@
-"""How soon a failed run is tried again: exponential, capped, with full jitter."""
+"""How soon a failed run is tried again: by each policy, within the gap that it promises."""
 
 from datetime import timedelta
 
@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.domain.errors import InvalidOption
-from duly.domain.retry import Retry, retry_policy
+from duly.domain.retry import Retry, retry_policy, told_policy, told_shortly
+from duly.domain.run import read_options
 
 POLICY = Retry(max_attempts=10, base_seconds=2, cap_seconds=100)
 ALMOST_ONE = 1 - 2**-53
+MICROSECOND = timedelta(microseconds=1)
 
 
 @pytest.mark.parametrize(("attempt", "ceiling"), [(1, 2), (2, 4), (3, 8), (6, 64), (7, 100), (8, 100), (1000, 100)])
@@ -54,3 +56,88 @@ def test_a_base_beyond_the_cap_or_below_zero_is_refused(base, cap):
 def test_a_delay_that_is_no_duration_is_refused():
     with pytest.raises(InvalidOption, match="retry base 'soon' is not a duration"):
         retry_policy(5, "soon")
+
+
+@pytest.mark.parametrize(
+    ("policy", "ceilings"),
+    [
+        (retry_policy(9, 2, 9, policy="exponential"), [2, 4, 8, 9, 9]),
+        (retry_policy(9, 2, 7, policy="linear"), [2, 4, 6, 7, 7]),
+        (retry_policy(9, "PT1H", policy="fixed"), [3600] * 5),
+        (retry_policy(9, policy="list", delays=["PT1S", "PT1M", 3600]), [1, 60, 3600, 3600, 3600]),
+    ],
+)
+def test_each_policy_has_its_ceiling_after_each_attempt(policy, ceilings):
+    assert [policy.longest_after(attempt).total_seconds() for attempt in range(1, 6)] == ceilings
+
+
+@pytest.mark.parametrize(
+    ("jitter", "shortest"), [(None, 90), ("full", 0), ("equal", 50), ("none", 100), (0.25, 75), (0, 100), (1, 0)]
+)
+def test_jitter_is_the_part_of_the_ceiling_that_is_left_to_chance(jitter, shortest):
+    policy = retry_policy(5, 100, policy="fixed", jitter=jitter)
+
+    assert policy.shortest_after(1).total_seconds() == pytest.approx(shortest)
+    assert policy.longest_after(1).total_seconds() == 100
+
+
+policies = st.builds(
+    lambda policy, base, cap, jitter, delays: retry_policy(
+        5, base, base + cap, policy=policy, jitter=jitter, delays=delays if policy == "list" else None
+    ),
+    st.sampled_from(["exponential", "linear", "fixed", "list"]),
+    st.floats(0, 1e5),
+    st.floats(0, 1e6),
+    st.none() | st.sampled_from(["full", "equal", "none"]) | st.floats(0, 1),
+    st.lists(st.floats(0, 1e6), min_size=1, max_size=5),
+)
+
+
+@given(policy=policies, attempt=st.integers(1, 2000), chance=st.floats(0, 1, exclude_max=True))
+def test_every_gap_lies_within_what_is_documented(policy, attempt, chance):
+    gap = policy.delay_after(attempt, chance)
+
+    assert policy.shortest_after(attempt) - MICROSECOND <= gap <= policy.longest_after(attempt) + MICROSECOND
+
+
+@given(policy=policies)
+def test_jitter_is_not_degenerate(policy):
+    gaps = {policy.delay_after(3, chance / 10) for chance in range(10)}
+
+    assert len(gaps) == 10 or policy.longest_after(3) * policy.jitter_part < timedelta(milliseconds=1)
+
+
+@given(policy=policies)
+def test_what_is_told_of_a_policy_is_read_as_the_same(policy):
+    told = told_policy(policy)
+    again = retry_policy(**{name: value for name, value in told.items() if value != []})
+
+    assert told_policy(again) == told
+    assert told_policy(retry_policy(**told_shortly(policy))) == told
+
+
+def test_what_stood_in_rows_before_means_what_it_meant():
+    kept = read_options('{"retry": {"max_attempts": 3, "base_seconds": 2.0, "cap_seconds": 8.0}}', None).retry
+
+    assert [kept.delay_after(attempt, 0.5).total_seconds() for attempt in (1, 2, 3, 4)] == [1, 2, 4, 4]
+    assert (kept.shortest_after(9), kept.max_age_seconds, kept.rules) == (timedelta(), None, ())
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"policy": "random"}, "retry policy 'random' is none; known are exponential, linear, fixed, list"),
+        ({"policy": "list"}, "retry policy list needs its delays"),
+        ({"policy": "list", "delays": []}, "retry policy list needs its delays"),
+        ({"policy": "list", "delays": [-1]}, "retry delay -1 is negative"),
+        ({"delays": [1]}, "retry delays go with the policy list, and this one is exponential"),
+        ({"jitter": "some"}, "retry jitter 'some' is none; write full, equal, none"),
+        ({"jitter": 1.5}, "retry jitter 1.5 is none"),
+        ({"jitter": True}, "retry jitter True is none"),
+        ({"max_age": 0}, "retry max_age 0 must be more than 0"),
+        ({"max_age": "soon"}, "retry max_age 'soon' is not a duration"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_remedy(said, message):
+    with pytest.raises(InvalidOption, match=message):
+        retry_policy(**said)

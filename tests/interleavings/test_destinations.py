@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from msgspec import UNSET
 
 from duly.domain.api_key import Secret
 from duly.domain.health import State, Turn
@@ -32,7 +33,7 @@ def reporting(worker_id, number=1, **more):
 
 async def with_budget(database, places: int):
     destination_id = await destinations.make(database, RNG.uuid(), 1, ORIGIN)
-    await destinations.limit_destination(database, destination_id, places, None)
+    await destinations.limit_destination(database, destination_id, places, None, UNSET)
     return destination_id
 
 

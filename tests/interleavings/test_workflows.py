@@ -1,5 +1,6 @@
 """What can happen at once in a workflow, in every order: each node ends once, none is forgotten, and the workflow ends."""
 
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
@@ -209,7 +210,7 @@ class ReplayedAndSettled(Story):
 class ReplayedAsADeadRunAndSettled(Story):
     async def moves(self, database):
         await end(database, self.worker_id, [self.held["a"]], FAILS)
-        return self.settling("b"), lambda side: runs.replay(side, [self.held["a"].run_id])
+        return self.settling("b"), lambda side: runs.replay(side, [self.held["a"].run_id], [timedelta()])
 
     async def says(self, database):
         assert self.states == {"a": "succeeded", "b": "succeeded", "z": "succeeded"}

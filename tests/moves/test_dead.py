@@ -8,8 +8,20 @@ from duly.domain.outcome import Failed, Succeeded
 from duly.domain.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX
 from duly.moves import dead
 from duly.moves.replay import replay
-from duly.store import overview, runs
-from tests.builders import RNG, a_dead_run, a_row, a_worker, boxes_of, claimed, counts, dead_listed, history_of, settled
+from duly.store import lists, overview, runs
+from tests.builders import (
+    RNG,
+    a_dead_run,
+    a_leased_run,
+    a_row,
+    a_worker,
+    boxes_of,
+    claimed,
+    counts,
+    dead_listed,
+    history_of,
+    settled,
+)
 
 
 @pytest.fixture
@@ -116,8 +128,8 @@ class TestBulk:
             await a_dead_run(database, worker_id)
         plainly = runs.replay
 
-        async def to_die_again(database, run_ids):
-            moved = await plainly(database, run_ids)
+        async def to_die_again(database, run_ids, delays):
+            moved = await plainly(database, run_ids, delays)
             await database.clock.advance(1)
             for run in await claimed(database, worker_id):
                 await settled(database, worker_id, run, Failed("again", retryable=False))
@@ -145,3 +157,48 @@ class TestBulk:
     async def test_a_limit_out_of_bounds_is_refused(self, database, limit):
         with pytest.raises(InvalidOption, match="outside 1 to 10000"):
             await dead.replay_matching(database, 1, EVERYTHING, limit=limit)
+
+
+class TestRate:
+    async def test_a_bulk_replay_at_a_rate_goes_on_behind_itself(self, database, clock, worker_id, monkeypatch):
+        monkeypatch.setattr(dead, "_STATEMENT_MAX", 2)
+        for _ in range(6):
+            await a_dead_run(database, worker_id)
+
+        first = await dead.replay_matching(database, 1, EVERYTHING, limit=3, rate=2)
+        second = await dead.replay_matching(database, 1, EVERYTHING, limit=3, rate=2, after=first.after)
+
+        assert (first.moved, second.moved, second.after) == (3, 3, None)
+        due = await database.fetch("select due_at from duly.ready order by due_at")
+        assert [(row[0] - clock.at).total_seconds() for row in due] == [0, 0.5, 1, 1.5, 2, 2.5]
+
+    @pytest.mark.parametrize("rate", [0, -1, 100_001, float("nan")])
+    async def test_a_rate_that_is_none_is_refused(self, database, rate):
+        with pytest.raises(InvalidOption, match="runs a second; leave it out for all at once"):
+            await dead.replay_matching(database, 1, EVERYTHING, rate=rate)
+
+
+class TestGroups:
+    async def test_reasons_that_differ_only_from_run_to_run_are_one_group(self, database, worker_id):
+        reasons = ["customer 7 is gone", "customer 812 is gone", "smtp down", "at 0x7f3a: lost\nsecond line"]
+        for reason in reasons:
+            _, run = await a_leased_run(database, worker_id)
+            await settled(database, worker_id, run, Failed(reason, retryable=False))
+
+        groups = await lists.dead_groups(database, 1, EVERYTHING, 10, 1000)
+
+        assert [(group["error"], group["count"]) for group in groups] == [
+            ("customer … is gone", 2),
+            ("at …: lost", 1),
+            ("smtp down", 1),
+        ]
+        assert groups[0]["handlers"] == ["greet"]
+        assert len(groups[0]["sample"]) == 2
+
+    async def test_no_more_are_looked_at_than_were_asked_for(self, database, worker_id):
+        for _ in range(4):
+            await a_dead_run(database, worker_id)
+
+        [group] = await lists.dead_groups(database, 1, EVERYTHING, 10, 3)
+
+        assert group["count"] == 3

@@ -1,5 +1,6 @@
 """Replay and discard: what a person does with the dead."""
 
+import msgspec
 import pytest
 
 from duly.domain.outcome import Failed
@@ -149,3 +150,32 @@ async def test_a_cancel_that_came_too_late_does_not_follow_the_run_into_its_next
     await carry_out(database)
 
     assert await boxes_of(database, run.run_id) == ["ready"]
+
+
+async def test_at_a_rate_each_is_due_a_moment_after_the_one_before(database, clock):
+    worker_id = await a_worker(database)
+    run_ids = [await a_dead_run(database, worker_id) for _ in range(4)]
+
+    assert set(await replay(database, run_ids, 0.25)) == set(run_ids)
+
+    where = {run_id: await boxes_of(database, run_id) for run_id in run_ids}
+    assert list(where.values()) == [["ready"], ["ready"], ["timers"], ["timers"]], (
+        "what is due within the horizon is ready"
+    )
+    rows = [await a_row(database, box, run_id) for run_id, [box] in where.items()]
+    assert [(row["due_at"] - clock.at).total_seconds() for row in rows] == [0, 4, 8, 12]
+    assert [row["attempt"] for row in rows] == [1, 1, 1, 1]
+
+
+async def test_what_was_counted_in_a_former_life_is_not_in_this_one(database):
+    run_id = await a_dead_run(database)
+    await database.execute(
+        "update duly.dead set options = $2::text::jsonb where run_id = $1",
+        run_id,
+        '{"retry": {}, "since": 1, "snoozes": 9, "probes": 3, "replays": 1}',
+    )
+
+    await replay(database, [run_id])
+
+    options = (await a_row(database, "ready", run_id))["options"]
+    assert msgspec.json.decode(options) == {"retry": {}, "replays": 1, "attempts_before": 1}

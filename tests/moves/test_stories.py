@@ -53,7 +53,7 @@ async def test_story_12_a_low_priority_waits_for_its_handicap_only_while_others_
 
 async def test_story_16_planner_settings_belong_to_the_functions_and_reach_nobody_else(database):
     """A start-up parameter is refused by a pooler, and a plain SET leaks to its next client."""
-    hot = ("stage_v2", "due_cohorts_v1", "claim_v1", "finish_v1", "settle_v1", "hand_back_v1")
+    hot = ("stage_v2", "due_cohorts_v1", "claim_v1", "finish_v1", "settle_v2", "hand_back_v1")
     rows = await database.fetch("select proname, proconfig from pg_proc where proname = any ($1)", hot)
 
     assert {row["proname"] for row in rows} == set(hot)

@@ -328,9 +328,9 @@ class TestAJobIsTold:
 
         assert await tell(database, LOG) == 1
         [row] = await database.fetch(
-            "select job_id, outcome::text, reason from duly.attempts where outcome = 'skipped'"
+            "select job_id, outcome::text from duly.attempts where reason = $1", f"skipped_{state}"
         )
-        assert tuple(row) == (job.job_id, "skipped", f"skipped_{state}")
+        assert tuple(row) == (job.job_id, "skipped")
 
     async def test_one_whose_payload_leaves_no_room_is_skipped_on_record(self, database):
         large = msgspec.json.encode({"text": "x" * 250_000}).decode()

@@ -27,6 +27,7 @@ LINES = "tests/moves/test_lines.py"
 RATES = "tests/moves/test_rates.py"
 BLACKOUTS = "tests/schedules/test_blackouts.py"
 LISTS = "src/duly/store/migrations/0011_lists.sql"
+RETRIES = "src/duly/store/migrations/0025_retries.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
 DELAY = "tests/schedules/test_fixed_delay.py"
@@ -83,11 +84,11 @@ BANK = [
     ),
     Mutant(
         "settle does not ask for the fence",
-        LISTS,
+        RETRIES,
         "where leased.run_id = held.run_id and leased.fence = held.fence and",
         "where leased.run_id = held.run_id and",
         "tests/moves/test_settle.py::TestUnknownCommit",
-        function="settle_v1",
+        function="settle_v2",
     ),
     Mutant(
         "anybody may finish anybody's run",
@@ -385,8 +386,8 @@ BANK = [
     Mutant(
         "retries come in waves",
         "src/duly/domain/retry.py",
-        "return timedelta(seconds=ceiling * jitter)",
-        "return timedelta(seconds=ceiling)",
+        "return ceiling * (1 - self.jitter_part * (1 - chance))",
+        "return ceiling",
     ),
     Mutant(
         "a replay gives no new set of attempts",

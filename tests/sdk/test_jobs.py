@@ -9,6 +9,7 @@ import pytest
 
 from duly import App, InvalidArguments, InvalidOption, InvalidSchedule, NotFound, Retry, TriggerError
 from duly.domain.outcome import Succeeded
+from duly.domain.run import read_options
 from duly.store import jobs
 from tests.builders import a_worker, claimed, counts, runs_listed, settled, staged
 from tests.clock import START
@@ -279,3 +280,19 @@ def test_each_has_a_twin_for_plain_functions(app, greet, database_url):
     assert job.backfill_sync(START - timedelta(days=2), START, dry_run=True).count == 2
     assert job.details_sync().priority == 2
     assert handle.cancel_sync() == "cancelled"
+
+
+async def test_an_edit_changes_who_is_told_and_what_is_not_named_stays(noon, database):
+    await noon.edit(on_done="https://hooks.example/done", expires_after="PT5M")
+    await noon.edit(on_dead="mourn")
+
+    options = read_options(await database.fetchval("select options::text from duly.jobs"), None)
+
+    assert options.then is not None
+    assert options.then.done is not None
+    assert options.then.dead is not None
+    assert (options.then.done.url, options.then.dead.job) == ("https://hooks.example/done", "mourn")
+    assert options.expires_seconds == 300
+    await noon.edit(on_done=None, on_dead=None, expires_after=None)
+    options = read_options(await database.fetchval("select options::text from duly.jobs"), None)
+    assert (options.then, options.expires_seconds) == (None, None)

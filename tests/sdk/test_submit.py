@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -425,3 +426,59 @@ async def test_defaults_that_are_chosen_beside_tags_are_not_left_to_the_handler(
 def test_marks_that_are_none_are_refused_when_they_are_said(greet, marks):
     with pytest.raises(InvalidOption, match=next(iter(marks)).rstrip("s").replace("_", " ")):
         greet.options(**marks)
+
+
+async def test_a_policy_rules_and_an_expiry_go_with_the_run(greet, database):
+    rules: list[dict[str, Any]] = [
+        {"error": ConnectionError, "then": "snooze", "delay": "PT1M"},
+        {"error": "ValueError", "then": "bury"},
+    ]
+    retry = Retry(max_attempts=4, policy="linear", base="PT5S", jitter="equal", max_age="PT1H", rules=rules)
+
+    await greet.options(retry=retry, expires_at=START + timedelta(hours=1), expires_after="PT2H").submit("world")
+
+    [row] = await rows(database, "ready")
+    assert msgspec.json.decode(row["options"]) == {
+        "retry": {
+            "max_attempts": 4,
+            "base_seconds": 5.0,
+            "cap_seconds": 600.0,
+            "policy": "linear",
+            "jitter": 0.5,
+            "max_age_seconds": 3600.0,
+            "rules": [
+                {"then": "snooze", "error": "builtins.ConnectionError", "delay_seconds": 60.0},
+                {"then": "bury", "error": "ValueError"},
+            ],
+        },
+        "expires_at": (START + timedelta(hours=1)).timestamp(),
+        "expires_seconds": 7200.0,
+    }
+
+
+async def test_an_expiry_alone_leaves_retries_to_the_handler(greet, database):
+    await greet.options(expires_after="PT2H").submit("world")
+
+    [row] = await rows(database, "ready")
+    assert msgspec.json.decode(row["options"]) == {"expires_seconds": 7200.0}
+
+
+def test_an_expiry_that_makes_no_sense_is_refused_when_it_is_said(greet):
+    with pytest.raises(InvalidOption, match="it would never run"):
+        greet.options(at=START + timedelta(hours=2), expires_at=START + timedelta(hours=1))
+    with pytest.raises(InvalidOption, match="give expires_after="):
+        greet.options(every="PT1M", expires_at=START)
+    with pytest.raises(InvalidOption, match="must be more than 0"):
+        greet.options(expires_after=0)
+
+
+def test_a_handler_says_who_is_told_and_when_its_runs_expire(app):
+    @app.handler(expires_after="PT5M", on_done="https://hooks.example/done", on_dead="mourn")
+    def work() -> None: ...
+
+    options = app.registry["work"].options
+    assert (options.expires_seconds, options.then.done.url, options.then.dead.job) == (
+        300.0,
+        "https://hooks.example/done",
+        "mourn",
+    )

@@ -101,6 +101,10 @@ select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false,
 insert into duly.ready
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 2, 0, 5, 0, false, false, 'default', 'greet', '{{}}', null, 2
   from (select duly.clock_now() as at from generate_series(1, {2 * BATCH})) as made;
+insert into duly.ready
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 3, 0, 5, 0, false, false, 'late', 'greet', '{{}}',
+       '{{"expires_seconds": 1}}', 2
+  from (select duly.clock_now() - interval '1 hour' as at from generate_series(1, {2 * BATCH})) as made;
 insert into duly.leased
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 1, 5, 0, false, false, 'default', 'greet', '{{}}', null, n,
        (case when n % 4 = 0 then '{WORKER}' when n % 80 = 1 then '{REMOTE}' else gen_random_uuid()::text end)::uuid,
@@ -231,7 +235,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "report on destinations": (
         destinations.SQL["report"],
-        lambda s: (WORKER, 9, s["fresh"], [1] * 9, s["origins"], *([[0] * 9] * 3), [0.0] * 9, *([[1] * 9] * 5)),
+        lambda s: (WORKER, 9, s["fresh"], [1] * 9, s["origins"], *([[0] * 9] * 3), [0.0] * 9, *([[1] * 9] * 7)),
     ),
     "destinations that need a look": (destinations.SQL["minded"], lambda s: (None, None, BATCH)),
     "more destinations that need a look": (destinations.SQL["minded"], lambda s: (1, "https://5", BATCH)),
@@ -266,6 +270,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
             [0] * s["held"],
             [False] * s["held"],
             *([[None] * s["held"]] * 3),
+            [None, None, None, '{"snoozes": 1}'] * (s["held"] // 4),
             "5 seconds",
         ),
     ),
@@ -294,7 +299,8 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "signal": (runs.SQL["signal"], lambda s: (s["runs"], "cancel")),
     "carry out": (runs.SQL["carry_out"], lambda s: ()),
     "look": (runs.SQL["look"], lambda s: (WORKER,)),
-    "replay": (runs.SQL["replay"], lambda s: (s["dead"],)),
+    "replay": (runs.SQL["replay"], lambda s: (s["dead"], ["1 hour"] * len(s["dead"]), "5 seconds")),
+    "expire": (runs.SQL["expire"], lambda s: (BATCH,)),
     "discard": (runs.SQL["discard"], lambda s: (s["dead"],)),
     "find a run": (runs.SQL["find_live"], lambda s: (s["runs"][0] if s["runs"] else WORKER,)),
     "find its attempts": (runs.SQL["find_attempts"], lambda s: (s["settled"],)),
@@ -373,7 +379,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
             ["1 second"] * len(s["lent"]),
             [0] * len(s["lent"]),
             [False] * len(s["lent"]),
-            *([[None] * len(s["lent"])] * 3),
+            *([[None] * len(s["lent"])] * 4),
             "5 seconds",
         ),
     ),

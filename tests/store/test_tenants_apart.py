@@ -1,6 +1,6 @@
 """Two tenants: under the session of one, what belongs to the other is as unknown as what never was."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -199,7 +199,7 @@ MOVES = {
 STATEMENTS = {
     "cancel": lambda s, e: runs.cancel(s, e.run_ids, "x"),
     "signal": lambda s, e: runs.signal(s, e.run_ids, "cancel"),
-    "replay": lambda s, e: runs.replay(s, e.run_ids),
+    "replay": lambda s, e: runs.replay(s, e.run_ids, [timedelta()] * len(e.run_ids)),
     "discard": lambda s, e: runs.discard(s, e.run_ids),
     "edit dead": lambda s, e: runs.edit_dead(s, B, e.run_ids, "{}"),
     "cancel schedule": lambda s, e: jobs.cancel_schedule(s, e.schedule, e.pending, None),

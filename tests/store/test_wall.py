@@ -89,6 +89,9 @@ OLDER = {
     "api_skip_next_v1",
     "api_waiting_subtasks_v1",
     "api_cancel_schedule_v1",
+    "api_settle_v1",
+    "api_replay_v1",
+    "api_limit_destination_v1",
 }
 READ_BY = {"least_period", "owns", "load_of_destination"}  # functions that plain reads call
 # What workers over HTTP ask; only how long they have to wait is asked outside of a session.

@@ -63,9 +63,12 @@ async def submitted(
     retry: Retry = AT_ONCE,
     timeout: float | None = None,
     target: Target | None = None,
+    expires_after: float | None = None,
 ) -> UUID:
     """Submit a one-shot, due now unless told otherwise, and tried again at once should it fail."""
-    options = encode_options(Options(retry=retry, timeout_seconds=timeout, target=target))
+    options = encode_options(
+        Options(retry=retry, timeout_seconds=timeout, target=target, expires_seconds=expires_after)
+    )
     text = msgspec.json.encode(payload or {}).decode()
     span = None if delay is None else timedelta(seconds=delay)
     job = Submission(handler, text, queue, priority, None, span, options)

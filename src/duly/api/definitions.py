@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, overload
 
 import msgspec
@@ -11,10 +11,11 @@ import msgspec
 from duly.domain import payload as payloads
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, InvalidWorkflow, Refused
+from duly.domain.expiry import check_expires_after, check_expires_at
 from duly.domain.gate import Rate, check_concurrency, check_rate, told_concurrency, told_rate
 from duly.domain.job import Recurring, Submission, check_name, check_tags, check_timeout
 from duly.domain.references import Reference
-from duly.domain.retry import Retry, retry_policy
+from duly.domain.retry import Retry, retry_policy, told_policy
 from duly.domain.run import (
     Options,
     encode_options,
@@ -50,6 +51,7 @@ from duly.wire.jobs import (
     NodeDefinition,
     RateLimit,
     RetryPolicy,
+    RetryRule,
     WorkflowTarget,
 )
 from duly.wire.runs import TargetSummary
@@ -192,7 +194,7 @@ def options_text(job: JobDefinition, target: Target | None, extra: Mapping[str, 
     """Write what a job's runs carry; nothing when all is left to the handler. Raises Refused."""
     own: dict[str, Any] = {} if target is None else {"target": target}
     if job.retry is not None:
-        own["retry"] = retry_policy(job.retry.max_attempts, job.retry.base, job.retry.cap)
+        own["retry"] = _retry(job.retry)
     if job.timeout is not None:
         own["timeout_seconds"] = check_timeout(job.timeout)
     if job.concurrency is not None:
@@ -200,8 +202,44 @@ def options_text(job: JobDefinition, target: Target | None, extra: Mapping[str, 
     if (asked := job.rate_limit) is not None:
         own["rate"] = check_rate(Rate(asked.key, asked.limit, asked.per, asked.burst))
     then = check_then(callback_of(job.on_done), callback_of(job.on_dead))
-    text = encode_options(Options(**extra, **own, tags=check_tags(job.tags), parent=parent_of(job), then=then))
+    marks = {"tags": check_tags(job.tags), "parent": parent_of(job), "then": then, **_expiry(job)}
+    text = encode_options(Options(**extra, **own, **marks))
     return said(text) if own else text
+
+
+def _retry(asked: RetryPolicy) -> Retry:
+    said = {name: getattr(asked, name) for name in ("policy", "jitter", "delays", "max_age")}
+    rules = [msgspec.structs.asdict(rule) for rule in asked.rules]
+    return retry_policy(asked.max_attempts, asked.base, asked.cap, **said, rules=rules)
+
+
+def _expiry(job: JobDefinition) -> dict[str, Any]:
+    """Read until when runs are worth starting. Raises InvalidOption, InvalidSchedule."""
+    found: dict[str, Any] = {}
+    if job.expires_after is not None:
+        found["expires_seconds"] = check_expires_after(job.expires_after)
+    if job.expires_at is not None:
+        if job.on_event is not None or (job.schedule is not None and not _fires_once(job.schedule)):
+            raise InvalidOption("expires_at is for what runs once; for each run of a schedule give expires_after")
+        found["expires_at"] = check_expires_at(job.expires_at, moment_of_shape(job.schedule))
+    return found
+
+
+def _fires_once(shape: Mapping[str, Any]) -> bool:
+    trigger = shape.get("trigger")
+    return isinstance(trigger, Mapping) and trigger.get("type") == "at"
+
+
+def expiry_shape(options: str | None) -> dict[str, Any]:
+    """Show until when a job's runs are worth starting."""
+    known = None if options is None else read_options(options, None)
+    if known is None:
+        return {}
+    at, seconds = known.expires_at, known.expires_seconds
+    return {
+        "expires_at": None if at is None else datetime.fromtimestamp(at, UTC),
+        "expires_after": None if seconds is None else _iso(seconds),
+    }
 
 
 def callback_of(asked: Callback | None) -> KnownCallback | None:
@@ -247,8 +285,8 @@ def retry_shape(options: str | None) -> RetryPolicy | None:
     """Show how a job's runs are retried; None leaves it to the handler."""
     if options is None or is_marks_only(options):
         return None
-    retry: Retry = read_options(options, None).retry
-    return RetryPolicy(max_attempts=retry.max_attempts, base=_iso(retry.base_seconds), cap=_iso(retry.cap_seconds))
+    told = told_policy(read_options(options, None).retry)
+    return RetryPolicy(**{**told, "rules": [RetryRule(**rule) for rule in told["rules"]]})
 
 
 def timeout_shape(options: str | None) -> str | None:

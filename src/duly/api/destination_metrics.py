@@ -28,3 +28,9 @@ def families(totals: Totals) -> Iterator[Metric]:
     requests.add_metric(["healthy"], totals.healthy)
     requests.add_metric(["failing"], totals.failing)
     yield requests
+    retries = CounterMetricFamily(
+        "duly_webhook_retries", "Retries of webhooks: sent, or kept back because there were too many.", labels=["class"]
+    )
+    retries.add_metric(["sent"], totals.retries)
+    retries.add_metric(["kept_back"], totals.turned_away)
+    yield retries

@@ -17,6 +17,7 @@ _FINAL = {
     "succeeded": "duly.run.succeeded.v1",
     "dead": "duly.run.dead.v1",
     "cancelled": "duly.run.cancelled.v1",
+    "expired": "duly.run.expired.v1",
     "skipped": "duly.run.skipped.v1",
 }
 _FAILED = frozenset({"failed", "timed_out", "lost"})

@@ -77,19 +77,21 @@ class Totals(Collector):
         self._vitals = vitals
         self.runs: Counter[tuple[str, str]] = Counter()
         self.dead = 0
+        self.expired = 0
         self.skew = Histogram(SKEW_BOUNDS)
         self.duration = Histogram(DURATION_BOUNDS)
         self.stage = Histogram(STAGE_BOUNDS)
         self.depths: dict[str, Depth] = {}
         self.holds: Counter[str] = Counter()
         self.lag_seconds = 0.0
-        self.destinations = destinations.Totals({}, 0, 0, 0, 0)
+        self.destinations = destinations.Totals({}, 0, 0, 0, 0, 0, 0)
         self._queues: set[str] = set()
 
     def add(self, ended: Ended) -> None:
         """Count attempts that ended."""
         self.runs[self._label(ended.queue), ended.outcome] += ended.runs
         self.dead += ended.runs if ended.became == "dead" else 0
+        self.expired += ended.runs if ended.became == "expired" else 0
         if ended.outcome == "fenced" or ended.skew_bucket is None or ended.skew is None:
             return
         self.skew.add(ended.skew_bucket, ended.runs, ended.skew)
@@ -116,6 +118,7 @@ class Totals(Collector):
         yield runs
         fenced = sum(count for (_, outcome), count in self.runs.items() if outcome == "fenced")
         yield CounterMetricFamily("duly_dead_letters", "Runs that gave up.", value=self.dead)
+        yield CounterMetricFamily("duly_expired_runs", "Runs that were not started in time.", value=self.expired)
         yield CounterMetricFamily("duly_fenced_outcomes", "Outcomes refused because the lease was lost.", value=fenced)
         if (expiries := self._vitals.lease_expiries) is not None:
             yield CounterMetricFamily(

@@ -48,8 +48,11 @@ class _ConstantSecret:
 
 
 class _Unlimited:
-    async def enter(self, tenant: int, origin: str) -> bool:
+    async def enter(self, tenant: int, origin: str, *, is_retry: bool = False) -> bool:
         return True
+
+    def is_trying(self, tenant: int, origin: str) -> bool:
+        return False
 
     def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
         return

@@ -92,21 +92,34 @@ def dead() -> None:
     """List, show, edit, replay and discard runs that gave up. Without a command: list."""
 
 
+GROUP_COLUMNS = {
+    "runs": lambda row: row["count"],
+    "error": lambda row: row["error"],
+    "handlers": lambda row: row["handlers"],
+    "first": lambda row: row["first_buried_at"],
+    "last": lambda row: row["last_buried_at"],
+    "such as": lambda row: row["sample"][0],
+}
+
+
 @dead.command("list")
 @click.option("--queue", help="Only those of this queue.")
+@click.option("--group", type=click.Choice(["error"]), help="Count them by what is alike in their reasons.")
 @filter_option
 @limit_option
 @listing_options
 @with_settings("url")
-def list_dead(settings: Settings, listing: Listing, queue: str | None, filter_text: str, limit: int) -> None:
+def list_dead(
+    settings: Settings, listing: Listing, queue: str | None, group: str | None, filter_text: str, limit: int
+) -> None:
     """List the dead, the last buried first."""
     wanted = chosen(filter_text, DEAD, queue=queue)
 
     show_list(
         settings,
         listing,
-        lambda desk: desk.dead(wanted, limit),
-        COLUMNS,
+        lambda desk: desk.dead_groups(wanted, limit) if group else desk.dead(wanted, limit),
+        GROUP_COLUMNS if group else COLUMNS,
         none_of("dead runs", wanted, "no dead runs"),
         at_desk,
     )
@@ -123,14 +136,17 @@ def show(settings: Settings, run_id: UUID, as_json: bool) -> None:
 
 @dead.command("replay")
 @choice_options
+@click.option("--rate", type=float, help="So many a second, instead of all at once; with --all or --filter.")
 @with_settings("url")
-def replay(settings: Settings, choice: Choice) -> int:
+def replay(settings: Settings, choice: Choice, rate: float | None) -> int:
     """Give dead runs another set of attempts. They keep their ids, and attempt numbers go on."""
+    if rate is not None and choice.run_ids:
+        raise click.UsageError("--rate goes with --filter or --all; runs that are named are replayed at once")
     return _move(
         settings,
         choice,
         lambda desk, run_ids: desk.replay(run_ids),
-        lambda desk, *asked, dry_run: desk.replay_matching(*asked, dry_run=dry_run),
+        lambda desk, *asked, dry_run: desk.replay_matching(*asked, dry_run=dry_run, rate=rate),
         "replayed",
     )
 

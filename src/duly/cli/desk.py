@@ -246,7 +246,13 @@ class Desk(Protocol):
         """Give dead runs other arguments; give those that were dead."""
         ...
 
-    async def replay_matching(self, filter_text: str, limit: int, after: Any, *, dry_run: bool) -> Moved:
+    async def dead_groups(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """Count dead runs by what is alike in their reasons."""
+        ...
+
+    async def replay_matching(
+        self, filter_text: str, limit: int, after: Any, *, dry_run: bool, rate: float | None = None
+    ) -> Moved:
         """Replay the dead runs that fit."""
         ...
 

@@ -252,12 +252,19 @@ class DatabaseDesk:
         """Give dead runs other arguments."""
         return await bulk.edit(self._database, TENANT_DEFAULT, run_ids, payload)
 
-    async def replay_matching(self, filter_text: str, limit: int, after: Any, *, dry_run: bool) -> Moved:
+    async def dead_groups(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """Count dead runs by what is alike in their reasons."""
+        chosen = parse(filter_text, DEAD)
+        return await lists.dead_groups(self._database, TENANT_DEFAULT, chosen, limit, lists.GROUPED_MAX)
+
+    async def replay_matching(
+        self, filter_text: str, limit: int, after: Any, *, dry_run: bool, rate: float | None = None
+    ) -> Moved:
         """Replay the dead runs that fit."""
         chosen = parse(filter_text, DEAD)
         return _moved(
             await bulk.replay_matching(
-                self._database, TENANT_DEFAULT, chosen, limit=limit, dry_run=dry_run, after=after
+                self._database, TENANT_DEFAULT, chosen, limit=limit, dry_run=dry_run, after=after, rate=rate
             )
         )
 

@@ -200,9 +200,17 @@ class HttpDesk:
         """Give dead runs other arguments."""
         return await _those_found(run_ids, lambda run_id: self._client.dead.edit(run_id, payload))
 
-    async def replay_matching(self, filter_text: str, limit: int, after: Any, *, dry_run: bool) -> Moved:
+    async def dead_groups(self, filter_text: str, limit: int) -> Sequence[Row]:
+        """Count dead runs by what is alike in their reasons."""
+        found = await self._client.dead.groups(filter_text or None)
+        return [msgspec.structs.asdict(group) for group in found[:limit]]
+
+    async def replay_matching(
+        self, filter_text: str, limit: int, after: Any, *, dry_run: bool, rate: float | None = None
+    ) -> Moved:
         """Replay the dead runs that fit."""
-        answer = self._client.dead.replay_matching(filter_text, limit=limit, page_token=after, dry_run=dry_run)
+        replay = self._client.dead.replay_matching
+        answer = replay(filter_text, limit=limit, page_token=after, dry_run=dry_run, rate=rate)
         return _moved(await answer)
 
     async def discard_matching(self, filter_text: str, limit: int, after: Any, *, dry_run: bool) -> Moved:

@@ -44,7 +44,9 @@ class DestinationDesk(Protocol):
         """Make one, if it is not there."""
         ...
 
-    async def limit(self, destination_id: UUID, places: int | None, rate: float | UnsetType | None) -> Row:
+    async def limit(
+        self, destination_id: UUID, places: int | None, rate: float | UnsetType | None, retries: float | None
+    ) -> Row:
         """Say what it may be sent; what is not given stays."""
         ...
 
@@ -106,10 +108,13 @@ class DatabaseDestinations:
         """Make one, if it is not there."""
         return await self.get(await moves.make(self._database, self._keyring, TENANT_DEFAULT, origin_of(url), Rng()))
 
-    async def limit(self, destination_id: UUID, places: int | None, rate: float | UnsetType | None) -> Row:
+    async def limit(
+        self, destination_id: UUID, places: int | None, rate: float | UnsetType | None, retries: float | None
+    ) -> Row:
         """Say what it may be sent."""
-        asked = UNSET if places is None else places
-        return _row(await moves.limit(self._database, TENANT_DEFAULT, destination_id, places=asked, rate=rate))
+        asked, share = UNSET if places is None else places, UNSET if retries is None else retries
+        limit = moves.limit(self._database, TENANT_DEFAULT, destination_id, places=asked, rate=rate, retry_share=share)
+        return _row(await limit)
 
     async def close(self, destination_id: UUID) -> Row:
         """Close its breaker."""
@@ -162,10 +167,13 @@ class HttpDestinations:
                 return row  # Made again, its limits would be set anew.
         return _row(await self._asked.create(url))
 
-    async def limit(self, destination_id: UUID, places: int | None, rate: float | UnsetType | None) -> Row:
+    async def limit(
+        self, destination_id: UUID, places: int | None, rate: float | UnsetType | None, retries: float | None
+    ) -> Row:
         """Say what it may be sent."""
-        asked = UNSET if places is None else places
-        return _row(await self._asked.limit(destination_id, places=asked, rate_per_second=rate))
+        asked, share = UNSET if places is None else places, UNSET if retries is None else retries
+        limit = self._asked.limit(destination_id, places=asked, rate_per_second=rate, retry_share=share)
+        return _row(await limit)
 
     async def close(self, destination_id: UUID) -> Row:
         """Close its breaker."""
@@ -205,5 +213,8 @@ _SHOWN = (
     "ramp_rate",
     "healthy_total",
     "failing_total",
+    "retry_share",
+    "retries_total",
+    "turned_away_total",
     "made_at",
 )

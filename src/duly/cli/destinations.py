@@ -28,6 +28,7 @@ COLUMNS = {
     "places": lambda row: row["places"],
     "rate/s": lambda row: row["rate_per_second"],
     "parked": lambda row: row["parked"],
+    "retries": lambda row: f"{row['retries_total']} sent, {row['turned_away_total']} kept back",
     "failed": lambda row: f"{row['failing_total']} of {row['failing_total'] + row['healthy_total']}",
 }
 which = click.argument("which", metavar="ID|URL")
@@ -84,13 +85,21 @@ def make(settings: Settings, address: str, as_json: bool) -> None:
 @click.option(
     "--rate", type=_Rate(), default=UNSET, metavar="NUMBER", help="How many a second, at most. none: no limit."
 )
+@click.option("--retries", type=float, help="How many retries for each first attempt, from 0 to 1; 1: any number.")
 @json_option
 @with_settings("url")
-def limit(settings: Settings, which: str, places: int | None, rate: float | UnsetType | None, as_json: bool) -> None:
+def limit(
+    settings: Settings,
+    which: str,
+    places: int | None,
+    rate: float | UnsetType | None,
+    retries: float | None,
+    as_json: bool,
+) -> None:
     """Say what a destination may be sent. All workers together keep to it."""
 
     async def change(desk: DestinationDesk) -> Row:
-        return await desk.limit((await found(desk, which, _SHOWN_MAX))["destination_id"], places, rate)
+        return await desk.limit((await found(desk, which, _SHOWN_MAX))["destination_id"], places, rate, retries)
 
     _print(_at(settings, change), as_json)
 

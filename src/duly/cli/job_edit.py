@@ -13,12 +13,24 @@ from duly.cli.arguments import read_duration, read_payload
 from duly.cli.desk import at_desk
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, plain, print_json
+from duly.cli.retry_flags import changed_retry, retry_flags
 from duly.domain import payload as payloads
+from duly.domain.expiry import check_expires_after
 from duly.domain.job import Recurring, check_name, check_priority, check_timeout
-from duly.domain.retry import retry_policy
 from duly.domain.run import DEFAULTS, Options, amend_options, read_options
 from duly.domain.triggers import asking
 from duly.settings import Settings
+
+_RETRY = (
+    "max_attempts",
+    "retry_policy",
+    "retry_base",
+    "retry_cap",
+    "retry_jitter",
+    "retry_delays",
+    "max_age",
+    "on_error",
+)
 
 
 @click.command("edit")
@@ -30,7 +42,7 @@ from duly.settings import Settings
 @click.option("--name", help="Another name; none takes it away.")
 @click.option("--queue", help="Another queue.")
 @click.option("--priority", type=int, help="0 (first) to 9 (last).")
-@click.option("--max-attempts", type=int, help="How often a run is tried at most.")
+@retry_flags
 @click.option("--timeout", metavar="DURATION", help="When an attempt is stopped; none for never.")
 @gate_flags.gate_flags
 @json_option
@@ -88,9 +100,11 @@ def _payload(job: Recurring, typed: dict[str, Any], handler: Any | None) -> str:
 def _options(job: Recurring, typed: dict[str, Any], handler: Any | None) -> str | None:
     defaults: Options = DEFAULTS if handler is None else handler.options
     changes: dict[str, Any] = {}
-    if "max_attempts" in typed:
-        before = read_options(job.options, defaults).retry
-        changes["retry"] = retry_policy(typed["max_attempts"], before.base_seconds, before.cap_seconds)
+    if any(flag in typed for flag in _RETRY):
+        changes["retry"] = changed_retry(typed, read_options(job.options, defaults).retry)
+    if "expires_after" in typed:
+        is_none = typed["expires_after"] == schedule_flags.NONE
+        changes["expires_seconds"] = None if is_none else check_expires_after(read_duration(typed["expires_after"]))
     if "timeout" in typed:
         is_none = typed["timeout"] == schedule_flags.NONE
         changes["timeout_seconds"] = None if is_none else check_timeout(read_duration(typed["timeout"]))

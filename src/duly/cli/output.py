@@ -34,6 +34,7 @@ _STYLES = {
     "active": "green",
     "paused": "yellow",
     "skipped": "yellow",
+    "expired": "yellow",
     "cancelled": "dim",
 }
 

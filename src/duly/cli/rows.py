@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
@@ -12,6 +12,7 @@ from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_diff import told_of
 from duly.domain.manifest_export import told_workflow
+from duly.domain.retry import told_policy
 from duly.domain.run import MARKS, read_options, target_of
 from duly.domain.target import RESERVED, WorkflowTarget
 from duly.domain.target_shapes import asked_target
@@ -132,10 +133,13 @@ def _options_of(options: str | None) -> JobFields:
     fields: JobFields = {"tags": list(known.tags)} if known.tags else {}
     if known.then is not None:
         fields |= cast(JobFields, {word: told for word, told in told_of(known).items() if told is not None})
+    if known.expires_at is not None:
+        fields["expires_at"] = datetime.fromtimestamp(known.expires_at, UTC).isoformat()
+    if known.expires_seconds is not None:
+        fields["expires_after"] = known.expires_seconds
     if options is None or (set(msgspec.json.decode(options)) <= MARKS and options != "{}"):
         return fields
-    retry = known.retry
-    fields["retry"] = {"max_attempts": retry.max_attempts, "base": retry.base_seconds, "cap": retry.cap_seconds}
+    fields["retry"] = told_policy(known.retry)
     if known.timeout_seconds is not None:
         fields["timeout"] = known.timeout_seconds
     if (concurrency := told_concurrency(known)) is not None:

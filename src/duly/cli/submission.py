@@ -11,7 +11,8 @@ import msgspec
 from duly.cli import gate_flags, schedule_flags
 from duly.cli.arguments import read_duration, read_moment, read_payload
 from duly.cli.desk import Desk, Living, Sent
-from duly.cli.target_flags import TargetTyped, read_target
+from duly.cli.retry_flags import RetryTyped, changed_retry, expiry_changes, is_typed
+from duly.cli.target_flags import read_target
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import InvalidOption
@@ -26,14 +27,13 @@ from duly.domain.job import (
     check_tags,
     check_timeout,
 )
-from duly.domain.retry import retry_policy
 from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options, said
 from duly.domain.target import Target, check_handler, handler_of, is_reserved
 from duly.domain.target_words import what_lets_it_run
 from duly.domain.then import check_then
 
 
-class Typed(TargetTyped, frozen=True, kw_only=True):
+class Typed(RetryTyped, frozen=True, kw_only=True):
     """What was typed, unread."""
 
     json_text: str | None
@@ -57,7 +57,6 @@ class Typed(TargetTyped, frozen=True, kw_only=True):
     queue: str | None = None
     priority: int | None = None
     key: str | None = None
-    max_attempts: int | None = None
     timeout: str | None = None
     concurrency: str | None = None
     fifo: str | None = None
@@ -151,6 +150,8 @@ def _arguments(typed: Typed, target: Target | None, app: Any | None) -> tuple[st
 
 
 def _recurring(typed: Typed, handler: str, shape: dict[str, Any], payload: str, defaults: Defaults) -> Recurring:
+    if typed.expires_at is not None:
+        raise click.UsageError("--expires-at is for what runs once; for each run of a schedule give --expires-after")
     if typed.delay is not None:
         raise click.UsageError("a schedule takes no --delay; --every begins with --at, and any other with --start")
     return Recurring(
@@ -173,15 +174,16 @@ def _shared(typed: Typed, handler: str, payload: str, defaults: Defaults) -> dic
 def _options_text(typed: Typed, defaults: Options) -> str | None:
     """Write the options; none at all leaves them to the worker's handler, so what was typed is always written."""
     text = encode_options(_options(typed, defaults))
-    own = (typed.max_attempts, typed.timeout, typed.concurrency, typed.fifo, typed.rate)
-    is_typed = any(value is not None for value in own)
-    return said(text) if is_typed else text
+    chosen = (typed.timeout, typed.concurrency, typed.fifo, typed.rate)
+    return said(text) if is_typed(typed) or any(value is not None for value in chosen) else text
 
 
 def _options(typed: Typed, options: Options) -> Options:
-    if typed.max_attempts is not None:
-        retry = retry_policy(typed.max_attempts, options.retry.base_seconds, options.retry.cap_seconds)
+    if is_typed(typed):
+        retry = changed_retry(msgspec.structs.asdict(typed), options.retry)
         options = msgspec.structs.replace(options, retry=retry)
+    if expiry := expiry_changes(typed, read_moment(typed.at, "at")):
+        options = msgspec.structs.replace(options, **expiry)
     if typed.timeout is not None:
         options = msgspec.structs.replace(options, timeout_seconds=check_timeout(read_duration(typed.timeout)))
     if waits := gate_flags.read(msgspec.structs.asdict(typed)):

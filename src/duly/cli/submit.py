@@ -12,6 +12,7 @@ from duly.cli import apps, submission
 from duly.cli.desk import at_desk
 from duly.cli.gate_flags import gate_flags
 from duly.cli.options import with_settings
+from duly.cli.retry_flags import retry_flags
 from duly.cli.schedule_flags import schedule_flags
 from duly.cli.submission import Typed
 from duly.cli.target_flags import target_flags
@@ -29,7 +30,8 @@ def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--queue", help="The queue; default: the handler's own, or `default`."),
             click.option("--priority", type=int, help="0 (first) to 9 (last)."),
             click.option("--key", help="Submit only once under this key, however often it is asked."),
-            click.option("--max-attempts", type=int, help="How often it is tried at most."),
+            retry_flags,
+            click.option("--expires-at", metavar="MOMENT", help="Not started after this moment; once only."),
             click.option("--timeout", metavar="DURATION", help="When an attempt is stopped."),
             gate_flags,
             click.option("--tag", "tags", multiple=True, help="A word to find it by; may be given again."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, TypedDict
 
 import msgspec
@@ -36,12 +37,17 @@ _DURATIONS = (
     "timeout",
     "base",
     "cap",
+    "max_age",
+    "delay",
+    "delays",
+    "expires_after",
     "every",
     "max",
     "grace",
     "window",
     "callback_within",
 )  # Told in another spelling, perhaps.
+_MOMENTS = ("expires_at",)
 _TOLD = ("anchor",)  # The server tells them where nothing was said.
 _RETRY_DEFAULT = msgspec.to_builtins(RetryPolicy())
 
@@ -58,6 +64,8 @@ class JobFields(TypedDict, total=False):
     timeout: str | float | None
     concurrency: Concurrency | dict[str, Any] | None
     rate_limit: RateLimit | dict[str, Any] | None
+    expires_at: datetime | str | None
+    expires_after: str | float | None
     on_event: EventMatch | dict[str, Any] | None
     tags: list[str]
     on_done: Callback | dict[str, str] | None
@@ -159,7 +167,18 @@ def _is_same(found: Any, asked: Any, name: str) -> bool:
         names = {field for side in (found, asked) for field, value in side.items() if value is not None}
         names -= {field for field in _TOLD if asked.get(field) is None}
         return all(_is_same(found.get(field), asked.get(field), field) for field in names)
+    if isinstance(asked, list) and isinstance(found, list) and asked and found:
+        return len(found) == len(asked) and all(_is_same(*pair, name) for pair in zip(found, asked, strict=True))
+    if name in _MOMENTS and isinstance(found, str) and isinstance(asked, str):
+        return _is_same_moment(found, asked)
     return bool(found == asked) or (name in _DURATIONS and _is_same_duration(found, asked))
+
+
+def _is_same_moment(found: str, asked: str) -> bool:
+    try:
+        return datetime.fromisoformat(found) == datetime.fromisoformat(asked)
+    except ValueError:
+        return False
 
 
 def _is_same_duration(found: Any, asked: Any) -> bool:

@@ -11,6 +11,8 @@ from duly.domain.webhook_secret import BYTES_NEW, read_secret, show_secret
 
 PLACES_DEFAULT, PLACES_MAX = 100, 100_000
 RATE_MIN, RATE_MAX = 0.001, 100_000.0
+RETRY_SHARE_DEFAULT = 0.2  # retries for each first attempt
+RETRIES_FREE_PER_SECOND = 1.0  # besides, however little is sent
 SECRET_KEPT = timedelta(hours=24)  # how long the one before is still good after a rotation
 
 
@@ -34,6 +36,15 @@ def check_places(places: int) -> int:
     if not 1 <= places <= PLACES_MAX:
         raise InvalidOption(f"places {places} is outside 1 to {PLACES_MAX:,}: how many requests are under way at once")
     return places
+
+
+def check_retry_share(share: float) -> float:
+    """Take how many retries there may be for each first attempt. Raises InvalidOption."""
+    if isinstance(share, bool) or not 0 <= share <= 1:
+        raise InvalidOption(
+            f"retries {share:g} is outside 0 to 1: how many there may be for each first attempt; 1 is no budget"
+        )
+    return float(share)
 
 
 def check_rate(rate: float | None) -> float | None:

@@ -11,6 +11,8 @@ from enum import StrEnum
 
 import msgspec
 
+from duly.domain.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE_DEFAULT
+
 FAILURES_IN_A_ROW = 5  # open it, whatever came before them
 ANSWERS_LEAST = 20  # of fewer, a share says nothing
 FAILING_SHARE = 0.5
@@ -95,6 +97,8 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     answers_per_second: float = 0.0
     rate: float | None = None
     tokens: float = 0.0  # in the bucket, if there is a rate
+    retry_share: float = RETRY_SHARE_DEFAULT
+    turns_away: bool = False  # retries have just been sent back, because there were too many
 
 
 def let_through(queue: Queue) -> int:
@@ -111,6 +115,9 @@ def let_through(queue: Queue) -> int:
     room = queue.places + int(_TICKS_AHEAD * TICK_SECONDS * queue.answers_per_second) - under_way
     if queue.rate is not None:
         room = min(room, int(queue.tokens) - queue.waiting)
+    if queue.turns_away:  # Most of what waits are retries, and more than are paid for would only go round.
+        paid = RETRIES_FREE_PER_SECOND + queue.retry_share * queue.answers_per_second
+        room = min(room, max(1, int(TICK_SECONDS * paid)))
     return max(0, room)
 
 

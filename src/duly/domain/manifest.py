@@ -14,6 +14,7 @@ import msgspec
 
 from duly.domain import payload as payloads
 from duly.domain.errors import Refused
+from duly.domain.expiry import check_expires_after
 from duly.domain.gate import Rate, check_concurrency, check_rate
 from duly.domain.gathering import gather
 from duly.domain.job import Recurring, Submission, check_name, check_tags, check_timeout
@@ -25,13 +26,14 @@ from duly.domain.manifest_shapes import (
     JobShape,
     ManifestShape,
     NodeShape,
+    RetryShape,
     WorkflowShape,
     WorkflowTargetShape,
 )
 from duly.domain.manifest_target import read_target
 from duly.domain.manifest_workflow import read_nodes
 from duly.domain.problems import InvalidManifest, Path, Places, Problem, path_of
-from duly.domain.retry import retry_policy
+from duly.domain.retry import Retry, retry_policy
 from duly.domain.run import Options, encode_options, said, target_of, then_of
 from duly.domain.target import WORKFLOW, Allowed, Target, type_of
 from duly.domain.then import Callback, Then, read_callback
@@ -231,8 +233,7 @@ def _options(
         changes["target"] = target
     timeout = defaults.timeout if job.timeout is msgspec.UNSET else job.timeout
     if retry is not None:
-        policy = (retry.max_attempts, retry.base, retry.cap)
-        changes["retry"] = _attempt((*path, "retry"), problems, retry_policy, *policy)
+        changes["retry"] = _attempt((*path, "retry"), problems, _retry, retry)
     if timeout is not msgspec.UNSET:
         changes["timeout_seconds"] = _attempt((*path, "timeout"), problems, check_timeout, timeout)
     if (gate := job.concurrency) is not None:
@@ -245,8 +246,16 @@ def _options(
     tags = _attempt((*path, "tags"), problems, check_tags, given or ())
     then = Then(*(_callback(word, job, defaults, path, problems) for word in ("on_done", "on_dead")))
     marks: dict[str, Any] = {"tags": tags or (), "then": None if then == Then() else then}
+    if job.expires_after is not None:
+        marks["expires_seconds"] = _attempt((*path, "expires_after"), problems, check_expires_after, job.expires_after)
     text = encode_options(Options(**changes, **marks))  # None among them was refused; then nothing comes of it.
     return said(text) if changes else text
+
+
+def _retry(shape: RetryShape) -> Retry:
+    said = {name: getattr(shape, name) for name in ("policy", "jitter", "delays", "max_age")}
+    rules = [msgspec.structs.asdict(rule) for rule in shape.rules]
+    return retry_policy(shape.max_attempts, shape.base, shape.cap, **said, rules=rules)
 
 
 def _callback(

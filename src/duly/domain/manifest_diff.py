@@ -116,6 +116,7 @@ def _plain(queue: str, priority: int, payload: str | None, options: str | None) 
     known = read_options(options, None)
     found["tags"] = sorted(known.tags) or None
     found |= told_of(known)
+    found["expires_after"] = None if known.expires_seconds is None else f"{known.expires_seconds:g} s"
     if options is not None and not is_marks_only(options):
         found["retry"] = msgspec.to_builtins(msgspec.structs.asdict(known.retry))
         found["timeout"] = None if known.timeout_seconds is None else f"{known.timeout_seconds:g} s"

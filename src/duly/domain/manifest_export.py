@@ -13,7 +13,7 @@ from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.manifest_diff import Kept, told_of
 from duly.domain.manifest_schedule import SHORT
 from duly.domain.references import RESULT, Reference
-from duly.domain.retry import Retry
+from duly.domain.retry import told_shortly
 from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, is_marks_only, read_options, target_of
 from duly.domain.target import FUNCTION, WORKFLOW, Command, Container, Target, Webhook, WorkflowTarget, type_of
 from duly.domain.target_shapes import asked_target, told_target
@@ -117,17 +117,14 @@ def _listed(value: Any) -> Any:
 def _options(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
-    options, default = read_options(text, None), Retry()
+    options = read_options(text, None)
+    tags: dict[str, Any]
     tags = {"tags": list(options.tags) or None} | {name: _short(told) for name, told in told_of(options).items()}
+    tags["expires_after"] = None if options.expires_seconds is None else _period(options.expires_seconds)
     if is_marks_only(text):
         return tags
-    retry = {
-        "max_attempts": options.retry.max_attempts,
-        "base": None if options.retry.base_seconds == default.base_seconds else _period(options.retry.base_seconds),
-        "cap": None if options.retry.cap_seconds == default.cap_seconds else _period(options.retry.cap_seconds),
-    }
     return {
-        "retry": {key: value for key, value in retry.items() if value is not None},
+        "retry": told_shortly(options.retry),
         "timeout": None if options.timeout_seconds is None else _period(options.timeout_seconds),
         "concurrency": told_concurrency(options),
         "rate_limit": told_rate(options),

@@ -147,13 +147,33 @@ class FunctionShape(_Shape, frozen=True, tag_field="type", tag="function"):
     handler: Name
 
 
+class RuleShape(_Shape, frozen=True):
+    """What becomes of a failure of one kind: exactly one of `error`, `status` and `exit`. A snooze uses up no attempt."""
+
+    then: Literal["retry", "bury", "snooze"]
+    error: Annotated[str, Meta(max_length=200, examples=["ValueError", "*Timeout"])] | None = None
+    status: int | Annotated[str, Meta(examples=["4xx", "500-599"])] | None = None
+    exit: int | Annotated[str, Meta(examples=["1-10"])] | None = None
+    delay: Period | None = None
+
+
 class RetryShape(_Shape, frozen=True):
     """How often and how soon a failed run is tried again."""
 
-    policy: Literal["exponential"] = "exponential"
+    policy: Literal["exponential", "linear", "fixed", "list"] = "exponential"
     max_attempts: Annotated[int, Meta(ge=1, le=1000)] = 5
     base: Period = "PT1S"
     cap: Period = "PT10M"
+    jitter: (
+        Annotated[
+            Literal["full", "equal", "none"] | Annotated[float, Meta(ge=0, le=1)],
+            Meta(description="The part of a gap that is left to chance."),
+        ]
+        | None
+    ) = None
+    delays: Annotated[list[Period], Meta(max_length=100, description="Of a list; the last one repeats.")] = []
+    max_age: Annotated[Period, Meta(description="No attempt starts later after the first was due.")] | None = None
+    rules: Annotated[list[RuleShape], Meta(max_length=32, description="The first that fits decides.")] = []
 
 
 class ConcurrencyShape(_Shape, frozen=True):
@@ -258,6 +278,9 @@ class JobShape(_Shape, frozen=True):
     timeout: Period | UnsetType | None = UNSET
     concurrency: ConcurrencyShape | None = None
     rate_limit: RateShape | None = None
+    expires_after: (
+        Annotated[Period, Meta(description="A run is not started when so long has passed since its moment.")] | None
+    ) = None
     tags: Tags | None = None
     on_done: Told | None = None
     on_dead: Told | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -14,12 +14,19 @@ class Succeeded(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The handler raised, or its target refused."""
+    """The handler raised, or its target refused.
+
+    `kinds`, `status` and `exit` are what rules know it by. `probe`: it was sent to find out how an ailing destination is.
+    """
 
     reason: str
     retryable: bool = True
     detail: str | None = None
     retry_after: timedelta | None = None
+    kinds: tuple[str, ...] = ()
+    status: int | None = None
+    exit: int | None = None
+    probe: bool = False
 
 
 class TimedOut(msgspec.Struct, frozen=True, tag=True):
@@ -27,11 +34,12 @@ class TimedOut(msgspec.Struct, frozen=True, tag=True):
 
     seconds: float
     detail: str | None = None
+    probe: bool = False
 
     @property
     def reason(self) -> str:
         """Say it in words."""
-        return f"timed out after {self.seconds:g} s"
+        return f"timed out after {round(self.seconds, 2):g} s"
 
 
 class Lost(msgspec.Struct, frozen=True, tag=True):
@@ -58,6 +66,17 @@ class Snoozed(msgspec.Struct, frozen=True, tag=True):
     reason: str = "snoozed"
 
 
+class Expired(msgspec.Struct, frozen=True, tag=True):
+    """It was found too late to be worth starting, and no attempt was made."""
+
+    at: datetime
+
+    @property
+    def reason(self) -> str:
+        """Say it in words."""
+        return f"expired at {self.at.astimezone(UTC).isoformat(timespec='milliseconds').replace('+00:00', 'Z')}"
+
+
 class Parked(msgspec.Struct, frozen=True, tag=True):
     """Its destination is not to be called now: the run waits for it, and no attempt was made."""
 
@@ -70,5 +89,5 @@ class Awaited(msgspec.Struct, frozen=True, tag=True):
     seconds: float
 
 
-Outcome = Succeeded | Failed | TimedOut | Lost | Cancelled | Snoozed
+Outcome = Succeeded | Failed | TimedOut | Lost | Cancelled | Snoozed | Expired
 Deferral = Parked | Awaited  # no outcome yet: the run leaves its worker's hands and waits for something

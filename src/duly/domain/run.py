@@ -35,6 +35,11 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     )
     expires_at: float | None = None  # seconds since 1970: after this it is not worth starting
     expires_seconds: float | None = None  # of a schedule: how long after its moment an occurrence is worth starting
+    since: float | None = (
+        None  # seconds since 1970: when the first attempt of this life was due, where its age is bounded
+    )
+    snoozes: int = 0  # how often a rule has put it off
+    probes: int = 0  # how many of its attempts were spent on finding out how its destination is
     missed: int = 0  # how many occurrences that were noticed too late this run stands for, itself included
     rearm: bool = False  # the schedule's next fire counts from the end of this run
     watch: int | None = None  # after so many runs in a row that failed for good, the schedule pauses
@@ -49,8 +54,12 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 DEFAULTS = Options()
-MARKS = frozenset({"tags", "request_id", "traceparent", "parent", "node", "then"})
+# What has no say in how a run is run: what it is marked with, until when it is worth running, and how its life went so far.
+_EXPIRY = frozenset({"expires_at", "expires_seconds"})
+_LIFE = frozenset({"replays", "attempts_before", "since", "snoozes", "probes"})
+MARKS = frozenset({"tags", "request_id", "traceparent", "parent", "node", "then"}) | _EXPIRY | _LIFE
 _MARKS_QUOTED = tuple(f'"{mark}"' for mark in MARKS)
+_KEPT_QUOTED = tuple(f'"{mark}"' for mark in _EXPIRY | _LIFE)
 _decoder = msgspec.json.Decoder(Options)
 _encoder = msgspec.json.Encoder()
 
@@ -65,6 +74,14 @@ def is_marks_only(text: str) -> bool:
     if not any(mark in text for mark in _MARKS_QUOTED):
         return False
     return set(msgspec.json.decode(text)) <= MARKS
+
+
+def laid_over(text: str | None, marks: str | None) -> str | None:
+    """Give a handler's options with what of a run's marks has a say in what becomes of it: its expiry, and its life so far."""
+    if marks is None or not any(mark in marks for mark in _KEPT_QUOTED):
+        return text
+    kept = {name: value for name, value in msgspec.json.decode(marks).items() if name in _EXPIRY | _LIFE}
+    return msgspec.json.encode({**({} if text is None else msgspec.json.decode(text)), **kept}).decode()
 
 
 def said(text: str | None) -> str:
@@ -187,7 +204,8 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     @property
     def policy(self) -> Options:
         """The options of this run, decoded; what no worker can read is as good as not said."""
+        text = self.marks if self.options is None else self.options
         try:
-            return DEFAULTS if self.options is None else _decoder.decode(self.options)
+            return DEFAULTS if text is None else _decoder.decode(text)
         except (msgspec.MsgspecError, ValueError):
             return DEFAULTS

@@ -126,7 +126,13 @@ def _check_numbers(
 
 def _check_bounds(name: str, value: float | None, least: float, most: float, unit: str) -> None:
     if value is not None and (isinstance(value, bool) or not least <= value <= most):
-        _refuse(f"{name} {shown(value)} is outside {least:,g} to {most:,.0f} {unit}; leave it out for the default")
+        _refuse(
+            f"{name} {shown(value)} is outside {_plain(least)} to {_plain(most)} {unit}; leave it out for the default"
+        )
+
+
+def _plain(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else f"{number:g}"
 
 
 def _refuse(why: str) -> NoReturn:

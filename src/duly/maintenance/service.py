@@ -16,6 +16,7 @@ from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves import receive
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
+from duly.moves.expire import expire
 from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
 from duly.moves.tell import tell
 from duly.moves.workflow_runs import settle_ended
@@ -60,6 +61,7 @@ class Maintenance:
             (STEP_SECONDS, self._reap),
             (STEP_SECONDS, self._tell),
             (STEP_SECONDS, self._run_errands),
+            (STEP_SECONDS, self._expire),
             (TICK_SECONDS, self._mind),
             (TURNS_SECONDS, self._pace),
             (_COUNT_SECONDS, self._count_usage),
@@ -112,6 +114,11 @@ class Maintenance:
         """Do what is left to do for workflows, and settle runs whose workflow has ended."""
         if await run_errands(self._database):
             await settle_ended(self._database, self._rng)
+
+    async def _expire(self) -> None:
+        """End what waits and is worthless by now: a worker may never come for it."""
+        if ended := await expire(self._database):
+            self._log.info("runs_expired", runs=ended)
 
     async def _mind(self) -> None:
         """Try destinations that were left alone, and let go on what waits for those that take it."""

@@ -16,6 +16,7 @@ import msgspec
 from duly.domain import payload as payloads
 from duly.domain.errors import InvalidOption
 from duly.domain.filter import Filter
+from duly.moves.replay import replay
 from duly.store import lists, runs
 from duly.store.database import Database
 from duly.store.lists import DeadAt
@@ -26,7 +27,10 @@ _STATEMENT_MAX = 500  # runs moved by one statement
 _LOOKS = 10_000
 _SAMPLE_MAX = 10
 
-Move = Callable[[Database, Sequence[UUID]], Awaitable[list[UUID]]]
+RATE_MAX = 100_000.0
+
+Move = Callable[[Database, Sequence[UUID], int], Awaitable[list[UUID]]]
+"""What is done to some of them, when so many were taken before."""
 
 
 class Bulk(msgspec.Struct, frozen=True):
@@ -54,9 +58,11 @@ async def replay_matching(
     limit: int = LIMIT_DEFAULT,
     dry_run: bool = False,
     after: DeadAt | None = None,
+    rate: float | None = None,
 ) -> Bulk:
-    """Give the dead runs that fit another set of attempts. Raises InvalidOption."""
-    return await _move_matching(database, tenant, chosen, limit, after, None if dry_run else runs.replay)
+    """Give the dead runs that fit another set of attempts, at once or so many a second. Raises InvalidOption."""
+    move = partial(_replay, rate=check_rate(rate))
+    return await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
 
 
 async def discard_matching(
@@ -69,7 +75,7 @@ async def discard_matching(
     after: DeadAt | None = None,
 ) -> Bulk:
     """Give the dead runs that fit up for good, with a record. Raises InvalidOption."""
-    return await _move_matching(database, tenant, chosen, limit, after, None if dry_run else runs.discard)
+    return await _move_matching(database, tenant, chosen, limit, after, None if dry_run else _discard)
 
 
 async def edit_matching(
@@ -88,7 +94,15 @@ async def edit_matching(
     return await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
 
 
-async def _edit(database: Database, run_ids: Sequence[UUID], *, tenant: int, payload: str) -> list[UUID]:
+async def _replay(database: Database, run_ids: Sequence[UUID], passed: int, *, rate: float | None) -> list[UUID]:
+    return await replay(database, run_ids, rate, passed)
+
+
+async def _discard(database: Database, run_ids: Sequence[UUID], _: int) -> list[UUID]:
+    return await runs.discard(database, run_ids)
+
+
+async def _edit(database: Database, run_ids: Sequence[UUID], _: int, *, tenant: int, payload: str) -> list[UUID]:
     return await runs.edit_dead(database, tenant, run_ids, payload)
 
 
@@ -98,12 +112,13 @@ async def _move_matching(
     _check_limit(limit)
     matched = moved = 0
     sample: list[UUID] = []
-    last = after
+    last, before = after, 0 if after is None else after.passed
     async for run_ids, last in _matching(database, tenant, chosen, limit, after):  # noqa: B007 - used behind the loop
-        matched += len(run_ids)
         sample += run_ids[: _SAMPLE_MAX - len(sample)]
-        moved += len(await move(database, run_ids)) if move and run_ids else 0
-    return Bulk(matched, moved, sample, last and await _next(database, tenant, chosen, last))
+        moved += len(await move(database, run_ids, before + matched)) if move and run_ids else 0
+        matched += len(run_ids)
+    following = last and await _next(database, tenant, chosen, last)
+    return Bulk(matched, moved, sample, following and msgspec.structs.replace(following, passed=before + matched))
 
 
 async def _matching(
@@ -128,6 +143,15 @@ async def _next(database: Database, tenant: int, chosen: Filter, after: DeadAt) 
             return at
         at = page.after
     return None
+
+
+def check_rate(rate: float | None) -> float | None:
+    """Take how many runs a second are to be due. Raises InvalidOption."""
+    if rate is not None and not 0 < rate <= RATE_MAX:
+        raise InvalidOption(
+            f"rate {rate:g} is outside 0 to {RATE_MAX:,.0f} runs a second; leave it out for all at once"
+        )
+    return rate
 
 
 def _check_limit(limit: int) -> None:

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from duly.clock import Rng
 from duly.domain.api_key import Secret
-from duly.domain.destination import SECRET_KEPT, about_secret, check_places, check_rate, new_secret
+from duly.domain.destination import SECRET_KEPT, about_secret, check_places, check_rate, check_retry_share, new_secret
 from duly.domain.errors import NotFound, Unsettled
 from duly.domain.health import Health, State, Turn, closed_by_hand, judge, let_through
 from duly.domain.sealing import Keyring
@@ -112,8 +112,9 @@ async def limit(
     *,
     places: int | UnsetType = UNSET,
     rate: float | UnsetType | None = UNSET,
+    retry_share: float | UnsetType = UNSET,
 ) -> Destination:
-    """Say how many requests a destination takes at once, and how many a second; what is unset stays.
+    """Say how many requests a destination takes at once and a second, and how many may be retries; what is unset stays.
 
     Raises NotFound, InvalidOption.
     """
@@ -122,7 +123,9 @@ async def limit(
         check_places(places)
     if rate is not UNSET:
         check_rate(rate)
-    await destinations.limit_destination(database, destination_id, places, rate)
+    if retry_share is not UNSET:
+        check_retry_share(retry_share)
+    await destinations.limit_destination(database, destination_id, places, rate, retry_share)
     return await _found(database, tenant, destination_id)
 
 

@@ -11,7 +11,8 @@ import asyncpg
 import msgspec
 
 from duly.clock import Rng
-from duly.domain.outcome import Failed
+from duly.domain.expiry import expiry_of
+from duly.domain.outcome import Expired, Failed
 from duly.domain.run import Run
 from duly.moves.hand_out import hand_out
 from duly.moves.settle import Settled, settle_by_key
@@ -20,7 +21,6 @@ from duly.store.database import Database
 from duly.store.remote_workers import Lent
 from duly.store.session import RolledBack
 
-_UNUSED = Rng(0)  # What is not tried again has no delay to be spread.
 OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
 
 
@@ -32,17 +32,42 @@ class Parcel(msgspec.Struct, frozen=True):
     saved: str | None
 
 
-async def lend(database: Database, open_session: OpenSession, worker_id: UUID, number: int, limit: int) -> list[Parcel]:
-    """Claim up to `limit` runs that are due. Raises NotFound, WorkerExpired, ClaimOver."""
+async def lend(
+    database: Database, open_session: OpenSession, worker_id: UUID, number: int, limit: int, rng: Rng
+) -> list[Parcel] | None:
+    """Claim up to `limit` runs that are due; those among them that are worthless by now end here, and are not lent.
+
+    None: nothing was claimed, and the claim is still open. Raises NotFound, WorkerExpired, ClaimOver.
+    """
     try:
         async with open_session() as session:
-            parcels = await _pack(session, await remote_workers.claim(session, worker_id, number, limit))
-            return await _without_refused(session, worker_id, parcels)
+            lent = await remote_workers.claim(session, worker_id, number, limit)
+            if not lent:
+                return None
+            parcels = await _pack(session, await _without_expired(session, worker_id, lent, rng))
+            return await _without_refused(session, worker_id, parcels, rng)
     except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
         await ready.drop_duplicates(database)
     except RolledBack:
         pass  # Another claim was in the way, and nothing was taken: whoever waits looks again.
-    return []
+    return None
+
+
+async def _without_expired(session: Database, worker_id: UUID, lent: Sequence[Lent], rng: Rng) -> list[Lent]:
+    expiries = {item.run.run_id: _expired_at(item) for item in lent if item.run.options is not None}
+    late = [item for item in lent if expiries.get(item.run.run_id) is not None]
+    settled = [
+        Settled(item.run, None, None, Expired(at)) for item in late if (at := expiries[item.run.run_id]) is not None
+    ]
+    if settled:
+        await settle_by_key(session, worker_id, settled, rng)
+    return [item for item in lent if expiries.get(item.run.run_id) is None]
+
+
+def _expired_at(lent: Lent) -> datetime | None:
+    """Give the moment at which a run had expired when it was claimed, if it had."""
+    expires_at = expiry_of(lent.run.scheduled_at, lent.run.policy)
+    return expires_at if expires_at is not None and expires_at <= lent.claimed_at else None
 
 
 async def _pack(session: Database, lent: Sequence[Lent]) -> list[Parcel]:
@@ -62,7 +87,7 @@ async def _pack(session: Database, lent: Sequence[Lent]) -> list[Parcel]:
     ]
 
 
-async def _without_refused(session: Database, worker_id: UUID, parcels: Sequence[Parcel]) -> list[Parcel]:
+async def _without_refused(session: Database, worker_id: UUID, parcels: Sequence[Parcel], rng: Rng) -> list[Parcel]:
     """End those that cannot be given what they are to work on: no worker could do anything about it."""
     refused = [
         Settled(parcel.run, parcel.claimed_at, parcel.claimed_at, Failed(parcel.run.refused, retryable=False))
@@ -70,5 +95,5 @@ async def _without_refused(session: Database, worker_id: UUID, parcels: Sequence
         if parcel.run.refused is not None
     ]
     if refused:
-        await settle_by_key(session, worker_id, refused, _UNUSED)
+        await settle_by_key(session, worker_id, refused, rng)
     return [parcel for parcel in parcels if parcel.run.refused is None]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from uuid import UUID
 
 from duly.store import runs
 from duly.store.database import Database
 
 
-async def replay(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
-    """Move dead runs back to ready. Returns those that were dead."""
-    return await runs.replay(database, run_ids)
+async def replay(database: Database, run_ids: Sequence[UUID], rate: float | None = None, first: int = 0) -> list[UUID]:
+    """Move dead runs back, at once or so many a second, when `first` went before them. Returns those that were dead."""
+    delays = [timedelta(seconds=(first + number) / rate if rate else 0) for number in range(len(run_ids))]
+    return await runs.replay(database, run_ids, delays)
 
 
 async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:

@@ -16,10 +16,10 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from duly.clock import Rng
+from duly.clock import Rng, moment_of
 from duly.domain.job import DELAY_MAX
 from duly.domain.lifecycle import Bury, Finish, Transition, WaitFor, decide
-from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.payload import storable
 from duly.domain.run import HORIZON, Run
 from duly.store import leased
@@ -43,12 +43,13 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
 async def settle(database: Database, worker_id: UUID, settled: Sequence[Settled], rng: Rng) -> list[Run]:
     """Record `settled` and move each run on. Returns the runs refused because their lease was lost."""
+    now = moment_of(database.clock.now())
     plain = [item for item in settled if _is_plain(item)]
-    others = [_moved(item, rng) for item in settled if not _is_plain(item)]
+    others = [_moved(item, rng, now) for item in settled if not _is_plain(item)]
     finished = [_finished(item) for item in plain]
     there = await _apply(finished, lambda batch: leased.finish(database, worker_id, batch))
     missed = (
-        [_moved(item, rng) for item in plain if (item.run.run_id, item.run.fence) not in there]
+        [_moved(item, rng, now) for item in plain if (item.run.run_id, item.run.fence) not in there]
         if len(there) < len(plain)
         else []
     )
@@ -62,12 +63,14 @@ async def settle_by_key(database: Database, worker_id: UUID, settled: Sequence[S
         async with database.transaction():  # A bad row undoes its own batch, and nothing else of the session.
             return await leased.settle(database, worker_id, batch, HORIZON)
 
-    return await _apply([_moved(item, rng) for item in settled], send)
+    now = moment_of(database.clock.now())
+    return await _apply([_moved(item, rng, now) for item in settled], send)
 
 
 async def settle_for(database: Database, holder: UUID, settled: Sequence[Settled], rng: Rng) -> set[Handle]:
     """Settle in the name of whoever holds the runs. Returns those that were there; someone else has moved the others on."""
-    moved = [_moved(item, rng) for item in settled]
+    now = moment_of(database.clock.now())
+    moved = [_moved(item, rng, now) for item in settled]
     return await _apply(moved, lambda batch: leased.settle(database, holder, batch, HORIZON))
 
 
@@ -130,24 +133,43 @@ def _finished(item: Settled) -> Finished:
     return Finished(item.run, item.started_at, item.finished_at, item.outcome.result)
 
 
-def _moved(item: Settled, rng: Rng) -> Moved:
+def _moved(item: Settled, rng: Rng, now: datetime) -> Moved:
     """Decide what becomes of one run; one that cannot be decided must not hold up the others."""
     try:
-        return _decided(item, rng)
+        return _decided(item, rng, now)
     except (ArithmeticError, TypeError, ValueError) as error:
         reason = storable(f"what it becomes could not be decided: {error!r}", _REASON_CHARACTERS_MAX)
         return Moved(item.run, item.started_at, item.finished_at, _words(item.outcome)[0], "dead", reason=reason)
 
 
-def _decided(item: Settled, rng: Rng) -> Moved:
+def _decided(item: Settled, rng: Rng, now: datetime) -> Moved:
     run, outcome = item.run, item.outcome
     name, result, detail = _words(outcome)
     reason = None if isinstance(outcome, Succeeded) else storable(outcome.reason, _REASON_CHARACTERS_MAX)
-    became, delay, losses, suspect, why = _effect(decide(run, run.policy, outcome, rng.uniform()))
+    transition = decide(run, run.policy, outcome, rng.uniform(), now)
+    became, delay, losses, suspect, why = _effect(transition)
     noted = _with_missed(detail, run)
     return Moved(
-        run, item.started_at, item.finished_at, name, became, delay, losses, suspect, why or reason, result, noted
+        run,
+        item.started_at,
+        item.finished_at,
+        name,
+        became,
+        delay,
+        losses,
+        suspect,
+        why or reason,
+        result,
+        noted,
+        _carried(transition),
     )
+
+
+def _carried(transition: Transition) -> str | None:
+    """Write what is laid over a run's options for its next attempt."""
+    if not isinstance(transition, WaitFor) or not transition.carried:
+        return None
+    return msgspec.json.encode(transition.carried).decode()
 
 
 def _with_missed(detail: str | None, run: Run) -> str | None:
@@ -160,8 +182,8 @@ def _with_missed(detail: str | None, run: Run) -> str | None:
 
 def _effect(transition: Transition) -> tuple[str, timedelta, int, bool, str | None]:
     match transition:
-        case Finish(state):
-            return state, timedelta(), 0, False, None
+        case Finish(state, reason):
+            return state, timedelta(), 0, False, reason and storable(reason, _REASON_CHARACTERS_MAX)
         case WaitFor(delay, losses, suspect):
             return "retrying", min(delay, DELAY_MAX), losses, suspect, None
         case Bury(reason, losses, suspect):
@@ -183,4 +205,6 @@ def _words(outcome: Outcome) -> tuple[str, str | None, str | None]:
             return "cancelled", None, None
         case Snoozed():
             return "snoozed", None, None
+        case Expired():
+            return "skipped", None, None
     assert_never(outcome)

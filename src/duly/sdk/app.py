@@ -15,7 +15,7 @@ from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
 from duly.domain.target import Command, Container, Webhook
 from duly.moves.calendars import put_calendar
 from duly.sdk.background import Background
-from duly.sdk.choices import handler_options
+from duly.sdk.choices import Told, handler_options
 from duly.sdk.connections import Connections
 from duly.sdk.declaration import Declaration, name_of
 from duly.sdk.handler import Decorator, Handler
@@ -83,6 +83,9 @@ class App:
         timeout: Duration | None = None,
         aliases: Sequence[str] = (),
         tags: Sequence[str] = (),
+        expires_after: Duration | None = None,
+        on_done: Told | None = None,
+        on_dead: Told | None = None,
         payload: Mapping[str, Any] | None = None,
         **when: Unpack[When],
     ) -> Decorator: ...
@@ -98,18 +101,24 @@ class App:
         timeout: Duration | None = None,
         aliases: Sequence[str] = (),
         tags: Sequence[str] = (),
+        expires_after: Duration | None = None,
+        on_done: Told | None = None,
+        on_dead: Told | None = None,
         payload: Mapping[str, Any] | None = None,
         **when: Unpack[When],
     ) -> Any:
         """Register a function under its own name, or under `name`; `aliases` are names it had before, `tags` words to find its
-        runs by.
+        runs by. `expires_after`: a run that has not started so long after its scheduled moment ends as expired. `on_done` and
+        `on_dead`: who is told of the ends of what this app submits or declares, or of burials; a URL, or a job's name.
 
         Its parameters are filled from JSON by their annotations; one annotated `duly.Run` and standing first is the run.
         With `cron`, `every`, `when` or `schedule` it has a schedule of its own, which workers register when they start, and
         which calls it with the arguments in `payload`. Raises InvalidOption when it cannot be a handler, UnknownQueue when
         the app is strict; for its schedule TriggerError, InvalidSchedule and InvalidArguments.
         """
-        options, shape = handler_options(retry, timeout, tags), shape_of(when)
+        told = {"on_done": on_done, "on_dead": on_dead}
+        options = handler_options(retry, timeout, tags, expires_after=expires_after, **told)
+        shape = shape_of(when)
         if payload is not None and shape is None:
             raise InvalidOption("payload= belongs to a schedule; give cron=, every=, when= or schedule= as well")
 

@@ -11,11 +11,13 @@ import msgspec
 from duly.domain import payload as payloads
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption
+from duly.domain.expiry import check_expires_after
 from duly.domain.gate import Rate, check_concurrency, check_line, check_rate
 from duly.domain.job import Recurring, check_arguments, check_name, check_priority, check_timeout
-from duly.domain.run import amend_options
+from duly.domain.run import amend_options, then_of
+from duly.domain.then import Then, check_then
 from duly.domain.triggers import asking
-from duly.sdk.choices import Misfire, Mode, Overlap, spelled
+from duly.sdk.choices import Misfire, Mode, Overlap, Told, spelled
 from duly.sdk.retry import Retry
 
 _NO_GATE: dict[str, Any] = {"gate": None, "fifo": False}
@@ -51,6 +53,9 @@ class Changes(TypedDict, total=False):
     concurrency: tuple[str, int] | None
     fifo: str | None
     rate: Rate | None
+    expires_after: Duration | None
+    on_done: Told | None
+    on_dead: Told | None
 
 
 def changed(job: Recurring, changes: Changes, handler: Handler | None) -> Recurring:
@@ -90,7 +95,7 @@ def _payload(job: Recurring, changes: Changes, handler: Handler | None) -> str:
 def _options(job: Recurring, changes: Changes, handler: Handler | None) -> str | None:
     found: dict[str, Any] = {}
     if "retry" in changes:
-        found["retry"] = changes["retry"].policy()
+        found["retry"] = changes["retry"].read()
     if "timeout" in changes:
         found["timeout_seconds"] = check_timeout(changes["timeout"])
     if "concurrency" in changes:
@@ -99,7 +104,21 @@ def _options(job: Recurring, changes: Changes, handler: Handler | None) -> str |
         found |= _NO_GATE if changes["fifo"] is None else check_line(changes["fifo"])
     if "rate" in changes:
         found["rate"] = None if changes["rate"] is None else check_rate(changes["rate"])
+    if "expires_after" in changes:
+        after = changes["expires_after"]
+        found["expires_seconds"] = None if after is None else check_expires_after(after)
+    if "on_done" in changes or "on_dead" in changes:
+        found["then"] = _then(job, changes)
     return amend_options(job.options, found, None if handler is None else handler.options)
+
+
+def _then(job: Recurring, changes: Changes) -> Then | None:
+    """Say who is told: of ends and of burials, and who is not named stays."""
+    before = then_of(job.options) or Then()
+    done = check_then(changes["on_done"], None) if "on_done" in changes else before
+    dead = check_then(None, changes["on_dead"]) if "on_dead" in changes else before
+    then = Then((done or Then()).done, (dead or Then()).dead)
+    return None if then == Then() else then
 
 
 def _plain(changes: Changes) -> dict[str, Any]:

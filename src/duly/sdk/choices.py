@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption
+from duly.domain.expiry import check_expires_after, check_expires_at
 from duly.domain.gate import Rate, check_concurrency, check_line, check_rate
 from duly.domain.job import (
     Recurring,
@@ -109,6 +110,8 @@ class Choices:
     concurrency: tuple[str, int] | None = None  # a key, and how many runs of it may be ready or running at once
     fifo: str | None = None  # a key whose runs go one after another, in order
     rate: Rate | None = None
+    expires_at: datetime | None = None
+    expires_after: Duration | None = None
     tags: Sequence[str] | None = None
     on_done: Told | None = None
     on_dead: Told | None = None
@@ -130,6 +133,8 @@ class Choices:
             check_timeout(self.timeout)
         self.waits()
         self.marks()
+        if self.expires_at is not None and shape is not None:
+            raise InvalidOption("expires_at= is for what runs once; for each run of a schedule give expires_after=")
         if self.parent is not None and shape is not None:
             raise InvalidOption("parent= belongs to a one-shot; leave out every=, cron=, when= and schedule=")
         if self.tenant is not None and (isinstance(self.tenant, bool) or self.tenant < 1):
@@ -160,7 +165,16 @@ class Choices:
         }
         then = check_then(self.on_done, self.on_dead)
         marks = {name: checks[name](value) for name, value in given.items() if value is not None}
+        marks |= self._expiry()
         return marks if then is None else {**marks, "then": then}
+
+    def _expiry(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.expires_at is not None:
+            found["expires_at"] = check_expires_at(self.expires_at, self.at)
+        if self.expires_after is not None:
+            found["expires_seconds"] = check_expires_after(self.expires_after)
+        return found
 
     def shape(self) -> dict[str, Any] | None:
         """Give the shape of the schedule that is asked for; None for a one-shot."""
@@ -206,10 +220,21 @@ def recurring(handler: Work, choices: Choices, shape: Mapping[str, Any], payload
     )
 
 
-def handler_options(retry: Retry | None, timeout: Duration | None, tags: Sequence[str] = ()) -> Options:
+def handler_options(
+    retry: Retry | None,
+    timeout: Duration | None,
+    tags: Sequence[str] = (),
+    *,
+    expires_after: Duration | None = None,
+    on_done: Told | None = None,
+    on_dead: Told | None = None,
+) -> Options:
     """Build what a handler's runs carry."""
-    given: dict[str, Any] = {} if retry is None else {"retry": retry.policy()}
-    return Options(timeout_seconds=check_timeout(timeout), tags=check_tags(tags), **given)
+    given: dict[str, Any] = {} if retry is None else {"retry": retry.read()}
+    if expires_after is not None:
+        given["expires_seconds"] = check_expires_after(expires_after)
+    then = check_then(on_done, on_dead)
+    return Options(timeout_seconds=check_timeout(timeout), tags=check_tags(tags), then=then, **given)
 
 
 def run_options(
@@ -221,7 +246,7 @@ def run_options(
     """Write what the runs of a job carry: the handler's own options, with what was chosen laid over them."""
     changes: dict[str, Any] = dict(more or {})
     if retry is not None:
-        changes["retry"] = retry.policy()
+        changes["retry"] = retry.read()
     if timeout is not UNSET:
         changes["timeout_seconds"] = check_timeout(timeout)
     options = encode_options(msgspec.structs.replace(handler.options, **changes))

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from duly.domain import retry as domain
 from duly.domain.duration import Duration
+from duly.domain.retry_rules import kinds_of
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Exponential backoff with full jitter: after attempt n, up to `base` × 2ⁿ⁻¹, never more than `cap`.
+    """How often and how soon a failed run is tried again.
 
-    Raises InvalidOption or InvalidSchedule when it makes no sense.
+    After attempt n the gap is at most `base` × 2ⁿ⁻¹ (exponential), `base` × n (linear), both no more than `cap`, `base`
+    (fixed), or the n-th of `delays` (list). `jitter` is the part of it that is left to chance: "full", "equal", "none", or
+    from 0 to 1. No attempt starts later than `max_age` after the first was due. `rules` say what becomes of some failures:
+    `{"error": ValueError, "then": "bury"}`, `{"status": "5xx", "then": "snooze", "delay": "PT5M"}`; the first that fits
+    decides. Raises InvalidOption when it makes no sense.
     """
 
     max_attempts: int = domain.MAX_ATTEMPTS_DEFAULT
     base: Duration = domain.BASE_SECONDS_DEFAULT
     cap: Duration = domain.CAP_SECONDS_DEFAULT
+    policy: domain.Policy = "exponential"
+    jitter: domain.Jitter | None = None
+    delays: Sequence[Duration] = ()
+    max_age: Duration | None = None
+    rules: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
-        self.policy()
+        self.read()
 
-    def policy(self) -> domain.Retry:
+    def read(self) -> domain.Retry:
         """Give the policy as the engine keeps it."""
-        return domain.retry_policy(self.max_attempts, self.base, self.cap)
+        return domain.retry_policy(
+            self.max_attempts,
+            self.base,
+            self.cap,
+            policy=self.policy,
+            jitter=self.jitter,
+            delays=self.delays,
+            max_age=self.max_age,
+            rules=[_plain(rule) for rule in self.rules],
+        )
+
+
+def _plain(rule: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Write a rule whose error is a class by the path of that class."""
+    error: Any = rule.get("error") if hasattr(rule, "get") else None
+    is_class = isinstance(error, type) and issubclass(error, BaseException)
+    return {**rule, "error": kinds_of(error)[0]} if is_class else rule

@@ -75,6 +75,8 @@ class Submittable(Generic[Q, T]):
         concurrency: tuple[str, int] | None = None,
         fifo: str | None = None,
         rate: Rate | None = None,
+        expires_at: datetime | None = None,
+        expires_after: Duration | None = None,
         tags: Sequence[str] | None = None,
         on_done: Told | None = None,
         on_dead: Told | None = None,
@@ -93,9 +95,11 @@ class Submittable(Generic[Q, T]):
 
         `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number, such as
         `("customer-7", 3)`: at most so many runs of that key at once. `fifo`: a key whose runs go strictly one after another.
-        `rate`: `Rate("mail", 10, per="PT1S", burst=5)`: no more starts than that, across all workers. `tags`: words to find
-        it by, instead of the handler's own. `on_done` and `on_dead`: a URL, or the name of a job, that is told of each run's end,
-        or of its burial. `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run are told.
+        `rate`: `Rate("mail", 10, per="PT1S", burst=5)`: no more starts than that, across all workers. `expires_at`, a moment,
+        or `expires_after` its scheduled one: what has not started by then is worthless, and ends as expired. `tags`: words to
+        find it by, instead of the handler's own. `on_done` and `on_dead`: a URL, or the name of a job, that is told of each
+        run's end, or of its burial. `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run
+        are told.
         `parent`: the run whose subtask it is, which must be under way. `connection`: the caller's own, inside whose
         transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
@@ -125,6 +129,8 @@ class Submittable(Generic[Q, T]):
             concurrency=concurrency,
             fifo=fifo,
             rate=rate,
+            expires_at=expires_at,
+            expires_after=expires_after,
             tags=tags,
             on_done=on_done,
             on_dead=on_dead,

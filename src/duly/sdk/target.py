@@ -16,7 +16,7 @@ from duly.domain.target import Target as Kind
 from duly.domain.target import handler_of
 from duly.domain.target_checks import check_target
 from duly.domain.triggers.errors import shown
-from duly.sdk.choices import handler_options
+from duly.sdk.choices import Told, handler_options
 from duly.sdk.declaration import Declaration
 from duly.sdk.retry import Retry
 from duly.sdk.submittable import Submittable
@@ -68,6 +68,9 @@ class Target(Submittable[..., Any]):
         retry: Retry | None = None,
         timeout: Duration | None = None,
         tags: Sequence[str] = (),
+        expires_after: Duration | None = None,
+        on_done: Told | None = None,
+        on_dead: Told | None = None,
         payload: Mapping[str, Any] | None = None,
         **when: Unpack[When],
     ) -> None:
@@ -80,7 +83,8 @@ class Target(Submittable[..., Any]):
             raise InvalidOption(f"the schedule {name!r} does not say when; give cron=, every=, when= or schedule=")
         chosen = self.queue if queue is None else check_name(queue, "queue")
         self._app.check_queue(chosen)
-        options = msgspec.structs.replace(handler_options(retry, timeout, tags), target=self._target)
+        own = handler_options(retry, timeout, tags, expires_after=expires_after, on_done=on_done, on_dead=on_dead)
+        options = msgspec.structs.replace(own, target=self._target)
         work = TargetWork(self.name, options, chosen, check_priority(priority))
         self._app.declare(Declaration(name, work, shape, payload))
 

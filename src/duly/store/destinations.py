@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from duly.domain.destination import RETRY_SHARE_DEFAULT
 from duly.domain.health import Health, Queue, State, Turn
 from duly.domain.sealing import Sealed
 from duly.store.database import Database
@@ -34,6 +35,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int = 0  # places
     holds: int = 0  # no more than this is under way, or starts before the answer
     tokens: int = 0  # wanted
+    retries: int = 0  # sent
+    turned_away: int = 0  # retries that had to wait for the budget
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +54,8 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     health: Health
     is_contended: bool = False
     has_turned: bool = False
+    retry_share: float = RETRY_SHARE_DEFAULT
+    workers: int = 1  # that report it
 
 
 class Minded(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +91,9 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     healthy_total: int
     failing_total: int
+    retry_share: float
+    retries_total: int
+    turned_away_total: int
     parked: int  # runs that wait for it, counted up to 10,000
 
 
@@ -105,6 +113,8 @@ class Totals(msgspec.Struct, frozen=True):
     in_flight: int
     healthy: int
     failing: int
+    retries: int
+    turned_away: int
     parked: int
 
 
@@ -171,7 +181,11 @@ async def page(database: Database, tenant: int, after: str | None, size: int) ->
 
 
 async def limit_destination(
-    database: Database, destination_id: UUID, places: int | UnsetType, rate: float | UnsetType | None
+    database: Database,
+    destination_id: UUID,
+    places: int | UnsetType,
+    rate: float | UnsetType | None,
+    retry_share: float | UnsetType,
 ) -> bool:
     """Say what a destination may be sent; what is unset stays. False: there is none of that id."""
     limited: bool = await database.fetchval(
@@ -180,6 +194,7 @@ async def limit_destination(
         None if places is UNSET else places,
         None if rate is UNSET else rate,
         rate is not UNSET,
+        None if retry_share is UNSET else retry_share,
     )
     return limited
 
@@ -206,7 +221,7 @@ async def keep_secret(database: Database, destination_id: UUID, number: int, sea
 async def totals(database: Database, limit: int) -> Totals:
     """Add up how all destinations are."""
     rows = await database.fetch(SQL["totals"])
-    sums = {name: int(sum(row[name] for row in rows)) for name in ("healthy", "failing")}
+    sums = {name: int(sum(row[name] for row in rows)) for name in ("healthy", "failing", "retries", "turned_away")}
     in_flight = int(await database.fetchval(SQL["in_flight_in_all"]))
     parked = await database.fetchval(SQL["parked_in_all"], limit)
     return Totals(
@@ -217,7 +232,15 @@ async def totals(database: Database, limit: int) -> Totals:
 def _allowed(row: Any) -> Allowed:
     copied = {name: row[name] for name in ("destination_id", "tenant", "origin")}
     health, is_contended = _health(row), row["is_contended"]
-    return Allowed(**copied, places=row["ceiling"], tokens=row["granted"], health=health, is_contended=is_contended)
+    return Allowed(
+        **copied,
+        places=row["ceiling"],
+        tokens=row["granted"],
+        health=health,
+        is_contended=is_contended,
+        retry_share=row["retry_share"],
+        workers=row["workers"],
+    )
 
 
 def _minded(row: Any) -> Minded:
@@ -230,6 +253,8 @@ def _minded(row: Any) -> Minded:
         is_waiting=max(health.wait_seconds, health.asked_seconds) > 0,
         **{name: row[name] for name in ("places", "in_flight", "waiting", "answers_per_second", "rate")},
         tokens=row["tokens"] or 0.0,
+        retry_share=row["retry_share"],
+        turns_away=row["turns_away"],
     )
     return Minded(**copied, health=health, queue=queue)
 

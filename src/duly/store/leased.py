@@ -40,6 +40,7 @@ class Moved(msgspec.Struct, frozen=True):
     reason: str | None = None
     result: str | None = None
     detail: str | None = None
+    carried: str | None = None  # JSON, laid over the options of a run that goes on
 
 
 async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) -> set[Handle]:
@@ -73,6 +74,7 @@ async def settle(database: Database, worker_id: UUID, moved: Sequence[Moved], ho
         [item.reason for item in moved],
         [item.result for item in moved],
         [item.detail for item in moved],
+        [item.carried for item in moved],
         horizon,
     )
     return {(row[0], row[1]) for row in rows}

@@ -23,6 +23,7 @@ from duly.store.statements import load
 SQL = load("lists")
 PAGE_SIZE_MAX = 200
 LOOKS = 2_000  # Rows looked at for one page, at most.
+GROUPED_MAX = 10_000  # dead letters that are counted by their reasons
 _LOOKS_BESIDE = 500  # Where each look takes another one: at the next fire, or for a subtask wherever it stands.
 
 _FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
@@ -53,10 +54,11 @@ Row = dict[str, Any]
 
 
 class DeadAt(msgspec.Struct, frozen=True):
-    """A position among the dead letters."""
+    """A position among the dead letters; `passed` is how many were taken before it, where they are taken at a pace."""
 
     buried_at: datetime
     run_id: UUID
+    passed: int = 0
 
 
 class JobPage(msgspec.Struct, frozen=True):
@@ -166,11 +168,22 @@ async def dead(
     database: Database, tenant: int, chosen: Filter, size: int, after: DeadAt | None = None, looks: int = LOOKS
 ) -> DeadPage:
     """Read dead letters, the last buried first."""
+    found = await database.fetch(SQL["dead"], *_dead_arguments(tenant, chosen, after), size, looks)
+    rows, last = _fitting(found, size, looks)
+    return DeadPage(rows, DeadAt(last["buried_at"], last["run_id"]) if last else None)
+
+
+async def dead_groups(database: Database, tenant: int, chosen: Filter, size: int, looks: int) -> list[Row]:
+    """Count dead letters by what is alike in their reasons, the most first; no more than so many are looked at."""
+    found = await database.fetch(SQL["dead_groups"], *_dead_arguments(tenant, chosen, None), size, looks)
+    return [dict(row) for row in found]
+
+
+def _dead_arguments(tenant: int, chosen: Filter, after: DeadAt | None) -> list[Any]:
     buried = chosen.moments.get("buried_at", Span())
     bounds = [at for at in (after, DeadAt(buried.before, _FIRST) if buried.before else None) if at is not None]
     before = min(bounds, key=lambda at: (at.buried_at, at.run_id), default=DeadAt(_LATEST, _LAST))
-    found = await database.fetch(
-        SQL["dead"],
+    return [
         tenant,
         before.buried_at,
         before.run_id,
@@ -179,11 +192,7 @@ async def dead(
         chosen.beginnings.get("reason"),
         _ids(chosen),
         *_tags(chosen),
-        size,
-        looks,
-    )
-    rows, last = _fitting(found, size, looks)
-    return DeadPage(rows, DeadAt(last["buried_at"], last["run_id"]) if last else None)
+    ]
 
 
 def _fitting(found: Sequence[Any], size: int, looks: int) -> tuple[list[Row], Row | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +12,7 @@ import msgspec
 from duly.domain.hold import Holds, Scope
 from duly.domain.limit import StandingLimits
 from duly.domain.progress import Progress, shown
-from duly.domain.run import read_options
+from duly.domain.run import HORIZON, read_options
 from duly.store.database import Database
 from duly.store.statements import load
 
@@ -59,9 +59,14 @@ async def signal(database: Database, run_ids: Sequence[UUID], what: str) -> list
     return [row[0] for row in await database.fetch(SQL["signal"], run_ids, what)]
 
 
-async def replay(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
-    """Give dead runs another life. Returns those that were dead."""
-    return [row[0] for row in await database.fetch(SQL["replay"], run_ids)]
+async def replay(database: Database, run_ids: Sequence[UUID], delays: Sequence[timedelta]) -> list[UUID]:
+    """Give dead runs another life, each so long from now. Returns those that were dead."""
+    return [row[0] for row in await database.fetch(SQL["replay"], run_ids, delays, HORIZON)]
+
+
+async def expire(database: Database, limit: int) -> list[UUID]:
+    """End runs that wait and are worthless by now, up to a limit in each box. Returns them."""
+    return [row[0] for row in await database.fetch(SQL["expire"], limit)]
 
 
 async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:

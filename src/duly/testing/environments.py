@@ -27,6 +27,7 @@ from duly.moves.cancel import carry_out
 from duly.moves.claim import claim
 from duly.moves.declare import declare
 from duly.moves.defer import Deferred, defer
+from duly.moves.expire import expire
 from duly.moves.hand_out import hand_out
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import Cohorts, stage
@@ -196,6 +197,7 @@ class Environment:
         """Stage, go on with backfills, and claim; hand back what is ahead of its time. Learns when there is more to do."""
         staged = await stage(database, self._scheduler_id, self._epochs, cohorts=self._cohorts, horizon=timedelta())
         await go_on(database, list(self._epochs), self._at, _LANE_MAX)
+        await expire(database)
         queues = [row["queue"] for row in await ready.depth(database)]
         names = [*self._app.registry.names(), WORKFLOW]
         claimed = await claim(database, self._worker_id, queues, names, _CLAIM_MAX) if queues else []

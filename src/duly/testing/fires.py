@@ -62,7 +62,7 @@ def fire_of(
         fired_at=fired_at,
         missed=run.policy.missed,
         outcome=_snake(type(outcome).__name__),
-        state=_state_after(run, outcome),
+        state=_state_after(run, outcome, fired_at),
         result=handler.decode_result(outcome.result) if isinstance(outcome, Succeeded) else None,
         reason=None if isinstance(outcome, Succeeded) else outcome.reason,
         traceback=_traceback_in(outcome),
@@ -70,8 +70,8 @@ def fire_of(
     )
 
 
-def _state_after(run: Run, outcome: Outcome) -> str:
-    match decide(run, run.policy, outcome, jitter=0.0):
+def _state_after(run: Run, outcome: Outcome, fired_at: datetime) -> str:
+    match decide(run, run.policy, outcome, 0.0, fired_at):
         case Finish(state):
             return state
         case WaitFor():

@@ -19,7 +19,9 @@ class CallbackOutcome(Asked, frozen=True):
     result: Any = None
     reason: Annotated[str, Meta(max_length=2_000, description="What went wrong, for people.")] | None = None
     retry: Annotated[bool, Meta(description="Whether another attempt makes sense.")] = True
-    retry_after: Annotated[Duration, Meta(description="Not before so long from now.")] | None = None
+    retry_after: Annotated[Duration, Meta(description="Not before so long from now; believed up to a day.")] | None = (
+        None
+    )
 
 
 class CallbackSettled(Told, frozen=True):

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
 
-from duly.domain.destination import PLACES_DEFAULT, PLACES_MAX, RATE_MAX, RATE_MIN
+from duly.domain.destination import PLACES_DEFAULT, PLACES_MAX, RATE_MAX, RATE_MIN, RETRY_SHARE_DEFAULT
 from duly.wire.pages import NextPageToken
 from duly.wire.shapes import Asked, Moment, Told
 
@@ -26,12 +26,23 @@ Url = Annotated[
 ]
 
 
+RetryShare = Annotated[
+    float,
+    Meta(
+        ge=0,
+        le=1,
+        description="How many retries there may be for each first attempt, and one a second besides; 1: any.",
+    ),
+]
+
+
 class DestinationRequest(Asked, frozen=True):
     """A destination to be made before the first webhook goes there, so that its secret can be told to the receiver."""
 
     url: Url
     places: Places = PLACES_DEFAULT
     rate_per_second: RatePerSecond | None = None
+    retry_share: RetryShare = RETRY_SHARE_DEFAULT
 
 
 class DestinationChange(Asked, frozen=True):
@@ -39,6 +50,7 @@ class DestinationChange(Asked, frozen=True):
 
     places: Places | UnsetType = UNSET
     rate_per_second: RatePerSecond | UnsetType | None = UNSET
+    retry_share: RetryShare | UnsetType = UNSET
 
 
 class Destination(Told, frozen=True):
@@ -65,6 +77,9 @@ class Destination(Told, frozen=True):
     healthy_total: int
     failing_total: int
     made_at: Moment
+    retry_share: Annotated[float, Meta(description="How many retries there may be for each first attempt.")]
+    retries_total: Annotated[int, Meta(description="Retries that were sent.")]
+    turned_away_total: Annotated[int, Meta(description="How often a retry had to wait, because there were too many.")]
 
 
 class DestinationList(Told, frozen=True):

@@ -35,6 +35,7 @@ TYPES = (
     "duly.run.failed.v1",
     "duly.run.dead.v1",
     "duly.run.cancelled.v1",
+    "duly.run.expired.v1",
     "duly.run.skipped.v1",
     "duly.job.changed.v1",
     "duly.stream.gap.v1",

@@ -72,14 +72,41 @@ class JobTarget(Told, frozen=True, omit_defaults=True):
     nodes: dict[str, Any] | None = None
 
 
-class RetryPolicy(Asked, frozen=True):
-    """How often and how soon a failed run is tried again: exponential backoff with full jitter."""
+Numbers = int | Annotated[str, Meta(examples=["4xx", "500-599"])]
+Jitter = Literal["full", "equal", "none"] | Annotated[float, Meta(ge=0, le=1)]
 
-    policy: Literal["exponential"] = "exponential"
+
+class RetryRule(Asked, frozen=True, omit_defaults=True):
+    """What becomes of a failure of one kind: exactly one of `error`, `status` and `exit`. A snooze uses up no attempt."""
+
+    then: Literal["retry", "bury", "snooze"]
+    error: (
+        Annotated[str, Meta(max_length=200, description="A class by name or path, or a pattern: *Timeout.")] | None
+    ) = None
+    status: Annotated[Numbers, Meta(description="Of a webhook's answer: 404, 4xx or 500-599.")] | None = None
+    exit: Annotated[Numbers, Meta(description="Of a command or a container: 75 or 1-10.")] | None = None
+    delay: Annotated[Duration, Meta(description="How long it waits then; a snooze needs it.")] | None = None
+
+
+class RetryPolicy(Asked, frozen=True):
+    """How often and how soon a failed run is tried again; docs/retries-and-dead-letters.md says which gap each policy gives."""
+
+    policy: Literal["exponential", "linear", "fixed", "list"] = "exponential"
     max_attempts: Annotated[int, Meta(ge=1, le=1000)] = 5
     base: Duration = "PT1S"
-    cap: Duration = "PT10M"
-    max_age: None = None
+    cap: Annotated[Duration, Meta(description="The longest gap, where gaps grow.")] = "PT10M"
+    jitter: (
+        Annotated[Jitter, Meta(description="The part of a gap that is left to chance; null: as is usual.")] | None
+    ) = None
+    delays: Annotated[list[Duration], Meta(max_length=100, description="Of a list; the last one repeats.")] = (
+        msgspec.field(default_factory=list)
+    )
+    max_age: (
+        Annotated[Duration, Meta(description="No attempt starts later than this after the first was due.")] | None
+    ) = None
+    rules: Annotated[list[RetryRule], Meta(max_length=32, description="The first that fits decides.")] = msgspec.field(
+        default_factory=list
+    )
 
 
 class Concurrency(Asked, frozen=True):
@@ -176,7 +203,12 @@ class JobDefinition(Asked, frozen=True):
     timeout: Duration | None = None
     concurrency: Concurrency | None = None
     rate_limit: RateLimit | None = None
-    expires_at: None = None
+    expires_at: (
+        Annotated[Moment, Meta(description="Of a one-shot: not started after this; then it ends as expired.")] | None
+    ) = None
+    expires_after: (
+        Annotated[Duration, Meta(description="Not started when so long has passed since its scheduled moment.")] | None
+    ) = None
     tags: Tags = msgspec.field(default_factory=list)
     on_done: Callback | None = None
     on_dead: Callback | None = None
@@ -241,6 +273,8 @@ class Job(Told, frozen=True):
     on_done: ToldCallback | None = None
     on_dead: ToldCallback | None = None
     rate_limit: RateLimit | None = None
+    expires_at: Moment | None = None
+    expires_after: str | None = None
 
 
 class JobSummary(Told, frozen=True):

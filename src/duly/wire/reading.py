@@ -116,7 +116,12 @@ def _wrong(message: str, shape: Any) -> Wrong:
     steps = [step or index for step, index in _STEP.findall(match["place"] or "")]
     if unknown := _UNKNOWN.match(match["what"]):
         name = unknown[1]
-        return Wrong(_pointer([*steps, name]), f"is no field here; {nearest(name, _fields(shape, steps))}")
+        known = _fields(shape, steps)
+        if name in known:  # Of several shapes that may stand here, another one has it.
+            return Wrong(
+                _pointer([*steps, name]), "is no field of this type, but of another; leave it out, or change type"
+            )
+        return Wrong(_pointer([*steps, name]), f"is no field here; {nearest(name, known)}")
     return Wrong(_pointer(steps), _sentence(match["what"]))
 
 

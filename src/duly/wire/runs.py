@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from duly.wire.pages import FilterText, NextPageToken, PageToken
+from duly.wire.pages import FilteredQuery, FilterText, NextPageToken, PageToken
 from duly.wire.shapes import Asked, Moment, Told
 
 State = Literal[
@@ -209,11 +209,29 @@ class DeadLetter(Told, frozen=True):
     replays: int
 
 
+class DeadGroup(Told, frozen=True):
+    """Dead letters whose reasons are alike: what differs from run to run is written as …."""
+
+    error: str
+    count: int
+    handlers: list[str]
+    first_buried_at: Moment
+    last_buried_at: Moment
+    sample: list[UUID]
+
+
 class DeadList(Told, frozen=True):
-    """A page of dead letters, the last buried first."""
+    """A page of dead letters, the last buried first. With group=error, groups instead, of the last 10,000 that fit."""
 
     items: list[DeadLetter]
     next_page_token: NextPageToken
+    groups: list[DeadGroup] | None = None
+
+
+class DeadQuery(FilteredQuery, frozen=True):
+    """Which dead letters; with `group`, counted by what is alike in their reasons."""
+
+    group: Literal["error"] | None = None
 
 
 class DeadEdit(Asked, frozen=True):
@@ -229,6 +247,15 @@ class BulkRequest(Asked, frozen=True):
     dry_run: bool = False
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
     page_token: PageToken | None = None
+
+
+class BulkReplay(BulkRequest, frozen=True, kw_only=True):
+    """At once, or at a pace: each is due a moment after the one before."""
+
+    rate: (
+        Annotated[float, Meta(gt=0, le=100_000, description="So many a second; further pages go on behind these.")]
+        | None
+    ) = None
 
 
 class BulkEdit(BulkRequest, frozen=True, kw_only=True):

@@ -37,6 +37,8 @@ class JobVersion(Told, frozen=True):
     on_done: ToldCallback | None = None
     on_dead: ToldCallback | None = None
     rate_limit: RateLimit | None = None
+    expires_at: Moment | None = None
+    expires_after: str | None = None
 
 
 class JobVersionList(Told, frozen=True):

@@ -123,9 +123,12 @@ class Renewed(Told, frozen=True):
 
 
 class RunError(Asked, frozen=True):
-    """What went wrong."""
+    """What went wrong. Rules know it by `type`, the name or path of its class, and by `bases`, those above it."""
 
     type: str = ""
+    bases: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=32)] = msgspec.field(
+        default_factory=list
+    )
     message: str = ""
     traceback: str = ""
 
@@ -140,7 +143,9 @@ class RunOutcome(Asked, frozen=True):
     result: Any = None
     error: RunError | None = None
     retryable: bool = True
-    retry_after: Duration | None = None
+    retry_after: Annotated[Duration, Meta(description="Not before so long from now; believed up to a day.")] | None = (
+        None
+    )
     snooze: Duration | None = None
 
 

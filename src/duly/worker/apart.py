@@ -58,6 +58,9 @@ class Apart:
         if not self._lifeline.is_safe or held.cancelled or self._is_held(run):
             self._on_ended([Ended(kind, run, None)])
             return
+        if (expired := self._executor.expired(run)) is not None:
+            self._on_ended([Ended(kind, run, expired)])
+            return
         if self._crew is None:
             self._executor.start(self._desk, [(kind, run, held.saved)])
             return
@@ -69,7 +72,7 @@ class Apart:
                 held.saved,
                 run.policy.timeout_seconds,
                 self._desk.on_said,
-                may_start=lambda: not self._is_held(run),
+                may_start=lambda: not self._is_held(run) and self._executor.expired(run) is None,
             )
             if ended is None:
                 self._on_ended([Ended(kind, run, None)])

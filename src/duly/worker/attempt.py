@@ -11,6 +11,7 @@ import msgspec
 from duly.domain.errors import InvalidArguments
 from duly.domain.outcome import Cancelled, Deferral, Failed, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.payload import encode_result, storable
+from duly.domain.retry_rules import kinds_of
 from duly.domain.run import Run
 from duly.worker import context as handlers_hand
 from duly.worker.context import LeaseLost, NonRetryable, RunContext, Snooze, current
@@ -97,8 +98,8 @@ def outcome_of(error: BaseException, context: RunContext) -> Outcome:
         case asyncio.CancelledError():
             return Failed(INTERRUPTED)
         case NonRetryable() | InvalidArguments():
-            return Failed(_reason(error), retryable=False, detail=_detail(error))
-    return Failed(_reason(error), detail=_detail(error))
+            return Failed(_reason(error), retryable=False, detail=_detail(error), kinds=kinds_of(type(error)))
+    return Failed(_reason(error), detail=_detail(error), kinds=kinds_of(type(error)))
 
 
 def _reason(error: BaseException) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from duly.domain.errors import WorkerExpired
 from duly.domain.hold import Holds
-from duly.domain.run import Run, encode_options
+from duly.domain.run import Run, encode_options, laid_over
 from duly.log import Log
 from duly.moves.claim import claim
 from duly.moves.hand_out import hand_out
@@ -169,8 +169,9 @@ class Claiming:
         now = self._lifeline.now()
         for run in claimed:
             whole, saved = extras.get(run.run_id, (run, None))
-            if whole.options is None and whole.handler in self._handler_options:
-                whole = msgspec.structs.replace(whole, options=self._handler_options[whole.handler])
+            if whole.options is None:
+                own = laid_over(self._handler_options.get(whole.handler), whole.marks)
+                whole = whole if own is None else msgspec.structs.replace(whole, options=own)
             held = Held(whole, self._kind_of(whole), intake, saved)
             self._hands.take(held)
             due = run.due_at.timestamp()

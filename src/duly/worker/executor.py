@@ -15,8 +15,9 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Clock, moment_of
+from duly.domain.expiry import expiry_of
 from duly.domain.hold import Holds
-from duly.domain.outcome import Cancelled, Deferral, Outcome
+from duly.domain.outcome import Cancelled, Deferral, Expired, Outcome
 from duly.domain.run import Run
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled
@@ -101,6 +102,9 @@ class Executor:
         if not self._may_start(run, context):
             self._end(self._unstarted(kind, run, context))
             return
+        if (expired := self.expired(run)) is not None:
+            self._end(Ended(kind, run, expired))
+            return
         started_at = context.started(moment_of(self._clock.now()))
         outcome: Outcome | Deferral
         if isinstance(handler, TargetHandler):
@@ -113,12 +117,23 @@ class Executor:
     def _in_thread(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
         if not self._may_start(run, context):
             ended = self._unstarted(kind, run, context)
+        elif (expired := self.expired(run)) is not None:
+            ended = Ended(kind, run, expired)
         else:
             started_at = context.started(moment_of(self._clock.now()))
             outcome = attempt_in_thread(handler, context, run.payload)
             ended = Ended(kind, run, self._settled(run, started_at, outcome, context))
         self._contexts.pop((run.run_id, run.fence), None)
         self._on_ended([ended])
+
+    def expired(self, run: Run) -> Settled | None:
+        """Give the end of a run that is worthless by now; None: it may start. From any thread."""
+        if run.options is None or '"expires_' not in run.options:
+            return None
+        expires_at = expiry_of(run.scheduled_at, run.policy)
+        if expires_at is None or expires_at.timestamp() > self._clock.now():
+            return None
+        return Settled(run, None, None, Expired(expires_at), left_behind=True)
 
     def _may_start(self, run: Run, context: RunContext) -> bool:
         return not (context.cancelled or self._interrupted or self.holds.cover(run)) and self._is_safe()

@@ -7,14 +7,16 @@ from uuid import UUID
 import pytest
 
 from duly.clock import Rng
+from duly.domain.health import Health
 from duly.domain.verdict import Verdict
 from duly.log import Log
 from duly.moves import destinations as moves
 from duly.moves.retire import retire
 from duly.store import destinations
 from duly.store.database import Database
+from duly.store.destinations import Allowed
 from duly.worker.targets.permits import Permits
-from duly.worker.targets.share import LINGER_SECONDS
+from duly.worker.targets.share import LINGER_SECONDS, Share
 from tests.builders import a_worker
 
 ORIGIN = "https://hooks.example"
@@ -345,3 +347,69 @@ async def test_a_life_reports_by_itself(own_database):
                 await asyncio.sleep(0.01)
     finally:
         await permits.end()
+
+
+class TestRetryBudget:
+    """Retries are a part of what is sent, and a few a second besides; what is more waits, and fails by nothing."""
+
+    async def entered(self, sender: Sender, number: int, *, is_retry: bool) -> int:
+        found = 0
+        for _ in range(number):
+            if await sender.permits.enter(1, ORIGIN, is_retry=is_retry):
+                sender.permits.leave(1, ORIGIN, Verdict.HEALTHY)
+                found += 1
+        return found
+
+    async def test_a_few_are_free_and_then_each_first_attempt_pays_for_its_part(self, database):
+        [sender] = await senders(database, 1)
+        assert await sender.send() == 1
+        sender.end(1)
+
+        assert await self.entered(sender, 50, is_retry=True) == 10, "ten seconds' worth of one a second"
+        assert await self.entered(sender, 50, is_retry=False) == 50
+        assert await self.entered(sender, 50, is_retry=True) == 10, "a fifth"
+
+    async def test_time_pays_for_one_a_second(self, database, clock):
+        [sender] = await senders(database, 1)
+        assert await sender.send() == 1
+        sender.end(1)
+        await self.entered(sender, 50, is_retry=True)
+        await clock.advance(3)
+        await sender.send()
+        sender.end(1)
+
+        assert await self.entered(sender, 50, is_retry=True) == 3
+
+    def test_the_free_ones_are_shared_by_the_workers(self):
+        share = Share(1, ORIGIN, RNG.uuid())
+        share.hear(
+            Allowed(
+                destination_id=RNG.uuid(), tenant=1, origin=ORIGIN, places=9, tokens=None, health=Health(), workers=4
+            ),
+            0.0,
+        )
+        while share.spend_retry(0.0):
+            pass
+
+        assert [share.spend_retry(8.0) for _ in range(3)] == [True, True, False]
+
+    async def test_what_was_sent_and_kept_back_is_told(self, database):
+        [sender] = await senders(database, 1)
+        await sender.send()
+        sender.end(1)
+        await self.entered(sender, 15, is_retry=True)
+        await sender.report()
+
+        [found] = await destinations.page(database, 1, None, 10)
+
+        assert (found.retry_share, found.retries_total, found.turned_away_total) == (0.2, 10, 5)
+
+    async def test_a_budget_of_all_keeps_nothing_back(self, database):
+        await budget(database, 100)
+        destination_id = await destinations.make(database, RNG.uuid(), 1, ORIGIN)
+        await moves.limit(database, 1, destination_id, retry_share=1)
+        [sender] = await senders(database, 1)
+        await sender.send()
+        sender.end(1)
+
+        assert await self.entered(sender, 60, is_retry=True) == 60

@@ -83,15 +83,21 @@ class ConstantSecrets:
 class Door:
     """Permits that can be shut, and remember what they were told."""
 
-    def __init__(self, *, is_open: bool = True) -> None:
+    def __init__(self, *, is_open: bool = True, is_ailing: bool = False) -> None:
         self.is_open = is_open
+        self.is_ailing = is_ailing
+        self.retries = 0
         self.entered: list[tuple[int, str]] = []
         self.left: list[tuple[int, str, Verdict, float | None]] = []
 
-    async def enter(self, tenant, origin):
+    async def enter(self, tenant, origin, *, is_retry=False):
+        self.retries += is_retry
         if self.is_open:
             self.entered.append((tenant, origin))
         return self.is_open
+
+    def is_trying(self, tenant, origin):
+        return self.is_ailing
 
     def leave(self, tenant, origin, verdict, retry_after=None):
         self.left.append((tenant, origin, verdict, retry_after))
@@ -253,7 +259,7 @@ async def test_2xx_is_done(status):
 async def test_what_may_pass_is_tried_again(status):
     outcome, attempt, _ = await taken(status, b"out of order")
     detail = msgspec.json.encode({"status": status, "body": "out of order"}).decode()
-    assert outcome == Failed(f"it answered {status}", detail=detail)
+    assert outcome == Failed(f"it answered {status}", detail=detail, status=status)
     assert attempt.verdict is Verdict.FAILING
 
 
@@ -509,3 +515,27 @@ def test_a_receiver_has_no_longer_than_the_bounds_whatever_a_row_says(said, seco
 
     assert ReceiverCallbacks(CallbackTokens(keyring)).awaited(RUN, target) == Awaited(seconds)
     assert said is None or "callback_within" in told_target(target)
+
+
+async def test_a_probe_that_fails_is_told_from_an_attempt_that_does():
+    attempt = Attempt(Door(is_ailing=True))
+    async with answering(answer(503)) as (port, _):
+        outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/hook"), port=port)
+
+    assert isinstance(outcome, Failed)
+    assert outcome.probe
+
+    well = Attempt(Door(is_ailing=True))
+    async with answering(answer(404)) as (port, _):
+        outcome = await well.of(Webhook(f"http://127.0.0.1:{port}/hook"), port=port)
+
+    assert isinstance(outcome, Failed)
+    assert not outcome.probe, "it answers, so it is well"
+    assert outcome.status == 404
+
+
+async def test_what_cannot_be_reached_is_a_connection_error():
+    outcome = await Attempt().of(Webhook("http://127.0.0.1:1/hook"), port=1)
+
+    assert isinstance(outcome, Failed)
+    assert "builtins.ConnectionError" in outcome.kinds

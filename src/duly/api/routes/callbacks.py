@@ -12,7 +12,7 @@ from typing import Any
 from duly.api.operations import OPEN, Answer, Call, Routes
 from duly.api.spans import read_span
 from duly.domain import payload as payloads
-from duly.domain.errors import NotFound
+from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import DELAY_MAX
 from duly.domain.outcome import Failed, Succeeded
 from duly.domain.progress import progress_of
@@ -93,7 +93,15 @@ async def _handle(call: Call[Any, Any]) -> Handle:
 
 def _outcome(asked: CallbackOutcome) -> Succeeded | Failed:
     if asked.outcome == "succeeded":
+        if asked.reason is not None or not asked.retry or asked.retry_after is not None:
+            raise InvalidOption(
+                "outcome is succeeded, and reason, retry or retry_after are of a failure; leave them out"
+            )
         return Succeeded(None if asked.result is None else payloads.encode_result(asked.result))
+    if asked.result is not None:
+        raise InvalidOption("outcome is failed, and a result is of a success; leave it out, or say it in reason")
+    if not asked.retry and asked.retry_after is not None:
+        raise InvalidOption("retry is false, and retry_after says when to try again; leave one of them out")
     after = asked.retry_after
     delay = None if after is None else read_span(after, "retry_after", timedelta(), DELAY_MAX)
     reason = payloads.storable(asked.reason or "the receiver said that it failed", _REASON_CHARACTERS_MAX)

@@ -17,19 +17,32 @@ from duly.moves.dead import Bulk
 from duly.moves.replay import discard, replay
 from duly.store import lists
 from duly.store.lists import DeadAt
-from duly.wire.pages import FilteredQuery
-from duly.wire.runs import BulkAnswer, BulkEdit, BulkRequest, DeadEdit, DeadLetter, DeadList, RunMoved
+from duly.wire.runs import (
+    BulkAnswer,
+    BulkEdit,
+    BulkReplay,
+    BulkRequest,
+    DeadEdit,
+    DeadGroup,
+    DeadLetter,
+    DeadList,
+    DeadQuery,
+    RunMoved,
+)
 from duly.wire.shapes import Nothing
 
 routes = Routes("dead letters")
 
 
-@routes.add(
-    "GET", "/v1/dead", scope="jobs:read", query=FilteredQuery, answers={200: DeadList}, refuses=("invalid_filter",)
-)
-async def list_dead(call: Call[FilteredQuery, None]) -> Answer:
-    """List dead letters, the last buried first."""
+@routes.add("GET", "/v1/dead", scope="jobs:read", query=DeadQuery, answers={200: DeadList}, refuses=("invalid_filter",))
+async def list_dead(call: Call[DeadQuery, None]) -> Answer:
+    """List dead letters, the last buried first; with group=error, count them by what is alike in their reasons."""
     asked, of = call.query, f"dead {call.query.filter or ''}"
+    if asked.group is not None:
+        chosen = parse(asked.filter or "", DEAD)
+        found = await lists.dead_groups(call.database, call.tenant, chosen, asked.page_size, lists.GROUPED_MAX)
+        groups = [DeadGroup(**{name: row[name] for name in DeadGroup.__struct_fields__}) for row in found]
+        return Answer(200, DeadList(items=[], next_page_token=None, groups=groups))
     after = paging.position(asked.page_token, of, DeadAt)
     page = await lists.dead(call.database, call.tenant, parse(asked.filter or "", DEAD), asked.page_size, after)
     items = [DeadLetter(**{name: row[name] for name in DeadLetter.__struct_fields__}) for row in page.rows]
@@ -69,11 +82,11 @@ _BULK_REFUSED = ("invalid_filter", "invalid_query")
 
 
 @routes.add(
-    "POST", "/v1/dead:replay", scope="jobs:write", body=BulkRequest, answers={200: BulkAnswer}, refuses=_BULK_REFUSED
+    "POST", "/v1/dead:replay", scope="jobs:write", body=BulkReplay, answers={200: BulkAnswer}, refuses=_BULK_REFUSED
 )
-async def replay_matching(call: Call[Nothing, BulkRequest]) -> Answer:
-    """Replay the dead letters that fit a filter; with `dry_run` they are only counted."""
-    return await _bulk(call, moves.replay_matching)
+async def replay_matching(call: Call[Nothing, BulkReplay]) -> Answer:
+    """Replay the dead letters that fit a filter, at once or so many a second; with `dry_run` they are only counted."""
+    return await _bulk(call, partial(moves.replay_matching, rate=call.body.rate))
 
 
 @routes.add(

@@ -49,7 +49,12 @@ async def make_destination(call: Call[Nothing, DestinationRequest]) -> Answer:
     call.allowed.check_url(asked.url)
     destination_id = await moves.make(call.database, call.needed_keyring, call.tenant, origin_of(asked.url), call.rng)
     made = await moves.limit(
-        call.database, call.tenant, destination_id, places=asked.places, rate=asked.rate_per_second
+        call.database,
+        call.tenant,
+        destination_id,
+        places=asked.places,
+        rate=asked.rate_per_second,
+        retry_share=asked.retry_share,
     )
     return Answer(201, _shown(made), {"Location": f"/v1/destinations/{destination_id}"})
 
@@ -71,7 +76,12 @@ async def limit_destination(call: Call[Nothing, DestinationChange]) -> Answer:
     """Say what a destination may be sent. All workers together keep to it within about a second."""
     asked, destination_id = call.body, call.id("destination_id")
     limited = await moves.limit(
-        call.database, call.tenant, destination_id, places=asked.places, rate=asked.rate_per_second
+        call.database,
+        call.tenant,
+        destination_id,
+        places=asked.places,
+        rate=asked.rate_per_second,
+        retry_share=asked.retry_share,
     )
     return Answer(200, _shown(limited))
 

@@ -54,4 +54,5 @@ def _shown(row: Mapping[str, Any]) -> JobVersion:
         tags=definitions.tags_shape(options),
         on_done=definitions.callback_shape(options, "done"),
         on_dead=definitions.callback_shape(options, "dead"),
+        **definitions.expiry_shape(options),
     )

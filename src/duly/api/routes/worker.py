@@ -258,10 +258,11 @@ async def _poll(
     hung_up.add_done_callback(lambda _: wake.set())
     while not hung_up.done():
         ahead = await remote_workers.foresee(call.database, worker_id, call.tenant)
-        if ahead == 0 and (
-            parcels := await lend(call.database, call.open, worker_id, call.body.number, call.body.limit)
-        ):
-            return parcels
+        if ahead == 0:
+            asked = call.body
+            parcels = await lend(call.database, call.open, worker_id, asked.number, asked.limit, call.rng)
+            if parcels is not None:
+                return parcels
         left = until - call.clock.monotonic()
         if left <= 0:
             break
@@ -316,7 +317,8 @@ def _outcome(item: RunOutcome) -> Outcome:
         case "succeeded":
             return Succeeded(None if item.result is None else payloads.encode_result(item.result))
         case "failed":
-            return Failed(_reason(item), item.retryable, _detail(item), _delay(item.retry_after, item, "retry_after"))
+            after = _delay(item.retry_after, item, "retry_after")
+            return Failed(_reason(item), item.retryable, _detail(item), after, kinds=_kinds(item))
         case "timed_out":
             return TimedOut(0, _detail(item))
         case "cancelled":
@@ -326,6 +328,10 @@ def _outcome(item: RunOutcome) -> Outcome:
             if delay is None:
                 raise InvalidOption(f"run {item.run_id} was snoozed, and snooze does not say for how long; give PT5M")
             return Snoozed(delay)
+
+
+def _kinds(item: RunOutcome) -> tuple[str, ...]:
+    return () if item.error is None else tuple(name for name in (item.error.type, *item.error.bases) if name)
 
 
 def _reason(item: RunOutcome) -> str:

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
-from duly.client.asking import Id, deleting, given, nothing, patching, path, posting, uncertain
+from duly.client.asking import Id, deleting, getting, given, nothing, patching, path, posting, uncertain
 from duly.client.paging import listing
 from duly.client.synchronous.line import Line
-from duly.wire.runs import BulkAnswer, DeadLetter, RunMoved
+from duly.wire.runs import BulkAnswer, DeadGroup, DeadLetter, DeadList, RunMoved
+
+list_of = list  # `list` is a method here.
 
 
 class Dead:
@@ -37,6 +39,11 @@ class Dead:
         ask = deleting(path("dead", run_id), RunMoved)
         return self._line.ask(msgspec.structs.replace(ask, settle=uncertain))
 
+    def groups(self, filter: str | None = None) -> list_of[DeadGroup]:
+        """Count dead letters by what is alike in their reasons, the most first; of the last 10,000 that fit."""
+        found = self._line.ask(getting(path("dead"), DeadList, group="error", filter=filter))
+        return found.groups or []
+
     def replay_matching(
         self,
         filter: str,
@@ -44,9 +51,13 @@ class Dead:
         dry_run: bool = False,
         limit: int | None = None,
         page_token: str | None = None,
+        rate: float | None = None,
     ) -> BulkAnswer:
-        """Replay the dead letters that fit a filter; with `dry_run` they are only counted. Raises Invalid."""
-        body = given(filter=filter, dry_run=dry_run, limit=limit, page_token=page_token)
+        """Replay the dead letters that fit a filter, at once or so many a second; with `dry_run` they are only counted.
+
+        Raises Invalid.
+        """
+        body = given(filter=filter, dry_run=dry_run, limit=limit, page_token=page_token, rate=rate)
         return self._line.ask(posting("/v1/dead:replay", BulkAnswer, body))
 
     def discard_matching(

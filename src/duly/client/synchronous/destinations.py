@@ -24,9 +24,16 @@ class Destinations:
         """Give all destinations, in order of their origins."""
         return self._line.pages(listing(path("destinations"), Destination, page_size=page_size))
 
-    def create(self, url: str, *, places: int | None = None, rate_per_second: float | None = None) -> Destination:
+    def create(
+        self,
+        url: str,
+        *,
+        places: int | None = None,
+        rate_per_second: float | None = None,
+        retry_share: float | None = None,
+    ) -> Destination:
         """Make a destination before the first webhook goes there; asked again, its limits are set anew."""
-        body = given(url=url, places=places, rate_per_second=rate_per_second)
+        body = given(url=url, places=places, rate_per_second=rate_per_second, retry_share=retry_share)
         return self._line.ask(posting(path("destinations"), Destination, body))
 
     def get(self, destination_id: Id) -> Destination:
@@ -34,10 +41,16 @@ class Destinations:
         return self._line.ask(getting(path("destinations", destination_id), Destination))
 
     def limit(
-        self, destination_id: Id, *, places: int | UnsetType = UNSET, rate_per_second: float | UnsetType | None = UNSET
+        self,
+        destination_id: Id,
+        *,
+        places: int | UnsetType = UNSET,
+        rate_per_second: float | UnsetType | None = UNSET,
+        retry_share: float | UnsetType = UNSET,
     ) -> Destination:
-        """Say how many requests it takes at once, and how many a second; None is no limit. Raises NotFound."""
-        named = {"places": places, "rate_per_second": rate_per_second}
+        """Say how many requests it takes at once, how many a second, None being no limit, and how many retries for each
+        first attempt. Raises NotFound."""
+        named = {"places": places, "rate_per_second": rate_per_second, "retry_share": retry_share}
         body = {name: value for name, value in named.items() if value is not UNSET}
         return self._line.ask(patching(path("destinations", destination_id), reader(Destination), body))
 

@@ -1,13 +1,13 @@
 -- name: report
 select tenant, origin, ceiling, granted, is_contended, state, turn, openings, failures_in_a_row, successes_in_a_row, healthy, failing, wait_seconds,
-       asked_seconds, since_turn_seconds, steady_rate, destination_id
-  from duly.report_destinations_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+       asked_seconds, since_turn_seconds, steady_rate, destination_id, retry_share, workers
+  from duly.report_destinations_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 
 -- name: turn_destination
 select duly.turn_destination_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: minded
-select * from duly.minded_destinations_v1($1, $2, $3)
+select * from duly.minded_destinations_v2($1, $2, $3)
 
 -- name: release
 select destination_id, released from duly.release_destinations_v1($1, $2, $3)
@@ -16,7 +16,7 @@ select destination_id, released from duly.release_destinations_v1($1, $2, $3)
 select duly.make_destination_v1($1, $2, $3)
 
 -- name: limit_destination
-select duly.limit_destination_v1($1, $2, $3, $4)
+select duly.limit_destination_v2($1, $2, $3, $4, $5)
 
 -- name: keep_secret
 select duly.keep_secret_v1($1, $2, $3, $4, $5)
@@ -33,6 +33,7 @@ select coalesce(max(number), 0) from duly.destination_secrets where destination_
 select destination_id, tenant, origin, made_at, places, rate_per_second, state, turn, turned_at, openings,
        duly.clock_now() as read_at, nullif(greatest(wait_until, asked_until), '-infinity') as wait_until, steady_rate,
        case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, load.in_flight, load.waiting, healthy_total, failing_total,
+       retry_share, retries_total, turned_away_total,
        (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.gate = '@' || destinations.origin
                                limit 10000) as counted) as parked
   from duly.destinations cross join lateral duly.load_of_destination(destination_id) as load where tenant = $1 and destination_id = $2
@@ -44,13 +45,15 @@ select destination_id from duly.destinations where tenant = $1 and origin = $2
 select destination_id, tenant, origin, made_at, places, rate_per_second, state, turn, turned_at, openings,
        duly.clock_now() as read_at, nullif(greatest(wait_until, asked_until), '-infinity') as wait_until, steady_rate,
        case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, load.in_flight, load.waiting, healthy_total, failing_total,
+       retry_share, retries_total, turned_away_total,
        (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.gate = '@' || destinations.origin
                                limit 10000) as counted) as parked
   from duly.destinations cross join lateral duly.load_of_destination(destination_id) as load
  where tenant = $1 and origin > $2 order by tenant, origin limit $3
 
 -- name: totals
-select state, count(*) as destinations, coalesce(sum(healthy_total), 0) as healthy, coalesce(sum(failing_total), 0) as failing
+select state, count(*) as destinations, coalesce(sum(healthy_total), 0) as healthy, coalesce(sum(failing_total), 0) as failing,
+       coalesce(sum(retries_total), 0) as retries, coalesce(sum(turned_away_total), 0) as turned_away
   from duly.destinations group by state
 
 -- name: in_flight_in_all

@@ -2,8 +2,8 @@
 select run_id, fence from duly.finish_v1($1, $2, $3, $4, $5, $6::text[]::jsonb[])
 
 -- name: settle
-select run_id, fence from duly.settle_v1($1, $2, $3, $4, $5, $6::text[]::duly.outcome[], $7::text[]::duly.state[], $8, $9, $10, $11,
-                                         $12::text[]::jsonb[], $13::text[]::jsonb[], $14)
+select run_id, fence from duly.settle_v2($1, $2, $3, $4, $5, $6::text[]::duly.outcome[], $7::text[]::duly.state[], $8, $9, $10, $11,
+                                         $12::text[]::jsonb[], $13::text[]::jsonb[], $14::text[]::jsonb[], $15)
 
 -- name: hand_back
 select run_id, fence from duly.hand_back_v1($1, $2, $3)

@@ -31,3 +31,7 @@ select fits, number, run_id, job_id, job_name, tenant, queue, handler, priority,
 -- name: workflows
 select fits, number, workflow_id, tenant, name, state, nodes, open_nodes, tags, reason, replays, submitted_at, ended_at
   from duly.page_workflows_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) order by number
+
+-- name: dead_groups
+select error, count, handlers, first_buried_at, last_buried_at, sample, looked
+  from duly.group_dead_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)

@@ -5,7 +5,10 @@ select * from duly.cancel_v1($1, $2)
 select * from duly.signal_v1($1, $2)
 
 -- name: replay
-select * from duly.replay_v1($1)
+select * from duly.replay_v2($1, $2, $3)
+
+-- name: expire
+select * from duly.expire_v1($1)
 
 -- name: look
 -- The database's time, always; and what the worker must be told, if anything: its signals, and everything that is held or limited.

@@ -71,7 +71,7 @@ select * from duly.api_cancel_awaited_v1($1, $2)
 select * from duly.api_signal_v1($1, $2)
 
 -- name: replay
-select * from duly.api_replay_v1($1)
+select * from duly.api_replay_v2($1, $2, $3)
 
 -- name: discard
 select * from duly.api_discard_v1($1)
@@ -83,8 +83,8 @@ select attempt, number, logged_at, level, message, fields from duly.api_read_log
 select * from duly.api_declared_v1()
 
 -- name: settle
-select run_id, fence from duly.api_settle_v1($1, $2, $3, $4, $5, $6::text[]::duly.outcome[], $7::text[]::duly.state[], $8, $9, $10, $11,
-                                             $12::text[]::jsonb[], $13::text[]::jsonb[], $14)
+select run_id, fence from duly.api_settle_v2($1, $2, $3, $4, $5, $6::text[]::duly.outcome[], $7::text[]::duly.state[], $8, $9, $10, $11,
+                                             $12::text[]::jsonb[], $13::text[]::jsonb[], $14::text[]::jsonb[], $15)
 
 -- name: already_settled
 select run_id, fence from duly.api_already_settled_v1($1, $2, $3)
@@ -123,7 +123,7 @@ select duly.api_make_destination_v1($1, $2, $3)
 select duly.api_turn_destination_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: limit_destination
-select duly.api_limit_destination_v1($1, $2, $3, $4)
+select duly.api_limit_destination_v2($1, $2, $3, $4, $5)
 
 -- name: keep_secret
 select duly.api_keep_secret_v1($1, $2, $3, $4, $5)

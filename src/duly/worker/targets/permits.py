@@ -48,17 +48,30 @@ class Permits:
 
     # ------------------------------------------------------------------------------------------- on the handlers' loop
 
-    async def enter(self, tenant: int, origin: str) -> bool:
+    async def enter(self, tenant: int, origin: str, *, is_retry: bool = False) -> bool:
         """Wait a little for a place. False: not now; the run is to be parked. Who has entered must leave."""
         self._handlers_loop = asyncio.get_running_loop()
         share, now = self._share(tenant, origin), self._clock.monotonic()
         if share.is_shut(now):
             return False
+        is_charged = is_retry and not share.is_tried  # Somebody has to try it, whoever it is.
+        if is_charged and not share.spend_retry(now):
+            return False
+        has_entered = await self._find_place(share, now)
+        if has_entered and not is_retry:
+            share.earn_retries(now)
+        elif is_charged and not has_entered:
+            share.refund_retry()
+        return has_entered
+
+    def is_trying(self, tenant: int, origin: str) -> bool:
+        """Say whether what is sent to a destination now shows how it is."""
+        return self._share(tenant, origin).is_tried
+
+    async def _find_place(self, share: Share, now: float) -> bool:
         if not share.waiters and share.take(now):
             return True
-        if share.is_full():
-            return False
-        return await self._wait(share)
+        return False if share.is_full() else await self._wait(share)
 
     def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
         """Give the place back, and say what the destination was like; `retry_after` is in seconds, if it has asked for it."""
@@ -108,7 +121,7 @@ class Permits:
     async def _gather(self) -> list[Told]:
         """Say all there is to say, and forget the destinations of which there is nothing."""
         now = self._clock.monotonic()
-        for key in [key for key, share in self._shares.items() if not share.has_news and not share.is_shut(now)]:
+        for key in [key for key, share in self._shares.items() if share.is_idle(now)]:
             del self._shares[key]
         return [share.tell(now) for share in self._shares.values() if share.has_news]
 

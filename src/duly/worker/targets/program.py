@@ -60,8 +60,8 @@ def outcome_of(ended: Exit, target: Command | Container, output: Output) -> Outc
         return Succeeded(output.result)
     reason, detail = _reason(ended, output), _detail(ended, output)
     if ended.status in target.retry:
-        return Failed(reason, detail=detail)
-    return Failed(reason, retryable=ended.signal is not None, detail=detail)
+        return Failed(reason, detail=detail, exit=ended.status)
+    return Failed(reason, retryable=ended.signal is not None, detail=detail, exit=ended.status)
 
 
 def check_asked(asked: float | None, what: str, most: float, says: str) -> None:

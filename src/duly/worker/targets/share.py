@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from uuid import UUID
 
+from duly.domain.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE_DEFAULT
 from duly.domain.health import FAILURES_IN_A_ROW, TICK_SECONDS, State
 from duly.domain.verdict import Verdict
 from duly.store.destinations import Allowed, Told
@@ -18,8 +19,10 @@ BELIEVED_SECONDS = 2.0  # how long "not now" is believed, before it is asked aga
 LINGER_SECONDS = 2.0  # how long places are kept that nobody uses at the moment
 TOKEN_SECONDS = 1.0
 WAITING_LEAST = 8  # so many may wait, or as many as there are places, or as many as are sent in a moment
+SAVED_SECONDS = 10.0  # what a budget for retries saves up at most, as time
 _AHEAD_SECONDS = 1.0
 _MEASURED_SECONDS = 0.1  # a shorter stretch says nothing about how much is sent a second
+_ROUNDING = 1e-6  # five fifths are one
 _ROOM_LEAST = 4  # places wanted beyond what is pressing, so that not every request asks
 
 
@@ -37,6 +40,11 @@ class Share:
         "_measured_at",
         "_pace",
         "_peak",
+        "_retries",
+        "_retry_credit",
+        "_retry_credit_at",
+        "_retry_free",
+        "_retry_share",
         "_seen_streak",
         "_shut_until",
         "_spent",
@@ -44,6 +52,7 @@ class Share:
         "_tokens",
         "_tokens_until",
         "_told",
+        "_turned_away",
         "_used_at",
         "fresh_id",
         "in_flight",
@@ -77,6 +86,11 @@ class Share:
         self._pace = 0.0  # answers a second
         self._used_at = float("-inf")
         self._told = (0, 0, 0)  # what the store was last told: under way, waiting, kept to
+        self._retry_share = RETRY_SHARE_DEFAULT
+        self._retry_free = RETRIES_FREE_PER_SECOND  # ours of what is free for all, a second
+        self._retry_credit = SAVED_SECONDS * RETRIES_FREE_PER_SECOND
+        self._retry_credit_at = float("-inf")
+        self._retries = self._turned_away = 0
 
     def is_shut(self, now: float) -> bool:
         """Say whether nothing is sent now, nor soon."""
@@ -87,9 +101,52 @@ class Share:
         return self.is_known and len(self.waiters) >= self._waiting_max
 
     @property
+    def is_tried(self) -> bool:
+        """Whether it is half open: what is sent now shows how it is."""
+        return self._is_tried
+
+    def spend_retry(self, now: float) -> bool:
+        """Take a retry out of the budget, which each first attempt and each second add to. False: there is none left."""
+        if self._retry_share >= 1:
+            self._retries += 1
+            return True
+        self._save_up(now)
+        if self._retry_credit < 1 - _ROUNDING:
+            self._turned_away += 1
+            return False
+        self._retry_credit -= 1
+        self._retries += 1
+        return True
+
+    def refund_retry(self) -> None:
+        """Take a retry back that was not sent after all."""
+        self._retry_credit += 1
+        self._retries -= 1
+
+    def earn_retries(self, now: float) -> None:
+        """Let a first attempt that is sent pay for its part of a retry."""
+        self._save_up(now)
+        self._retry_credit += self._retry_share
+
+    def is_idle(self, now: float) -> bool:
+        """Say whether there is nothing to remember of it."""
+        return not self.has_news and not self.is_shut(now) and self.is_rested(now)
+
+    def is_rested(self, now: float) -> bool:
+        """Say whether nothing is owed for retries, so that it may be forgotten."""
+        self._save_up(now)
+        return self._retry_credit >= SAVED_SECONDS * self._retry_free
+
+    def _save_up(self, now: float) -> None:
+        elapsed = max(0.0, min(now - self._retry_credit_at, SAVED_SECONDS))
+        most = max(1.0, SAVED_SECONDS * (self._retry_free + self._retry_share * self._pace))
+        self._retry_credit = min(self._retry_credit + elapsed * self._retry_free, most)
+        self._retry_credit_at = now
+
+    @property
     def has_news(self) -> bool:
         """Whether there is something to be told: something was seen, or it is in use, or the store thinks that it is."""
-        in_use = self.in_flight or self.places or self.waiters or self._healthy or self._failing
+        in_use = self.in_flight or self.places or self.waiters or self._healthy or self._failing or self._turned_away
         return bool(in_use) or self._told != (0, 0, 0)
 
     @property
@@ -171,11 +228,13 @@ class Share:
             wanted=self._wanted(waiting, now),
             holds=self._told[2],
             tokens=max(0, waiting + self._spent - self._tokens_left(now)),
+            retries=max(0, self._retries),
+            turned_away=self._turned_away,
         )
         self._measure(now)
         self._healthy = self._failing = self._streak = 0
         self._asked_seconds = 0.0
-        self._spent = 0
+        self._spent = self._retries = self._turned_away = 0
         return told
 
     def hear(self, allowed: Allowed, now: float) -> bool:
@@ -184,6 +243,7 @@ class Share:
         self.is_known = True
         self.places = allowed.places
         self._is_contended = allowed.is_contended
+        self._retry_share, self._retry_free = allowed.retry_share, RETRIES_FREE_PER_SECOND / allowed.workers
         self._is_tried = health.state is State.HALF_OPEN
         if allowed.tokens is None:
             self._tokens = None

@@ -18,7 +18,9 @@ from duly import __version__
 from duly.clock import Clock, SystemClock, host_now
 from duly.domain import callback_token
 from duly.domain.errors import DulyError, InvalidOption
+from duly.domain.lifecycle import is_retry
 from duly.domain.outcome import Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
+from duly.domain.retry_rules import kinds_of
 from duly.domain.run import Options, Run
 from duly.domain.target import WEBHOOK, Webhook
 from duly.domain.verdict import Verdict
@@ -40,6 +42,7 @@ _BEFORE_SECONDS = 0.01
 _SECONDS_MIN = 0.001
 _UNSIGNED_SECONDS = 1.0
 _NO_PAYLOAD = (None, "{}")
+_UNREACHED = kinds_of(ConnectionError)
 
 
 class CannotSign(DulyError):
@@ -57,8 +60,12 @@ class Secrets(Protocol):
 class Permits(Protocol):
     """Who may call a destination now."""
 
-    async def enter(self, tenant: int, origin: str) -> bool:
+    async def enter(self, tenant: int, origin: str, *, is_retry: bool = False) -> bool:
         """Ask for a place. False: not now, and the run is parked. Who has entered must leave."""
+        ...
+
+    def is_trying(self, tenant: int, origin: str) -> bool:
+        """Say whether what is sent to a destination now shows how it is."""
         ...
 
     def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
@@ -138,13 +145,13 @@ class Sender:
 
     async def _within_permit(self, context: RunContext, call: _Call) -> Outcome | Deferral:
         tenant, origin = call.run.tenant, call.url.origin
-        if not await self._permits.enter(tenant, origin):
+        if not await self._permits.enter(tenant, origin, is_retry=is_retry(call.run, call.policy)):
             return Parked(origin)
-        verdict, wait = Verdict.IGNORED, None
+        verdict, wait, is_probe = Verdict.IGNORED, None, self._permits.is_trying(tenant, origin)
         try:
             end = await self._send(context, call)
             verdict, wait = end.verdict, end.retry_after
-            return end.outcome
+            return _as_probe(end.outcome) if is_probe and verdict is Verdict.FAILING else end.outcome
         except asyncio.CancelledError:
             # A loop that was held up hears of both deadlines at once, and then the worker's is the one that counts.
             if self._is_late(call) and not context.cancelled:
@@ -193,9 +200,11 @@ class Sender:
                 return _End(Succeeded(_result(answer)), verdict)
             case Taken.AGAIN:
                 wait = read_retry_after(answer.headers.get("Retry-After"), self._now())
-                return _End(Failed(f"it answered {status}", detail=_detail(answer), retry_after=wait), verdict, wait)
+                again = Failed(f"it answered {status}", detail=_detail(answer), retry_after=wait, status=status)
+                return _End(again, verdict, wait)
             case Taken.FINAL:
-                return _End(Failed(_final_reason(status), retryable=False, detail=_detail(answer)), verdict)
+                reason = _final_reason(status)
+                return _End(Failed(reason, retryable=False, detail=_detail(answer), status=status), verdict)
 
     def _log(self, context: RunContext, call: _Call, message: str, **fields: object) -> None:
         milliseconds = round((self._clock.monotonic() - call.began) * 1_000)
@@ -242,7 +251,12 @@ def _unanswered(error: OutboundError, seconds: float) -> _End:
             return _End(TimedOut(seconds), Verdict.FAILING)
         case NotAllowed():
             return _End(Failed(str(error), retryable=False), Verdict.IGNORED)
-    return _End(Failed(str(error)), Verdict.FAILING)
+    return _End(Failed(str(error), kinds=_UNREACHED), Verdict.FAILING)
+
+
+def _as_probe(outcome: Outcome | Deferral) -> Outcome | Deferral:
+    """Say of a failure that it was spent on finding out how its destination is."""
+    return msgspec.structs.replace(outcome, probe=True) if isinstance(outcome, Failed | TimedOut) else outcome
 
 
 def _repeats_token(answer: Answer, extra: Mapping[str, str]) -> bool:

@@ -1,0 +1,112 @@
+"""Which rule is for a failure: by the class of its error, its status or its exit code."""
+
+from typing import Any
+
+import pytest
+
+from duly.domain.errors import InvalidOption
+from duly.domain.retry_rules import Rule, kinds_of, read_rules, rule_for, told_rule
+
+
+class GatewayTimeout(TimeoutError):
+    """An error of a user's own."""
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("GatewayTimeout", True),
+        ("TimeoutError", True),
+        ("OSError", True),
+        ("Exception", True),
+        ("*Timeout", True),
+        ("*Timeout*", True),
+        ("builtins.TimeoutError", True),
+        (f"{__name__}.GatewayTimeout", True),
+        ("*.GatewayTimeout", True),
+        ("other.GatewayTimeout", False),
+        ("Timeout", False),
+        ("gatewaytimeout", False),
+        ("ValueError", False),
+        ("object", False),
+    ],
+)
+def test_an_error_is_meant_by_its_class_or_one_above_it(name, fits):
+    assert Rule("bury", error=name).fits(kinds_of(GatewayTimeout), None, None) is fits
+
+
+@pytest.mark.parametrize(
+    ("numbers", "fitting", "others"),
+    [
+        (404, [404], [403, 405]),
+        ("404", [404], [40]),
+        ("4xx", [400, 499], [399, 500]),
+        ("5XX", [500, 599], [499]),
+        ("500-504", [500, 502, 504], [499, 505]),
+    ],
+)
+def test_a_status_is_meant_by_its_number_its_hundred_or_a_range(numbers, fitting, others):
+    (rule,) = read_rules([{"status": numbers, "then": "bury"}])
+
+    assert all(rule.fits((), status, None) for status in fitting)
+    assert not any(rule.fits((), status, None) for status in [*others, None])
+
+
+def test_an_exit_code_is_no_status():
+    (rule,) = read_rules([{"exit": "1-10", "then": "retry"}])
+
+    assert rule.fits((), None, 7)
+    assert not rule.fits((), 7, None)
+    assert not rule.fits((), None, 11)
+
+
+def test_the_first_rule_that_fits_is_given_and_none_where_none_does():
+    rules = read_rules([{"status": 429, "then": "retry"}, {"status": "4xx", "then": "bury"}])
+
+    assert rule_for(rules, (), 429) is rules[0]
+    assert rule_for(rules, (), 404) is rules[1]
+    assert rule_for(rules, (), 500) is None
+    assert rule_for(rules, kinds_of(ValueError)) is None
+
+
+def test_what_is_told_of_a_rule_is_what_was_said():
+    said: list[dict[str, Any]] = [
+        {"error": "ValueError", "then": "bury"},
+        {"status": 404, "then": "retry", "delay": "PT5M"},
+        {"exit": "1-10", "then": "snooze", "delay": "PT1H"},
+    ]
+
+    assert [told_rule(rule) for rule in read_rules(said)] == said
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("bury", "retry rule 1 'bury' is no rule"),
+        ({"then": "bury"}, "give one of error, status and exit"),
+        ({"then": "bury", "error": "A", "status": 404}, "give one of error, status and exit"),
+        ({"error": "A"}, "then None; it is one of retry, bury, snooze"),
+        ({"error": "A", "then": "drop"}, "then 'drop'; it is one of retry, bury, snooze"),
+        ({"error": "A", "then": "bury", "when": 1}, "retry rule 1 has no when"),
+        ({"error": "a b", "then": "bury"}, "error 'a b' names no class"),
+        ({"error": 7, "then": "bury"}, "error 7 names no class"),
+        ({"status": 99, "then": "bury"}, "status 99 is none; write 404, 4xx or 500-599"),
+        ({"status": "6xx", "then": "bury"}, "status '6xx' is none"),
+        ({"status": "504-500", "then": "bury"}, "status '504-500' is none"),
+        ({"status": True, "then": "bury"}, "status True is none"),
+        ({"exit": "1xx", "then": "bury"}, "exit '1xx' is none; write 75 or 1-10"),
+        ({"exit": 256, "then": "bury"}, "exit 256 is none"),
+        ({"error": "A", "then": "snooze"}, "says snooze, and not for how long; give delay"),
+        ({"error": "A", "then": "snooze", "delay": 0}, "delay 0 is too short"),
+        ({"error": "A", "then": "bury", "delay": 5}, "says bury and a delay"),
+        ({"error": "A", "then": "retry", "delay": "soon"}, "delay 'soon' is not a duration"),
+    ],
+)
+def test_a_rule_that_says_nothing_clear_is_refused_by_its_number(rule, message):
+    with pytest.raises(InvalidOption, match=message):
+        read_rules([rule])
+
+
+def test_there_are_no_more_rules_than_somebody_can_read():
+    with pytest.raises(InvalidOption, match="33 retry rules are too many"):
+        read_rules([{"status": 404, "then": "bury"}] * 33)

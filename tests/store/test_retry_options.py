@@ -1,0 +1,67 @@
+"""Options of retries and expiry as they come from SQL, in any language: what no worker could read is refused."""
+
+import msgspec
+import pytest
+
+from duly.domain.run import read_options
+
+GOOD = [
+    {"retry": {}},
+    {"retry": {"max_attempts": 3, "base_seconds": 2, "cap_seconds": 60}},
+    {"retry": {"policy": "list", "delays": [1, 60.5]}},
+    {"retry": {"policy": "linear", "jitter": 0.5, "max_age_seconds": 3600}},
+    {"retry": {"jitter": None, "max_age_seconds": None}},
+    {
+        "retry": {
+            "rules": [{"error": "ValueError", "then": "bury"}, {"status": "4xx", "then": "retry", "delay_seconds": 1}]
+        }
+    },
+    {"retry": {"rules": [{"exit": "75", "then": "snooze", "delay_seconds": 60}]}},
+    {"expires_at": 1_800_000_000},
+    {"expires_seconds": 30.5},
+]
+BAD = [
+    {"retry": []},
+    {"retry": {"policy": "random"}},
+    {"retry": {"policy": ["fixed"]}},
+    {"retry": {"policy": "list"}},
+    {"retry": {"policy": "list", "delays": []}},
+    {"retry": {"delays": [-1]}},
+    {"retry": {"delays": "soon"}},
+    {"retry": {"jitter": 1.5}},
+    {"retry": {"jitter": "full"}},
+    {"retry": {"max_age_seconds": -1}},
+    {"retry": {"rules": {}}},
+    {"retry": {"rules": [{"then": "bury"}]}},
+    {"retry": {"rules": [{"then": "bury", "error": 7}]}},
+    {"retry": {"rules": [{"then": "bury", "error": "A", "status": "404"}]}},
+    {"retry": {"rules": [{"then": "snooze", "error": "A"}]}},
+    {"retry": {"rules": [{"error": "A"}]}},
+    {"retry": {"rules": ["bury"]}},
+    {"retry": {"rules": [{"then": "bury", "error": "A"}] * 33}},
+    {"expires_at": "tomorrow"},
+    {"expires_seconds": -1},
+    {"snoozes": 1},
+]
+
+
+async def test_what_a_worker_can_read_is_taken_and_read_as_it_was_meant(database):
+    for options in GOOD:
+        text = msgspec.json.encode(options).decode()
+        assert await database.fetchval("select duly.are_options($1::text::jsonb)", text), text
+        assert read_options(text, None) is not None
+
+
+@pytest.mark.parametrize("options", BAD, ids=str)
+async def test_what_no_worker_could_read_is_refused(database, options):
+    text = msgspec.json.encode(options).decode()
+
+    assert await database.fetchval("select duly.are_options($1::text::jsonb)", text) is False
+
+
+async def test_a_moment_beyond_all_measure_breaks_no_index(database):
+    far = "select duly.expiry('2026-01-01T00:00:00Z', $1::text::jsonb)"
+
+    for at in (1e300, -1e300, 0):
+        assert await database.fetchval(far, msgspec.json.encode({"expires_at": at}).decode()) is not None
+    assert await database.fetchval(far, '{"retry": {}}') is None

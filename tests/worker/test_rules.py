@@ -1,0 +1,86 @@
+"""Rules and expiry in a real worker: what its handlers raise is known by its class, and nothing starts too late."""
+
+import asyncio
+
+from duly.domain.retry import Retry
+from duly.domain.retry_rules import Rule
+from duly.domain.run import Options
+from duly.moves.submit import submit
+from duly.store import runs
+from duly.worker.handlers import Handler, Registry
+from tests.builders import a_key, a_submission
+from tests.worker import app
+from tests.worker.stories import attempts_of, ended, registry_of, submitted, working
+
+
+class OutOfStock(LookupError):
+    """An error of a user's own."""
+
+
+def bury(error: str) -> Retry:
+    return Retry(max_attempts=5, base_seconds=0.001, rules=(Rule("bury", error=error),))
+
+
+async def test_an_error_is_known_by_its_class_and_those_above_it_on_the_loop_and_in_threads(url, store):
+    async def on_loop() -> None:
+        raise OutOfStock("none left")
+
+    def in_thread() -> None:
+        raise OutOfStock("none left")
+
+    async with working(url, registry_of(on_loop, in_thread)):
+        for handler in ("on_loop", "in_thread"):
+            run_id = await submitted(store, handler, retry=bury("LookupError"))
+            assert await ended(store, run_id) == "dead"
+            assert await attempts_of(store, run_id) == [(1, "failed")]
+
+
+async def test_a_rule_of_its_handler_holds_for_a_run_that_was_submitted_without_a_word(url, store):
+    seen = []
+
+    async def work() -> None:
+        seen.append(1)
+        raise OutOfStock("none left")
+
+    rules = (Rule("snooze", error="OutOfStock", delay_seconds=0.001),)
+    registry = Registry()
+    registry.add(Handler(work, options=Options(retry=Retry(max_attempts=1, max_age_seconds=1.5, rules=rules))))
+    async with working(url, registry):
+        run_id = (await submit(store, a_submission(handler="work"), key=a_key())).job_id
+        assert await ended(store, run_id) == "dead"
+
+    found = await runs.find(store, run_id)
+    assert found is not None
+    assert "max age of PT1.5S" in found["reason"]
+    assert len(seen) > 1, "a snooze uses up no attempt, and its handler's rules still hold after it"
+
+
+async def test_what_has_expired_by_the_time_it_would_start_is_never_called(url, store):
+    called = []
+
+    async def hold() -> None:
+        await asyncio.sleep(1.2)
+
+    async def work() -> None:
+        called.append(1)
+
+    async with working(url, registry_of(hold, work), slots=1):
+        await submitted(store, "hold")
+        late = await submitted(store, "work", expires_after=0.3)
+        in_time = await submitted(store, "work", expires_after=60)
+        assert await ended(store, in_time) == "succeeded"
+        assert await ended(store, late) == "expired"
+
+    assert called == [1]
+    found = await runs.find(store, late)
+    assert found is not None
+    assert found["reason"].startswith("expired at ")
+    assert [attempt["outcome"] for attempt in found["attempts"]] == ["skipped"]
+
+
+async def test_a_child_hands_the_classes_on(url, store):
+    async with working(url, app.app.registry, app_path=app.PATH, threads=2):
+        run_id = await submitted(store, "fail", payload={"words": "no"}, timeout=30, retry=bury("builtins.ValueError"))
+        assert await ended(store, run_id) == "dead"
+
+    assert await attempts_of(store, run_id) == [(1, "failed")]
