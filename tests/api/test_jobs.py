@@ -39,7 +39,16 @@ EVERYTHING: dict[str, Any] = {
     "priority": 2,
     "payload": {"customer": 7, "lines": [1.5, None, "ä"]},
     "schedule": SCHEDULES["cron"],
-    "retry": {"policy": "exponential", "max_attempts": 3, "base": "PT2S", "cap": "PT1M", "max_age": None},
+    "retry": {
+        "policy": "exponential",
+        "max_attempts": 3,
+        "base": "PT2S",
+        "cap": "PT1M",
+        "jitter": None,
+        "delays": [],
+        "max_age": None,
+        "rules": [],
+    },
     "timeout": "PT5M",
     "concurrency": {"key": "ledger", "limit": 2, "order": None},
     "rate_limit": {"key": "bank", "limit": 10, "per": "PT1M", "burst": 2},
@@ -152,7 +161,10 @@ class TestCreate:
             "max_attempts": 5,
             "base": "PT1S",
             "cap": "PT10M",
+            "jitter": None,
+            "delays": [],
             "max_age": None,
+            "rules": [],
         }
 
     async def test_a_name_is_given_once(self, api):
