@@ -74,6 +74,19 @@ def plan_fire(schedule: Schedule, scheduled_at: datetime, *, is_late: bool, now:
     return FirePlan(scheduled_at, 0, _blocked(schedule, scheduled_at, scheduled_at), None, 0, next_at, next_window)
 
 
+def hold_fire(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
+    """Leave undecided what becomes of the fires that are missed by `now`, from `scheduled_at` on, and go on behind them."""
+    latest, next_at, next_window = _behind(schedule, scheduled_at, now)
+    missed = stretch(schedule, scheduled_at, latest, "skipped_misfire")
+    skips = _blocked(schedule, scheduled_at, latest)
+    return FirePlan(None, 0, skips, (scheduled_at, latest + _FINEST), missed.count, next_at, next_window)
+
+
+def plan_missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
+    """Say what becomes of the missed fires from `first` to `last` by the schedule's policy; what comes next is not said."""
+    return _missed(schedule, first, last, now)
+
+
 def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
     """Give the first fire after a moment and the seconds of jitter there is room for; None when there is none left."""
     fire = schedule.next_after(after)
@@ -136,9 +149,7 @@ def moments_between(schedule: Schedule, start: datetime, end: datetime, limit: i
 
 
 def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
-    # The armed occurrence stands, even if the schedule would no longer name it.
-    latest = max(scheduled_at, _latest_missed(schedule, now) or scheduled_at)
-    next_at, next_window = arm(schedule, latest) or (None, 0)
+    latest, next_at, next_window = _behind(schedule, scheduled_at, now)
     plan = _missed(schedule, scheduled_at, latest, now)
     return msgspec.structs.replace(
         plan,
@@ -146,6 +157,13 @@ def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> Fir
         next_at=next_at,
         next_window=next_window,
     )
+
+
+def _behind(schedule: Schedule, scheduled_at: datetime, now: datetime) -> tuple[datetime, datetime | None, int]:
+    """Give the last fire that is missed by `now`, and what is armed behind it."""
+    # The armed occurrence stands, even if the schedule would no longer name it.
+    latest = max(scheduled_at, _latest_missed(schedule, now) or scheduled_at)
+    return latest, *(arm(schedule, latest) or (None, 0))
 
 
 def _missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
