@@ -1,4 +1,4 @@
-"""After downtime: what was missed waits for a person's word, what is on time goes on, and what is approved is made at its rate."""
+"""After downtime: what was missed waits for a person, what is on time goes on, and what is approved is made at its rate."""
 
 from datetime import timedelta
 

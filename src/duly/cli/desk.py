@@ -303,6 +303,10 @@ class Desk(Protocol):
         """List the queues that have work or a worker, or are held by their name."""
         ...
 
+    async def limit_queue(self, queue: str, age_limit: timedelta | None) -> None:
+        """Say how old the oldest due run of a queue may be; None leaves it to the default."""
+        ...
+
     async def keys(self, tenant: str | None, limit: int) -> Sequence[Row]:
         """List the keys of a tenant, given by its name or number, or all that are ours to see."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -57,6 +58,7 @@ from duly.moves.calendars import drop_calendar, put_calendar
 from duly.moves.cancel import cancel_run, cancel_subtasks, end_job
 from duly.moves.dead import Bulk
 from duly.moves.edit import amend
+from duly.moves.overload import limit_age
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import trigger
@@ -333,6 +335,10 @@ class DatabaseDesk:
     async def queues(self) -> Sequence[Row]:
         """List the queues that have work or a worker, or are held by their name."""
         return await read_queues(self._database)
+
+    async def limit_queue(self, queue: str, age_limit: timedelta | None) -> None:
+        """Say how old the oldest due run of a queue may be; None leaves it to the default."""
+        await limit_age(self._database, queue, age_limit, HELD_BY)
 
     async def keys(self, tenant: str | None, limit: int) -> Sequence[Row]:
         """List the keys of a tenant, or of all."""

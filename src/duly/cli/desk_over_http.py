@@ -268,6 +268,10 @@ class HttpDesk:
         """List the queues that have work or a worker, or are held by their name."""
         return [rows.queue(queue) async for queue in self._client.queues.list()]
 
+    async def limit_queue(self, queue: str, age_limit: timedelta | None) -> None:
+        """Say how old the oldest due run of a queue may be; None leaves it to the default."""
+        await self._client.queues.change(queue, age_limit=None if age_limit is None else age_limit.total_seconds())
+
     async def keys(self, tenant: str | None, limit: int) -> Sequence[Row]:
         """List the keys of a tenant, or all that are ours to see."""
         return await tenants_over_http.keys(self._client, tenant, limit)

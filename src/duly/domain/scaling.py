@@ -25,11 +25,17 @@ class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a queue at a moment. `coming` counts the fires of each of the next minutes."""
 
     slots_per_worker: float = SLOTS_DEFAULT
+    slots: int = 0  # of all that serve it
     pace: Pace = Pace()
     ready: int = 0
     oldest_age_seconds: float = 0.0
     age_limit_seconds: float = 60.0
     coming: Sequence[int] = ()
+
+
+def spare_per_second(load: QueueLoad) -> float:
+    """Say how many runs a second more those who serve a queue could do; nothing where nobody does."""
+    return max(0.0, load.slots / max(_mean(load), 0.001) - load.pace.per_second)
 
 
 def desired_workers(load: QueueLoad) -> int:

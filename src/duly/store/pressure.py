@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import asyncpg
 
 from duly.domain.overload import AGE_LIMIT
-from duly.domain.scaling import MINUTES_AHEAD, SLOTS_DEFAULT, Pace, QueueLoad, desired_workers, spread
+from duly.domain.scaling import MINUTES_AHEAD, SLOTS_DEFAULT, Pace, QueueLoad, desired_workers, spare_per_second, spread
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.planning import moments_between
 from duly.domain.triggers.schedules import Schedule
@@ -122,6 +122,10 @@ class Pressure:
         """Say how many workers a queue needs."""
         return desired_workers(self.loads.get(queue, QueueLoad()))
 
+    def spare_per_second(self, queues: Iterable[str]) -> float:
+        """Say how many runs a second more those who serve some queues could do."""
+        return sum(spare_per_second(self.loads.get(queue, QueueLoad())) for queue in queues)
+
     def coming(self, queue: str) -> list[int]:
         """Give how many runs of a queue fall due in each of the next minutes."""
         return list(self.loads.get(queue, QueueLoad()).coming) or [0] * MINUTES_AHEAD
@@ -147,8 +151,10 @@ class Gauge:
         found = {}
         for name in names:
             depth = depths.get(name)
+            slots = [row.slots for row in living if name in row.queues]
             found[name] = QueueLoad(
-                slots_per_worker=_slots_per_worker([row.slots for row in living if name in row.queues]),
+                slots_per_worker=sum(slots) / len(slots) if slots else SLOTS_DEFAULT,
+                slots=sum(slots),
                 pace=worked.get(name, Pace()),
                 ready=depth["runs"] if depth else 0,
                 oldest_age_seconds=max(0.0, (now - depth["oldest_due_at"]).total_seconds()) if depth else 0.0,
@@ -162,7 +168,3 @@ class Gauge:
         if self._read_at is None or now - self._read_at > _KEPT_SECONDS:
             self._coming, self._read_at = await coming(self._database), now
         return self._coming
-
-
-def _slots_per_worker(slots: Sequence[int]) -> float:
-    return sum(slots) / len(slots) if slots else SLOTS_DEFAULT

@@ -20,6 +20,7 @@ from duly.client.asynchronous.jobs import AsyncJobs
 from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
+from duly.client.asynchronous.recovery import AsyncRecovery
 from duly.client.asynchronous.runs import AsyncRuns
 from duly.client.streaming import Event, read_event
 from duly.client.talking import Patience
@@ -56,6 +57,7 @@ class AsyncClient:
         self.queues = AsyncQueues(self._line)
         self.holds = AsyncHolds(self._line)
         self.workers = AsyncWorkers(self._line)
+        self.recovery = AsyncRecovery(self._line)
         self.destinations = AsyncDestinations(self._line)
         self.keys = AsyncKeys(self._line)
         self.tenants = AsyncTenants(self._line)

@@ -22,6 +22,7 @@ from duly.client.synchronous.jobs import Jobs
 from duly.client.synchronous.keys import Keys, Tenants
 from duly.client.synchronous.line import Line
 from duly.client.synchronous.queues import Holds, Queues, Workers
+from duly.client.synchronous.recovery import Recovery
 from duly.client.synchronous.runs import Runs
 from duly.client.talking import Patience
 from duly.wire.events import MEDIA_TYPE, EventTaken
@@ -57,6 +58,7 @@ class Client:
         self.queues = Queues(self._line)
         self.holds = Holds(self._line)
         self.workers = Workers(self._line)
+        self.recovery = Recovery(self._line)
         self.destinations = Destinations(self._line)
         self.keys = Keys(self._line)
         self.tenants = Tenants(self._line)
