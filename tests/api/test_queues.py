@@ -119,7 +119,7 @@ async def test_workers_of_one_tenant_are_not_seen_by_another(front, api):
     assert "secret" not in (await api.get("/v1/queues")).text
     run_id = await a_run(api, queue="secret")
     reasons = (await api.get(f"/v1/runs/{run_id}/explain")).json()["reasons"]
-    assert [reason["code"] for reason in reasons] == ["WAITS_IN_QUEUE", "NO_WORKER_FOR_QUEUE"]
+    assert [reason["code"] for reason in reasons] == ["queue_backlog", "no_worker_for_queue"]
     [worker] = [one for one in (await api.get("/v1/workers")).json()["items"] if one["queues"] == ["secret"]]
     assert worker["tenant"] == stranger.tenant
 

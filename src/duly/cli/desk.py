@@ -102,6 +102,8 @@ class Explained(msgspec.Struct, frozen=True):
     state: str
     sentences: list[str]
     document: Any
+    frees: str | None = None
+    probable_start_at: datetime | None = None
 
 
 class Living(msgspec.Struct, frozen=True):

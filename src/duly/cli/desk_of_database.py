@@ -326,7 +326,9 @@ class DatabaseDesk:
         if found is None:
             raise NotFound(f"no run or job {what}; `duly runs` and `duly jobs` list them")
         sentences = [reason.text for reason in found.reasons]
-        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found))
+        held = found.holding
+        freeing = (None, None) if held is None else (held.frees, held.probable_start_at)
+        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found), *freeing)
 
     async def workers(self) -> Sequence[Row]:
         """List the workers that live."""

@@ -257,7 +257,9 @@ class HttpDesk:
         except NotFound:
             found = await self._client.runs.explain(identifier)
         sentences = [reason.text for reason in found.reasons]
-        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found))
+        held = found.holding
+        freeing = (None, None) if held is None else (held.frees, held.probable_start_at)
+        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found), *freeing)
 
     async def workers(self) -> Sequence[Row]:
         """List the workers that live."""

@@ -16,7 +16,7 @@ import msgspec
 
 from duly.domain.triggers import counting, zones
 from duly.domain.triggers.at import At
-from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX
+from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX, blockers
 from duly.domain.triggers.moments import DAY, second_of, utc_text
 from duly.domain.triggers.schedules import Schedule
 
@@ -230,6 +230,18 @@ def left_out_by_calendars(
 ) -> tuple[Skip, ...]:
     """Give what calendars took up to a moment, and no fire will tell of: since the fire before the pending one, and `since`."""
     return _blocked(schedule, pending_at, until, since)
+
+
+def taken_by_calendars(
+    schedule: Schedule, now: datetime, pending_at: datetime | None
+) -> tuple[datetime, list[str]] | None:
+    """Give the occurrence that the trigger names before the pending fire, where calendars take it, and their names."""
+    start, end = schedule.within(now, pending_at or now + timedelta(days=BLOCKED_DAYS_MAX))
+    moment = schedule.trigger.next_after(start)
+    if moment is None or moment >= end:
+        return None
+    names = [use.calendar.name for use in blockers(schedule.uses, second_of(moment))]
+    return (moment, names) if names else None
 
 
 def first_left_out(plan: FirePlan) -> datetime | None:

@@ -1,6 +1,7 @@
 -- name: around
 -- What is known of a run that waits or runs besides its state: its gate, since when it is claimed, and what it carries.
 select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
+       coalesce(blocked.options->'fifo', 'false') not in ('false', 'null') as is_fifo,
        coalesce(ready.options, blocked.options, leased.options, dead.options, timers.options)::text as options,
        destinations.destination_id, destinations.origin, destinations.state as destination_state, destinations.places as destination_places,
        (select load.in_flight from duly.load_of_destination(destinations.destination_id) as load) as in_flight,
@@ -33,6 +34,13 @@ select run_id from (
     (select run_id, options, tenant from duly.leased)
     union all (select run_id, options, tenant from duly.ready where tenant = $1 limit 10000)) as inside
  where tenant = $1 and options->'gate'->>0 = $2 limit $3
+
+-- name: line
+-- How many wait at a gate before a run, up to a bound, and who is the first of all.
+select (select count(*) from (select from duly.blocked as other
+                               where other.tenant = $1 and other.gate = $2 and other.due_at < mine.due_at limit $4) as ahead) as before,
+       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.gate = $2 order by first.due_at limit 1) as first
+  from (select due_at from duly.blocked where run_id = $3 union all select '-infinity' limit 1) as mine
 
 -- name: schedulers
 select count(*) from duly.schedulers where until > duly.clock_now()
