@@ -215,7 +215,7 @@ class TestRead:
         answer = (await api.get(f"/v1/jobs/{made['job_id']}/explain")).json()
 
         assert (answer["kind"], answer["id"]) == ("run", made["job_id"])
-        assert answer["reasons"][0]["code"] == "queue_backlog"
+        assert [reason["code"] for reason in answer["reasons"]] == ["no_worker_has_handler", "queue_backlog"]
 
 
 class TestList:

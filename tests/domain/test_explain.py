@@ -6,11 +6,26 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.explain.facts import POSITION_MAX, Awaited, Gate, JobFacts, RunFacts, Serving
+from duly.domain.explain.codes import CODES, HOLDING
+from duly.domain.explain.facts import (
+    POSITION_MAX,
+    Awaited,
+    Excluded,
+    Gate,
+    JobFacts,
+    Parents,
+    RunFacts,
+    Serving,
+    Turn,
+    holding_of,
+)
 from duly.domain.explain.jobs import explain_job
 from duly.domain.explain.runs import explain_run
 from duly.domain.explain.words import spoken
 from duly.domain.filter import RUN_STATES
+from duly.domain.hold import Hold, Scope
+from duly.domain.overload import Overload
+from duly.domain.scaling import Pace
 from tests.clock import START
 
 ABLE = Serving("able", ["mail"], ["greet"], 10)
@@ -189,3 +204,102 @@ class TestDestinations:
 
     def test_one_that_is_full(self):
         assert "4 of 5 requests" in self.waits(state="closed", places=5, in_flight=4)["gate_concurrency"]
+
+
+NOBODY = ()
+RUN = UUID(int=5)
+A_HOLD = Hold(Scope(queue="mail"), "broken", "somebody", START)
+LATE_BY = START - seconds(30)
+AN_OVERLOAD = Overload("mail", seconds(90), seconds(60))
+HELD_RUNS: list[tuple[str, RunFacts, str, timedelta | None]] = [
+    ("not_due", a_run("scheduled", due_at=START + seconds(90)), "its moment", seconds(90)),
+    ("not_due", a_run("ready", due_at=START + seconds(3)), "its moment", seconds(3)),
+    ("not_due", a_run("ready", worker="able", due_at=START + seconds(3)), "its moment", seconds(3)),
+    ("no_scheduler", a_run("scheduled", due_at=LATE_BY, schedulers=0), "duly scheduler", None),
+    ("retry_backoff", a_run("retrying", due_at=START + seconds(30)), "the pause", seconds(30)),
+    (
+        "queue_paused",
+        a_run("ready", due_at=LATE_BY, holds=[A_HOLD], workers=NOBODY),
+        "`duly resume --queue mail`",
+        None,
+    ),
+    ("queue_paused", a_run("retrying", due_at=LATE_BY, holds=[A_HOLD]), "duly resume", None),
+    ("no_worker_for_queue", a_run("ready", workers=NOBODY), "duly worker module:app --queue mail", None),
+    ("no_worker_has_handler", a_run("ready", workers=[OTHER_HANDLER]), "duly worker module:app", None),
+    ("queue_backlog", a_run("ready", due_at=LATE_BY, before=9, pace=Pace(2.0, 0.1)), "a free slot", seconds(5)),
+    ("queue_backlog", a_run("retrying", due_at=LATE_BY, before=9), "more workers", None),
+    ("queue_backlog", a_run("ready", due_at=LATE_BY, before=POSITION_MAX, pace=Pace(2.0, 0.1)), "a free slot", None),
+    ("gate_concurrency", a_run("blocked", gate=Gate("g", 2, 2, [RUN], before=3)), "inside 'g'", None),
+    (
+        "gate_concurrency",
+        a_run("blocked", gate=Gate("g", 2, 2, before=3), pace=Pace(1, 10.0)),
+        "more places",
+        seconds(20),
+    ),
+    ("gate_concurrency", a_run("blocked", reason="gate g"), "a place", None),
+    ("gate_fifo", a_run("blocked", gate=Gate("g", 1, 1, [RUN], before=2, is_fifo=True)), f"run {RUN}", None),
+    ("gate_fifo", a_run("blocked", gate=Gate("g", 1, 0, before=2, is_fifo=True, next_run=RUN)), f"run {RUN}", None),
+    ("gate_rate", a_run("blocked", turn=Turn("k", 5, 1, 4, START + seconds(0.8))), "a higher rate", seconds(0.8)),
+    ("gate_rate", a_run("blocked", turn=Turn("k", 5, 1)), "its turn", None),
+    ("gate_rate", a_run("blocked", destination=Awaited(origin="https://x", state="closed", rate=2.0)), "turn", None),
+    ("blocked_parent", a_run("blocked", parents=Parents(["extract", "load"])), "the end of extract, load", None),
+    ("paused", a_run("blocked", parents=Parents([], RUN, is_paused=True)), f"duly workflows resume {RUN}", None),
+    (
+        "breaker_open",
+        a_run("blocked", destination=Awaited(origin="https://x", state="open", tried_at=START + seconds(12))),
+        "duly destinations close https://x",
+        seconds(12),
+    ),
+]
+HELD_JOBS: list[tuple[str, JobFacts, str, timedelta | None]] = [
+    ("not_due", a_job(next_run_at=START + seconds(600)), "its next moment", seconds(600)),
+    ("not_due", a_job(), "the end of the run", None),
+    ("not_due", a_job(waits_for_event=True), "event", None),
+    ("paused", a_job("paused"), "`duly jobs resume`", None),
+    ("no_scheduler", a_job(next_run_at=LATE_BY, schedulers=0), "duly scheduler", None),
+    (
+        "calendar",
+        a_job(next_run_at=START + seconds(600), excluded=Excluded(START + seconds(60), ["holidays"])),
+        "the next moment that holidays permits",
+        seconds(600),
+    ),
+    ("shed", a_job(next_run_at=LATE_BY, priority=7, overload=AN_OVERLOAD), "more workers", None),
+    ("not_due", a_job(next_run_at=LATE_BY, priority=6, overload=AN_OVERLOAD), "its next moment", seconds(0)),
+    ("not_due", a_job(next_run_at=START + seconds(9), priority=7, overload=AN_OVERLOAD), "its next", seconds(9)),
+]
+
+
+@pytest.mark.parametrize(("code", "run", "frees", "starts_in"), HELD_RUNS)
+def test_the_first_thing_that_holds_a_run_back_says_what_frees_it_and_when(code, run, frees, starts_in):
+    holding = holding_of(explain_run(run))
+
+    assert holding is not None
+    assert holding.code == code
+    assert frees in holding.frees
+    assert holding.probable_start_at == (None if starts_in is None else START + starts_in)
+
+
+@pytest.mark.parametrize(("code", "job", "frees", "starts_in"), HELD_JOBS)
+def test_the_first_thing_that_holds_a_job_back_says_what_frees_it_and_when(code, job, frees, starts_in):
+    holding = holding_of(explain_job(job))
+
+    assert holding is not None
+    assert holding.code == code
+    assert frees in holding.frees
+    assert holding.probable_start_at == (None if starts_in is None else START + starts_in)
+
+
+def test_every_code_that_holds_is_among_these_stories():
+    told_of = {story[0] for story in (*HELD_RUNS, *HELD_JOBS)}
+
+    assert told_of == HOLDING
+
+
+@pytest.mark.parametrize("state", ["running", "dead", "succeeded", "cancelled", "skipped", "expired"])
+def test_nothing_holds_what_runs_or_is_over(state):
+    assert holding_of(explain_run(a_run(state, worker="able"))) is None
+
+
+@pytest.mark.parametrize("state", RUN_STATES)
+def test_every_reason_is_of_the_one_vocabulary(state):
+    assert {reason.code for reason in explain_run(a_run(state, reason="something else"))} <= CODES

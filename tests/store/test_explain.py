@@ -64,7 +64,7 @@ async def test_one_at_a_gate(database, clock):
 
     facts = (await told(database, second))["gate_concurrency"]
 
-    assert facts == {"gate": "g", "places": 1, "active": 1, "holders": [first]}
+    assert facts == {"gate": "g", "places": 1, "active": 1, "holders": [first], "before": 0}
 
 
 async def test_one_that_runs_and_its_worker(database, clock):

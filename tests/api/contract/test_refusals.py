@@ -29,6 +29,9 @@ from tests.builders import a_key, a_leased_run, a_ready_run, a_schedule, a_worke
 
 A_LONG_WORD = "x" * 300_000
 CONTROL = "two\nlines"
+AN_OVERLOAD = """
+insert into duly.overloads (queue, oldest_due_at, noted_at) select $1, duly.clock_now() - interval '90 seconds', duly.clock_now()
+"""
 
 
 class Scene:
@@ -221,6 +224,12 @@ async def _(scene, operation, asked):
         job = await caller.a_job(**(on_event if operation.name == "take_in_event" else {}))
         asked = request_for(operation, job_id=job["job_id"])
     return await asked.by(caller)
+
+
+@provokes("shed")
+async def _(scene, operation, asked):
+    await scene.front.database.execute(AN_OVERLOAD, "default")
+    return await asked.with_fields(priority=9, queue="default").by(scene.api)
 
 
 async def fill_with_workers(database: Database) -> None:

@@ -56,6 +56,7 @@ NOT_IN_SCHEMAS = {
     "plan_changed",
     "rate_limited",
     "quota_reached",
+    "shed",
     "headers_too_large",
     "forbidden",
 }
