@@ -32,7 +32,7 @@ async def read_recovery(call: Call[Nothing, None]) -> Answer:
     scope="admin",
     body=RecoveryApproval,
     answers={200: RecoveryPlan},
-    refuses=("invalid_option", "conflict"),
+    refuses=("conflict",),
     in_session=False,
     is_keyed=False,
     is_operators=True,
