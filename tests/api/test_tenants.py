@@ -24,7 +24,13 @@ async def test_one_is_made_read_listed_and_changed(api):
     await made(api, "other")
     assert [one["name"] for one in await pages(api, "/v1/tenants", page_size=1)][-2:] == ["acme", "other"]
     changed = await api.ask("PATCH", path, json={"limits": {"submit_rate": 5}})
-    assert changed.json()["limits"] == {"schedules_max": None, "ready_max": None, "submit_rate": 5.0}
+    assert changed.json()["limits"] == {
+        "schedules_max": None,
+        "ready_max": None,
+        "submit_rate": 5.0,
+        "running_max": None,
+        "weight": 1,
+    }
     assert (await api.ask("PATCH", path, json={})).json() == changed.json()
 
 

@@ -65,6 +65,9 @@ SPOKEN = {
     "list_holds": "holds.list",
     "pause": "holds.pause",
     "resume": "holds.resume",
+    "list_limits": "limits.list",
+    "put_limit": "limits.put",
+    "remove_limit": "limits.remove",
     "list_workers": "workers.list",
     "list_destinations": "destinations.list",
     "make_destination": "destinations.create",
@@ -267,6 +270,18 @@ class TestOperator:
 
         assert (held.status, queue.is_held, resumed.status) == ("paused", True, "resumed")
         assert (stopped.status, hold.queue, hold.tenant) == ("paused", None, None)
+
+    async def test_limits(self, client):
+        made = await client.limits.put(3, queue="mail")
+        await client.limits.put(9, everything=True)
+        shown = [(one.tenant, one.queue, one.places) for one in await everything(client.limits.list())]
+        await client.limits.remove(everything=True)
+        await client.limits.remove(queue="mail")
+
+        assert (made.places, made.running) == (3, 0)
+        assert shown == [(None, None, 9), (None, "mail", 3)]
+        with pytest.raises(NotFound):
+            await client.limits.remove(queue="mail")
 
     async def test_workers(self, client):
         [worker] = await everything(client.workers.list())

@@ -15,7 +15,9 @@ DECLARED = "tests/moves/test_declare.py"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
 HANDS = "src/duly/store/migrations/0005_hands.sql"
 SUBMIT = "src/duly/store/migrations/0004_submit.sql"
-HOLDS = "src/duly/store/migrations/0009_holds.sql"
+ORDER = "src/duly/store/migrations/0022_order.sql"
+ORDERED = "tests/moves/test_order.py"
+LIMITED = "tests/moves/test_limit.py"
 HELD = "tests/moves/test_hold.py"
 HELD_BY_WORKERS = "tests/worker/test_holds.py"
 SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
@@ -107,7 +109,7 @@ BANK = [
     ),
     Mutant(
         "a claim does not hold its worker's row",
-        HOLDS,
+        ORDER,
         "workers.until > v_now for key share;",
         "workers.until > v_now;",
         "tests/maintenance/test_reaper.py",
@@ -185,31 +187,95 @@ BANK = [
     # Holds.
     Mutant(
         "a claim takes from a queue that is held",
-        HOLDS,
+        ORDER,
         "where not exists (select from duly.holds where holds.tenant is null and",
         "where not exists (select from duly.holds where false and",
         HELD,
     ),
     Mutant(
         "a hold of one queue stops every queue",
-        HOLDS,
+        ORDER,
         "holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue)",
         "holds.tenant is null)",
         HELD,
     ),
     Mutant(
         "a claim takes from a tenant that is held",
-        HOLDS,
-        " and ready.tenant <> all (wanted.held)",
-        "",
+        ORDER,
+        "where not exists (select from duly.holds where holds.tenant = seen.tenant and",
+        "where not exists (select from duly.holds where false and",
         HELD,
     ),
     Mutant(
         "a hold of a tenant's share of a queue stops the tenant",
-        HOLDS,
-        "where holds.tenant is not null and coalesce(holds.queue, asked.queue) = asked.queue)",
-        "where holds.tenant is not null)",
+        ORDER,
+        "where holds.tenant = seen.tenant and coalesce(holds.queue, seen.queue) = seen.queue)",
+        "where holds.tenant = seen.tenant)",
         HELD,
+    ),
+    # Who is claimed first, and limits.
+    Mutant(
+        "a tenant has the share of its rows",
+        ORDER,
+        "* min(tenant_weight) / sum(min(tenant_weight)) over (partition by number) as share",
+        "* count(*) / sum(count(*)) over (partition by number) as share",
+        ORDERED,
+    ),
+    Mutant(
+        "no priority has a floor",
+        ORDER,
+        "0.1::double precision * parts.part / parts.lines as share,",
+        "0.0::double precision * parts.part / parts.lines as share,",
+        ORDERED,
+    ),
+    Mutant(
+        "what is ahead is taken before what is due",
+        ORDER,
+        "    v_is_due := true;\n    v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);",
+        "    v_is_due := false;\n    v_asked := v_lines;",
+        ORDERED,
+    ),
+    Mutant(
+        "what a line cannot give is given to nobody",
+        ORDER,
+        "for round in 1 .. 4 loop",
+        "for round in 1 .. 1 loop",
+        ORDERED,
+    ),
+    Mutant(
+        "a second round takes what the first has taken",
+        ORDER,
+        "limit line.quota offset line.taken for update",
+        "limit line.quota for update",
+        ORDERED,
+    ),
+    Mutant(
+        "every claim begins with the first tenant",
+        ORDER,
+        "if p_tenant is null and exists (select from duly.turns) then",
+        "if false then",
+        ORDERED,
+    ),
+    Mutant(
+        "a claim under a limit does not lock it",
+        ORDER,
+        "order by coalesce(limits.tenant, 0), coalesce(limits.queue, '') for update;",
+        "order by coalesce(limits.tenant, 0), coalesce(limits.queue, '');",
+        f"{LIMITED}::test_many_who_claim_at_once_never_exceed_it",
+    ),
+    Mutant(
+        "a limit counts what is ready ahead",
+        ORDER,
+        "as line where not line.is_limited);",
+        "as line);",
+        LIMITED,
+    ),
+    Mutant(
+        "an old backlog passes what came before it",
+        "src/duly/worker/slots.py",
+        "turn = now + min(_RANK_SECONDS, max(-_RANK_SECONDS, (rank - now) / _RANK_SCALE))",
+        "turn = rank",
+        "tests/worker/test_slots.py",
     ),
     Mutant(
         "a lift takes other holds along",
@@ -288,9 +354,10 @@ BANK = [
     ),
     Mutant(
         "a claim does not raise the attempt",
-        HOLDS,
+        ORDER,
         "generation, tenant, attempt + 1, priority, losses,",
         "generation, tenant, greatest(attempt, 1), priority, losses,",
+        function="claim_v2",
     ),
     Mutant(
         "a name given under an earlier lease blames the run",
@@ -767,16 +834,15 @@ BANK = [
     ),
     Mutant(
         "a claim over HTTP takes what is not due yet",
-        REMOTE,
-        "and ready.rank <= v_last and ready.due_at <= v_now\n"
-        "                 order by rank limit v_each for update skip locked) as ours",
-        "order by rank limit v_each for update skip locked) as ours",
+        ORDER,
+        "v_worker.handlers, v_worker.tenant, false, not v_crowd,",
+        "v_worker.handlers, v_worker.tenant, true, not v_crowd,",
         f"{OVER_HTTP}::TestClaim::test_a_later_run_of_a_high_priority_does_not_hide_what_is_due",
         "api_claim_v1",
     ),
     Mutant(
         "a worker over HTTP is anybody's",
-        REMOTE,
+        ORDER,
         "workers.tenant is not null and duly.is_ours(workers.tenant) for no key update",
         "workers.tenant is not null for no key update",
         f"{OVER_HTTP_APART}::TestAtTheDoor::test_another_tenants_worker_is_as_unknown_as_one_that_never_was",
@@ -784,15 +850,15 @@ BANK = [
     ),
     Mutant(
         "a worker over HTTP is given every tenant's runs",
-        REMOTE,
-        "ready.tenant = v_worker.tenant and ready.tenant <> 1",
-        "ready.tenant <> 1",
+        ORDER,
+        "v_worker.handlers, v_worker.tenant, false, not v_crowd,",
+        "v_worker.handlers, null, false, not v_crowd,",
         f"{OVER_HTTP_APART}::TestAtTheDoor::test_a_worker_is_given_the_runs_of_its_tenant_alone",
         "api_claim_v1",
     ),
     Mutant(
         "a worker over HTTP holds more than it has slots",
-        REMOTE,
+        ORDER,
         "v_worker.slots - (select count(*) from duly.leased where leased.worker_id = p_worker_id)",
         "v_worker.slots",
         f"{OVER_HTTP}::TestClaim::test_no_more_than_the_limit_and_never_more_than_it_has_slots",
@@ -800,7 +866,7 @@ BANK = [
     ),
     Mutant(
         "suspects come together over HTTP",
-        REMOTE,
+        ORDER,
         "where not found.suspect or found.number = 1",
         "where true",
         f"{OVER_HTTP}::TestDeath::test_its_runs_are_tried_again_as_suspects_one_at_a_time",
@@ -829,7 +895,7 @@ BANK = [
     ),
     Mutant(
         "a suspect over HTTP is not named",
-        REMOTE,
+        ORDER,
         "named = coalesce((select array_agg(held.run_id || '/' || v_fence) from held where held.suspect), workers.named)",
         "named = workers.named",
         f"{OVER_HTTP}::TestDeath::test_a_run_that_kills_its_workers_is_buried",

@@ -200,8 +200,11 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (1, START + timedelta(days=99), WORKER, BATCH),
     ),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
-    "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
-    "claim from three queues": (ready.SQL["claim"], lambda s: (WORKER, ["default", "mail", "idle"], ["greet"], BATCH)),
+    "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], [1], ["greet"], BATCH)),
+    "claim from three queues": (
+        ready.SQL["claim"],
+        lambda s: (WORKER, ["default", "mail", "idle"], [5, 1, 1], ["greet"], BATCH),
+    ),
     "report on destinations": (
         destinations.SQL["report"],
         lambda s: (WORKER, 9, s["fresh"], [1] * 9, s["origins"], *([[0] * 9] * 3), [0.0] * 9, *([[1] * 9] * 5)),
@@ -213,7 +216,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (s["destinations"], s["released"], [BATCH] * len(s["destinations"])),
     ),
     "a page of destinations": (destinations.SQL["page"], lambda s: (1, "https://5", 1)),
-    "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], ["greet"], BATCH)),
+    "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], [1], ["greet"], BATCH)),
     "finish": (
         leased.SQL["finish"],
         lambda s: (WORKER, s["places"], s["fences"], [START] * s["held"], [START] * s["held"], [None] * s["held"]),
@@ -402,7 +405,7 @@ async def connect(url: str) -> asyncpg.Connection:
 
 async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     """Choose what the statements are called with."""
-    await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [])
+    await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [], [])
     for worker_id, tenant in ((REMOTE, 2), (REMOTE_OF_THE_FIRST, 1)):
         await connection.execute(A_REMOTE.format(worker_id=worker_id, tenant=tenant))
     lent = await connection.fetch("select run_id, fence from duly.leased where worker_id = $1 limit $2", REMOTE, BATCH)
@@ -511,10 +514,10 @@ HELD = "insert into duly.holds (tenant, queue, reason, held_by, held_at) values 
 
 @pytest.mark.parametrize(
     ("tenant", "queue", "rows"),
-    [(None, None, 0), (None, "mail", 4 * BATCH), (2, None, 4 * BATCH), (1, "mail", ROWS // 2 + 4 * BATCH)],
+    [(None, None, 0), (None, "mail", 4 * BATCH), (2, None, 4 * BATCH), (1, "mail", 4 * BATCH)],
     ids=["everything", "a queue", "another tenant", "a tenant's share of a queue"],
 )
-async def test_a_claim_under_a_hold_walks_over_the_rows_of_a_held_tenant_alone(large, tenant, queue, rows):
+async def test_a_claim_under_a_hold_walks_over_nothing_that_is_held(large, tenant, queue, rows):
     connection = await connect(large)
     try:
         values = await sample(connection)
@@ -525,6 +528,40 @@ async def test_a_claim_under_a_hold_walks_over_the_rows_of_a_held_tenant_alone(l
             answered, touched = await call(connection, "claim from three queues", values)
             assert (answered > 0) == (rows > 0)
             assert touched.get("ready", 0) <= rows
+        await transaction.rollback()
+    finally:
+        await connection.close()
+
+
+CROWD = """
+insert into duly.ready
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, tenant, 0, priority, 0, false, false, 'default', 'greet', '{}',
+       null, 1
+  from (select duly.clock_now() - n * interval '1 millisecond' as at, 100 + n % 500 as tenant, n / 500 % 3 as priority
+          from generate_series(1, 6000) as n) as made
+"""
+
+
+@pytest.mark.parametrize("is_limited", [False, True], ids=["", "under a limit"])
+async def test_a_claim_among_a_crowd_of_tenants_looks_at_as_many_lines_as_it_may_and_at_what_it_takes(
+    large, is_limited
+):
+    connection = await connect(large)
+    try:
+        values = await sample(connection)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(CROWD)
+        if is_limited:
+            await connection.execute(
+                "insert into duly.limits (places, set_by, set_at) values (100000, 'a test', now())"
+            )
+        for _ in range(7):
+            answered, touched = await call(connection, "claim from three queues", values)
+            assert answered == BATCH
+            # One step for each of 200 lines; then each row that is taken is looked at, counted out by rank, and taken.
+            assert touched.get("ready", 0) <= 2 * BATCH + 8 * BATCH
+            assert touched.get("leased", 0) <= (ROWS + 4 * BATCH if is_limited else 4 * BATCH)
         await transaction.rollback()
     finally:
         await connection.close()

@@ -20,6 +20,8 @@ from duly.bench.progress import Steps
 from duly.bench.report import Result, print_json, print_table
 from duly.bench.scenarios import burst as burst_scenario
 from duly.bench.scenarios import drain as drain_scenario
+from duly.bench.scenarios import fair as fair_scenario
+from duly.bench.scenarios import herd as herd_scenario
 from duly.bench.scenarios import http as http_scenario
 from duly.bench.scenarios import idle as idle_scenario
 from duly.bench.scenarios import latency as latency_scenario
@@ -172,6 +174,29 @@ def outage(**options: Any) -> Measure:
 
 
 @_flags(
+    fair_scenario.Options(),
+    flood="Ready runs of one tenant.",
+    samples="Runs of another, one at a time.",
+    pause_ms="Pause between two of them.",
+)
+def fair(**options: Any) -> Measure:
+    """Submit single runs of a tenant, alone and beside another's flood."""
+    return lambda bench: fair_scenario.measure(bench, fair_scenario.Options(**options))
+
+
+@_flags(
+    herd_scenario.Options(),
+    jobs="Cron jobs at one instant.",
+    jitter_seconds="Over so long they are spread.",
+    steady_per_second="Runs of another tenant beside them.",
+    ahead_seconds="The processes start so long before the instant, at least.",
+)
+def herd(**options: Any) -> Measure:
+    """Fire many cron jobs of one instant, spread by jitter, beside another tenant's steady runs."""
+    return lambda bench: herd_scenario.measure(bench, herd_scenario.Options(**options))
+
+
+@_flags(
     tick_scenario.Options(),
     few="Stored timers.",
     many="Stored timers.",
@@ -255,7 +280,22 @@ def triggers(**options: Any) -> Measure:
     return lambda bench: triggers_scenario.measure(bench, triggers_scenario.Options(**options))
 
 
-for _function in (submit, drain, latency, burst, recurring, outage, tick, moves, lists, http, webhooks, idle):
+for _function in (
+    submit,
+    drain,
+    latency,
+    burst,
+    recurring,
+    fair,
+    herd,
+    outage,
+    tick,
+    moves,
+    lists,
+    http,
+    webhooks,
+    idle,
+):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))
 bench.add_command(scenario_in_memory(triggers))

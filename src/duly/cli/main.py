@@ -32,6 +32,7 @@ SECTIONS = {
         "pause": ("duly.cli.pause:pause", "Stop: nothing new starts, of everything, a queue or a tenant."),
         "resume": ("duly.cli.pause:resume", "Let it go on."),
         "recover": ("duly.cli.recover:recover", "Show, approve and dismiss what is made up for after downtime."),
+        "limits": ("duly.cli.limits:limits", "Show, set and remove limits on what is under way at once."),
         "plan": ("duly.cli.as_code:plan", "Show what applying a file of schedules would change."),
         "apply": ("duly.cli.as_code:apply", "Bring the schedules to what a file says."),
         "export": ("duly.cli.export:export", "Write the schedules as such a file."),

@@ -25,6 +25,8 @@ COLUMNS = {
     "schedules": lambda row: _words(row["schedules_max"]),
     "ready": lambda row: _words(row["ready_max"]),
     "submits/s": lambda row: _words(row["submit_rate"]),
+    "running": lambda row: _words(row["running_max"]),
+    "weight": lambda row: row["weight"],
 }
 
 
@@ -43,11 +45,16 @@ class _Limit(click.ParamType[Any]):
 
 def limit_options(function: Callable[..., object]) -> Callable[..., object]:
     """Add a flag for each limit."""
+    weight = click.option(
+        "--weight", type=click.INT, help="Its share beside other tenants, from 1 to 1,000; 1 unless set."
+    )
+    function = weight(function)
     for name, kind, text in reversed(
         (
             ("--schedules-max", click.INT, "How many schedules it may have."),
             ("--ready-max", click.INT, "How many of its runs may wait, by a count that is a second old or so."),
             ("--submit-rate", click.FLOAT, "How many submits a second, and ten seconds' worth at once."),
+            ("--running-max", click.INT, "How many of its runs may be under way at once."),
         )
     ):
         function = click.option(name, type=_Limit(kind), metavar="NUMBER", help=f"{text} none: no limit.")(function)

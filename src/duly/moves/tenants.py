@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
+from duly.domain.limit import check_places
 from duly.domain.rate_limit import check_rate
 from duly.domain.run import TENANT_DEFAULT
 from duly.store import tenants
@@ -11,6 +12,7 @@ from duly.store.database import Database
 from duly.store.tenants import Limits, Tenant
 
 _COUNT_MAX = 2_000_000_000
+_WEIGHT_MAX = 1_000
 
 
 async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant:
@@ -54,4 +56,11 @@ def check_limits(limits: Limits) -> None:
         value = getattr(limits, name)
         if value is not None and not 0 <= value <= _COUNT_MAX:
             raise InvalidOption(f"{name} {value} is outside 0 to {_COUNT_MAX:,}; leave it out for no limit")
+    if limits.running_max is not None:
+        check_places(limits.running_max)
+    if not 1 <= limits.weight <= _WEIGHT_MAX:
+        raise InvalidOption(
+            f"weight {limits.weight} is outside 1 to {_WEIGHT_MAX:,}; a tenant that is to start nothing is paused:"
+            " duly pause --tenant NUMBER"
+        )
     check_rate(limits.submit_rate)

@@ -14,6 +14,7 @@ import asyncpg
 import msgspec
 
 from duly.domain.errors import WorkerExpired
+from duly.domain.hold import Holds
 from duly.domain.run import Run, encode_options
 from duly.log import Log
 from duly.moves.claim import claim
@@ -98,7 +99,8 @@ class Claiming:
                 continue
             held_before = intake.held_ahead
             claimed = await self._claim(intake, limit)
-            intake.more = len(claimed) >= limit
+            # Under a limit there may be more than we were given, and it comes with the end of what we hold.
+            intake.more = len(claimed) >= limit or bool(self._watch.limits)
             found_early = intake.held_ahead > held_before
             if found_early and intake.held_ahead < intake.room.ahead and len(claimed) >= limit // 2:
                 intake.room.grow()
@@ -125,9 +127,12 @@ class Claiming:
     async def _claim(self, intake: Intake, limit: int) -> list[Run]:
         try:
             async with intake.claiming:
+                identity, limits = self._identity, self._watch.limits
                 claimed = await claim(
-                    self._database, self._identity.worker_id, self._identity.queues, intake.handlers, limit
+                    self._database, identity.worker_id, identity.queues, intake.handlers, limit, identity.weights
                 )
+                if narrowed := self._watch.limits.narrowed_since(limits):
+                    claimed = await self._keep_within(narrowed, claimed)
                 await self._receive(intake, claimed)
         except Unavailable:
             self.doubt()
@@ -138,6 +143,12 @@ class Claiming:
                 self._on_expired()
             return []
         return claimed
+
+    async def _keep_within(self, narrowed: Holds, claimed: list[Run]) -> list[Run]:
+        """Hand back what may have been claimed before a limit was set that we have heard of meanwhile."""
+        if covered := [run for run in claimed if narrowed.cover(run)]:
+            await hand_back(self._database, self._identity.worker_id, covered)
+        return [run for run in claimed if not narrowed.cover(run)]
 
     async def _receive(self, intake: Intake, claimed: list[Run]) -> None:
         """Hold what was claimed: in the wheel until it is due, in line when it is."""

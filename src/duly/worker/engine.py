@@ -238,7 +238,7 @@ class Engine:
             await self._watch.rest(LOOK_SECONDS if self._hands else LOOK_IDLE_SECONDS)
 
     async def _look_once(self) -> None:
-        known = self._watch.holds
+        known, limits = self._watch.holds, self._watch.limits
         signals = (await self._watch.look()).signals
         for signal in signals:
             self._heed(signal)
@@ -248,9 +248,11 @@ class Engine:
             self._keep_back(self._watch.holds)
         if self._watch.holds != known:
             self._claiming.wake()  # What was lifted may be claimed now.
+        if narrowed := self._watch.limits.narrowed_since(limits):
+            self._keep_back(narrowed)  # It was claimed before the limit was, and is claimed again under it.
 
     def _keep_back(self, holds: Holds) -> None:
-        """Hand back what is held and was not started, wherever it waits."""
+        """Hand back what is covered and was not started, wherever it waits."""
         ahead = self._wheel.take_out(lambda held: holds.cover(held.run))
         for held in ahead:
             held.intake.held_ahead -= 1
@@ -335,6 +337,8 @@ class Engine:
             self._spawn(self._tidy_up(named, told))
         if any(_leads_on(item) for item in settled):
             self._claiming.wake()
+        elif self._watch.limits:
+            self._claiming.wake_if_worthwhile()  # A place has come free, which it had not while its run was ending.
 
     async def _tidy_up(self, named: list[Run], told: list[runs.Signal]) -> None:
         """Take back what speaks for runs after our death, once their outcomes are written: names, and what we were told."""

@@ -18,6 +18,7 @@ from duly.client.asynchronous.dead import AsyncDead
 from duly.client.asynchronous.destinations import AsyncDestinations
 from duly.client.asynchronous.jobs import AsyncJobs
 from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
+from duly.client.asynchronous.limits import AsyncLimits
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
 from duly.client.asynchronous.recovery import AsyncRecovery
@@ -56,6 +57,7 @@ class AsyncClient:
         self.callbacks = AsyncCallbacks(self._line)
         self.queues = AsyncQueues(self._line)
         self.holds = AsyncHolds(self._line)
+        self.limits = AsyncLimits(self._line)
         self.workers = AsyncWorkers(self._line)
         self.recovery = AsyncRecovery(self._line)
         self.destinations = AsyncDestinations(self._line)

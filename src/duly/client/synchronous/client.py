@@ -20,6 +20,7 @@ from duly.client.synchronous.dead import Dead
 from duly.client.synchronous.destinations import Destinations
 from duly.client.synchronous.jobs import Jobs
 from duly.client.synchronous.keys import Keys, Tenants
+from duly.client.synchronous.limits import Limits
 from duly.client.synchronous.line import Line
 from duly.client.synchronous.queues import Holds, Queues, Workers
 from duly.client.synchronous.recovery import Recovery
@@ -57,6 +58,7 @@ class Client:
         self.callbacks = Callbacks(self._line)
         self.queues = Queues(self._line)
         self.holds = Holds(self._line)
+        self.limits = Limits(self._line)
         self.workers = Workers(self._line)
         self.recovery = Recovery(self._line)
         self.destinations = Destinations(self._line)

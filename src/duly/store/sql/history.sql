@@ -107,6 +107,13 @@ select 'lease without a worker', leased.run_id::text, leased.worker_id::text fro
    and not exists (select from duly.departed where departed.worker_id = leased.worker_id)
    and not exists (select from duly.awaited where awaited.run_id = leased.run_id and awaited.fence = leased.fence and leased.worker_id = duly.receiver())
 union all
+-- Those that were under way when a limit was set go on; a claim that was under way then may not have seen it.
+select 'limit exceeded', coalesce(limits.queue, 'every queue') || coalesce(' of tenant ' || limits.tenant, ''),
+       format('%s places, %s runs', limits.places, count(*))
+  from duly.limits join duly.leased on coalesce(limits.tenant, leased.tenant) = leased.tenant and coalesce(limits.queue, leased.queue) = leased.queue
+ group by limits.tenant, limits.queue, limits.places, limits.set_at
+having count(*) > limits.places and max(leased.claimed_at) > limits.set_at + interval '5 seconds'
+union all
 select 'gate whose count is wrong', coalesce(gates.gate, inside.gate), format('says %s, holds %s', gates.active, coalesce(inside.runs, 0))
   from duly.gates full join inside on inside.tenant = gates.tenant and inside.gate = gates.gate
  where coalesce(gates.active, 0) <> coalesce(inside.runs, 0)
