@@ -56,13 +56,20 @@ def a_submission(
     delay: float | None = None,
     retry: Retry | None = None,
     gate: tuple[str, int] | None = None,
+    fifo: str | None = None,
+    rate: tuple[str, float, int] | None = None,
     tags: Sequence[str] = (),
     parent: UUID | None = None,
     then: Then | None = None,
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
     of = None if parent is None else str(parent)
-    options = encode_options(Options(retry=retry or Retry(), gate=gate, tags=tuple(tags), parent=of, then=then))
+    if fifo is not None:
+        gate = (fifo, 1)
+    carried = Options(
+        retry=retry or Retry(), gate=gate, fifo=fifo is not None, rate=rate, tags=tuple(tags), parent=of, then=then
+    )
+    options = encode_options(carried)
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Unsettled,
         VersionChanged,
     )
+    from duly.domain.gate import Rate
     from duly.domain.triggers.errors import TriggerError
     from duly.sdk.app import App
     from duly.sdk.handle import Handle
@@ -67,6 +68,7 @@ __all__ = [
     "NotFound",
     "ParentEnded",
     "Progress",
+    "Rate",
     "Refused",
     "Retry",
     "Run",
@@ -91,6 +93,7 @@ _HOMES = {
     "Handle": "sdk.handle",
     "RunFailed": "sdk.run_handle",
     "Progress": "sdk.run_handle",
+    "Rate": "domain.gate",
     "RunHandle": "sdk.run_handle",
     "RunLogHandler": "worker.run_logging",
     "Handler": "sdk.handler",

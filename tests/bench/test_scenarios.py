@@ -23,6 +23,7 @@ PERCENTILES = {"p50", "p95", "p99", "max"}
 SMALL = {
     "submit": ["--runs", "2000", "--singles", "50"],
     "drain": ["--runs", "2000"],
+    "gates": ["--runs", "1000", "--keys", "100"],
     "latency": ["--samples", "20", "--pause-ms", "5"],
     "burst": ["--runs", "500", "--ahead-seconds", "2"],
     "recurring": ["--jobs", "1000", "--rate", "500", "--seconds", "3", "--ahead-seconds", "3"],
@@ -40,6 +41,7 @@ SMALL = {
 MORE = {
     "submit": {"one_by_one", "baseline"},
     "drain": {"cpu_us_per_run", "baseline"},
+    "gates": {"cpu_us_per_run", "baseline"},
     "latency": {"baseline_ms"},
     "burst": {"recorded_skew_ms", "baseline"},
     "recurring": {"recorded_skew_ms", "windows", "cpu_percent"},

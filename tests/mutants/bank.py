@@ -22,6 +22,9 @@ HELD = "tests/moves/test_hold.py"
 HELD_BY_WORKERS = "tests/worker/test_holds.py"
 SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
 ACCOUNTS = "src/duly/store/migrations/0020_closing.sql"
+GATES = "src/duly/store/migrations/0023_gates.sql"
+LINES = "tests/moves/test_lines.py"
+RATES = "tests/moves/test_rates.py"
 BLACKOUTS = "tests/schedules/test_blackouts.py"
 LISTS = "src/duly/store/migrations/0011_lists.sql"
 FIRING = "tests/schedules/test_firing.py"
@@ -348,9 +351,10 @@ BANK = [
     ),
     Mutant(
         "a hand-back uses up the attempt",
-        LISTS,
-        "generation, tenant, attempt - 1, priority, losses,",
-        "generation, tenant, attempt, priority, losses,",
+        GATES,
+        "scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,",
+        "scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,",
+        function="hand_back_v1",
     ),
     Mutant(
         "a claim does not raise the attempt",
@@ -394,28 +398,32 @@ BANK = [
     # Schedules.
     Mutant(
         "an occurrence is named after the moment it was noticed",
-        ACCOUNTS,
+        GATES,
         "duly.occurrence_id(fire.job_id, coalesce(moment.run_at, fire.scheduled_at), 'schedule') as new_run_id",
         "duly.occurrence_id(fire.job_id, v_now, 'schedule') as new_run_id",
+        function="stage_v2",
     ),
     Mutant(
         "the next fire counts from now",
-        ACCOUNTS,
+        GATES,
         "then fire.scheduled_at + make_interval(secs => (late.count + 1) * fire.every_seconds::double precision)",
         "then v_now + make_interval(secs => fire.every_seconds::double precision)",
+        function="stage_v2",
     ),
     Mutant(
         "a misfire forgets what it skipped",
-        ACCOUNTS,
+        GATES,
         "from fires where cohort is null and missed > 1",
         "from fires where cohort is null and missed > 100000",
+        function="stage_v2",
     ),
     Mutant(
         "a stale epoch stages",
-        ACCOUNTS,
+        GATES,
         "join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder\n"
         "                     where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));",
         "join duly.shards on shards.shard = held.shard);",
+        function="stage_v2",
     ),
     Mutant(
         "a scheduler keeps its shards when it could not renew them",
@@ -431,10 +439,11 @@ BANK = [
     ),
     Mutant(
         "an overlap is not looked for",
-        ACCOUNTS,
+        GATES,
         "overlap is null and last_run_id is not null and due_at <= v_now and (",
         "false and (",
         OVERLAP,
+        function="stage_v2",
     ),
     Mutant(
         "the next fire of a cohort is armed from now",
@@ -445,31 +454,35 @@ BANK = [
     ),
     Mutant(
         "runs that are left are not counted",
-        ACCOUNTS,
+        GATES,
         "runs_left - runs::integer, grace_seconds",
         "runs_left, grace_seconds",
         FIRING,
+        function="stage_v2",
     ),
     Mutant(
         "lateness is judged anew when a fire is staged",
-        ACCOUNTS,
+        GATES,
         "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, p_read_at))",
         "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, v_now))",
         FIRING,
+        function="stage_v2",
     ),
     Mutant(
         "an answer is taken for any cohort with its key",
-        ACCOUNTS,
+        GATES,
         "keys.list)]\n                                = timers.cohort))",
         "keys.list)]\n                                is not null))",
         FIRING,
+        function="stage_v2",
     ),
     Mutant(
         "jitter is forgotten after the first fire",
-        ACCOUNTS,
+        GATES,
         "case when jitter is null then next_at else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,",
         "next_at,",
         FIRING,
+        function="stage_v2",
     ),
     Mutant(
         "a job tells of what calendars took before it was made",
@@ -487,10 +500,11 @@ BANK = [
     ),
     Mutant(
         "a queue has no end",
-        SCHEDULES,
-        "if v_gate.waiting_max is not null then",
+        GATES,
+        "if exists (select from unnest(v_waiting_max) as waiting_max where waiting_max is not null) then",
         "if false then",
         OVERLAP,
+        function="release_v2",
     ),
     Mutant(
         "a run gives its place away between two attempts",
@@ -633,21 +647,21 @@ BANK = [
     # Submit, cancel, gates.
     Mutant(
         "a key protects nothing",
-        LISTS,
+        GATES,
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_one_v2",
     ),
     Mutant(
         "the key of many protects nothing",
-        MOVES,
+        GATES,
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_v1",
     ),
     Mutant(
         "any body goes under a used key",
-        LISTS,
+        GATES,
         "if v_key.body_hash <> v_hash then",
         "if false then",
         function="submit_one_v2",
@@ -720,9 +734,10 @@ BANK = [
     ),
     Mutant(
         "a gate lets everyone in",
-        SCHEDULES,
-        "order by due_at, run_id limit greatest(v_free, 0) for update skip locked",
+        GATES,
+        "order by due_at, run_id limit asked.free for update skip locked",
         "order by due_at, run_id limit 1000 for update skip locked",
+        function="release_v2",
     ),
     Mutant(
         "what an outcome made ready waits for the poll",
@@ -733,9 +748,74 @@ BANK = [
     ),
     Mutant(
         "whoever leaves a gate keeps the place",
-        SCHEDULES,
-        "active = greatest(gates.active - v_gate.left_gate, 0)",
-        "active = gates.active",
+        GATES,
+        "row.active - u.left_gate as active, line.stands",
+        "row.active as active, line.stands",
+        function="release_v2",
+    ),
+    Mutant(
+        "whoever comes to a full gate passes",
+        GATES,
+        "where number between 1 and room)",
+        "where number >= 1)",
+        "tests/moves/test_gates.py",
+    ),
+    Mutant(
+        "a line does not look for who is still on the way",
+        GATES,
+        "where (select true from duly.timers",
+        "where true or (select true from duly.timers",
+        LINES,
+    ),
+    Mutant(
+        "a line goes by moments alone",
+        GATES,
+        "order by due_at, duly.line_of(options), run_id limit 1) as first",
+        "order by due_at, run_id limit 1) as first",
+        LINES,
+    ),
+    Mutant(
+        "a run of a line gives its place away between two attempts",
+        GATES,
+        "case when options ? 'fifo' and not options ? 'overlap' then options || '{\"overlap\": [\"fifo\"]}' else options end",
+        "options",
+        LINES,
+    ),
+    Mutant(
+        "who is cancelled in a line is not looked behind",
+        GATES,
+        "when options ? 'fifo' then options || '{\"outside\": true}' else options - 'gate' end",
+        "else options - 'gate' end",
+        LINES,
+    ),
+    Mutant(
+        "what is handed back keeps its turn",
+        GATES,
+        "from back where not cancelled and not coalesce(options ? 'rate', false)",
+        "from back where not cancelled",
+        RATES,
+        function="hand_back_v1",
+    ),
+    Mutant(
+        "a rate forgets what it has given",
+        GATES,
+        "v_owed := v_owed + v_given / v_pace.per_second;",
+        "v_owed := v_owed;",
+        RATES,
+    ),
+    Mutant(
+        "a burst comes again and again",
+        GATES,
+        "greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0)",
+        "greatest(v_owed + taken.number / v_pace.per_second - v_burst - 0.2, 0)",
+        RATES,
+    ),
+    Mutant(
+        "turns that nobody takes are given all the same",
+        GATES,
+        "and ready.due_at < p_now - interval '1 second')",
+        "and ready.due_at < p_now - interval '1 day')",
+        RATES,
     ),
     Mutant(
         "a deadlock is the caller's to deal with",

@@ -22,6 +22,7 @@ from duly.store import (
     destinations,
     events,
     explain,
+    gates,
     history,
     jobs,
     leased,
@@ -65,6 +66,8 @@ GROWING = (
     "subtasks",
     "events",
     "destination%",
+    "gates",
+    "paces",
     "awaited",
     "tellings",
 )
@@ -148,6 +151,20 @@ select gen_random_uuid(), n, '{WORKER}', at, at + (n - {BATCH}) * interval '1 se
 insert into duly.tellings (telling_id, tenant, job_id, event, made_at)
 select gen_random_uuid(), 1, (select job_id from duly.jobs where cohort is not null limit 1), '{{}}', duly.clock_now()
   from generate_series(1, {ROWS});
+insert into duly.blocked
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 7, 0, 5, 0, false, false, 'default', 'greet', '{{}}',
+       (array[format('{{"gate": ["gate %1$s", 1]}}', n % 50), format('{{"gate": ["line %1$s", 1], "fifo": %2$s}}', n % 50, n),
+              format('{{"rate": ["rate %1$s", 1, 1]}}', n % 10)])[kind]::jsonb,
+       (array['gate ' || n % 50, 'line ' || n % 50, '~rate ' || n % 10])[kind], at
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made, generate_series(1, 3) as kind;
+insert into duly.gates (tenant, gate, places, active)
+select 7, kind || n, 1, 1 from generate_series(0, {ROWS // 2}) as n, unnest(array['gate ', 'line ', 'other ']) as kind;
+insert into duly.paces (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at)
+select 7, 'rate ' || n, 1, 1, 1, 1, at, case when n < 10 then at else at + interval '1 hour' end
+  from (select n, duly.clock_now() as at from generate_series(0, {ROWS}) as n) as made;
+insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, options, shard)
+select id, id, at, at, 1, 7, 'default', 'greet', format('{{"gate": ["line %s", 1], "fifo": %s}}', n % 50, n)::jsonb, n % 64
+  from (select n, gen_random_uuid() as id, duly.clock_now() + interval '1 day' as at from generate_series(1, {ROWS}) as n) as made;
 insert into duly.events (tenant, digest, runs, received_at)
 select 9, sha256(n::text::bytea), '{{}}', duly.clock_now() from generate_series(1, {ROWS}) as n;
 """
@@ -172,6 +189,12 @@ def accounts(fires: list[DueFire]) -> tuple[list[Any], ...]:
         [fire.scheduled_at for fire in fires],
         [START - timedelta(days=9999)] * len(fires),
     )
+
+
+def gates_named(kind: str) -> list[str]:
+    """Give what the runs of fifty gates carry."""
+    more = ', "fifo": 1' if kind == "line" else ""
+    return [f'{{"gate": ["{kind} {number}", 1]{more}}}' for number in range(50)]
 
 
 # Each hot statement, with what it is called with.
@@ -215,6 +238,13 @@ HOT: dict[str, tuple[str, Arguments]] = {
         destinations.SQL["release"],
         lambda s: (s["destinations"], s["released"], [BATCH] * len(s["destinations"])),
     ),
+    "leave gates": ("select duly.release_v1($1, $2::text[]::jsonb[], 1)", lambda s: ([7] * 50, gates_named("gate"))),
+    "leave lines": ("select duly.release_v1($1, $2::text[]::jsonb[], 1)", lambda s: ([7] * 50, gates_named("line"))),
+    "look for waiters at a free place": (history.SQL["release_waiting"], lambda s: (BATCH,)),
+    "give turns at rates": (gates.SQL["pace"], lambda s: (BATCH,)),
+    "limit a key": (gates.SQL["limit_gate"], lambda s: (7, "gate 7", 3, None, None)),
+    "a page of keys": (gates.SQL["page"], lambda s: (7, "gate 4", 5, 10)),
+    "a key": (gates.SQL["find"], lambda s: (7, "gate 7", 1, 10)),
     "a page of destinations": (destinations.SQL["page"], lambda s: (1, "https://5", 1)),
     "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], [1], ["greet"], BATCH)),
     "finish": (
@@ -385,6 +415,7 @@ def answers(fires: list[DueFire]) -> tuple[list[Any], ...]:
 
 
 ANSWER_NOTHING = {
+    "look for waiters at a free place",
     "what a file asks for",
     "idle claim",
     "was it me",

@@ -11,7 +11,8 @@ import msgspec
 from duly.domain import payload as payloads
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption
-from duly.domain.job import Recurring, Submission, check_gate, check_name, check_tags, check_timeout
+from duly.domain.gate import Rate, check_concurrency, check_rate, told_concurrency, told_rate
+from duly.domain.job import Recurring, Submission, check_name, check_tags, check_timeout
 from duly.domain.retry import Retry, retry_policy
 from duly.domain.run import (
     Options,
@@ -35,7 +36,7 @@ from duly.domain.triggers.preview import fires
 from duly.domain.triggers.schedules import Schedule
 from duly.wire.callbacks import Callback, ToldCallback
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, Fire, FunctionTarget, JobDefinition, JobTarget, NewJob, RetryPolicy
+from duly.wire.jobs import Concurrency, Fire, FunctionTarget, JobDefinition, JobTarget, NewJob, RateLimit, RetryPolicy
 from duly.wire.runs import TargetSummary
 
 NEXT_FIRES = 3
@@ -158,7 +159,9 @@ def options_text(job: JobDefinition, target: Target | None, extra: Mapping[str, 
     if job.timeout is not None:
         own["timeout_seconds"] = check_timeout(job.timeout)
     if job.concurrency is not None:
-        own["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
+        own |= check_concurrency(job.concurrency.key, job.concurrency.limit, job.concurrency.order)
+    if (asked := job.rate_limit) is not None:
+        own["rate"] = check_rate(Rate(asked.key, asked.limit, asked.per, asked.burst))
     then = check_then(_callback(job.on_done), _callback(job.on_dead))
     text = encode_options(Options(**extra, **own, tags=check_tags(job.tags), parent=parent_of(job), then=then))
     return said(text) if own else text
@@ -218,8 +221,14 @@ def timeout_shape(options: str | None) -> str | None:
 
 def concurrency_shape(options: str | None) -> Concurrency | None:
     """Show the gate that a job's runs go through."""
-    gate = None if options is None else read_options(options, None).gate
-    return None if gate is None else Concurrency(key=gate[0], limit=gate[1])
+    told = None if options is None else told_concurrency(read_options(options, None))
+    return None if told is None else Concurrency(**told)
+
+
+def rate_shape(options: str | None) -> RateLimit | None:
+    """Show the rate at which a job's runs start."""
+    told = None if options is None else told_rate(read_options(options, None))
+    return None if told is None else RateLimit(**told)
 
 
 def tags_shape(options: str | None) -> list[str]:

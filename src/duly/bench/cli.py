@@ -21,6 +21,7 @@ from duly.bench.report import Result, print_json, print_table
 from duly.bench.scenarios import burst as burst_scenario
 from duly.bench.scenarios import drain as drain_scenario
 from duly.bench.scenarios import fair as fair_scenario
+from duly.bench.scenarios import gates as gates_scenario
 from duly.bench.scenarios import herd as herd_scenario
 from duly.bench.scenarios import http as http_scenario
 from duly.bench.scenarios import idle as idle_scenario
@@ -134,6 +135,17 @@ def submit(**options: Any) -> Measure:
 def drain(**options: Any) -> Measure:
     """Claim, run and settle no-op runs that are all ready at once."""
     return lambda bench: drain_scenario.measure(bench, drain_scenario.Options(**options))
+
+
+@_flags(
+    gates_scenario.Options(),
+    runs="How many runs.",
+    keys="How many concurrency keys of one place.",
+    batch="How many are submitted at once.",
+)
+def gates(**options: Any) -> Measure:
+    """Let runs through many concurrency keys with one place each."""
+    return lambda bench: gates_scenario.measure(bench, gates_scenario.Options(**options))
 
 
 @_flags(latency_scenario.Options(), samples="How many.", pause_ms="Mean pause between two samples.")
@@ -283,6 +295,7 @@ def triggers(**options: Any) -> Measure:
 for _function in (
     submit,
     drain,
+    gates,
     latency,
     burst,
     recurring,

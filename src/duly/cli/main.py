@@ -53,6 +53,7 @@ SECTIONS = {
             "duly.cli.destinations:destinations",
             "Show where webhooks go and how it is; limits, secrets, breaker.",
         ),
+        "gates": ("duly.cli.gates:gates", "Show the keys that hold runs back; set and lift their limits."),
         "workers": ("duly.cli.workers:workers", "List the workers that live."),
         "verify": ("duly.cli.verify:verify", "Check that no promise is broken."),
         "bench": ("duly.bench.cli:bench", "Measure this machine."),

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from duly.client.definitions import JobFields
+from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_diff import told_of
 from duly.domain.run import MARKS, read_options, target_of
@@ -132,6 +133,8 @@ def _options_of(options: str | None) -> JobFields:
     fields["retry"] = {"max_attempts": retry.max_attempts, "base": retry.base_seconds, "cap": retry.cap_seconds}
     if known.timeout_seconds is not None:
         fields["timeout"] = known.timeout_seconds
-    if known.gate is not None:
-        fields["concurrency"] = {"key": known.gate[0], "limit": known.gate[1]}
+    if (concurrency := told_concurrency(known)) is not None:
+        fields["concurrency"] = concurrency
+    if (rate := told_rate(known)) is not None:
+        fields["rate_limit"] = rate
     return fields

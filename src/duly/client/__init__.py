@@ -32,7 +32,16 @@ from duly.wire.batches import LineAnswer
 from duly.wire.calendars import Calendar
 from duly.wire.callbacks import Callback
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
+from duly.wire.jobs import (
+    Concurrency,
+    CreatedJob,
+    FunctionTarget,
+    Job,
+    JobDefinition,
+    JobTarget,
+    RateLimit,
+    RetryPolicy,
+)
 from duly.wire.previews import Preview
 from duly.wire.problems import Fault
 from duly.wire.versions import JobVersion
@@ -65,6 +74,7 @@ __all__ = [
     "NotFound",
     "Preview",
     "QuotaReached",
+    "RateLimit",
     "RateLimited",
     "RetryPolicy",
     "ServerFailed",

@@ -13,8 +13,9 @@ import msgspec
 
 from duly.domain import payload as payloads
 from duly.domain.errors import Refused
+from duly.domain.gate import Rate, check_concurrency, check_rate
 from duly.domain.gathering import gather
-from duly.domain.job import Recurring, check_gate, check_name, check_tags, check_timeout
+from duly.domain.job import Recurring, check_name, check_tags, check_timeout
 from duly.domain.manifest_schedule import read_schedule
 from duly.domain.manifest_shapes import CALENDARS_MAX, JOBS_MAX, DefaultsShape, JobShape, ManifestShape
 from duly.domain.manifest_target import read_target
@@ -165,7 +166,11 @@ def _options(
     if timeout is not msgspec.UNSET:
         changes["timeout_seconds"] = _attempt((*path, "timeout"), problems, check_timeout, timeout)
     if (gate := job.concurrency) is not None:
-        changes["gate"] = _attempt((*path, "concurrency"), problems, check_gate, gate.key, gate.limit)
+        asked = (gate.key, gate.limit, gate.order)
+        changes |= _attempt((*path, "concurrency"), problems, check_concurrency, *asked) or {}
+    if (rate := job.rate_limit) is not None:
+        chosen = Rate(rate.key, rate.limit, rate.per, rate.burst)
+        changes["rate"] = _attempt((*path, "rate_limit"), problems, check_rate, chosen)
     given = defaults.tags if job.tags is None else job.tags
     tags = _attempt((*path, "tags"), problems, check_tags, given or ())
     then = Then(*(_callback(word, job, defaults, path, problems) for word in ("on_done", "on_dead")))

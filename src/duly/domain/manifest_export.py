@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from duly.domain.duration import to_iso
+from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.manifest_diff import Kept, told_of
 from duly.domain.manifest_schedule import SHORT
 from duly.domain.retry import Retry
@@ -76,7 +77,8 @@ def _options(text: str | None) -> dict[str, Any]:
     return {
         "retry": {key: value for key, value in retry.items() if value is not None},
         "timeout": None if options.timeout_seconds is None else _period(options.timeout_seconds),
-        "concurrency": None if options.gate is None else {"key": options.gate[0], "limit": options.gate[1]},
+        "concurrency": told_concurrency(options),
+        "rate_limit": told_rate(options),
         **tags,
     }
 

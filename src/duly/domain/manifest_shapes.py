@@ -160,6 +160,18 @@ class ConcurrencyShape(_Shape, frozen=True):
 
     key: Name
     limit: Annotated[int, Meta(ge=1, le=GATE_PLACES_MAX)] = 1
+    order: (
+        Annotated[Literal["fifo"], Meta(description="Strictly one after another, in order of their moments.")] | None
+    ) = None
+
+
+class RateShape(_Shape, frozen=True):
+    """How many runs of a key start in each stretch of time, across the whole fleet; `burst` of them at once after a rest."""
+
+    key: Name
+    limit: Annotated[float, Meta(gt=0)]
+    per: Period = "PT1S"
+    burst: Annotated[int, Meta(ge=1, le=999_999)] = 1
 
 
 class CallbackShape(_Shape, frozen=True):
@@ -197,6 +209,7 @@ class JobShape(_Shape, frozen=True):
     retry: RetryShape | None = None
     timeout: Period | UnsetType | None = UNSET
     concurrency: ConcurrencyShape | None = None
+    rate_limit: RateShape | None = None
     tags: Tags | None = None
     on_done: Told | None = None
     on_dead: Told | None = None

@@ -18,6 +18,7 @@ from duly.moves import receive
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
 from duly.moves.overload import note_overloads
+from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
 from duly.moves.tell import tell
 from duly.store import answers, events, history, leased, ready, shards, tenants, workers, zones
 from duly.store.database import Database
@@ -66,6 +67,7 @@ class Maintenance:
             (STEP_SECONDS, self._reap),
             (STEP_SECONDS, self._tell),
             (TICK_SECONDS, self._mind),
+            (TURNS_SECONDS, self._pace),
             (_COUNT_SECONDS, self._count_usage),
             (STEP_SECONDS, self._note_overloads),
             (3.0, self._vacuum),
@@ -117,6 +119,11 @@ class Maintenance:
         """Try destinations that were left alone, and let go on what waits for those that take it."""
         if not await mind(self._database, self._rng):
             await self._database.clock.sleep(_MIND_IDLE_SECONDS - TICK_SECONDS)
+
+    async def _pace(self) -> None:
+        """Give turns to what waits for its rate."""
+        if not await pace(self._database):
+            await self._database.clock.sleep(IDLE_SECONDS - TURNS_SECONDS)
 
     async def _vacuum(self) -> None:
         await ready.vacuum(self._database)

@@ -68,10 +68,25 @@ class RetryPolicy(Asked, frozen=True):
 
 
 class Concurrency(Asked, frozen=True):
-    """At most `limit` runs of all jobs with this key are under way at once."""
+    """At most `limit` runs of all jobs with this key are under way at once. With order fifo: one after another, in order."""
 
     key: Name
-    limit: Annotated[int, Meta(ge=1, le=999_999)]
+    limit: Annotated[int, Meta(ge=1, le=999_999)] = 1
+    order: Annotated[
+        Literal["fifo"] | None,
+        Meta(
+            description="fifo: in order of due moments, the next when the former has come to its end. Null: as places come free."
+        ),
+    ] = None
+
+
+class RateLimit(Asked, frozen=True):
+    """At most `limit` runs of all jobs with this key start in each `per`, evenly, across the whole fleet."""
+
+    key: Name
+    limit: Annotated[float, Meta(gt=0, le=1_000_000)]
+    per: Duration = "PT1S"
+    burst: Annotated[int, Meta(ge=1, le=999_999, description="How many may start at once after a rest.")] = 1
 
 
 class JobDefinition(Asked, frozen=True):
@@ -87,6 +102,7 @@ class JobDefinition(Asked, frozen=True):
     retry: RetryPolicy | None = None
     timeout: Duration | None = None
     concurrency: Concurrency | None = None
+    rate_limit: RateLimit | None = None
     expires_at: None = None
     tags: Tags = msgspec.field(default_factory=list)
     on_done: Callback | None = None
@@ -151,6 +167,7 @@ class Job(Told, frozen=True):
     created_at: Moment | None
     on_done: ToldCallback | None = None
     on_dead: ToldCallback | None = None
+    rate_limit: RateLimit | None = None
 
 
 class JobSummary(Told, frozen=True):

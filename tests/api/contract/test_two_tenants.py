@@ -72,6 +72,8 @@ async def estate(front, api, database):
         destination = await api.post("/v1/destinations", json={"url": f"https://{SECRET}-{number}.example"})
         ids.append(destination.json()["destination_id"])
     await api.put(f"/v1/calendars/{SECRET}", json={"dates": ["2026-12-25"]})
+    for key in (SECRET, f"{SECRET}-2"):
+        await api.put(f"/v1/gates/{key}", json={"limit": 3})
     await api.post(f"/v1/queues/{SECRET}/pause", json={"reason": SECRET})
     jobs = {f"{SECRET}-file": {"target": "a:b", "schedule": "every day at 9am"}}
     await api.post("/v1/jobs:apply", json={"source": SECRET, "jobs": jobs})
@@ -143,7 +145,7 @@ async def test_what_is_anothers_answers_as_what_never_was_on_every_route(front, 
 
 async def forget(database, stranger: Caller) -> None:
     """Take away what B has made under a name, so that the next of that name is new to it."""
-    for table in ("calendars", "holds", "limits"):
+    for table in ("calendars", "gate_limits", "holds", "limits"):
         await database.execute(f"delete from duly.{table} where tenant = $1", stranger.tenant)
     await database.execute("update duly.jobs set name = null where tenant = $1", stranger.tenant)
 

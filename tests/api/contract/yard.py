@@ -191,6 +191,9 @@ class Yard:
         if "/calendars/" in operation.path and operation.method != "PUT":
             answer = await self.api.put(f"/v1/calendars/{name}", json={"dates": ["2026-12-25"]})
             assert answer.status_code == 200, answer.text
+        elif "/gates/" in operation.path and operation.method != "PUT":
+            answer = await self.api.put(f"/v1/gates/{name}", json={"limit": 3})
+            assert answer.status_code == 200, answer.text
         elif "/by-name/" in operation.path and operation.method != "PUT":
             await self.api.a_job(name=name)
         return name

@@ -48,11 +48,19 @@ delete from duly.progress where run_id in (
        and not exists (select from duly.live_runs where live_runs.run_id = progress.run_id) limit $1)
 
 -- name: release_waiting
--- A belt: a place that came free while its waiter was held by a transaction that rolled back.
-select coalesce(sum(duly.release_v1(array[tenant], array[options], 0)), 0) from (
-    select distinct on (blocked.tenant, blocked.gate) blocked.tenant, blocked.options from duly.blocked
-     where not duly.is_parked(blocked.gate) and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
-     order by blocked.tenant, blocked.gate limit $1) as waiting
+-- A belt: a place that came free while its waiter was held by a transaction that rolled back. Gate by gate, however many wait at each.
+with recursive waited as (
+    (select tenant, gate from duly.blocked order by tenant, gate limit 1)
+    union all
+    select next.tenant, next.gate from waited cross join lateral (
+        select tenant, gate from duly.blocked where (blocked.tenant, blocked.gate) > (waited.tenant, waited.gate) order by tenant, gate limit 1) as next),
+open as (
+    select waited.tenant, first.options from waited
+     cross join lateral (select options from duly.blocked where blocked.tenant = waited.tenant and blocked.gate = waited.gate order by due_at, run_id limit 1) as first
+     where duly.is_place(waited.gate)
+       and not coalesce((select gates.active >= gates.places from duly.gates where gates.tenant = waited.tenant and gates.gate = waited.gate), false)
+     limit $1)
+select coalesce(duly.release_v1(array_agg(tenant), array_agg(options), 0), 0) from open having count(*) > 0
 
 -- name: forget_checkpoints
 -- A checkpoint goes with its run; this finds the one that was being saved while the run ended.
@@ -85,7 +93,10 @@ inside as (
         select tenant, options->'gate'->>0 as gate from duly.ready where options ? 'gate'
         union all select tenant, options->'gate'->>0 from duly.leased where options ? 'gate'
         union all select tenant, options->'gate'->>0 from duly.timers where options ? 'held'
-        union all select tenant, options->'gate'->>0 from duly.blocked where options ? 'held') as gated group by 1, 2)
+        union all select tenant, options->'gate'->>0 from duly.blocked where options ? 'held') as gated group by 1, 2),
+lines as (
+    select tenant, (options->'gate'->>0) collate "C" as gate, due_at, duly.line_of(options) as line from duly.timers
+     where options ? 'fifo' and not options ? 'held' and (run_id is not null or priority < 7 or queue <> all (duly.overloaded())))
 select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from places group by run_id having count(*) > 1
 union all
 select 'schedule without its next fire', job_id::text, coalesce(name, handler) from duly.jobs
@@ -119,7 +130,24 @@ select 'gate whose count is wrong', coalesce(gates.gate, inside.gate), format('s
  where coalesce(gates.active, 0) <> coalesce(inside.runs, 0)
 union all
 select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.gate from duly.blocked
- where not duly.is_parked(blocked.gate) and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
+ where duly.is_place(blocked.gate) and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
+   and not (blocked.options ? 'fifo' and exists (        -- Of a line, the first alone could enter, and only when nothing before it is on its way.
+       select from duly.blocked as before where before.tenant = blocked.tenant and before.gate = blocked.gate and before.options ? 'fifo'
+          and (before.due_at, duly.line_of(before.options), before.run_id) < (blocked.due_at, duly.line_of(blocked.options), blocked.run_id)
+       union all
+       select from lines where lines.tenant = blocked.tenant and lines.gate = blocked.gate
+          and (lines.due_at, lines.line) < (blocked.due_at, duly.line_of(blocked.options))))
+union all
+select 'gate with more inside than its line lets in', gates.gate, format('%s inside', gates.active) from duly.gates
+ where gates.active > 1 and (select count(*) from (
+       select from duly.ready where ready.tenant = gates.tenant and ready.options->'gate'->>0 = gates.gate and ready.options ? 'fifo'
+       union all select from duly.leased where leased.tenant = gates.tenant and leased.options->'gate'->>0 = gates.gate and leased.options ? 'fifo') as inside) > 1
+union all
+select 'run waiting for its turn at a rate that nobody minds', blocked.run_id::text, blocked.gate from duly.blocked
+ where left(blocked.gate, 1) = '~' and not exists (select from duly.paces where paces.tenant = blocked.tenant and '~' || paces.key = blocked.gate)
+union all
+select 'run that waits for its turn without its place', blocked.run_id::text, blocked.gate from duly.blocked
+ where left(blocked.gate, 1) = '~' and blocked.options ? 'gate' and not blocked.options ? 'held'
 union all
 select 'run waiting for a destination that would take it', blocked.run_id::text, blocked.gate from duly.blocked
   left join duly.destinations on destinations.tenant = blocked.tenant and '@' || destinations.origin = blocked.gate

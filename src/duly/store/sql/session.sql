@@ -124,3 +124,6 @@ select duly.api_limit_destination_v1($1, $2, $3, $4)
 
 -- name: keep_secret
 select duly.api_keep_secret_v1($1, $2, $3, $4, $5)
+
+-- name: limit_gate
+select duly.api_limit_gate_v1($1, $2, $3, $4, $5)
