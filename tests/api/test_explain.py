@@ -8,14 +8,17 @@ from duly.domain.outcome import Failed, Parked
 from duly.moves.defer import Deferred, defer
 from duly.moves.destinations import report
 from duly.moves.overload import note_overloads
+from duly.moves.submit import submit
 from duly.store.destinations import Told
 from tests.api.front import EVERY_HOUR
 from tests.api.test_runs import a_run
 from tests.builders import (
     RNG,
+    a_key,
     a_leased_run,
     a_ready_run,
     a_retrying_run,
+    a_submission,
     a_waiting_run,
     a_worker,
     an_active_schedule,
@@ -89,6 +92,33 @@ async def test_gate_rate_and_breaker_open_at_a_destination(api, database):
         " rate_per_second = 2"
     )
     assert (await holding(api, run.run_id))["code"] == "gate_rate"
+
+
+async def test_gate_fifo(api, database, clock):
+    line = [(await submit(database, a_submission(fifo="orders", delay=6), key=a_key())).job_id for _ in range(3)]
+    await clock.advance(7)
+    await staged(database)
+
+    found = await holding(api, line[2])
+
+    assert (found["code"], found["probable_start_at"]) == ("gate_fifo", None)
+    assert f"run {line[0]}" in found["frees"]
+    assert (await holding(api, line[0]))["code"] == "queue_backlog"
+
+
+async def test_gate_rate(api, database, clock):
+    runs = [
+        (await submit(database, a_submission(rate=("provider", 0.5, 1), delay=6), key=a_key())).job_id for _ in range(4)
+    ]
+    await clock.advance(7)
+    await staged(database)
+    waiting = [run_id for run_id in runs if (await holding(api, run_id))["code"] == "gate_rate"]
+
+    found = [await holding(api, run_id) for run_id in waiting]
+
+    assert len(found) >= 2
+    assert all(one["probable_start_at"] is not None for one in found)
+    assert "'provider' starts 0.5 a second" in found[0]["text"]
 
 
 async def test_queue_paused(api, database):

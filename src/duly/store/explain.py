@@ -7,7 +7,7 @@ queue, through `engine`. Where these are two, nobody is named: how many workers 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -20,9 +20,11 @@ from duly.domain.explain.facts import (
     Gate,
     Holding,
     JobFacts,
+    Parents,
     Reason,
     RunFacts,
     Serving,
+    Turn,
     holding_of,
 )
 from duly.domain.explain.jobs import explain_job
@@ -42,6 +44,9 @@ from duly.store.statements import load
 SQL = load("explain")
 _HOLDERS_SHOWN = 5
 _RUNS_LOOKED_AT = 20
+_PARENTS_SHOWN = 20
+PARENTS, RATE = "&", "~"  # how the names of gates begin that are no places
+_OTHER_GATES = ("@", PARENTS, RATE)
 _WAITING = frozenset({"blocked", "ready", "retrying"})  # whose start rests on how fast others end
 
 
@@ -91,6 +96,8 @@ async def run(database: Database, tenant: int, run_id: UUID, engine: Database | 
         before=beyond["before"],
         pace=(await paces(whole)).get(found["queue"], Pace()) if found["state"] in _WAITING else Pace(),
         gate=await _gate(database, tenant, run_id, around),
+        parents=await _parents(database, tenant, around),
+        turn=await _turn(database, tenant, run_id, around),
         destination=_destination(around),
         holds=await _holds(whole, Scope(tenant, found["queue"])),
         workers=await _serving(whole, tenant, are_named=engine is None),
@@ -141,20 +148,51 @@ def _explanation(kind: str, identifier: UUID, state: str, reasons: list[Reason])
 
 
 async def _gate(database: Database, tenant: int, run_id: UUID, around: Any) -> Gate | None:
-    if around["gate"] is None or around["places"] is None:
+    if around["gate"] is None or around["gate"][0] in _OTHER_GATES:
+        return None
+    if around["places"] is None and not around["is_fifo"]:
         return None
     rows = await database.fetch(SQL["holders"], tenant, around["gate"], _HOLDERS_SHOWN)
     line = await database.fetchrow(SQL["line"], tenant, around["gate"], run_id, POSITION_MAX)
     assert line is not None
     return Gate(
         around["gate"],
-        around["places"],
-        around["active"],
+        around["places"] or 1,
+        around["active"] or 0,
         [row[0] for row in rows],
         before=line["before"],
         is_fifo=around["is_fifo"],
         next_run=line["first"],
     )
+
+
+async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> Turn | None:
+    """Read the rate at which a run waits for its turn; that comes when those before it have had theirs."""
+    gate: str = around["gate"] or ""
+    if not gate.startswith(RATE):
+        return None
+    pace = await database.fetchrow(SQL["turn"], tenant, gate)
+    if pace is None:
+        return None
+    line = await database.fetchrow(SQL["line"], tenant, gate, run_id, POSITION_MAX)
+    assert line is not None
+    begins = max(pace["next_at"], around["now"])
+    turn_at = begins + timedelta(seconds=line["before"] / pace["per_second"])
+    is_known = line["before"] < POSITION_MAX
+    return Turn(pace["key"], pace["per_second"], pace["burst"], line["before"], turn_at if is_known else None)
+
+
+async def _parents(database: Database, tenant: int, around: Any) -> Parents | None:
+    """Read what a node waits for, or a run that follows other jobs."""
+    gate: str = around["gate"] or ""
+    if not gate.startswith(PARENTS):
+        return None
+    if around["node"] is None:
+        return Parents(())
+    workflow_id = UUID(gate.removeprefix(PARENTS))
+    rows = await database.fetch(SQL["parents"], workflow_id, around["node"], tenant, _PARENTS_SHOWN)
+    is_paused = await database.fetchval(SQL["workflow_is_paused"], workflow_id, tenant)
+    return Parents([row[0] for row in rows], workflow_id, is_paused=bool(is_paused))
 
 
 def _shape(found: Mapping[str, Any]) -> dict[str, Any]:
