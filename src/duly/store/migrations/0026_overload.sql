@@ -95,7 +95,9 @@ create unique index recoveries_live on duly.recoveries ((true)) where state in (
 create index recoveries_by_opening on duly.recoveries (opened_at);
 
 alter table duly.backfills add column recovery_id uuid;
-create index backfills_of_recovery on duly.backfills (recovery_id, state, shard, backfill_id) where recovery_id is not null;
+create index backfills_of_recovery on duly.backfills (recovery_id, state) where recovery_id is not null;
+create index backfills_held on duly.backfills (recovery_id, shard, backfill_id) where recovery_id is not null and state = 'active' and due_at = 'infinity';
+create index backfills_recovering on duly.backfills (recovery_id, shard) where recovery_id is not null and state = 'active' and due_at < 'infinity';
 
 -- What was missed waits, due never, while a recovery is open; and for a moment after a decision, for the sake of a scheduler that
 -- has yet to hear of it.
