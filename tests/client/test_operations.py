@@ -82,6 +82,7 @@ SPOKEN = {
     "reveal_secrets": "destinations.secrets",
     "settle_callback": "callbacks.settle",
     "extend_callback": "callbacks.extend",
+    "report_callback": "callbacks.progress",
     "list_keys": "keys.list",
     "make_key": "keys.create",
     "end_key": "keys.revoke",
@@ -163,6 +164,10 @@ class TestEvents:
 
         first = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
         again = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
+        batch = await client.send_events(
+            [{"id": name, "source": "/shop", "type": "shop.order.placed", "data": {"order": 7}} for name in ("8", "7")]
+        )
+        assert [(one.event_id, one.duplicate) for one in batch] == [("8", False), ("7", True)]
 
         assert (len(first.runs), first.duplicate, again.duplicate, again.runs) == (1, False, True, first.runs)
         assert (await client.runs.get(first.runs[0])).payload["event"]["data"] == {"order": 7}
@@ -338,6 +343,7 @@ class TestCallbacks:
         tokens = [CALLBACKS.make(run.run_id, run.fence) for run in (first, second)]
 
         assert (await client.callbacks.extend(tokens[0], "PT1H")).run_id == first.run_id
+        await client.callbacks.progress(tokens[0], 1, 3, "one of three")
         assert (await client.callbacks.settle(tokens[0], {"rows": 7})).state == "succeeded"
         assert (await client.callbacks.fail(tokens[1], "no such customer", retry=False)).state == "dead"
         with pytest.raises(Conflict, match="it succeeded"):

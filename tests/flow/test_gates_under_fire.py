@@ -21,6 +21,7 @@ from tests.end_to_end.house import House, a_house, wait_until
 PLACES, KEYS, EACH = 2, 4, 12
 LINES, IN_LINE = 3, 10
 PER_SECOND, BURST, PACED = 15, 3, 45
+pytestmark = pytest.mark.timeout(300)
 SECONDS_MAX = 60  # far more than it takes, on a machine that does other things as well
 PATIENT = Retry(max_attempts=10, base_seconds=0, cap_seconds=0)
 CLOCK = 0.002  # two processes on one host
@@ -103,7 +104,7 @@ def aftermath(tmp_path_factory):
         time.sleep(1)
         strike_inside(house, log)
         ended = "select count(distinct run_id) from duly.attempts where became = 'succeeded'"
-        wait_until(lambda: house.ask(ended)[0][0] == total, SECONDS_MAX)
+        wait_until(lambda: house.ask(ended)[0][0] == total, SECONDS_MAX, what="the last run", pause=0.2)
         assert asyncio.run(broken(house.url)) == []
         killed = {strike.pid: strike.at for strike in house.strikes}
         return passages_of(log), killed

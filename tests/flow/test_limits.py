@@ -98,8 +98,9 @@ async def test_a_limit_that_is_set_keeps_back_what_was_claimed_ahead_within_two_
 
 
 async def _is_claimed(store, number: int) -> bool:
-    return await store.fetchval("select count(*) from duly.leased") == number
+    return bool(await store.fetchval("select count(*) = $1 from duly.leased", number))
 
 
 async def _is_drained(store) -> bool:
-    return await store.fetchval("select (select count(*) from duly.ready) + (select count(*) from duly.leased)") == 0
+    left = "select exists (select from duly.ready) or exists (select from duly.leased)"
+    return not await store.fetchval(left)

@@ -1,6 +1,7 @@
 """Who is claimed first: shares of queues and tenants, priorities with a floor, what is due before what is ahead."""
 
 from collections import Counter
+from uuid import UUID
 
 import pytest
 
@@ -152,7 +153,7 @@ class TestPriorities:
         await many_ready_runs(database, 30, priority=9)
         worker_id = await a_worker(database)
 
-        taken = Counter()
+        taken: Counter[int] = Counter()
         for _ in range(90):
             await many_ready_runs(database, 12, priority=0, late=1)
             taken += Counter(by_priority(await claimed(database, worker_id, limit=10)))
@@ -196,7 +197,8 @@ async def test_no_run_is_left_behind_and_none_is_taken_twice(database, limit):
     for tenant, priority, late in ((1, 0, 1), (1, 5, 40), (2, 5, -2), (2, 9, 0), (3, 105, 10)):
         for queue in ("a", "b"):
             await many_ready_runs(database, 7, tenant=tenant, priority=priority, late=late, queue=queue)
-    worker_id, seen = await a_worker(database, queues=["a", "b"]), []
+    worker_id = await a_worker(database, queues=["a", "b"])
+    seen: list[UUID] = []
 
     while runs := await claimed(database, worker_id, limit=limit, queues=["a", "b"], weights=[3, 1]):
         assert len(runs) == min(limit, 70 - len(seen))

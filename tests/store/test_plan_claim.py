@@ -18,7 +18,7 @@ async def plan(database, lines, limit, *, weights=(1,), tenant_weights=None, see
         limit,
         seed,
     )
-    parts = Counter()
+    parts: Counter[tuple[int, int]] = Counter()
     for row in rows:
         parts[lines[row["line"] - 1]] += row["quota"]
     for line, rest in {lines[row["line"] - 1]: row["rest"] for row in rows}.items():

@@ -166,7 +166,8 @@ select 7, 'rate ' || n, 1, 1, 1, 1, at, case when n < 10 then at else at + inter
   from (select n, duly.clock_now() as at from generate_series(0, {ROWS}) as n) as made;
 insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, options, shard)
 select id, id, at, at, 1, 7, 'default', 'greet', format('{{"gate": ["line %s", 1], "fifo": %s}}', n % 50, n)::jsonb, n % 64
-  from (select n, gen_random_uuid() as id, duly.clock_now() + interval '1 day' as at from generate_series(1, {ROWS}) as n) as made;
+  from (select n, gen_random_uuid() as id, duly.clock_now() + interval '1 day' as at
+          from generate_series(1, {ROWS}) as n) as made;
 insert into duly.events (tenant, digest, runs, received_at)
 select 9, sha256(n::text::bytea), '{{}}', duly.clock_now() from generate_series(1, {ROWS}) as n;
 """
@@ -213,7 +214,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], 1, "", s["pending"], [START] * 9)),
     "skip next": (
         schedules.SQL["skip_next"],
-        lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9, "2026a"),
+        lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9, "2026a", None),
     ),
     "schedules of a zone": (zones.SQL["page"], lambda s: (None, None, BATCH)),
     "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
@@ -304,7 +305,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER,)),
     "runs of a job in boxes": (jobs.SQL["staged_runs"], lambda s: (s["job"],)),
     "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
-    "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"],)),
+    "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["cohort job"], s["pending"], None)),
     "submit": (
         jobs.SQL["submit"],
         lambda s: (
@@ -341,7 +342,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         ),
     ),
     "is it over": (runs.SQL["is_over"], lambda s: (s["settled"],)),
-    "subtasks that wait": (runs.SQL["waiting_subtasks"], lambda s: (WORKER, UUID(int=0), BATCH)),
+    "subtasks that have not ended": (runs.SQL["live_subtasks"], lambda s: (WORKER, UUID(int=0), BATCH)),
     "submit a subtask": (
         jobs.SQL["submit_subtask"],
         lambda s: (

@@ -81,3 +81,35 @@ async def test_a_retry_timer_of_a_schedule_is_not_taken_for_its_next_fire(databa
     await database.execute("delete from duly.timers where run_id is null")
 
     assert await broken(database) == ["schedule without its next fire"]
+
+
+async def test_a_run_that_waits_for_a_turn_nobody_minds_is_found(database):
+    for _ in range(2):
+        await a_ready_run(database, rate=("mail", 0.1, 1))
+    await staged(database)
+    assert await broken(database) == []
+    await database.execute("delete from duly.paces")
+
+    assert await broken(database) == ["run waiting for its turn at a rate that nobody minds"]
+
+
+async def test_the_first_of_a_line_that_waits_at_a_free_place_is_found_and_the_others_are_not(database):
+    for _ in range(3):
+        await a_ready_run(database, fifo="orders")
+    await staged(database)
+    await database.execute("delete from duly.ready; delete from duly.gates")
+
+    assert [row["broken"] for row in await verify(database)] == ["run waiting at a gate with a free place"]
+
+
+async def test_two_of_a_line_inside_at_once_are_found(database):
+    for _ in range(2):
+        await a_ready_run(database, fifo="orders")
+    await staged(database)
+    await database.execute(
+        "insert into duly.ready select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt,"
+        " priority, losses, suspect, payload_stored, queue, handler, payload, options, 0 from duly.blocked"
+    )
+    await database.execute("delete from duly.blocked; update duly.gates set active = 2")
+
+    assert await broken(database) == ["gate with more inside than its line lets in"]

@@ -79,8 +79,14 @@ PLAIN = {
     "standing_v1",
 }
 # What a process of the version before calls.
-OLDER = {"api_save_checkpoint_v1", "api_save_progress_v1"}
-READ_BY = {"owns", "load_of_destination"}  # functions that plain reads call
+OLDER = {
+    "api_save_checkpoint_v1",
+    "api_save_progress_v1",
+    "api_skip_next_v1",
+    "api_waiting_subtasks_v1",
+    "api_cancel_schedule_v1",
+}
+READ_BY = {"least_period", "owns", "load_of_destination"}  # functions that plain reads call
 # What workers over HTTP ask; only how long they have to wait is asked outside of a session.
 FROM_OUTSIDE = [statement for name, statement in remote_workers.SQL.items() if name != "foresee"]
 RELATIONS = """

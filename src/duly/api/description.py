@@ -73,7 +73,11 @@ def _shapes(operations: Sequence[Operation]) -> list[Any]:
     for operation in operations:
         shapes += [
             operation.query,
-            *(shape for shape in (operation.body, *operation.answers.values()) if _is_shape(shape)),
+            *(
+                shape
+                for shape in (operation.body, *operation.also_takes.values(), *operation.answers.values())
+                if _is_shape(shape)
+            ),
         ]
     return shapes
 
@@ -99,7 +103,8 @@ def _operation(operation: Operation, schemas: Schemas) -> Schema:
         schema = schemas.of(operation.body) if _is_shape(operation.body) else {"type": "string"}
         found["requestBody"] = {
             "required": _is_required(operation),
-            "content": {operation.media_type: {"schema": schema}},
+            "content": {operation.media_type: {"schema": schema}}
+            | {kind: {"schema": schemas.of(shape)} for kind, shape in operation.also_takes.items()},
         }
     return found
 

@@ -308,6 +308,7 @@ for _function in (
     http,
     webhooks,
     idle,
+    gates,
 ):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))

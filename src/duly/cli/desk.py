@@ -225,7 +225,7 @@ class Desk(Protocol):
         ...
 
     async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
-        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
+        """Cancel a run, and with `children` its subtasks; say what became of that."""
         ...
 
     def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:

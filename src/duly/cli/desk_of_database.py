@@ -210,7 +210,7 @@ class DatabaseDesk:
         return listed_row(found)
 
     async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
-        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
+        """Cancel a run, and with `children` its subtasks; say what became of that."""
         answer = await cancel_run(self._database, run_id)
         taken = await cancel_subtasks(self._database, run_id) if children else 0
         return Stopped(answer.value, (await self._find_run(run_id))["state"], taken)

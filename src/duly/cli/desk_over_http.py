@@ -173,7 +173,7 @@ class HttpDesk:
         return rows.run(await self._client.runs.get(run_id))
 
     async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
-        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
+        """Cancel a run, and with `children` its subtasks; say what became of that."""
         told = await self._client.runs.cancel(run_id, children=children)
         return Stopped(told.status, told.state, told.children)
 

@@ -72,8 +72,9 @@ class House:
             self._key = await self._admit(database)
             api = Database(self._postgres.url, size_max=_API_CONNECTIONS_MAX, pooler=pooler, command_timeout=2.0)
             keyring = first_keyring(self._settings, self._postgres.data, Rng())
+            allowed = allowed_by(self._settings, loopback=may_call_loopback(self._settings))
             age_limit = span(self._settings, "queue_age_limit")
-            async with api, opened_door(api, keyring, allowed_by(self._settings), age_limit) as door:
+            async with api, opened_door(api, keyring, allowed, age_limit) as door:
                 try:
                     await self._live(database, api, door)
                 finally:

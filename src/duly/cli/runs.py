@@ -101,7 +101,7 @@ def show_run(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> N
 
 @runs.command("cancel")
 @click.argument("run_ids", metavar="RUN...", type=click.UUID, nargs=-1, required=True)
-@click.option("--children", is_flag=True, help="Cancel their subtasks that have not started as well.")
+@click.option("--children", is_flag=True, help="Cancel their subtasks as well.")
 @with_settings("url")
 def cancel(settings: Settings, run_ids: tuple[UUID, ...], children: bool) -> None:
     """Cancel runs.

@@ -6,7 +6,7 @@ the run's handler is then a name that begins with `@`, which only workers that m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -100,17 +100,23 @@ def check_handler(name: str) -> str:
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """The programs and images that an operator allows, each by its name; webhooks, where they can be signed."""
+    """The programs and images that an operator allows, each by its name; webhooks, where they can be signed.
+
+    `check_call` refuses addresses that no worker would call, by what they say themselves.
+    """
 
     commands: frozenset[str] = frozenset()
     containers: frozenset[str] = frozenset()
     webhooks: bool = True
+    check_call: Callable[[str], None] | None = None
 
     def check(self, target: Target | None) -> None:
         """Refuse what is not allowed here. Raises InvalidOption."""
         match target:
             case Webhook() if not self.webhooks:
                 raise InvalidOption(_UNSIGNED)
+            case Webhook(url=url):
+                self.check_url(url)
             case Command(argv=argv) if argv[0] not in self.commands:
                 raise _not_allowed("command", argv[0], "commands")
             case Container(image=image) if image not in self.containers:
@@ -118,11 +124,19 @@ class Allowed(msgspec.Struct, frozen=True):
 
     def check_told(self, then: Then | None) -> None:
         """Refuse URLs that nobody could tell of the ends of runs: that is done by webhooks. Raises InvalidOption."""
-        if then is None or self.webhooks:
+        if then is None:
             return
         for name, callback in (("on_done", then.done), ("on_dead", then.dead)):
-            if callback is not None and callback.url is not None:
+            if callback is None or callback.url is None:
+                continue
+            if not self.webhooks:
                 raise InvalidOption(f"{name} names a URL, and {_UNSIGNED}")
+            self.check_url(callback.url)
+
+    def check_url(self, url: str) -> None:
+        """Refuse an address that no worker would call. Raises InvalidOption."""
+        if self.check_call is not None:
+            self.check_call(url)
 
 
 def _not_allowed(what: str, name: str, setting: str) -> InvalidOption:

@@ -20,13 +20,14 @@ from duly.moves.destinations import mind
 from duly.moves.overload import note_overloads
 from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
 from duly.moves.tell import tell
-from duly.store import answers, events, history, leased, ready, shards, tenants, workers, zones
+from duly.store import answers, events, history, job_changes, leased, ready, shards, tenants, workers, zones
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
 REAP = "reap"
 EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
+CHANGES_KEPT = timedelta(hours=2)  # of definitions; a listener may come back an hour later
 _MIND_IDLE_SECONDS = 0.5  # how often destinations are looked at while none needs it
 _COUNT_SECONDS = 1.0
 _COUNT_SHARE = 0.05  # of our time, at most: where much waits, it is counted less often
@@ -150,6 +151,7 @@ class Maintenance:
         await history.forget_checkpoints(self._database, BATCH_MAX)
         await history.forget_subtasks(self._database, self._retention.failed, BATCH_MAX)
         await events.forget(self._database, EVENTS_KEPT, BATCH_MAX)
+        await job_changes.forget(self._database, CHANGES_KEPT, BATCH_MAX)
         await answers.forget(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
 from duly.domain.limit import check_places
@@ -13,6 +16,7 @@ from duly.store.tenants import Limits, Tenant
 
 _COUNT_MAX = 2_000_000_000
 _WEIGHT_MAX = 1_000
+_LEAST_PERIOD, _LEAST_PERIOD_MAX = timedelta(seconds=1), timedelta(days=366)
 
 
 async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant:
@@ -64,3 +68,8 @@ def check_limits(limits: Limits) -> None:
             " duly pause --tenant NUMBER"
         )
     check_rate(limits.submit_rate)
+    least = limits.least_period
+    if least is not None and (not _LEAST_PERIOD <= least <= _LEAST_PERIOD_MAX or least.microseconds):
+        raise InvalidOption(
+            f"least_period {to_iso(least)} is not a number of whole seconds from PT1S to P366D; leave it out for no limit"
+        )

@@ -190,9 +190,9 @@ async def is_over(database: Database, run_id: UUID) -> bool:
     return bool(await database.fetchval(SQL["is_over"], run_id))
 
 
-async def waiting_subtasks(database: Database, run_id: UUID, after: UUID, limit: int) -> list[UUID]:
-    """Give subtasks of a run that have not started, by rising id behind one, up to a limit."""
-    return [row[0] for row in await database.fetch(SQL["waiting_subtasks"], run_id, after, limit)]
+async def live_subtasks(database: Database, run_id: UUID, after: UUID, limit: int) -> list[UUID]:
+    """Give subtasks of a run that have not ended, by rising id behind one, up to a limit."""
+    return [row[0] for row in await database.fetch(SQL["live_subtasks"], run_id, after, limit)]
 
 
 async def read_logs(database: Database, run_id: UUID, after: tuple[int, int]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import asyncpg
 import msgspec
@@ -18,6 +18,7 @@ class Limits(msgspec.Struct, frozen=True):
     """What a tenant may have; None: as much as it likes. The rate is of submits, a second.
 
     `running_max` is the tenant's row among the limits that claims keep to. `weight` is its share beside other tenants.
+    `least_period` is how close together the occurrences of one of its schedules may be.
     """
 
     schedules_max: int | None = None
@@ -25,6 +26,7 @@ class Limits(msgspec.Struct, frozen=True):
     submit_rate: float | None = None
     running_max: int | None = None
     weight: int = 1
+    least_period: timedelta | None = None
 
 
 class Tenant(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from duly.domain.limit import PLACES_MAX
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.shapes import Asked, Moment, Name, Told, check_reach
+from duly.wire.shapes import Asked, Duration, Moment, Name, Told, check_reach
 
 Scope = Literal["jobs:read", "jobs:write", "jobs:trigger", "worker", "admin"]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000, description="Submits a second.")]
@@ -86,6 +86,10 @@ class TenantLimits(Asked, frozen=True):
     submit_rate: Rate | None = None
     running_max: Places | None = None
     weight: Weight = 1
+    least_period: (
+        Annotated[Duration, Meta(description="How close together the occurrences of a schedule may be: PT1S to P366D.")]
+        | None
+    ) = None
 
 
 class TenantRequest(Asked, frozen=True):

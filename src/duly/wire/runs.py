@@ -166,7 +166,8 @@ class Cancellation(Asked, frozen=True):
     """What else is cancelled."""
 
     children: Annotated[
-        bool, Meta(description="Cancel the run's subtasks that have not started as well, and theirs.")
+        bool,
+        Meta(description="Cancel the run's subtasks as well, and theirs; of those that run, the workers are asked."),
     ] = False
 
 
@@ -174,7 +175,8 @@ class RunCancelled(Told, frozen=True):
     """What became of a request to cancel, and the state of the run as of now.
 
     cancelled: it was waiting, and will never start. requested: it is in a worker's hands, who has been asked; what it came to
-    will be on the run. too_late: it had ended already, as `state` says. `children`: how many subtasks will not start any more.
+    will be on the run. too_late: it had ended already, as `state` says. `children`: how many subtasks
+    were cancelled, or asked to stop, with it.
     """
 
     run_id: UUID

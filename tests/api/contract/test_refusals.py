@@ -409,7 +409,7 @@ async def under_another_name_than_its_path(scene: Scene, asked: Asked) -> httpx.
 
 
 async def with_its_end_before_its_start(scene: Scene, asked: Asked) -> httpx.Response:
-    return await asked.with_fields(end="2026-10-01T00:00:00Z").by(scene.api)
+    return await asked.with_fields(to="2026-10-01T00:00:00Z").by(scene.api)
 
 
 async def of_a_calendar_in_use(scene: Scene, asked: Asked) -> httpx.Response:
@@ -451,6 +451,10 @@ async def of_one_of_two_files(scene: Scene, asked: Asked) -> httpx.Response:
     return await asked.with_query("").by(scene.api)
 
 
+async def that_limits_nothing(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(limit=None, rate=None).by(scene.api)
+
+
 PAYLOADS: dict[str, Any] = {
     "take_in_event": {"data": A_LONG_WORD},
     "save_checkpoint": {"value": A_LONG_WORD},
@@ -465,6 +469,7 @@ async def with_an_age_of_a_week(scene: Scene, asked: Asked) -> httpx.Response:
 OPTIONS: dict[str, Any] = {
     "change_queue": with_an_age_of_a_week,
     "make_destination": with_two_lines_as("url"),
+    "limit_gate": that_limits_nothing,
     "resume_queue": of_a_name_that_is_none,
     "preview_trigger": after_the_end_of_time,
     "register_worker": with_a_lease_of_an_hour,

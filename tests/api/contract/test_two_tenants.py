@@ -63,7 +63,7 @@ async def estate(front, api, database):
     ids += [(await api.a_job(**gated))["job_id"] for _ in range(2)]
     asked = await api.post(
         f"/v1/jobs/{ids[0]}/backfill",
-        json={"start": "2026-11-01T00:00:00Z", "end": "2026-11-01T03:00:00Z", "confirm": True},
+        json={"from": "2026-11-01T00:00:00Z", "to": "2026-11-01T03:00:00Z", "confirm": True},
     )
     ids.append(asked.json()["backfill_id"])
     remote = await api.post("/v1/worker/register", json={**A_WORKER, "name": SECRET})

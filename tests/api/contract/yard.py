@@ -93,7 +93,7 @@ def unknown(operation: Operation) -> dict[str, str]:
 
 
 def _body(operation: Operation) -> Any:
-    [content] = described(operation)["requestBody"]["content"].values()
+    content = described(operation)["requestBody"]["content"][operation.media_type]
     return _BODIES.get(operation.name) or least(content["schema"])
 
 
@@ -101,7 +101,8 @@ def _body(operation: Operation) -> Any:
 _BODIES: dict[str, Any] = {
     "put_job_by_name": {"target": A_TARGET, "schedule": EVERY_HOUR},
     "keep_calendar": {"dates": ["2026-12-25"]},
-    "backfill_job": {"start": "2026-11-01T00:00:00Z", "end": "2026-11-01T03:00:00Z", "confirm": True},
+    "backfill_job": {"from": "2026-11-01T00:00:00Z", "to": "2026-11-01T03:00:00Z", "confirm": True},
+    "limit_gate": {"limit": 3},
     "pause": {"queue": "pausable"},
     "resume": {"queue": "pausable"},
     "replay_matching": {"filter": "", "dry_run": True},

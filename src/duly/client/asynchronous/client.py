@@ -26,7 +26,7 @@ from duly.client.asynchronous.recovery import AsyncRecovery
 from duly.client.asynchronous.runs import AsyncRuns
 from duly.client.streaming import Event, read_event
 from duly.client.talking import Patience
-from duly.wire.events import MEDIA_TYPE, EventTaken
+from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
 from duly.wire.previews import Preview
 
 if TYPE_CHECKING:
@@ -108,6 +108,11 @@ class AsyncClient:
         event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
         ask = posting(path("events"), EventTaken, event)
         return await self._line.ask(msgspec.structs.replace(ask, media_type=MEDIA_TYPE))
+
+    async def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventTaken]:
+        """Send CloudEvents as one batch, up to 1,000: all are taken, or none. What became of each is told in their order."""
+        ask = posting(path("events"), EventsTaken, [{"specversion": "1.0", **event} for event in events])
+        return (await self._line.ask(msgspec.structs.replace(ask, media_type=BATCH_MEDIA_TYPE))).items
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None

@@ -27,7 +27,7 @@ from duly.client.synchronous.queues import Holds, Queues, Workers
 from duly.client.synchronous.recovery import Recovery
 from duly.client.synchronous.runs import Runs
 from duly.client.talking import Patience
-from duly.wire.events import MEDIA_TYPE, EventTaken
+from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
 from duly.wire.previews import Preview
 
 if TYPE_CHECKING:
@@ -109,6 +109,11 @@ class Client:
         event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
         ask = posting(path("events"), EventTaken, event)
         return self._line.ask(msgspec.structs.replace(ask, media_type=MEDIA_TYPE))
+
+    def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventTaken]:
+        """Send CloudEvents as one batch, up to 1,000: all are taken, or none. What became of each is told in their order."""
+        ask = posting(path("events"), EventsTaken, [{"specversion": "1.0", **event} for event in events])
+        return (self._line.ask(msgspec.structs.replace(ask, media_type=BATCH_MEDIA_TYPE))).items
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None

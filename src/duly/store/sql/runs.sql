@@ -84,8 +84,8 @@ select case when fraction is null and message is null then done else fraction en
 select not exists (select from duly.timers where run_id = $1) and not exists (select from duly.blocked where run_id = $1)
    and not exists (select from duly.ready where run_id = $1) and not exists (select from duly.leased where run_id = $1)
 
--- name: waiting_subtasks
-select * from duly.waiting_subtasks_v1($1, $2, $3)
+-- name: live_subtasks
+select * from duly.live_subtasks_v1($1, $2, $3)
 
 -- name: append_logs
 insert into duly.logs (run_id, attempt, number, logged_at, level, message, fields)
