@@ -91,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     egress_loopback: bool
     retention_succeeded: Duration
     retention_failed: Duration
+    queue_age_limit: Duration
+    recovery_after: Duration | None
     log_level: str
     log_format: str
     url: str | None
@@ -365,6 +367,12 @@ KNOWN: Mapping[str, Known] = {
     ),
     "retention_succeeded": Known(_duration, "P7D", "how long successes are kept"),
     "retention_failed": Known(_duration, "P90D", "how long everything else in history is kept"),
+    "queue_age_limit": Known(
+        _duration, 60.0, "how old the oldest due run of a queue may be before work of low priority is shed"
+    ),
+    "recovery_after": Known(
+        _duration, None, "after so long without a scheduler, what was missed waits for `duly recover`; unset: never"
+    ),
     "log_level": Known(_one_of("debug", "info", "warning", "error"), "warning", "the least that is logged"),
     "log_format": Known(_one_of("text", "json"), "text", "how it is logged"),
     "url": Known(_text, None, "a Duly to speak to over HTTP, instead of to a database"),

@@ -258,7 +258,7 @@ async def test_explain_says_that_a_run_waits_for_its_receiver(api, database, clo
 
     [reason] = (await api.get(f"/v1/runs/{run.run_id}/explain")).json()["reasons"]
 
-    assert reason["code"] == "AWAITS_RECEIVER"
+    assert reason["code"] == "awaits_receiver"
     assert "in 60 min" in reason["text"]
 
 

@@ -215,12 +215,12 @@ class TestRead:
         made = await api.a_job(queue="reports")
         await take(database, "other")
         answer = (await api.get(f"/v1/jobs/{made['job_id']}/explain")).json()
-        assert [reason["code"] for reason in answer["reasons"]] == ["NEXT_FIRE", "NO_RUN_YET", "NO_WORKER_FOR_QUEUE"]
+        assert [reason["code"] for reason in answer["reasons"]] == ["not_due", "no_run_yet", "no_worker_for_queue"]
 
         await api.post("/v1/queues/reports/pause", json={"reason": "month end"})
         held = (await api.get(f"/v1/jobs/{made['job_id']}/explain")).json()
 
-        [reason] = [reason for reason in held["reasons"] if reason["code"] == "HELD"]
+        [reason] = [reason for reason in held["reasons"] if reason["code"] == "queue_paused"]
         assert "month end" in reason["text"]
 
     async def test_a_one_shot_is_explained_as_its_run(self, api):
@@ -228,7 +228,7 @@ class TestRead:
         answer = (await api.get(f"/v1/jobs/{made['job_id']}/explain")).json()
 
         assert (answer["kind"], answer["id"]) == ("run", made["job_id"])
-        assert answer["reasons"][0]["code"] == "WAITS_IN_QUEUE"
+        assert [reason["code"] for reason in answer["reasons"]] == ["no_worker_has_handler", "queue_backlog"]
 
 
 class TestList:

@@ -60,7 +60,8 @@ async def test_the_name_of_a_queue_may_contain_what_divides_a_path(api):
 
     assert (await api.post("/v1/queues/mail/stop", json={})).status_code == 404
     refused = await api.get("/v1/queues/mail/pause")
-    assert (refused.status_code, refused.headers["allow"]) == (405, "POST, OPTIONS")
+    assert refused.status_code == 405
+    assert set(refused.headers["allow"].split(", ")) == {"POST", "PUT", "OPTIONS"}
 
 
 async def test_a_queue_of_everyone_is_for_the_operator(front, api, database):
@@ -119,7 +120,7 @@ async def test_workers_of_one_tenant_are_not_seen_by_another(front, api):
     assert "secret" not in (await api.get("/v1/queues")).text
     run_id = await a_run(api, queue="secret")
     reasons = (await api.get(f"/v1/runs/{run_id}/explain")).json()["reasons"]
-    assert [reason["code"] for reason in reasons] == ["WAITS_IN_QUEUE", "NO_WORKER_FOR_QUEUE"]
+    assert [reason["code"] for reason in reasons] == ["no_worker_for_queue", "queue_backlog"]
     [worker] = [one for one in (await api.get("/v1/workers")).json()["items"] if one["queues"] == ["secret"]]
     assert worker["tenant"] == stranger.tenant
 

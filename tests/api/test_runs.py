@@ -106,12 +106,12 @@ async def test_no_worker_is_named_by_an_explanation(api, database):
     shown = (await api.get(f"/v1/runs/{run_id}")).json()
 
     [running] = explained.json()["reasons"]
-    assert running["code"] == "RUNNING"
+    assert running["code"] == "running"
     assert running["facts"]["worker"] == shown["worker_id"]
 
     waiting = await a_run(api, target={"type": "function", "handler": "nobody:knows"})
     reasons = (await api.get(f"/v1/runs/{waiting}/explain")).json()["reasons"]
-    [missing] = [reason for reason in reasons if reason["code"] == "NO_WORKER_KNOWS_HANDLER"]
+    [missing] = [reason for reason in reasons if reason["code"] == "no_worker_has_handler"]
     assert missing["facts"]["known"] == []
 
 
@@ -121,7 +121,7 @@ async def test_what_is_paused_is_a_reason(api):
 
     reasons = (await api.get(f"/v1/runs/{run_id}/explain")).json()["reasons"]
 
-    assert reasons[0]["code"] == "HELD"
+    assert reasons[0]["code"] == "queue_paused"
     assert "the building is on fire" in reasons[0]["text"]
 
 

@@ -227,7 +227,7 @@ async def test_a_run_that_nobody_may_run_says_what_would_allow_it(api, database)
     for target in (WEBHOOK, COMMAND, CONTAINER):
         made = (await api.post("/v1/jobs", json={"target": target})).json()
         reasons = (await api.get(f"/v1/runs/{made['run_id']}/explain")).json()["reasons"]
-        texts += [reason["text"] for reason in reasons if reason["code"] == "NO_WORKER_KNOWS_HANDLER"]
+        texts += [reason["text"] for reason in reasons if reason["code"] == "no_worker_has_handler"]
 
     webhook, command, container = texts
     assert "offers @webhook; start a worker that sends webhooks: duly worker --webhooks 500" in webhook

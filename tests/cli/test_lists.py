@@ -113,7 +113,7 @@ def test_a_run_and_a_job_are_explained(duly, story):
     assert "  no worker serves queue mail; this starts one: duly worker module:app --queue mail" in said
     told = json.loads(duly("explain", "hourly", "--json").stdout)
     assert (told["kind"], told["state"]) == ("job", "active")
-    assert [reason["code"] for reason in told["reasons"]][:2] == ["NEXT_FIRE", "NO_RUN_YET"]
+    assert [reason["code"] for reason in told["reasons"]][:2] == ["no_scheduler", "not_due"]
     assert duly("explain", "00000000-0000-0000-0000-000000000001").returncode == 4
 
 

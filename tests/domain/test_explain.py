@@ -6,18 +6,26 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.explain import (
+from duly.domain.explain.codes import CODES, HOLDING
+from duly.domain.explain.facts import (
     POSITION_MAX,
     Awaited,
+    Excluded,
     Gate,
     JobFacts,
+    Parents,
     RunFacts,
     Serving,
-    explain_job,
-    explain_run,
-    spoken,
+    Turn,
+    holding_of,
 )
+from duly.domain.explain.jobs import explain_job
+from duly.domain.explain.runs import explain_run
+from duly.domain.explain.words import spoken
 from duly.domain.filter import RUN_STATES
+from duly.domain.hold import Hold, Scope
+from duly.domain.overload import Overload
+from duly.domain.scaling import Pace
 from tests.clock import START
 
 ABLE = Serving("able", ["mail"], ["greet"], 10)
@@ -58,37 +66,39 @@ class TestRun:
     def test_one_that_is_not_due_says_in_how_long(self):
         found = told(explain_run(a_run("scheduled", due_at=START + seconds(90))))
 
-        assert list(found) == ["WAITS_UNTIL_DUE"]
-        assert found["WAITS_UNTIL_DUE"].endswith("in 90 s")
+        assert list(found) == ["not_due"]
+        assert found["not_due"].endswith("in 90 s")
 
     def test_without_a_scheduler_nothing_falls_due(self):
-        assert "duly scheduler" in told(explain_run(a_run("scheduled", schedulers=0)))["NO_SCHEDULER"]
+        assert "duly scheduler" in told(explain_run(a_run("scheduled", schedulers=0)))["no_scheduler"]
 
     def test_one_in_a_queue_says_how_many_come_first(self):
         found = told(explain_run(a_run("ready", due_at=START - seconds(5), before=3)))
 
-        assert "queue mail, with 3 before it; it has been due for 5.0 s" in found["WAITS_IN_QUEUE"]
-        assert "1 live workers with 10 slots" in found["WORKERS_BUSY"]
+        assert "queue mail, with 3 before it; it has been due for 5.0 s" in found["queue_backlog"]
+        assert "1 live workers with 10 slots" in found["workers_busy"]
         many = told(explain_run(a_run("ready", before=POSITION_MAX)))
-        assert f"{POSITION_MAX} or more before it" in many["WAITS_IN_QUEUE"]
+        assert f"{POSITION_MAX} or more before it" in many["queue_backlog"]
 
     def test_a_queue_nobody_serves_comes_with_the_command_that_would(self):
         found = told(explain_run(a_run("ready", workers=[OTHER_QUEUE])))
 
-        assert found["NO_WORKER_FOR_QUEUE"].endswith("duly worker module:app --queue mail")
+        assert found["no_worker_for_queue"].endswith("duly worker module:app --queue mail")
 
     def test_a_handler_nobody_knows_comes_with_those_that_are_known(self):
         found = told(explain_run(a_run("ready", workers=[OTHER_HANDLER, OTHER_QUEUE])))
 
-        assert "known: build" in found["NO_WORKER_KNOWS_HANDLER"]
-        assert "WORKERS_BUSY" not in found
+        assert "known: build" in found["no_worker_has_handler"]
+        assert "workers_busy" not in found
 
     def test_one_at_a_gate_says_who_is_inside(self):
         gate = Gate("customer-7", 1, 1, [UUID(int=5)])
 
         found = told(explain_run(a_run("blocked", gate=gate)))
 
-        assert "'customer-7': 1 of 1 are taken; inside: 00000000-0000-0000-0000-000000000005" in found["WAITS_AT_GATE"]
+        assert (
+            "'customer-7': 1 of 1 are taken; inside: 00000000-0000-0000-0000-000000000005" in found["gate_concurrency"]
+        )
 
     def test_one_that_retries_says_when_and_why(self):
         run = a_run(
@@ -97,34 +107,34 @@ class TestRun:
 
         found = told(explain_run(run))
 
-        assert found["RETRYING"].startswith("attempt 2 of 5 failed; the next one starts at")
-        assert "no answer" in found["LAST_ERROR"]
-        assert "WORKERS_BUSY" not in found
+        assert found["retry_backoff"].startswith("attempt 2 of 5 failed; the next one starts at")
+        assert "no answer" in found["last_error"]
+        assert "workers_busy" not in found
 
     def test_one_that_runs_says_where_since_when_and_how_late_it_was(self):
         run = a_run("running", worker="able", claimed_at=START - seconds(60), due_at=START - seconds(63.2))
 
         found = told(explain_run(run))
 
-        assert "attempt 1 is with worker able since" in found["RUNNING"]
-        assert found["LATE"] == "it started 3.2 s after it was due: it waited in queue mail for a free worker"
-        assert "WORKER_SILENT" not in found
-        assert "WORKER_SILENT" in told(explain_run(a_run("running", worker="able", worker_is_live=False)))
+        assert "attempt 1 is with worker able since" in found["running"]
+        assert found["late"] == "it started 3.2 s after it was due: it waited in queue mail for a free worker"
+        assert "worker_silent" not in found
+        assert "worker_silent" in told(explain_run(a_run("running", worker="able", worker_is_live=False)))
 
     def test_one_held_ahead_is_not_running(self):
-        assert "in 3.0 s" in told(explain_run(a_run("ready", worker="able", due_at=START + seconds(3))))["HELD_AHEAD"]
+        assert "in 3.0 s" in told(explain_run(a_run("ready", worker="able", due_at=START + seconds(3))))["held_ahead"]
 
     def test_a_dead_one_says_why_and_what_to_do(self):
         found = told(explain_run(a_run("dead", attempt=5, reason="broken", replays=2)))
 
-        assert found["DEAD"].startswith("it gave up after 5 attempts, after 2 replays: broken")
-        assert "duly dead replay" in found["DEAD"]
+        assert found["dead"].startswith("it gave up after 5 attempts, after 2 replays: broken")
+        assert "duly dead replay" in found["dead"]
 
     @pytest.mark.parametrize("reason", ["skipped_misfire", "skipped_overlap", "skipped_paused", "skipped_calendar"])
     def test_a_skipped_one_says_why(self, reason):
         [found] = explain_run(a_run("skipped", reason=reason))
 
-        assert found.code == reason.upper()
+        assert found.code == reason
         assert found.text.startswith("it was not run: ")
         assert reason not in found.text
 
@@ -135,29 +145,29 @@ class TestJob:
 
         found = told(explain_job(a_job(next_run_at=START + seconds(600), last=[last])))
 
-        assert found["NEXT_FIRE"].endswith("in 10 min")
-        assert found["LAST_RUN"].endswith("is succeeded")
-        assert list(found) == ["NEXT_FIRE", "LAST_RUN"]
+        assert found["not_due"].endswith("in 10 min")
+        assert found["last_run"].endswith("is succeeded")
+        assert list(found) == ["not_due", "last_run"]
 
     def test_a_paused_one_says_why_and_since_when(self):
         found = told(explain_job(a_job("paused", pause_reason="too noisy", paused_at=START)))
 
-        assert "too noisy; `duly jobs resume`" in found["PAUSED"]
+        assert "too noisy; `duly jobs resume`" in found["paused"]
 
     def test_a_streak_of_failures_is_counted_from_the_newest(self):
         states = ["running", "dead", "dead", "succeeded", "dead"]
         last = [{"run_id": UUID(int=1), "state": state, "scheduled_at": START} for state in states]
 
-        [failing] = [reason for reason in explain_job(a_job(last=last)) if reason.code == "FAILING"]
+        [failing] = [reason for reason in explain_job(a_job(last=last)) if reason.code == "failing"]
 
         assert failing.facts == {"streak": 2}
 
     def test_one_that_counts_from_the_end_of_its_run_waits_for_it(self):
-        assert "WAITS_FOR_END" in told(explain_job(a_job()))
+        assert "not_due" in told(explain_job(a_job()))
 
     @pytest.mark.parametrize("state", ["completed", "cancelled"])
     def test_one_that_is_over_needs_no_worker(self, state):
-        assert set(told(explain_job(a_job(state, workers=[], schedulers=0)))) == {state.upper(), "NO_RUN_YET"}
+        assert set(told(explain_job(a_job(state, workers=[], schedulers=0)))) == {state, "no_run_yet"}
 
 
 def test_spans_are_written_in_the_unit_that_says_most():
@@ -176,21 +186,120 @@ class TestDestinations:
         return told(explain_run(a_run("blocked", destination=awaited)))
 
     def test_one_that_is_left_alone_says_when_it_is_tried_and_how_to_end_the_wait(self):
-        text = self.waits(state="open", tried_at=START + seconds(12))["BREAKER_OPEN"]
+        text = self.waits(state="open", tried_at=START + seconds(12))["breaker_open"]
 
         assert "in 12 s" in text
         assert "No attempt is used up" in text
         assert "duly destinations close https://hooks.example" in text
 
     def test_one_that_is_tried(self):
-        assert "tried next now" in self.waits(state="half_open")["BREAKER_OPEN"]
+        assert "tried next now" in self.waits(state="half_open")["breaker_open"]
 
     def test_one_that_has_asked_to_be_left_alone(self):
-        assert "BREAKER_OPEN" in self.waits(state="closed", tried_at=START + seconds(90))
+        assert "breaker_open" in self.waits(state="closed", tried_at=START + seconds(90))
 
     def test_one_with_a_rate(self):
-        assert "at 2.5 a second" in self.waits(state="closed", rate=2.5)["GATE_RATE"]
-        assert "slow start" in self.waits(state="closed", ramp_rate=10.0)["GATE_RATE"]
+        assert "at 2.5 a second" in self.waits(state="closed", rate=2.5)["gate_rate"]
+        assert "slow start" in self.waits(state="closed", ramp_rate=10.0)["gate_rate"]
 
     def test_one_that_is_full(self):
-        assert "4 of 5 requests" in self.waits(state="closed", places=5, in_flight=4)["GATE_CONCURRENCY"]
+        assert "4 of 5 requests" in self.waits(state="closed", places=5, in_flight=4)["gate_concurrency"]
+
+
+NOBODY = ()
+RUN = UUID(int=5)
+A_HOLD = Hold(Scope(queue="mail"), "broken", "somebody", START)
+LATE_BY = START - seconds(30)
+AN_OVERLOAD = Overload("mail", seconds(90), seconds(60))
+HELD_RUNS: list[tuple[str, RunFacts, str, timedelta | None]] = [
+    ("not_due", a_run("scheduled", due_at=START + seconds(90)), "its moment", seconds(90)),
+    ("not_due", a_run("ready", due_at=START + seconds(3)), "its moment", seconds(3)),
+    ("not_due", a_run("ready", worker="able", due_at=START + seconds(3)), "its moment", seconds(3)),
+    ("no_scheduler", a_run("scheduled", due_at=LATE_BY, schedulers=0), "duly scheduler", None),
+    ("retry_backoff", a_run("retrying", due_at=START + seconds(30)), "the pause", seconds(30)),
+    (
+        "queue_paused",
+        a_run("ready", due_at=LATE_BY, holds=[A_HOLD], workers=NOBODY),
+        "`duly resume --queue mail`",
+        None,
+    ),
+    ("queue_paused", a_run("retrying", due_at=LATE_BY, holds=[A_HOLD]), "duly resume", None),
+    ("no_worker_for_queue", a_run("ready", workers=NOBODY), "duly worker module:app --queue mail", None),
+    ("no_worker_has_handler", a_run("ready", workers=[OTHER_HANDLER]), "duly worker module:app", None),
+    ("queue_backlog", a_run("ready", due_at=LATE_BY, before=9, pace=Pace(2.0, 0.1)), "a free slot", seconds(5)),
+    ("queue_backlog", a_run("retrying", due_at=LATE_BY, before=9), "more workers", None),
+    ("queue_backlog", a_run("ready", due_at=LATE_BY, before=POSITION_MAX, pace=Pace(2.0, 0.1)), "a free slot", None),
+    ("gate_concurrency", a_run("blocked", gate=Gate("g", 2, 2, [RUN], before=3)), "inside 'g'", None),
+    (
+        "gate_concurrency",
+        a_run("blocked", gate=Gate("g", 2, 2, before=3), pace=Pace(1, 10.0)),
+        "more places",
+        seconds(20),
+    ),
+    ("gate_concurrency", a_run("blocked", reason="gate g"), "a place", None),
+    ("gate_fifo", a_run("blocked", gate=Gate("g", 1, 1, [RUN], before=2, is_fifo=True)), f"run {RUN}", None),
+    ("gate_fifo", a_run("blocked", gate=Gate("g", 1, 0, before=2, is_fifo=True, next_run=RUN)), f"run {RUN}", None),
+    ("gate_rate", a_run("blocked", turn=Turn("k", 5, 1, 4, START + seconds(0.8))), "a higher rate", seconds(0.8)),
+    ("gate_rate", a_run("blocked", turn=Turn("k", 5, 1)), "its turn", None),
+    ("gate_rate", a_run("blocked", destination=Awaited(origin="https://x", state="closed", rate=2.0)), "turn", None),
+    ("blocked_parent", a_run("blocked", parents=Parents(["extract", "load"])), "the end of extract, load", None),
+    ("paused", a_run("blocked", parents=Parents([], RUN, is_paused=True)), f"duly workflows resume {RUN}", None),
+    (
+        "breaker_open",
+        a_run("blocked", destination=Awaited(origin="https://x", state="open", tried_at=START + seconds(12))),
+        "duly destinations close https://x",
+        seconds(12),
+    ),
+]
+HELD_JOBS: list[tuple[str, JobFacts, str, timedelta | None]] = [
+    ("not_due", a_job(next_run_at=START + seconds(600)), "its next moment", seconds(600)),
+    ("not_due", a_job(), "the end of the run", None),
+    ("not_due", a_job(waits_for_event=True), "event", None),
+    ("paused", a_job("paused"), "`duly jobs resume`", None),
+    ("no_scheduler", a_job(next_run_at=LATE_BY, schedulers=0), "duly scheduler", None),
+    (
+        "calendar",
+        a_job(next_run_at=START + seconds(600), excluded=Excluded(START + seconds(60), ["holidays"])),
+        "the next moment that holidays permits",
+        seconds(600),
+    ),
+    ("shed", a_job(next_run_at=LATE_BY, priority=7, overload=AN_OVERLOAD), "more workers", None),
+    ("not_due", a_job(next_run_at=LATE_BY, priority=6, overload=AN_OVERLOAD), "its next moment", seconds(0)),
+    ("not_due", a_job(next_run_at=START + seconds(9), priority=7, overload=AN_OVERLOAD), "its next", seconds(9)),
+]
+
+
+@pytest.mark.parametrize(("code", "run", "frees", "starts_in"), HELD_RUNS)
+def test_the_first_thing_that_holds_a_run_back_says_what_frees_it_and_when(code, run, frees, starts_in):
+    holding = holding_of(explain_run(run))
+
+    assert holding is not None
+    assert holding.code == code
+    assert frees in holding.frees
+    assert holding.probable_start_at == (None if starts_in is None else START + starts_in)
+
+
+@pytest.mark.parametrize(("code", "job", "frees", "starts_in"), HELD_JOBS)
+def test_the_first_thing_that_holds_a_job_back_says_what_frees_it_and_when(code, job, frees, starts_in):
+    holding = holding_of(explain_job(job))
+
+    assert holding is not None
+    assert holding.code == code
+    assert frees in holding.frees
+    assert holding.probable_start_at == (None if starts_in is None else START + starts_in)
+
+
+def test_every_code_that_holds_is_among_these_stories():
+    told_of = {story[0] for story in (*HELD_RUNS, *HELD_JOBS)}
+
+    assert told_of == HOLDING
+
+
+@pytest.mark.parametrize("state", ["running", "dead", "succeeded", "cancelled", "skipped", "expired"])
+def test_nothing_holds_what_runs_or_is_over(state):
+    assert holding_of(explain_run(a_run(state, worker="able"))) is None
+
+
+@pytest.mark.parametrize("state", RUN_STATES)
+def test_every_reason_is_of_the_one_vocabulary(state):
+    assert {reason.code for reason in explain_run(a_run(state, reason="something else"))} <= CODES

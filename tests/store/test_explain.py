@@ -39,7 +39,7 @@ async def test_a_stranger_and_another_tenants_are_not_explained(database):
 
 
 async def test_one_that_waits(database):
-    assert set(await told(database, await a_waiting_run(database))) == {"WAITS_UNTIL_DUE", "NO_SCHEDULER"}
+    assert set(await told(database, await a_waiting_run(database))) == {"not_due", "no_scheduler"}
 
 
 async def test_one_in_a_queue_has_those_of_lower_rank_before_it(database, clock):
@@ -48,12 +48,12 @@ async def test_one_in_a_queue_has_those_of_lower_rank_before_it(database, clock)
     await a_ready_run(database, priority=9)
     await a_ready_run(database, priority=0, queue="other")
 
-    assert (await told(database, run_id))["WAITS_IN_QUEUE"]["before"] == 1
-    assert "NO_WORKER_FOR_QUEUE" in await told(database, run_id)
+    assert (await told(database, run_id))["queue_backlog"]["before"] == 1
+    assert "no_worker_for_queue" in await told(database, run_id)
     await a_worker(database, handlers=["other"])
-    assert "NO_WORKER_KNOWS_HANDLER" in await told(database, run_id)
+    assert "no_worker_has_handler" in await told(database, run_id)
     await a_worker(database)
-    assert (await told(database, run_id))["WORKERS_BUSY"] == {"workers": 1, "slots": 10}
+    assert (await told(database, run_id))["workers_busy"] == {"workers": 1, "slots": 10}
 
 
 async def test_one_at_a_gate(database, clock):
@@ -62,9 +62,9 @@ async def test_one_at_a_gate(database, clock):
     await clock.advance(8)
     await staged(database)
 
-    facts = (await told(database, second))["WAITS_AT_GATE"]
+    facts = (await told(database, second))["gate_concurrency"]
 
-    assert facts == {"gate": "g", "places": 1, "active": 1, "holders": [first]}
+    assert facts == {"gate": "g", "places": 1, "active": 1, "holders": [first], "before": 0}
 
 
 async def test_one_that_runs_and_its_worker(database, clock):
@@ -72,9 +72,9 @@ async def test_one_that_runs_and_its_worker(database, clock):
     claimed_at = clock.at
     await clock.advance(3)
 
-    assert (await told(database, run.run_id))["RUNNING"] == {"worker": "worker", "since": claimed_at, "attempt": 1}
+    assert (await told(database, run.run_id))["running"] == {"worker": "worker", "since": claimed_at, "attempt": 1}
     await clock.advance(60)
-    assert "WORKER_SILENT" in await told(database, run.run_id)
+    assert "worker_silent" in await told(database, run.run_id)
 
 
 async def test_one_that_retries_one_that_is_dead_and_one_that_ended(database, clock):
@@ -88,17 +88,17 @@ async def test_one_that_retries_one_that_is_dead_and_one_that_ended(database, cl
     [late] = await claimed(database, worker_id)
     await settled(database, worker_id, late)
 
-    assert (await told(database, retrying))["LAST_ERROR"] == {"error": "broken"}
-    assert (await told(database, dead))["DEAD"] == {"attempts": 1, "reason": "broken", "replays": 0}
-    assert (await told(database, gone))["CANCELLED"]["reason"] == "not needed"
-    assert (await told(database, late.run_id))["LATE"] == {"late_seconds": 4.0}
+    assert (await told(database, retrying))["last_error"] == {"error": "broken"}
+    assert (await told(database, dead))["dead"] == {"attempts": 1, "reason": "broken", "replays": 0}
+    assert (await told(database, gone))["cancelled"]["reason"] == "not needed"
+    assert (await told(database, late.run_id))["late"] == {"late_seconds": 4.0}
 
 
 async def test_a_job(database, clock):
     job_id = (await an_active_schedule(database, every=60)).job_id
     await a_scheduler(database)
     await a_worker(database)
-    assert set(await told(database, job_id)) == {"NEXT_FIRE", "NO_RUN_YET"}
+    assert set(await told(database, job_id)) == {"not_due", "no_run_yet"}
 
     await clock.advance(60)
     worker_id = await a_worker(database)
@@ -108,24 +108,24 @@ async def test_a_job(database, clock):
     await pause(database, job_id, "too noisy")
 
     found = await told(database, job_id)
-    assert found["PAUSED"]["reason"] == "too noisy"
-    assert found["FAILING"]["streak"] >= 1
-    assert found["LAST_RUN"]["state"] == "dead"
+    assert found["paused"]["reason"] == "too noisy"
+    assert found["failing"]["streak"] >= 1
+    assert found["last_run"]["state"] == "dead"
 
 
 async def test_one_that_is_parked_says_how_its_destination_is(database, clock):
     worker_id, run = await a_leased_run(database)
     await defer(database, worker_id, [Deferred(run, None, Parked("https://hooks.example"))])
-    assert "WAITS_AT_GATE" in await told(database, run.run_id)
+    assert "gate_concurrency" in await told(database, run.run_id)
     seen = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
     await report(database, worker_id, 1, [seen], RNG)
 
-    facts = (await told(database, run.run_id))["BREAKER_OPEN"]
+    facts = (await told(database, run.run_id))["breaker_open"]
 
     assert (facts["origin"], facts["state"]) == ("https://hooks.example", "open")
     assert facts["tried_at"] is not None
     await clock.advance(5)
-    assert (await told(database, run.run_id))["BREAKER_OPEN"]["tried_at"] is None
+    assert (await told(database, run.run_id))["breaker_open"]["tried_at"] is None
 
 
 async def test_one_that_is_parked_at_a_destination_closed_by_hand_is_explained(database):

@@ -27,7 +27,9 @@ from duly.store import (
     jobs,
     leased,
     lists,
+    overloads,
     ready,
+    recovery,
     remote_workers,
     runs,
     schedules,
@@ -220,6 +222,8 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "schedules of a zone": (zones.SQL["page"], lambda s: (None, None, BATCH)),
     "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
+    "note overloads": (overloads.SQL["note"], lambda s: ("60 seconds", 2_000)),
+    "note staging": (recovery.SQL["note_staging"], lambda s: ("1 hour", WORKER)),
     "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
     "take an event": (events.SQL["take_event"], lambda s: (9, "/shop", a_key(), "type 7", "{}", None)),
     "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
@@ -422,6 +426,7 @@ def answers(fires: list[DueFire]) -> tuple[list[Any], ...]:
 
 
 ANSWER_NOTHING = {
+    "note staging",
     "look for waiters at a free place",
     "what a file asks for",
     "idle claim",

@@ -34,6 +34,7 @@ def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None)
     problems = Problems(Rng(), log)
     if door is not None:
         metrics.add(door.traffic)
+        metrics.add(door.shedding)
     return Litestar(
         [*_watching(vitals, metrics), *(served(door) if door else []), *_described(operations)],
         exception_handlers={HTTPException: problems.refused, Exception: problems.failed},

@@ -72,6 +72,11 @@ def is_plain(job: JobDefinition) -> bool:
     return said == {"trigger"} and isinstance(trigger, Mapping) and trigger.get("type") == "at"
 
 
+def is_for_now(job: JobDefinition) -> bool:
+    """Say whether a job runs at once, and once: it waits for no moment and no event."""
+    return job.schedule is None and job.on_event is None
+
+
 def one_shot(job: JobDefinition, extra: Mapping[str, Any]) -> Submission:
     """Read a plain one-shot. Raises Refused."""
     handler, target = _target(job)

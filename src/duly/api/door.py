@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,16 +20,19 @@ from duly.api.hub import Hub
 from duly.api.once import Act, act_once, encoded
 from duly.api.operations import ANYBODY, Answer, Call, Identity, Operation
 from duly.api.refusals import Refusal, found_in
+from duly.api.shedding import Shedding
 from duly.api.traffic import Traffic
 from duly.api.waiting import Waiter, unless_ended
 from duly.clock import Rng
 from duly.domain.errors import DulyError
+from duly.domain.overload import AGE_LIMIT
 from duly.domain.sealing import Keyring
 from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
 from duly.moves.gather import Gatherer
 from duly.store.database import Database
+from duly.store.pressure import Gauge
 from duly.store.session import RolledBack, Sessions
 from duly.wire import problems
 from duly.wire.jobs import JobPatch
@@ -61,6 +65,7 @@ class Door:
         hub: Hub | None = None,
         allowed: Allowed | None = None,
         keyring: Keyring | None = None,
+        age_limit: timedelta = AGE_LIMIT,
     ) -> None:
         self._database = database
         self._sessions = sessions
@@ -71,6 +76,8 @@ class Door:
         self._allowed = allowed or Allowed()
         self._keyring = keyring
         self.traffic = Traffic()
+        self.shedding = Shedding(database)
+        self._gauge = Gauge(database, age_limit)
         self._rng = Rng()
         self._gatherer = Gatherer(database, self._rng)
         self._log = log
@@ -172,6 +179,8 @@ class Door:
                 open_session=lambda: self._sessions.open(identity.tenant),
                 wake=woken.add,
                 admit=admit,
+                shedding=self.shedding,
+                gauge=self._gauge,
                 rng=self._rng,
                 hub=self._hub,
                 gatherer=self._gatherer,

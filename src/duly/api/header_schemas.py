@@ -41,6 +41,7 @@ _HEADERS_OF_CODE = {
     "key_in_progress": ("Retry-After",),
     "rate_limited": ("Retry-After", "RateLimit", "RateLimit-Policy"),
     "quota_reached": ("Retry-After",),
+    "shed": ("Retry-After",),
     "conflict": ("Retry-After",),
     "unavailable": ("Retry-After",),
 }

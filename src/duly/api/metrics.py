@@ -7,6 +7,7 @@ import platform
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -25,9 +26,11 @@ from duly.api.destination_metrics import PARKED_MAX, families
 from duly.api.health import Vitals
 from duly.domain.errors import DulyError
 from duly.domain.hold import SCOPE_KINDS
+from duly.domain.overload import AGE_LIMIT
 from duly.log import Log
-from duly.store import destinations, holds, ready
+from duly.store import destinations, holds, overloads, ready
 from duly.store.overview import staging_lag_seconds
+from duly.store.pressure import Gauge
 from duly.store.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
 
 LOOK_SECONDS = 5.0
@@ -83,6 +86,8 @@ class Totals(Collector):
         self.stage = Histogram(STAGE_BOUNDS)
         self.depths: dict[str, Depth] = {}
         self.holds: Counter[str] = Counter()
+        self.overloaded: frozenset[str] = frozenset()
+        self.desired: dict[str, int] = {}
         self.lag_seconds = 0.0
         self.destinations = destinations.Totals({}, 0, 0, 0, 0, 0, 0)
         self._queues: set[str] = set()
@@ -135,6 +140,7 @@ class Totals(Collector):
             oldest.add_metric([queue], seen.oldest_age_seconds)
         yield depth
         yield oldest
+        yield from self._pressure()
         held = GaugeMetricFamily("duly_holds", "What is paused, by what it covers.", labels=["scope"])
         for kind in SCOPE_KINDS:
             held.add_metric([kind], self.holds[kind])
@@ -142,6 +148,19 @@ class Totals(Collector):
         yield GaugeMetricFamily("duly_staging_lag_seconds", "How far staging is behind.", value=self.lag_seconds)
         if (scheduler := self._vitals.scheduler) is not None:
             yield GaugeMetricFamily("duly_shards_held", "Shards this scheduler holds.", value=scheduler.shards)
+
+    def _pressure(self) -> Iterator[Metric]:
+        overloaded = GaugeMetricFamily(
+            "duly_queue_overloaded", "1 while the oldest due run of a queue is older than its limit.", labels=["queue"]
+        )
+        desired = GaugeMetricFamily(
+            "duly_desired_workers", "How many workers keep up with a queue and meet its next peak.", labels=["queue"]
+        )
+        for queue in sorted({*self.depths, *self.desired, *self.overloaded}):
+            overloaded.add_metric([queue], queue in self.overloaded)
+            desired.add_metric([queue], self.desired.get(queue, 0))
+        yield overloaded
+        yield desired
 
     def _label(self, queue: str) -> str:
         if queue not in self._queues and len(self._queues) >= QUEUES_MAX:
@@ -153,7 +172,8 @@ class Totals(Collector):
 class Metrics:
     """Keeps the totals up to date and writes them out."""
 
-    def __init__(self, vitals: Vitals, log: Log) -> None:
+    def __init__(self, vitals: Vitals, log: Log, age_limit: timedelta = AGE_LIMIT) -> None:
+        self._gauge = Gauge(vitals.database, age_limit)
         self.totals = Totals(vitals)
         self._vitals = vitals
         self._log = log
@@ -192,7 +212,10 @@ class Metrics:
             rows = await ready.depth(self._vitals.database)
             held = await holds.standing(self._vitals.database)
             self.totals.destinations = await destinations.totals(self._vitals.database, PARKED_MAX)
+            self.totals.overloaded = frozenset(await overloads.standing(self._vitals.database))
+            pressure = await self._gauge.read()
             self.totals.lag_seconds = await staging_lag_seconds(self._vitals.database)
+        self.totals.desired = {queue: pressure.desired_workers(queue) for queue in sorted(pressure.loads)[:QUEUES_MAX]}
         self.totals.holds = Counter(hold.scope.kind for hold in held)
         ages = {row["queue"]: (now - row["oldest_due_at"]).total_seconds() for row in rows}
         emptied = {queue: Depth(0, 0.0) for queue in self.totals.depths}

@@ -20,7 +20,7 @@ Act = Callable[[Database], Awaitable[Answer]]
 
 # What a key is not held against: it says nothing of the request itself.
 _NOT_KEPT = frozenset(
-    {"unauthorized", "forbidden", "rate_limited", "quota_reached", "key_in_progress", "key_reused", "conflict"}
+    {"unauthorized", "forbidden", "rate_limited", "quota_reached", "shed", "key_in_progress", "key_reused", "conflict"}
 )
 
 

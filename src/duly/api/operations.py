@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from duly.api.hub import Hub
+from duly.api.shedding import Shedding
 from duly.clock import Clock, Rng
 from duly.domain.api_key import ApiKey, Scope
 from duly.domain.callback_token import CallbackTokens
@@ -25,6 +26,7 @@ from duly.domain.sealing import NEW_KEY, Keyring
 from duly.domain.target import Allowed
 from duly.moves.gather import Gatherer
 from duly.store.database import Database
+from duly.store.pressure import Gauge
 from duly.wire.shapes import Nothing
 
 B = TypeVar("B")
@@ -108,6 +110,7 @@ class Call(Generic[Q, B]):
         "clock",
         "database",
         "gatherer",
+        "gauge",
         "headers",
         "hub",
         "identity",
@@ -120,6 +123,7 @@ class Call(Generic[Q, B]):
         "raw",
         "request_id",
         "rng",
+        "shedding",
         "traceparent",
         "wake",
     )
@@ -139,6 +143,8 @@ class Call(Generic[Q, B]):
         open_session: Callable[[], AbstractAsyncContextManager[Database]],
         wake: Callable[[str], None],
         admit: Callable[[int], Awaitable[None]],
+        shedding: Shedding,
+        gauge: Gauge,
         rng: Rng,
         hub: Hub,
         gatherer: Gatherer,
@@ -159,6 +165,8 @@ class Call(Generic[Q, B]):
         self.open = open_session
         self.wake = wake
         self.admit = admit
+        self.shedding = shedding
+        self.gauge = gauge
         self.rng = rng
         self.hub = hub
         self.gatherer = gatherer

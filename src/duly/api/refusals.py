@@ -42,6 +42,7 @@ CODES: Mapping[type[Exception], str] = {
     errors.DeclaredInCode: "declared_in_code",
     errors.TenantSuspended: "forbidden",
     errors.QuotaReached: "quota_reached",
+    errors.Shed: "shed",
     errors.VersionChanged: "version_changed",
     errors.NotFound: "not_found",
     errors.ParentEnded: "conflict",
@@ -86,12 +87,13 @@ def found_in(error: Exception, base: str = "") -> Found | None:
     code = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), None)
     if code is None:
         return None
-    return Found(code, _detail(error, code), _retry(code), _faults_in(error, base))
+    return Found(code, _detail(error, code), _retry(error, code), _faults_in(error, base))
 
 
-def _retry(code: str) -> dict[str, str]:
+def _retry(error: Exception, code: str) -> dict[str, str]:
     """Say when it may be asked again, where that helps: what uses a quota up is counted anew by then."""
-    seconds = {"unavailable": RETRY_SECONDS, "key_in_progress": RETRY_SECONDS, "quota_reached": QUOTA_SECONDS}.get(code)
+    known = {"unavailable": RETRY_SECONDS, "key_in_progress": RETRY_SECONDS, "quota_reached": QUOTA_SECONDS}
+    seconds = error.retry_seconds if isinstance(error, errors.Shed) else known.get(code)
     return {} if seconds is None else {"Retry-After": str(seconds)}
 
 

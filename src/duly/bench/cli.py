@@ -308,6 +308,7 @@ def triggers(**options: Any) -> Measure:
 for _function in (
     submit,
     drain,
+    gates,
     latency,
     burst,
     recurring,

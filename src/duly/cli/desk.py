@@ -103,6 +103,8 @@ class Explained(msgspec.Struct, frozen=True):
     state: str
     sentences: list[str]
     document: Any
+    frees: str | None = None
+    probable_start_at: datetime | None = None
 
 
 class Living(msgspec.Struct, frozen=True):
@@ -308,6 +310,10 @@ class Desk(Protocol):
 
     async def queues(self) -> Sequence[Row]:
         """List the queues that have work or a worker, or are held by their name."""
+        ...
+
+    async def limit_queue(self, queue: str, age_limit: timedelta | None) -> None:
+        """Say how old the oldest due run of a queue may be; None leaves it to the default."""
         ...
 
     async def keys(self, tenant: str | None, limit: int) -> Sequence[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -59,6 +60,7 @@ from duly.moves.calendars import drop_calendar, put_calendar
 from duly.moves.cancel import cancel_run, cancel_subtasks, end_job
 from duly.moves.dead import Bulk
 from duly.moves.edit import amend
+from duly.moves.overload import limit_age
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import trigger
@@ -333,7 +335,9 @@ class DatabaseDesk:
         if found is None:
             raise NotFound(f"no run or job {what}; `duly runs` and `duly jobs` list them")
         sentences = [reason.text for reason in found.reasons]
-        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found))
+        held = found.holding
+        freeing = (None, None) if held is None else (held.frees, held.probable_start_at)
+        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found), *freeing)
 
     async def workers(self) -> Sequence[Row]:
         """List the workers that live."""
@@ -342,6 +346,10 @@ class DatabaseDesk:
     async def queues(self) -> Sequence[Row]:
         """List the queues that have work or a worker, or are held by their name."""
         return await read_queues(self._database)
+
+    async def limit_queue(self, queue: str, age_limit: timedelta | None) -> None:
+        """Say how old the oldest due run of a queue may be; None leaves it to the default."""
+        await limit_age(self._database, queue, age_limit, HELD_BY)
 
     async def keys(self, tenant: str | None, limit: int) -> Sequence[Row]:
         """List the keys of a tenant, or of all."""

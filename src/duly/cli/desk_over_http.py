@@ -267,7 +267,9 @@ class HttpDesk:
         except NotFound:
             found = await self._client.runs.explain(identifier)
         sentences = [reason.text for reason in found.reasons]
-        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found))
+        held = found.holding
+        freeing = (None, None) if held is None else (held.frees, held.probable_start_at)
+        return Explained(found.kind, found.id, found.state, sentences, msgspec.to_builtins(found), *freeing)
 
     async def workers(self) -> Sequence[Row]:
         """List the workers that live."""
@@ -277,6 +279,10 @@ class HttpDesk:
     async def queues(self) -> Sequence[Row]:
         """List the queues that have work or a worker, or are held by their name."""
         return [rows.queue(queue) async for queue in self._client.queues.list()]
+
+    async def limit_queue(self, queue: str, age_limit: timedelta | None) -> None:
+        """Say how old the oldest due run of a queue may be; None leaves it to the default."""
+        await self._client.queues.change(queue, age_limit=None if age_limit is None else age_limit.total_seconds())
 
     async def keys(self, tenant: str | None, limit: int) -> Sequence[Row]:
         """List the keys of a tenant, or all that are ours to see."""

@@ -8,7 +8,7 @@ import click
 
 from duly.cli.desk import at_desk
 from duly.cli.options import with_settings
-from duly.cli.output import json_option, print_json
+from duly.cli.output import json_option, moment, print_json
 from duly.settings import Settings
 
 
@@ -30,3 +30,7 @@ async def _explain(settings: Settings, what: str, as_json: bool) -> None:
     click.echo(f"{found.kind} {found.id} is {found.state}")
     for sentence in found.sentences:
         click.echo(f"  {sentence}")
+    if found.frees is not None:
+        click.echo(f"frees it: {found.frees}")
+        when = "unknown" if found.probable_start_at is None else moment(found.probable_start_at)
+        click.echo(f"starts, probably: {when}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import msgspec
 
@@ -11,6 +12,7 @@ from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
 from duly.cli.egress import egress_of
 from duly.domain.errors import InvalidOption
+from duly.domain.overload import AGE_LIMIT
 from duly.domain.sealing import Keyring
 from duly.domain.target import Allowed
 from duly.log import Log
@@ -27,14 +29,15 @@ SESSIONS_MAX = 8
 
 @asynccontextmanager
 async def opened_door(
-    database: Database, keyring: Keyring | None, allowed: Allowed | None = None
+    database: Database, keyring: Keyring | None, allowed: Allowed | None = None, age_limit: timedelta = AGE_LIMIT
 ) -> AsyncIterator[Door]:
     """Open the door over a database, and close what it needed at the end."""
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with Sessions(database, size_max=SESSIONS_MAX) as sessions:
         keys, admission = Keys(database), Admission(database)
         allowed = msgspec.structs.replace(allowed or Allowed(), webhooks=keyring is not None)
-        yield Door(database, sessions, keys, admission, waker.wake, Log("api"), keyring=keyring, allowed=allowed)
+        parts = database, sessions, keys, admission, waker.wake, Log("api")
+        yield Door(*parts, keyring=keyring, allowed=allowed, age_limit=age_limit)
     await waker.close()
 
 

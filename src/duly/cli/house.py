@@ -22,6 +22,7 @@ from duly.cli.egress import may_call_loopback
 from duly.cli.first_key import first_key, tell_key
 from duly.cli.front_door import allowed_by, opened_door
 from duly.cli.keyring import first_keyring
+from duly.cli.options import span
 from duly.cli.plan import Plan
 from duly.cli.postgres import Postgres
 from duly.cli.screen import Screen, some
@@ -72,7 +73,8 @@ class House:
             api = Database(self._postgres.url, size_max=_API_CONNECTIONS_MAX, pooler=pooler, command_timeout=2.0)
             keyring = first_keyring(self._settings, self._postgres.data, Rng())
             allowed = allowed_by(self._settings, loopback=may_call_loopback(self._settings))
-            async with api, opened_door(api, keyring, allowed) as door:
+            age_limit = span(self._settings, "queue_age_limit")
+            async with api, opened_door(api, keyring, allowed, age_limit) as door:
                 try:
                     await self._live(database, api, door)
                 finally:
@@ -101,7 +103,7 @@ class House:
         await self._workforce.start()
         self._stager, self._maintenance = scheduler.build(self._settings, database, self._name)
         vitals = self._vitals(api)
-        metrics = Metrics(vitals, Log("metrics"))
+        metrics = Metrics(vitals, Log("metrics"), span(self._settings, "queue_age_limit"))
         self._server = Server(create(vitals, metrics, Log("api"), door), self._listener, self._plan.tls)
         for name, part in self._parts(metrics):
             self._spawn(name, part)

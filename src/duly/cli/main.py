@@ -32,6 +32,7 @@ SECTIONS = {
         "dead": ("duly.cli.dead:dead", "List, show, edit, replay and discard runs that gave up."),
         "pause": ("duly.cli.pause:pause", "Stop: nothing new starts, of everything, a queue or a tenant."),
         "resume": ("duly.cli.pause:resume", "Let it go on."),
+        "recover": ("duly.cli.recover:recover", "Show, approve and dismiss what is made up for after downtime."),
         "limits": ("duly.cli.limits:limits", "Show, set and remove limits on what is under way at once."),
         "plan": ("duly.cli.as_code:plan", "Show what applying a file of schedules would change."),
         "apply": ("duly.cli.as_code:apply", "Bring the schedules to what a file says."),
@@ -48,7 +49,7 @@ SECTIONS = {
     "Look": {
         "next": ("duly.cli.next:next_", "Say what a schedule means and when it fires."),
         "explain": ("duly.cli.explain:explain", "Say why a run or a job is where it is."),
-        "queues": ("duly.cli.queues:queues", "Show what waits in each queue and who serves it; pause and resume."),
+        "queues": ("duly.cli.queues:queues", "Show what waits in each queue and who serves it; pause, resume, set."),
         "destinations": (
             "duly.cli.destinations:destinations",
             "Show where webhooks go and how it is; limits, secrets, breaker.",

@@ -39,6 +39,8 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "egress_loopback": (("--egress-loopback/--no-egress-loopback",), {"default": None}),
     "retention_succeeded": (("--retention-succeeded",), {"metavar": "DURATION"}),
     "retention_failed": (("--retention-failed",), {"metavar": "DURATION"}),
+    "queue_age_limit": (("--queue-age-limit",), {"metavar": "DURATION"}),
+    "recovery_after": (("--recovery-after",), {"metavar": "DURATION"}),
     "url": (("--url",), {"metavar": "URL"}),
     "log_level": (("--log-level",), {"type": click.Choice(["debug", "info", "warning", "error"])}),
     "log_format": (("--log-format",), {"type": click.Choice(["text", "json"])}),

@@ -9,9 +9,10 @@ from typing import Any
 from duly.cli.holding import told
 from duly.cli.output import Row
 from duly.domain.hold import Hold, Scope
-from duly.store import holds, ready
+from duly.store import holds, overloads, ready
 from duly.store import workers as store
 from duly.store.database import Database
+from duly.store.pressure import Gauge
 
 _HOLDS_TOLD_MAX = 3
 
@@ -25,7 +26,17 @@ async def read_queues(database: Database) -> Sequence[Row]:
     standing = await holds.standing(database)
     paused = (hold.scope.queue for hold in standing if hold.scope.queue is not None)
     names = sorted({*depths, *(queue for row in living for queue in row.queues), *paused})
-    return [_queue(name, depths.get(name), living, unknown, standing, now) for name in names]
+    pressure, overloaded = await Gauge(database).read(), await overloads.standing(database)
+    return [
+        {
+            **_queue(name, depths.get(name), living, unknown, standing, now),
+            "is_overloaded": name in overloaded,
+            "age_limit_seconds": pressure.age_limit_seconds(name),
+            "desired_workers": pressure.desired_workers(name),
+            "coming": pressure.coming(name),
+        }
+        for name in names
+    ]
 
 
 def _queue(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 import click
@@ -9,9 +11,12 @@ import click
 from duly.cli.desk import at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, json_option, listing_options, show_list
+from duly.cli.output import Listing, json_option, listing_options, print_json, show_list
 from duly.cli.pause import pause_scope, reason_option, resume_scope
+from duly.domain.duration import parse
+from duly.domain.errors import InvalidOption, InvalidSchedule
 from duly.domain.hold import Scope
+from duly.domain.overload import check_age_limit
 from duly.settings import Settings
 
 COLUMNS = {
@@ -20,14 +25,22 @@ COLUMNS = {
     "oldest": lambda row: timedelta(seconds=row["oldest_age_seconds"]) if row["ready"] else None,
     "workers": lambda row: row["workers"],
     "slots": lambda row: row["slots"],
+    "desired": lambda row: row["desired_workers"],
+    "coming": lambda row: _coming(row["coming"]),
     "state": lambda row: row["state"],
     "needs attention": lambda row: row["attention"],
 }
 
 
+def _coming(counts: Sequence[int]) -> str:
+    """Tell of the busiest of the next minutes."""
+    most = max(counts, default=0)
+    return f"{most} in {list(counts).index(most)} min" if most else ""
+
+
 @click.group(cls=ListingGroup)
 def queues() -> None:
-    """Show, pause and resume queues. Without a command: show."""
+    """Show, pause, resume and set queues. Without a command: show."""
 
 
 @queues.command("list")
@@ -55,3 +68,37 @@ def pause_queue(settings: Settings, queue: str, reason: str, as_json: bool) -> N
 def resume_queue(settings: Settings, queue: str, as_json: bool) -> None:
     """Let QUEUE go on; the same as `duly resume --queue QUEUE`."""
     resume_scope(settings, Scope(queue=queue), as_json=as_json)
+
+
+@queues.command("set")
+@click.argument("queue", metavar="QUEUE")
+@click.option(
+    "--age-limit",
+    metavar="DURATION",
+    help="How old its oldest due run may be before work of low priority is shed: PT1S to P1D, or `default`.",
+)
+@json_option
+@with_settings("url")
+def set_queue(settings: Settings, queue: str, age_limit: str | None, as_json: bool) -> None:
+    """Say how QUEUE is to be; it takes effect within a second."""
+    if age_limit is None:
+        raise click.UsageError("say what: --age-limit")
+    limit = None if age_limit == "default" else check_age_limit(_span(age_limit))
+    asyncio.run(_set_queue(settings, queue, limit, as_json))
+
+
+def _span(text: str) -> timedelta:
+    try:
+        return parse(float(text) if text.replace(".", "", 1).isdecimal() else text, "age limit")
+    except InvalidSchedule as error:
+        raise InvalidOption(str(error)) from None
+
+
+async def _set_queue(settings: Settings, queue: str, limit: timedelta | None, as_json: bool) -> None:
+    async with at_desk(settings) as desk:
+        await desk.limit_queue(queue, limit)
+    told = None if limit is None else limit.total_seconds()
+    if as_json:
+        print_json({"queue": queue, "age_limit_seconds": told})
+        return
+    click.echo(f"queue {queue}: its oldest run may be {'as old as by default' if told is None else f'{told:g} s old'}")

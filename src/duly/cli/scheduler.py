@@ -23,7 +23,7 @@ CONNECTIONS_MAX = 4
 
 @click.command
 @click.option("--name", help="How others see it; default: host and process.")
-@with_settings("pooler", "retention_succeeded", "retention_failed")
+@with_settings("pooler", "retention_succeeded", "retention_failed", "queue_age_limit", "recovery_after")
 def scheduler(settings: Settings, name: str | None) -> None:
     """Run a scheduler: it fires its share of the shards, and keeps history, leases and tables in order."""
     run_loop(_run(settings, name or process_name()))
@@ -37,9 +37,11 @@ def process_name() -> str:
 def build(settings: Settings, database: Database, name: str) -> tuple[Scheduler, Maintenance]:
     """Build the two loops on one database."""
     retention = Retention(span(settings, "retention_succeeded"), span(settings, "retention_failed"))
+    age_limit = span(settings, "queue_age_limit")
+    recovery_after = None if settings.recovery_after is None else span(settings, "recovery_after")
     return (
-        Scheduler(database, name=name, rng=Rng(), log=Log("scheduler")),
-        Maintenance(database, rng=Rng(), log=Log("maintenance"), retention=retention),
+        Scheduler(database, name=name, rng=Rng(), log=Log("scheduler"), recovery_after=recovery_after),
+        Maintenance(database, rng=Rng(), log=Log("maintenance"), retention=retention, age_limit=age_limit),
     )
 
 

@@ -34,7 +34,7 @@ def up(settings: Settings, ephemeral: bool, reset: bool, yes: bool, demo: bool, 
 
     For development, on this machine only. Ctrl-C stops all of it; the data stays in .duly.
     """
-    for name in ("lease", "grace", "retention_succeeded", "retention_failed"):
+    for name in ("lease", "grace", "retention_succeeded", "retention_failed", "queue_age_limit"):
         span(settings, name)
     if settings.commands or settings.containers:
         from duly.cli import programs  # It loads most of a worker, which nobody else here needs.

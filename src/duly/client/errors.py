@@ -11,7 +11,8 @@ ApiError
 │   ├── DeclaredInCode a program or a file declares that job
 │   └── VersionChanged it was changed meanwhile (412)
 ├── RateLimited        too many requests; `retry_after` says when to ask again (429)
-│   └── QuotaReached   a quota of the tenant is used up
+│   ├── QuotaReached   a quota of the tenant is used up
+│   └── Shed           the queue is overloaded, and takes no work of that priority for now
 ├── ServerFailed       a fault of the server's (500)
 ├── Unavailable        no answer, or one that says to ask again later (502, 503, 504); a write may or may not have been done
 └── UnexpectedAnswer   an answer that no Duly gives: something else listens there, or it is of another version
@@ -105,6 +106,10 @@ class QuotaReached(RateLimited, errors.QuotaReached):
     """A quota of the tenant is used up."""
 
 
+class Shed(RateLimited, errors.Shed):
+    """The queue is overloaded, and takes no work of that priority for now."""
+
+
 class ServerFailed(ApiError):
     """A fault of the server's own; its log says more, under the request's id."""
 
@@ -123,6 +128,7 @@ _BY_CODE: dict[str, type[ApiError]] = {
     "declared_in_code": DeclaredInCode,
     "version_changed": VersionChanged,
     "quota_reached": QuotaReached,
+    "shed": Shed,
 }
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: Invalid,

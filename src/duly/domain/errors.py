@@ -22,6 +22,7 @@ DulyError
 │   ├── VersionChanged         the job is of another version by now
 │   ├── TenantSuspended        the tenant may add nothing for now
 │   ├── QuotaReached           the tenant has as much as it may have
+│   ├── Shed                   the queue is overloaded, and takes no work of that priority for now
 │   ├── ClaimOver              a claim over HTTP that a later one has overtaken
 │   ├── LeaseOver              the run is not, or no longer, in that worker's hands
 │   ├── ParentEnded            the run that was to have a subtask is not there, or has ended
@@ -106,6 +107,12 @@ class TenantSuspended(Refused):
 
 class QuotaReached(Refused):
     """The tenant has as many schedules, or as much that waits, as it may have."""
+
+
+class Shed(Refused):
+    """The queue is overloaded, and takes no work of that priority before `retry_seconds` have passed."""
+
+    retry_seconds = 1
 
 
 class ClaimOver(Refused):

@@ -11,12 +11,14 @@ import msgspec
 from duly.clock import Rng
 from duly.domain.errors import DulyError
 from duly.domain.health import TICK_SECONDS
+from duly.domain.overload import AGE_LIMIT
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves import receive
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
 from duly.moves.expire import expire
+from duly.moves.overload import note_overloads
 from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
 from duly.moves.tell import tell
 from duly.moves.workflow_runs import settle_ended
@@ -46,11 +48,20 @@ class Retention(msgspec.Struct, frozen=True):
 class Maintenance:
     """Runs the duties. Safe to run in any number of processes: every duty is a guarded move or can be done twice."""
 
-    def __init__(self, database: Database, *, rng: Rng, log: Log, retention: Retention | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        rng: Rng,
+        log: Log,
+        retention: Retention | None = None,
+        age_limit: timedelta = AGE_LIMIT,
+    ) -> None:
         self._database = database
         self._rng = rng
         self._log = log
         self._retention = retention or Retention()
+        self._age_limit = age_limit
         self._stopping = asyncio.Event()
         self.reaper = Reaper(database, rng=rng, log=log)
         self.reaped_at: float | None = None
@@ -65,6 +76,7 @@ class Maintenance:
             (TICK_SECONDS, self._mind),
             (TURNS_SECONDS, self._pace),
             (_COUNT_SECONDS, self._count_usage),
+            (STEP_SECONDS, self._note_overloads),
             (3.0, self._vacuum),
             (60.0, self._sweep),
             (600.0, self.keep_history),
@@ -141,6 +153,13 @@ class Maintenance:
         began = clock.monotonic()
         await tenants.count_usage(self._database)
         await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _COUNT_SECONDS))
+
+    async def _note_overloads(self) -> None:
+        """Note which queues have more than they can do, and rest in proportion to what it took."""
+        clock = self._database.clock
+        began = clock.monotonic()
+        await note_overloads(self._database, self._age_limit)
+        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - STEP_SECONDS))
 
     async def _sweep(self) -> None:
         await history.forget_keys(self._database, BATCH_MAX)

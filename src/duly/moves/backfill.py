@@ -113,18 +113,24 @@ async def cancel_backfill(database: Database, backfill_id: UUID) -> int:
 
 
 class Allowance:
-    """How many runs a scheduler may make in the lane: its share of the fleet's rate, over time. Fractions are not lost."""
+    """How many runs a scheduler may make: its share of a rate, the fleet's in the lane, over time. Fractions are not lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: float = FLEET_RATE) -> None:
+        self.rate = rate
         self._left = 0.0
         self._counted_at: datetime | None = None
 
     def until(self, now: datetime, share: float) -> int:
         """Count up to a moment, and say how many may be made."""
-        rate = FLEET_RATE * share
+        rate = self.rate * share
         passed = 1.0 if self._counted_at is None else (now - self._counted_at).total_seconds()
         self._left = min(self._left + max(0.0, passed) * rate, _KEPT_SECONDS * rate)
         self._counted_at = now
+        return int(self._left)
+
+    @property
+    def left(self) -> int:
+        """How many may be made, as of the last count."""
         return int(self._left)
 
     def spend(self, made: int) -> None:
@@ -132,20 +138,31 @@ class Allowance:
         self._left -= made
 
 
-async def go_on(database: Database, shards: Sequence[int], now: datetime, budget: int) -> int:
-    """Make what the backfills of the shards held may make now, at most so many runs. Returns how many were made."""
+async def go_on(
+    database: Database, shards: Sequence[int], now: datetime, budget: int, recovered: Allowance | None = None
+) -> int:
+    """Make what the backfills of the shards held may make now, at most so many runs. Returns how many were made.
+
+    Those of a recovery are bounded by what it is allowed, and spend that.
+    """
     if budget < 1:
         return 0
-    made = list(_made(await schedules.lane_work(database, shards, _LOOK_MAX), now, budget))
+    made = list(_made(await schedules.lane_work(database, shards, _LOOK_MAX), now, budget, recovered))
     return await schedules.make_backfills(database, made) if made else 0
 
 
-def _made(works: Sequence[LaneWork], now: datetime, budget: int) -> Iterator[Made]:
+def _made(works: Sequence[LaneWork], now: datetime, budget: int, recovered: Allowance | None) -> Iterator[Made]:
     for work in works:
         if budget < 1:
             return
-        one = _one(work, now, budget)
+        bound = recovered if work.is_recovered else None
+        most = budget if bound is None else min(budget, bound.left)
+        if most < 1:
+            continue
+        one = _one(work, now, most)
         budget -= len(one.moments)
+        if bound is not None:
+            bound.spend(len(one.moments))
         yield one
 
 

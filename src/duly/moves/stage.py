@@ -14,7 +14,7 @@ import msgspec
 
 from duly.domain.run import HORIZON
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.triggers.planning import FirePlan, cohort_of, cut_to, first_left_out, plan_fire
+from duly.domain.triggers.planning import FirePlan, cohort_of, cut_to, first_left_out, hold_fire, plan_fire
 from duly.domain.triggers.schedules import GRACE_SECONDS, Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
 from duly.domain.triggers.zone_change import zones_of
@@ -38,6 +38,7 @@ class Cohorts:
         self._log = log or Log("scheduler")
         self._looked_at = 0.0
         self._held_back: frozenset[str] = frozenset()
+        self.holds_missed = False  # while a recovery is open: what was missed waits for a decision
 
     @property
     def holds_back(self) -> bool:
@@ -87,6 +88,8 @@ class Cohorts:
         return bool(self._held_back and zones_of(schedule) & self._held_back and cohort != cohort_of(schedule))
 
     def _plan(self, schedule: Schedule, fire: DueFire) -> FirePlan:
+        if fire.is_late and self.holds_missed:
+            return hold_fire(schedule, fire.scheduled_at, fire.read_at)
         if fire.is_late:  # Rests on the moment too, so it is no use to keep it.
             return plan_fire(schedule, fire.scheduled_at, is_late=True, now=fire.read_at)
         place = fire.cohort, fire.scheduled_at

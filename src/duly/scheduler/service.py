@@ -17,11 +17,12 @@ from duly.clock import Clock, Rng
 from duly.domain.run import HORIZON
 from duly.domain.triggers.zones import database_version
 from duly.log import Log
-from duly.moves import zones
-from duly.moves.backfill import Allowance, go_on
+from duly.moves import recover, zones
+from duly.moves.backfill import FLEET_RATE, Allowance, go_on
 from duly.moves.stage import BATCH_MAX, Cohorts, look, move
 from duly.store import shards
 from duly.store.database import Database, Unavailable
+from duly.store.recovery import OPEN, Standing
 from duly.store.timers import Staged
 
 LEASE = timedelta(seconds=2)
@@ -46,8 +47,20 @@ class SchedulerHealth(msgspec.Struct):
 class Scheduler:
     """One scheduler process: a random identity, a set of shards with their epochs."""
 
-    def __init__(self, database: Database, *, name: str, rng: Rng, log: Log, horizon: timedelta = HORIZON) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        name: str,
+        rng: Rng,
+        log: Log,
+        horizon: timedelta = HORIZON,
+        recovery_after: timedelta | None = None,
+    ) -> None:
         self.scheduler_id: UUID = rng.uuid()
+        self._rng = rng
+        self._recovery_after = recovery_after
+        self._recovery: Standing | None = None
         self.health = SchedulerHealth()
         self._database = database
         self._clock: Clock = database.clock
@@ -58,6 +71,7 @@ class Scheduler:
         self._cohorts = Cohorts(log)
         self._stands_by_for: str | None = None
         self._lane = Allowance()
+        self._recovered = Allowance()
         self._wake = asyncio.Event()
         self._ending = asyncio.Event()
         self._stopping = False
@@ -101,6 +115,7 @@ class Scheduler:
         if not self._epochs:
             return None
         began = self._clock.monotonic()
+        await self._mind_recovery()
         answers = await look(self._database, self._epochs, self._cohorts, horizon=self._horizon)
         if not self._epochs:  # Lost while we looked.
             return None
@@ -112,6 +127,13 @@ class Scheduler:
         self.health.lag_seconds = max(0.0, overdue.total_seconds())
         await self._go_on_with_backfills(staged.read_at)
         return staged
+
+    async def _mind_recovery(self) -> None:
+        """Say that we stage, before anything is; while a recovery is open, what was missed is held, and not acted upon."""
+        self._recovery = await recover.note_staging(self._database, self._recovery_after, self._rng, self._log)
+        self._cohorts.holds_missed = self._recovery is not None and self._recovery.state == OPEN
+        if self._cohorts.holds_missed:
+            await recover.hold_missed(self._database, self.scheduler_id, self._epochs)
 
     async def _follow_zones(self) -> None:
         """Learn which time zone data is in force before we stage anything by ours, and put ours in force when we may."""
@@ -154,8 +176,13 @@ class Scheduler:
         """Make what our share of the backfill lane allows since the last look."""
         if not self._epochs:
             return
-        budget = self._lane.until(now, len(self._epochs) / shards.SHARDS)
-        made = await go_on(self._database, list(self._epochs), now, budget)
+        share = len(self._epochs) / shards.SHARDS
+        if self._recovery is not None:
+            await recover.carry_out(self._database, self._recovery, list(self._epochs), self._log)
+            self._recovered.rate = self._recovery.rate or FLEET_RATE
+            self._recovered.until(now, share)
+        budget = self._lane.until(now, share)
+        made = await go_on(self._database, list(self._epochs), now, budget, self._recovered if self._recovery else None)
         self._lane.spend(made)
         self.health.backfilled += made
 
@@ -171,6 +198,8 @@ class Scheduler:
             return RENEW_SECONDS
         if staged is None:
             return TICK_SECONDS
+        if self._recovery is not None and self._recovery.state != OPEN:
+            return PAUSE_SECONDS  # It is being carried out, a batch with each look.
         if staged.count >= BATCH_MAX // 2:
             return 0.0
         if staged.next_due_at is None:

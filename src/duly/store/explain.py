@@ -6,42 +6,57 @@ queue, through `engine`. Where these are two, nobody is named: how many workers 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from duly.domain.explain import (
+from duly.domain.explain.facts import (
     POSITION_MAX,
     Awaited,
+    Excluded,
     Gate,
+    Holding,
     JobFacts,
+    Parents,
     Reason,
     RunFacts,
     Serving,
-    explain_job,
-    explain_run,
+    Turn,
+    holding_of,
 )
+from duly.domain.explain.jobs import explain_job
+from duly.domain.explain.runs import explain_run
 from duly.domain.filter import Filter
 from duly.domain.hold import Hold, Scope
 from duly.domain.run import is_marks_only, read_options
-from duly.store import holds, jobs, lists, runs, workers
+from duly.domain.scaling import Pace
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.on_event import is_on_event
+from duly.domain.triggers.planning import taken_by_calendars
+from duly.store import holds, jobs, lists, overloads, runs, workers
 from duly.store.database import Database
+from duly.store.pressure import paces
 from duly.store.statements import load
 
 SQL = load("explain")
 _HOLDERS_SHOWN = 5
 _RUNS_LOOKED_AT = 20
+_PARENTS_SHOWN = 20
+PARENTS, RATE = "&", "~"  # how the names of gates begin that are no places
+_OTHER_GATES = ("@", PARENTS, RATE)
+_WAITING = frozenset({"blocked", "ready", "retrying"})  # whose start rests on how fast others end
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Why a run or a job is where it is."""
+    """Why a run or a job is where it is: the first thing that holds it back, if anything does, and all that is so."""
 
     kind: str
     id: UUID
     state: str
+    holding: Holding | None
     reasons: list[Reason]
 
 
@@ -79,13 +94,16 @@ async def run(database: Database, tenant: int, run_id: UUID, engine: Database | 
         last_error=last.get("reason"),
         replays=around["replays"] or 0,
         before=beyond["before"],
-        gate=await _gate(database, tenant, around),
+        pace=(await paces(whole)).get(found["queue"], Pace()) if found["state"] in _WAITING else Pace(),
+        gate=await _gate(database, tenant, run_id, around),
+        parents=await _parents(database, tenant, around),
+        turn=await _turn(database, tenant, run_id, around),
         destination=_destination(around),
         holds=await _holds(whole, Scope(tenant, found["queue"])),
         workers=await _serving(whole, tenant, are_named=engine is None),
         schedulers=await whole.fetchval(SQL["schedulers"]),
     )
-    return Explanation("run", run_id, found["state"], explain_run(facts))
+    return _explanation("run", run_id, found["state"], explain_run(facts))
 
 
 async def job(database: Database, tenant: int, job_id: UUID, engine: Database | None = None) -> Explanation | None:
@@ -100,18 +118,22 @@ async def job(database: Database, tenant: int, job_id: UUID, engine: Database | 
         state=found["state"],
         queue=found["queue"],
         handler=found["handler"],
+        priority=found["priority"],
         pause_reason=found["pause_reason"],
         paused_at=found["paused_at"],
         removed_at=found["removed_at"],
         source=found["source"],
         next_run_at=found["next_run_at"],
+        waits_for_event=is_on_event(_shape(found)),
+        excluded=await _excluded(database, found),
+        overload=(await overloads.standing(whole)).get(found["queue"]),
         failures=found["failures"],
         last=last.rows,
         holds=await _holds(whole, Scope(tenant, found["queue"])),
         workers=await _serving(whole, tenant, are_named=engine is None),
         schedulers=await whole.fetchval(SQL["schedulers"]),
     )
-    return Explanation("job", job_id, found["state"], explain_job(facts))
+    return _explanation("job", job_id, found["state"], explain_job(facts))
 
 
 async def job_or_run(
@@ -121,11 +143,72 @@ async def job_or_run(
     return await job(database, tenant, identifier, engine) or await run(database, tenant, identifier, engine)
 
 
-async def _gate(database: Database, tenant: int, around: Any) -> Gate | None:
-    if around["gate"] is None or around["places"] is None:
+def _explanation(kind: str, identifier: UUID, state: str, reasons: list[Reason]) -> Explanation:
+    return Explanation(kind, identifier, state, holding_of(reasons), reasons)
+
+
+async def _gate(database: Database, tenant: int, run_id: UUID, around: Any) -> Gate | None:
+    if around["gate"] is None or around["gate"][0] in _OTHER_GATES:
+        return None
+    if around["places"] is None and not around["is_fifo"]:
         return None
     rows = await database.fetch(SQL["holders"], tenant, around["gate"], _HOLDERS_SHOWN)
-    return Gate(around["gate"], around["places"], around["active"], [row[0] for row in rows])
+    line = await database.fetchrow(SQL["line"], tenant, around["gate"], run_id, POSITION_MAX)
+    assert line is not None
+    return Gate(
+        around["gate"],
+        around["places"] or 1,
+        around["active"] or 0,
+        [row[0] for row in rows],
+        before=line["before"],
+        is_fifo=around["is_fifo"],
+        next_run=line["first"],
+    )
+
+
+async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> Turn | None:
+    """Read the rate at which a run waits for its turn; that comes when those before it have had theirs."""
+    gate: str = around["gate"] or ""
+    if not gate.startswith(RATE):
+        return None
+    pace = await database.fetchrow(SQL["turn"], tenant, gate)
+    if pace is None:
+        return None
+    line = await database.fetchrow(SQL["line"], tenant, gate, run_id, POSITION_MAX)
+    assert line is not None
+    begins = max(pace["next_at"], around["now"])
+    turn_at = begins + timedelta(seconds=line["before"] / pace["per_second"])
+    is_known = line["before"] < POSITION_MAX
+    return Turn(pace["key"], pace["per_second"], pace["burst"], line["before"], turn_at if is_known else None)
+
+
+async def _parents(database: Database, tenant: int, around: Any) -> Parents | None:
+    """Read what a node waits for, or a run that follows other jobs."""
+    gate: str = around["gate"] or ""
+    if not gate.startswith(PARENTS):
+        return None
+    if around["node"] is None:
+        return Parents(())
+    workflow_id = UUID(gate.removeprefix(PARENTS))
+    rows = await database.fetch(SQL["parents"], workflow_id, around["node"], tenant, _PARENTS_SHOWN)
+    is_paused = await database.fetchval(SQL["workflow_is_paused"], workflow_id, tenant)
+    return Parents([row[0] for row in rows], workflow_id, is_paused=bool(is_paused))
+
+
+def _shape(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {} if found["schedule"] is None else msgspec.json.decode(found["schedule"], type=dict[str, Any])
+
+
+async def _excluded(database: Database, found: Mapping[str, Any]) -> Excluded | None:
+    """Find the occurrence that a job would have had before its next fire, where a calendar excludes it."""
+    if found["state"] != "active" or not _shape(found).get("calendars"):
+        return None
+    try:
+        schedule = await jobs.schedule_of_job(database, found)
+    except TriggerError:  # A calendar that it names is gone.
+        return None
+    taken = taken_by_calendars(schedule, found["read_at"], found["next_run_at"])
+    return None if taken is None else Excluded(*taken)
 
 
 def _destination(around: Any) -> Awaited | None:

@@ -124,12 +124,15 @@ class LaneWork(msgspec.Struct, frozen=True):
     anchor_at: datetime | None
     calendars: dict[str, Any]
     waiting: int
+    is_recovered: bool = False
 
 
 async def lane_work(database: Database, shards: Sequence[int], limit: int) -> list[LaneWork]:
     """Read the backfills of the shards held that may make something now, the oldest of each job."""
     rows = await database.fetch(SQL["lane_work"], list(shards), limit)
-    return [LaneWork(Backfill(*row[:13]), row[13], row[14], row[15], _calendars(row[16]), row[17]) for row in rows]
+    return [
+        LaneWork(Backfill(*row[:13]), row[13], row[14], row[15], _calendars(row[16]), row[17], row[18]) for row in rows
+    ]
 
 
 async def lane_due(database: Database, after: datetime) -> datetime | None:

@@ -7,21 +7,32 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from duly.wire.shapes import Told
+from duly.domain.explain.codes import Code, HoldingCode
+from duly.wire.shapes import Moment, Told
 
 
 class Reason(Told, frozen=True):
     """One thing that is so: a stable code, a sentence, and its numbers."""
 
-    code: str
+    code: Code
     text: str
     facts: Annotated[dict[str, Any], Meta(description="What the sentence says, for programs.")]
 
 
+class Holding(Told, frozen=True):
+    """What holds a job or a run back, and what would free it."""
+
+    code: HoldingCode
+    text: str
+    frees: Annotated[str, Meta(description="What would free it: an event, or a command.")]
+    probable_start_at: Annotated[Moment | None, Meta(description="When it will probably start; null: nobody knows.")]
+
+
 class Explanation(Told, frozen=True):
-    """Why a job or a run is where it is, what matters most first."""
+    """Why a job or a run is where it is: the first thing that holds it back, and all that is so, what matters most first."""
 
     kind: Literal["job", "run"]
     id: UUID
     state: str
+    holding: Annotated[Holding | None, Meta(description="null: nothing does; it runs, or is over.")]
     reasons: list[Reason]

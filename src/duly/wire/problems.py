@@ -90,6 +90,11 @@ KINDS: dict[str, Kind] = {
     "quota_reached": Kind(
         429, "A quota of the tenant is used up", "Wait until there is room, or ask for a larger quota."
     ),
+    "shed": Kind(
+        429,
+        "The queue is overloaded",
+        "Ask again after the seconds in Retry-After, or submit with priority 6 or more urgent.",
+    ),
     "headers_too_large": Kind(431, "The headers are too large", "Send at most 8 KiB of headers."),
     "internal_error": Kind(500, "Internal error", "The server's log says more; it was written with this request's id."),
     "unavailable": Kind(

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from duly.domain.job import REASON_CHARACTERS_MAX
 from duly.wire.keys import TenantNumber
-from duly.wire.shapes import PRINTABLE, Asked, Moment, Name, Told
+from duly.wire.shapes import PRINTABLE, Asked, Duration, Moment, Name, Told
 
 Reason = Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, extra_json_schema=PRINTABLE)]
 
@@ -23,6 +23,39 @@ class Queue(Told, frozen=True):
     workers: int
     slots: int
     is_held: bool
+    age_limit_seconds: Annotated[float, Meta(description="How old the oldest due run may be before work is shed.")]
+    is_overloaded: Annotated[
+        bool,
+        Meta(
+            description="Its oldest due run, of all tenants, is older than that: one-shots of priority 7 and above are refused."
+        ),
+    ]
+    desired_workers: Annotated[
+        int,
+        Meta(
+            description="How many workers keep up with it, for all tenants: from what ended lately, what waits, and what fires in"
+            " the next 15 minutes."
+        ),
+    ]
+    coming: Annotated[
+        list[int],
+        Meta(description="How many runs of all tenants fall due in each of the next 15 minutes, as far as is known."),
+    ]
+
+
+class QueueChange(Asked, frozen=True):
+    """How a queue is to be; null leaves it to the default."""
+
+    age_limit: Annotated[
+        Duration | None, Meta(description="How old its oldest due run may be before work is shed: PT1S to P1D.")
+    ]
+
+
+class QueueChanged(Told, frozen=True):
+    """How a queue is by now."""
+
+    name: str
+    age_limit_seconds: float
 
 
 class QueueList(Told, frozen=True):

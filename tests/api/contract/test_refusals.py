@@ -26,24 +26,29 @@ from tests.api.contract.described import BY_NAME, NAMES, codes, faults
 from tests.api.contract.yard import A_WORKER, HOURLY_SINCE_LONG_AGO, UNKNOWN_ID, Asked, Yard, request_for, unknown
 from tests.api.front import A_TARGET, CALLBACKS, Caller, Front
 from tests.builders import a_key, a_leased_run, a_ready_run, a_schedule, a_worker
+from tests.clock import ManualClock
 
 A_LONG_WORD = "x" * 300_000
 CONTROL = "two\nlines"
+AN_OVERLOAD = """
+insert into duly.overloads (queue, oldest_due_at, noted_at) select $1, duly.clock_now() - interval '90 seconds', duly.clock_now()
+"""
 
 
 class Scene:
     """What a refusal needs: the application, someone who may do all, and what requests are about."""
 
-    def __init__(self, front: Front, api: Caller, patience: pytest.MonkeyPatch) -> None:
+    def __init__(self, front: Front, api: Caller, patience: pytest.MonkeyPatch, clock: ManualClock) -> None:
         self.front = front
+        self.clock = clock
         self.patience = patience
         self.api = api
         self.yard = Yard(front.database, api)
 
 
 @pytest.fixture
-async def scene(front, api, monkeypatch):
-    return Scene(front, api, monkeypatch)
+async def scene(front, api, monkeypatch, clock):
+    return Scene(front, api, monkeypatch, clock)
 
 
 Provoke = Callable[[Scene, Operation, Asked], Awaitable[httpx.Response]]
@@ -223,6 +228,13 @@ async def _(scene, operation, asked):
     return await asked.by(caller)
 
 
+@provokes("shed")
+async def _(scene, operation, asked):
+    await scene.front.database.fetch(AN_OVERLOAD, "default")
+    await scene.clock.advance(1)  # What the API knows of it may be half a second old.
+    return await asked.with_fields(priority=9, queue="default").by(scene.api)
+
+
 async def fill_with_workers(database: Database) -> None:
     """Let so many workers live as the one that has registered that there is no room for one more."""
     columns = [row[0] for row in await database.fetch(COLUMNS)]
@@ -381,7 +393,14 @@ async def of_a_node_under_way(scene: Scene, operation: Operation) -> httpx.Respo
     return await request_for(operation, **named).by(scene.api)
 
 
+async def of_a_recovery_that_is_not_there(scene: Scene, operation: Operation) -> httpx.Response:
+    await scene.front.database.execute("delete from duly.recoveries")
+    return await request_for(operation).by(scene.api)
+
+
 CONFLICTS: dict[str, Any] = {
+    "approve_recovery": of_a_recovery_that_is_not_there,
+    "dismiss_recovery": of_a_recovery_that_is_not_there,
     "pause_workflow": of_a_workflow_that_has_ended,
     "resume_workflow": of_a_workflow_that_is_ending,
     "replay_workflow": of_a_node_under_way,
@@ -474,7 +493,14 @@ PAYLOADS: dict[str, Any] = {
     "save_checkpoint": {"value": A_LONG_WORD},
     "append_logs": {"lines": [{"level": "info", "message": "much", "fields": {"word": A_LONG_WORD}}]},
 }
+
+
+async def with_an_age_of_a_week(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(age_limit="P7D").by(scene.api)
+
+
 OPTIONS: dict[str, Any] = {
+    "change_queue": with_an_age_of_a_week,
     "make_destination": with_two_lines_as("url"),
     "limit_gate": that_limits_nothing,
     "resume_queue": of_a_name_that_is_none,

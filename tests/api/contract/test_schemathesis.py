@@ -57,6 +57,7 @@ NOT_IN_SCHEMAS = {
     "plan_changed",
     "rate_limited",
     "quota_reached",
+    "shed",
     "headers_too_large",
     "forbidden",
 }

@@ -33,6 +33,10 @@ A_WORKFLOW: dict[str, Any] = {
     "nodes": {"first": {"target": A_TARGET}, "second": {"target": A_TARGET, "after": ["first"]}},
 }
 PARAMETER = re.compile(r"{(\w+)}")
+A_RECOVERY = """
+delete from duly.recoveries;
+insert into duly.recoveries (recovery_id, state, opened_at) values (gen_random_uuid(), 'open', duly.clock_now())
+"""
 _A_BATCH = b'{"target": {"type": "function", "handler": "app:mail"}}\n{"nothing": 1}\n'
 
 
@@ -147,6 +151,8 @@ class Yard:
         asked = request_for(operation, **named)
         if operation.name in ("make_tenant", "make_key"):
             return asked.with_fields(name=f"fresh-{uuid4()}")
+        if operation.name in ("approve_recovery", "dismiss_recovery"):
+            await self.database.execute(A_RECOVERY)
         if operation.name == "export_file":
             await self.api.a_job(name=f"to-export-{uuid4()}")
             return asked.with_query("by_hand=true")

@@ -110,7 +110,7 @@ class TestCommands:
             assert worker.health.held == 0
 
         assert told is not None
-        [reason] = [reason for reason in told.reasons if reason.code == "NO_WORKER_KNOWS_HANDLER"]
+        [reason] = [reason for reason in told.reasons if reason.code == "no_worker_has_handler"]
         assert f"DULY_COMMANDS={SHELL} duly worker" in reason.text
         assert await attempts_of(store, run_id) == []
 

@@ -55,7 +55,8 @@ async def create_jobs(call: Call[Nothing, bytes]) -> Answer:
     """Create up to 50,000 jobs, one a line (NDJSON).
 
     Each line of the answer tells what became of the line of that number: a job, durable when this answers, or why it was
-    refused. Lines that are refused do not hold up the others. Should the request fail as a whole, none was taken.
+    refused, such as `shed` where its queue is overloaded. Lines that are refused do not hold up the others. Should the
+    request fail as a whole, none was taken.
     """
     lines = call.body.split(b"\n", LINES_MAX + 1)  # What is more is not split: it may be nothing but ends of lines.
     if len(lines) > LINES_MAX + 1 or (len(lines) == LINES_MAX + 1 and lines[-1]):
@@ -100,6 +101,7 @@ async def _take(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]]) -> l
 async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answers: list[LineAnswer]) -> list[_Line]:
     read: list[_Line] = []
     now, extra = now_of(call), extra_of(call)
+    await call.shedding.look()
     for number, line in lines:
         if number % _TURN == 0:
             await call.clock.sleep(0)
@@ -108,6 +110,9 @@ async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answ
             plain = definitions.is_plain(asked)
             job = definitions.one_shot(asked, extra) if plain else definitions.recurring(asked, now, extra)
             job = definitions.admitted(job, call.allowed)
+            if isinstance(job, Submission) or definitions.is_for_now(asked):
+                at = job.at if isinstance(job, Submission) else None
+                call.shedding.check(job.queue, job.priority, at, now)
             key = None if asked.idempotency_key is None else check_key(asked.idempotency_key)
             read.append(_Line(number, job, key))
         except Refused as error:

@@ -41,7 +41,7 @@ REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "invalid_wor
     scope="jobs:write",
     body=NewJob,
     answers={202: CreatedJob, 200: CreatedJob},
-    refuses=(*REFUSED, "conflict", "rate_limited", "quota_reached"),
+    refuses=(*REFUSED, "conflict", "rate_limited", "quota_reached", "shed"),
     in_session=False,
     takes_prefer=True,
     is_submit=True,
@@ -50,9 +50,10 @@ async def create_job(call: Call[Nothing, NewJob]) -> Answer:
     """Create a job: durable when this answers.
 
     Without a schedule it runs now, once. A one-shot without a name is its own run: both have one id. With `Prefer: wait=10`
-    the end of a one-shot is waited for, up to so many seconds: 200 when it has ended, and 202 otherwise.
+    the end of a one-shot is waited for, up to so many seconds: 200 when it has ended, and 202 otherwise. A queue that is
+    overloaded takes no one-shots of priority 7 or less urgent that are due at once: 429, code `shed`.
     """
-    made = await (_submit_plain(call) if definitions.is_plain(call.body) else submit_defined(call, call.body))
+    made = await (_submit_plain(call) if definitions.is_plain(call.body) else _submit_named(call))
     return Answer(202, made, created_headers(made.job_id, made.version))
 
 
@@ -147,6 +148,8 @@ async def _is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
 
 async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
     shot = definitions.admitted(definitions.one_shot(call.body, extra_of(call)), call.allowed)
+    await call.shedding.look()
+    call.shedding.check(shot.queue, shot.priority, shot.at, now_of(call))
     if call.key is None and not call.database.in_transaction:
         submitted = await call.gatherer.submit(shot, call.tenant)
     else:
@@ -155,6 +158,13 @@ async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
         call.wake(shot.queue)
     words = "Once, now" if shot.at is None else f"Once, at {shot.at.astimezone(UTC).isoformat()}"
     return _created(submitted.job_id, submitted.job_id, None, submitted.scheduled_at, [], words)
+
+
+async def _submit_named(call: Call[Nothing, NewJob]) -> CreatedJob:
+    if definitions.is_for_now(call.body):
+        await call.shedding.look()
+        call.shedding.check(call.body.queue, call.body.priority, None, now_of(call))
+    return await submit_defined(call, call.body)
 
 
 async def submit_defined(call: Call[Any, Any], asked: JobDefinition) -> CreatedJob:

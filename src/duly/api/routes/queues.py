@@ -8,12 +8,16 @@ from typing import Any
 
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
+from duly.api.spans import read_span
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.hold import Hold as Held
 from duly.domain.hold import Scope
+from duly.domain.overload import AGE_LIMIT_MAX, AGE_LIMIT_MIN
 from duly.moves.hold import Change, hold, lift
-from duly.store import holds, ready, tenants
+from duly.moves.overload import limit_age
+from duly.store import holds, overloads, ready, tenants
 from duly.store import workers as store
+from duly.store.pressure import Pressure
 from duly.store.workers import WorkerRow
 from duly.wire.queues import (
     Hold,
@@ -22,6 +26,8 @@ from duly.wire.queues import (
     HoldRequest,
     LiftRequest,
     Queue,
+    QueueChange,
+    QueueChanged,
     QueueList,
     QueuePause,
     QueueResume,
@@ -42,7 +48,36 @@ async def list_queues(call: Call[Nothing, None]) -> Answer:
     held = [one.scope for one in await holds.standing(call.database) if one.scope.tenant in (None, call.tenant)]
     named = (scope.queue for scope in held if scope.queue is not None)
     names = sorted({*depths, *(queue for row in living for queue in row.queues), *named})
-    return Answer(200, QueueList(items=[_queue(name, depths.get(name), living, held, now) for name in names]))
+    pressure, overloaded = await call.gauge.read(), await overloads.standing(call.database)
+    items = [
+        _queue(name, depths.get(name), living, held, now, pressure, is_overloaded=name in overloaded) for name in names
+    ]
+    return Answer(200, QueueList(items=items))
+
+
+@routes.add(
+    "PUT",
+    "/v1/queues/{name}",
+    scope="admin",
+    body=QueueChange,
+    answers={200: QueueChanged},
+    refuses=("invalid_option",),
+    in_session=False,
+    is_operators=True,
+)
+async def change_queue(call: Call[Nothing, QueueChange]) -> Answer:
+    """Say how old the oldest due run of a queue may be before work of low priority is shed; null leaves it to the default.
+
+    It takes effect within a second.
+    """
+    age_limit = (
+        None
+        if call.body.age_limit is None
+        else read_span(call.body.age_limit, "age_limit", AGE_LIMIT_MIN, AGE_LIMIT_MAX)
+    )
+    await limit_age(call.database, call.name, age_limit, _who(call))
+    standing = call.gauge.age_limit if age_limit is None else age_limit
+    return Answer(200, QueueChanged(name=call.name, age_limit_seconds=standing.total_seconds()))
 
 
 @routes.add(
@@ -124,7 +159,14 @@ async def list_workers(call: Call[Nothing, None]) -> Answer:
 
 
 def _queue(
-    name: str, depth: dict[str, Any] | None, living: Sequence[WorkerRow], held: Sequence[Scope], now: datetime
+    name: str,
+    depth: dict[str, Any] | None,
+    living: Sequence[WorkerRow],
+    held: Sequence[Scope],
+    now: datetime,
+    pressure: Pressure,
+    *,
+    is_overloaded: bool,
 ) -> Queue:
     serving = [row for row in living if name in row.queues]
     age = (now - depth["oldest_due_at"]).total_seconds() if depth else 0.0
@@ -135,6 +177,10 @@ def _queue(
         workers=len(serving),
         slots=sum(row.slots for row in serving),
         is_held=any(scope.touches(Scope(queue=name)) for scope in held),
+        age_limit_seconds=pressure.age_limit_seconds(name),
+        is_overloaded=is_overloaded,
+        desired_workers=pressure.desired_workers(name),
+        coming=pressure.coming(name),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -23,7 +23,7 @@ from duly.moves.replay import replay
 from duly.store import explain, lists, overview, runs
 from duly.store.database import Database
 from duly.store.explain import Explanation as Explained
-from duly.wire.explanations import Explanation, Reason
+from duly.wire.explanations import Explanation, Holding, Reason
 from duly.wire.pages import FilteredQuery
 from duly.wire.runs import (
     Attempt,
@@ -186,7 +186,10 @@ def _no_run(run_id: UUID) -> NotFound:
 def shown_explanation(found: Explained) -> Explanation:
     """Tell an explanation."""
     reasons = [Reason(code=one.code, text=one.text, facts=dict(one.facts)) for one in found.reasons]
-    return Explanation(kind="job" if found.kind == "job" else "run", id=found.id, state=found.state, reasons=reasons)
+    held = found.holding
+    holding = None if held is None else Holding(**msgspec.structs.asdict(held))
+    kind: Literal["job", "run"] = "job" if found.kind == "job" else "run"
+    return Explanation(kind=kind, id=found.id, state=found.state, holding=holding, reasons=reasons)
 
 
 async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:

@@ -22,6 +22,7 @@ from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
 from duly.client.asynchronous.limits import AsyncLimits
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
+from duly.client.asynchronous.recovery import AsyncRecovery
 from duly.client.asynchronous.runs import AsyncRuns
 from duly.client.asynchronous.workflows import AsyncWorkflows
 from duly.client.streaming import Event, read_event
@@ -61,6 +62,7 @@ class AsyncClient:
         self.holds = AsyncHolds(self._line)
         self.limits = AsyncLimits(self._line)
         self.workers = AsyncWorkers(self._line)
+        self.recovery = AsyncRecovery(self._line)
         self.destinations = AsyncDestinations(self._line)
         self.gates = AsyncGates(self._line)
         self.keys = AsyncKeys(self._line)

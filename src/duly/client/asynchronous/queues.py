@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from duly.client.asking import given, path, posting
+from duly.client.asking import given, path, posting, putting
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.paging import listing
-from duly.wire.queues import Hold, HoldChange, Queue, Worker
+from duly.wire.queues import Hold, HoldChange, Queue, QueueChanged, Worker
 
 
 class AsyncQueues:
@@ -19,6 +19,10 @@ class AsyncQueues:
     def list(self) -> AsyncIterator[Queue]:
         """Give every queue that has work or a worker, or is held by its name."""
         return self._line.pages(listing(path("queues"), Queue))
+
+    async def change(self, name: str, *, age_limit: str | float | None) -> QueueChanged:
+        """Say how old the oldest due run of a queue may be before work is shed; None leaves it to the default."""
+        return await self._line.ask(putting(path("queues", name), QueueChanged, {"age_limit": age_limit}))
 
     async def pause(self, name: str, *, reason: str | None = None, everyone: bool = False) -> HoldChange:
         """Let nothing new of a queue start: of one's own, or, for the operator, of everyone's."""

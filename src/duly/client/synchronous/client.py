@@ -24,6 +24,7 @@ from duly.client.synchronous.keys import Keys, Tenants
 from duly.client.synchronous.limits import Limits
 from duly.client.synchronous.line import Line
 from duly.client.synchronous.queues import Holds, Queues, Workers
+from duly.client.synchronous.recovery import Recovery
 from duly.client.synchronous.runs import Runs
 from duly.client.synchronous.workflows import Workflows
 from duly.client.talking import Patience
@@ -62,6 +63,7 @@ class Client:
         self.holds = Holds(self._line)
         self.limits = Limits(self._line)
         self.workers = Workers(self._line)
+        self.recovery = Recovery(self._line)
         self.destinations = Destinations(self._line)
         self.gates = Gates(self._line)
         self.keys = Keys(self._line)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from duly.client.asking import given, path, posting
+from duly.client.asking import given, path, posting, putting
 from duly.client.paging import listing
 from duly.client.synchronous.line import Line
-from duly.wire.queues import Hold, HoldChange, Queue, Worker
+from duly.wire.queues import Hold, HoldChange, Queue, QueueChanged, Worker
 
 
 class Queues:
@@ -20,6 +20,10 @@ class Queues:
     def list(self) -> Iterator[Queue]:
         """Give every queue that has work or a worker, or is held by its name."""
         return self._line.pages(listing(path("queues"), Queue))
+
+    def change(self, name: str, *, age_limit: str | float | None) -> QueueChanged:
+        """Say how old the oldest due run of a queue may be before work is shed; None leaves it to the default."""
+        return self._line.ask(putting(path("queues", name), QueueChanged, {"age_limit": age_limit}))
 
     def pause(self, name: str, *, reason: str | None = None, everyone: bool = False) -> HoldChange:
         """Let nothing new of a queue start: of one's own, or, for the operator, of everyone's."""

@@ -16,7 +16,7 @@ import msgspec
 
 from duly.domain.triggers import counting, zones
 from duly.domain.triggers.at import At
-from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX
+from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX, blockers
 from duly.domain.triggers.moments import DAY, second_of, utc_text
 from duly.domain.triggers.schedules import Schedule
 
@@ -73,6 +73,19 @@ def plan_fire(schedule: Schedule, scheduled_at: datetime, *, is_late: bool, now:
     next_at, next_window = arm(schedule, scheduled_at) or (None, 0)
     skips = _blocked(schedule, scheduled_at, scheduled_at) + _blocked_after(schedule, scheduled_at, next_at)
     return FirePlan(scheduled_at, 0, skips, None, 0, next_at, next_window)
+
+
+def hold_fire(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
+    """Leave undecided what becomes of the fires that are missed by `now`, from `scheduled_at` on, and go on behind them."""
+    latest, next_at, next_window = _behind(schedule, scheduled_at, now)
+    missed = stretch(schedule, scheduled_at, latest, "skipped_misfire")
+    skips = _blocked(schedule, scheduled_at, latest) + _blocked_after(schedule, latest, next_at)
+    return FirePlan(None, 0, skips, (scheduled_at, latest + _FINEST), missed.count, next_at, next_window)
+
+
+def plan_missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
+    """Say what becomes of the missed fires from `first` to `last` by the schedule's policy; what comes next is not said."""
+    return _missed(schedule, first, last, now)
 
 
 def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
@@ -137,9 +150,7 @@ def moments_between(schedule: Schedule, start: datetime, end: datetime, limit: i
 
 
 def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
-    # The armed occurrence stands, even if the schedule would no longer name it.
-    latest = max(scheduled_at, _latest_missed(schedule, now) or scheduled_at)
-    next_at, next_window = arm(schedule, latest) or (None, 0)
+    latest, next_at, next_window = _behind(schedule, scheduled_at, now)
     plan = _missed(schedule, scheduled_at, latest, now)
     return msgspec.structs.replace(
         plan,
@@ -147,6 +158,13 @@ def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> Fir
         next_at=next_at,
         next_window=next_window,
     )
+
+
+def _behind(schedule: Schedule, scheduled_at: datetime, now: datetime) -> tuple[datetime, datetime | None, int]:
+    """Give the last fire that is missed by `now`, and what is armed behind it."""
+    # The armed occurrence stands, even if the schedule would no longer name it.
+    latest = max(scheduled_at, _latest_missed(schedule, now) or scheduled_at)
+    return latest, *(arm(schedule, latest) or (None, 0))
 
 
 def _missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
@@ -213,6 +231,18 @@ def left_out_by_calendars(
 ) -> tuple[Skip, ...]:
     """Give what calendars took up to a moment, and no fire will tell of: since the fire before the pending one, and `since`."""
     return _blocked(schedule, pending_at, until, since)
+
+
+def taken_by_calendars(
+    schedule: Schedule, now: datetime, pending_at: datetime | None
+) -> tuple[datetime, list[str]] | None:
+    """Give the occurrence that the trigger names before the pending fire, where calendars take it, and their names."""
+    start, end = schedule.within(now, pending_at or now + timedelta(days=BLOCKED_DAYS_MAX))
+    moment = schedule.trigger.next_after(start)
+    if moment is None or moment >= end:
+        return None
+    names = [use.calendar.name for use in blockers(schedule.uses, second_of(moment))]
+    return (moment, names) if names else None
 
 
 def left_out_before(schedule: Schedule, pending_at: datetime, since: datetime, *, is_last: bool) -> tuple[Skip, ...]:

@@ -1,6 +1,8 @@
 -- name: around
 -- What is known of a run that waits or runs besides its state: its gate, since when it is claimed, and what it carries.
 select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
+       coalesce(blocked.options->'fifo', 'false') not in ('false', 'null') as is_fifo,
+       blocked.options->'node'->>1 as node,
        coalesce(ready.options, blocked.options, leased.options, dead.options, timers.options)::text as options,
        destinations.destination_id, destinations.origin, destinations.state as destination_state, destinations.places as destination_places,
        (select load.in_flight from duly.load_of_destination(destinations.destination_id) as load) as in_flight,
@@ -38,6 +40,27 @@ select run_id from (
     (select run_id, options, tenant from duly.leased)
     union all (select run_id, options, tenant from duly.ready where tenant = $1 limit 10000)) as inside
  where tenant = $1 and options->'gate'->>0 = $2 limit $3
+
+-- name: line
+-- How many wait at a gate before a run, up to a bound, and who is the first of all.
+select (select count(*) from (select from duly.blocked as other
+                               where other.tenant = $1 and other.gate = $2 and other.due_at < mine.due_at limit $4) as ahead) as before,
+       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.gate = $2 order by first.due_at limit 1) as first
+  from (select due_at from duly.blocked where run_id = $3 union all select '-infinity' limit 1) as mine
+
+-- name: turn
+-- The rate at which a run waits for its turn, and from when on it gives any.
+select paces.key, paces.per_second, paces.burst, paces.next_at from duly.paces where paces.tenant = $1 and paces.key = substr($2, 2)
+
+-- name: parents
+-- The parents of a node that have not ended.
+select parents.name from duly.workflow_edges as edges
+  join duly.workflow_nodes as parents on parents.workflow_id = edges.workflow_id and parents.name = edges.parent
+ where edges.workflow_id = $1 and edges.child = $2 and edges.tenant = $3 and parents.state in ('waiting', 'ready')
+ order by parents.number limit $4
+
+-- name: workflow_is_paused
+select state = 'paused' from duly.workflows where workflow_id = $1 and tenant = $2
 
 -- name: schedulers
 select count(*) from duly.schedulers where until > duly.clock_now()

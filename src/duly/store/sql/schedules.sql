@@ -31,7 +31,8 @@ select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.orig
        backfills.schedule::text, backfills.every_seconds, backfills.anchor_at, backfills.calendars::text,
        (select count(*) from (select from duly.blocked where blocked.tenant = backfills.tenant and blocked.job_id = backfills.job_id
                                  and blocked.gate = coalesce(jobs.options->'gate'->>0, duly.lane_gate(jobs.job_id, backfills.backfill_id, backfills.places))
-                               limit 1000) as waiting)
+                               limit 1000) as waiting),
+       backfills.recovery_id is not null
   from duly.backfills join duly.jobs on jobs.job_id = backfills.job_id
  where backfills.state = 'active' and backfills.shard = any ($1) and backfills.due_at <= (select duly.clock_now())
    and backfills.backfill_id = (select oldest.backfill_id from duly.backfills as oldest where oldest.job_id = backfills.job_id

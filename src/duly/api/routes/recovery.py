@@ -1,0 +1,70 @@
+"""Recovery after downtime, for the operator: what was missed, what becomes of it, and how far that has come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duly.api.operations import Answer, Call, Routes
+from duly.api.recovery_views import told
+from duly.domain.recovery import Rule
+from duly.log import Log
+from duly.moves import recover
+from duly.store import recovery_plan
+from duly.wire.recovery import RecoveryApproval, RecoveryPlan
+from duly.wire.shapes import Nothing
+
+routes = Routes("recovery")
+_LOG = Log("recovery")
+
+
+@routes.add("GET", "/v1/recovery", scope="admin", answers={200: RecoveryPlan}, in_session=False, is_operators=True)
+async def read_recovery(call: Call[Nothing, None]) -> Answer:
+    """Show what was missed while no scheduler lived, what each schedule's policy would make of it, a rate and a finish time.
+
+    Where `recovery_after` is not set, or nothing is held: what is caught up with by itself.
+    """
+    return Answer(200, await _shown(call))
+
+
+@routes.add(
+    "POST",
+    "/v1/recovery/approve",
+    scope="admin",
+    body=RecoveryApproval,
+    answers={200: RecoveryPlan},
+    refuses=("conflict",),
+    in_session=False,
+    is_keyed=False,
+    is_operators=True,
+)
+async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Answer:
+    """Let what was missed be made up for, by each schedule's policy or by what is chosen here, at a rate.
+
+    Of a recovery under way, and of catch-ups that go on by themselves, the rate may be changed.
+    """
+    rules = [Rule(rule.choice, rule.tenant, rule.job_id) for rule in call.body.rules]
+    await recover.approve(call.database, call.rng, _LOG, rules=rules, rate=call.body.rate, by=_who(call))
+    return Answer(200, await _shown(call))
+
+
+@routes.add(
+    "DELETE",
+    "/v1/recovery",
+    scope="admin",
+    answers={200: RecoveryPlan},
+    refuses=("conflict",),
+    in_session=False,
+    is_operators=True,
+)
+async def dismiss_recovery(call: Call[Nothing, None]) -> Answer:
+    """Leave out what was missed and is not made yet; each schedule's history tells it."""
+    await recover.dismiss(call.database, call.rng, _LOG, by=_who(call))
+    return Answer(200, await _shown(call))
+
+
+def _who(call: Call[Any, Any]) -> str:
+    return f"key {call.identity.key.name}"[:200]
+
+
+async def _shown(call: Call[Any, Any]) -> RecoveryPlan:
+    return told(await recovery_plan.read(call.database, call.gauge))

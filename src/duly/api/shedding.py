@@ -1,0 +1,63 @@
+"""Shedding: what a process knows of overloaded queues, asked of the database at most twice a second, and not per request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from duly.domain.errors import DulyError, Shed
+from duly.domain.overload import Overload, is_shed
+from duly.domain.run import HORIZON
+from duly.store import overloads
+from duly.store.database import Database
+
+LOOK_SECONDS = 0.5
+# Users choose the names of queues: beyond this many, the others share one label.
+_QUEUES_MAX = 200
+_OTHER = "other"
+
+
+class Shedding(Collector):
+    """Turns work of low priority away from queues that are overloaded. One for each process."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._standing: Mapping[str, Overload] = {}
+        self._looked_at: float | None = None
+        self._shed: Counter[str] = Counter()
+
+    async def look(self) -> None:
+        """Learn what is overloaded, unless that was just now; a database that does not answer changes nothing."""
+        now = self._database.clock.monotonic()
+        if self._looked_at is not None and now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now  # Set first, so that of many who come at once one asks.
+        try:
+            self._standing = await overloads.standing(self._database)
+        except DulyError:
+            self._looked_at = None
+
+    def check(self, queue: str, priority: int, at: datetime | None, now: datetime) -> None:
+        """Let a one-shot in that is due at a moment, None: now. Raises Shed."""
+        found = self._standing.get(queue)
+        if found is None or not is_shed(priority) or (at is not None and at > now + HORIZON):
+            return
+        raise self._counted(found, priority)
+
+    def _counted(self, found: Overload, priority: int) -> Shed:
+        is_known = found.queue in self._shed or len(self._shed) < _QUEUES_MAX
+        self._shed[found.queue if is_known else _OTHER] += 1
+        return found.refusal(priority)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give what was turned away."""
+        shed = CounterMetricFamily(
+            "duly_shed_submissions", "Submissions refused because their queue is overloaded.", labels=["queue"]
+        )
+        for queue, count in sorted(self._shed.items()):
+            shed.add_metric([queue], count)
+        yield shed

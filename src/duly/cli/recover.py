@@ -1,0 +1,184 @@
+"""`duly recover`: what was missed while everything was down, what becomes of it, and how far that has come."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import get_args
+
+import click
+import msgspec
+
+from duly.cli.lazy import ListingGroup
+from duly.cli.options import with_settings
+from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows
+from duly.cli.recovery_desk import RecoveryDesk, at_recovery
+from duly.cli.screen import some
+from duly.clock import SystemClock
+from duly.domain.errors import InvalidOption
+from duly.domain.recovery import CHOICES, Choice, Rule
+from duly.settings import Settings
+from duly.wire.recovery import RecoveryPlan, RecoveryState
+
+_SHOWN = 20
+COLUMNS = {
+    "job": lambda row: row["name"] or row["job_id"],
+    "tenant": lambda row: row["tenant"],
+    "queue": lambda row: row["queue"],
+    "missed": lambda row: row["missed"],
+    "policy": lambda row: row["policy"] if row["choice"] is None else f"{row['choice']} (chosen)",
+    "makes": lambda row: row["runs"],
+    "made": lambda row: row["made"],
+    "state": lambda row: "held" if row["is_held"] else "under way",
+}
+
+
+@click.group(cls=ListingGroup)
+def recover() -> None:
+    """Show, approve and dismiss what is made up for after downtime. Without a command: show."""
+
+
+@recover.command("list")
+@listing_options
+@with_settings("url")
+def show(settings: Settings, listing: Listing) -> None:
+    """Show what was missed by tenant and schedule, what becomes of it, a rate, and when it will be done."""
+    asyncio.run(_show(settings, listing))
+
+
+@recover.command
+@click.option("--all", "everyone", type=click.Choice(CHOICES), help="For all, whatever their policies say.")
+@click.option("--tenant", "tenants", multiple=True, metavar="NUMBER=CHOICE", help="For all schedules of a tenant.")
+@click.option("--schedule", "schedules", multiple=True, metavar="JOB=CHOICE", help="For one schedule, by name or id.")
+@click.option("--rate", type=float, help="Runs a second, all together.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@with_settings("url")
+def approve(
+    settings: Settings,
+    everyone: Choice | None,
+    tenants: tuple[str, ...],
+    schedules: tuple[str, ...],
+    rate: float | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Let it be made up for: by each schedule's own policy, or by a choice of skip, once or all; the nearest counts.
+
+    Of what is under way the rate can be changed.
+    """
+    asyncio.run(_approve(settings, everyone, tenants, schedules, rate, yes, as_json))
+
+
+@recover.command
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@with_settings("url")
+def dismiss(settings: Settings, yes: bool, as_json: bool) -> None:
+    """Leave out all that was missed and is not made yet; each schedule's history will tell it."""
+    asyncio.run(_dismiss(settings, yes, as_json))
+
+
+async def _show(settings: Settings, listing: Listing) -> None:
+    async with at_recovery(settings) as desk:
+        while True:
+            plan = await desk.read()
+            if listing.watch and not listing.as_json and sys.stdout.isatty():
+                click.clear()
+            _print(plan, as_json=listing.as_json, is_one_line=listing.watch)
+            if not listing.watch:
+                return
+            await SystemClock().sleep(listing.interval)
+
+
+async def _approve(
+    settings: Settings,
+    everyone: Choice | None,
+    tenants: Sequence[str],
+    schedules: Sequence[str],
+    rate: float | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    async with at_recovery(settings) as desk:
+        rules = [Rule(everyone)] if everyone else []
+        rules += [_rule_of_tenant(text) for text in tenants]
+        rules += [await _rule_of_schedule(desk, text) for text in schedules]
+        if not yes:
+            _print(await desk.read())
+            click.confirm("Carry it out?", abort=True)
+        _print(await desk.approve(rules, rate), as_json=as_json)
+
+
+async def _dismiss(settings: Settings, yes: bool, as_json: bool) -> None:
+    async with at_recovery(settings) as desk:
+        if not yes:
+            _print(await desk.read())
+            click.confirm("Leave out all that is not made yet?", abort=True)
+        _print(await desk.dismiss(), as_json=as_json)
+
+
+def _rule_of_tenant(text: str) -> Rule:
+    tenant, _, choice = text.rpartition("=")
+    if not tenant.isdecimal():
+        raise InvalidOption(f"--tenant {text} is not a tenant's number and a choice; write it as 3=skip")
+    return Rule(_choice(choice, text), tenant=int(tenant))
+
+
+async def _rule_of_schedule(desk: RecoveryDesk, text: str) -> Rule:
+    job, _, choice = text.rpartition("=")
+    if not job:
+        raise InvalidOption(f"--schedule {text} is not a job and a choice; write it as nightly-report=once")
+    return Rule(_choice(choice, text), job_id=await desk.job_id(job))
+
+
+def _choice(text: str, whole: str) -> Choice:
+    for choice in get_args(Choice):
+        if text == choice:
+            return choice  # type: ignore[no-any-return]
+    raise InvalidOption(f"{text!r} in {whole} is none of {', '.join(CHOICES)}")
+
+
+def _print(plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = False) -> None:
+    if as_json:
+        print_json(plan, is_one_line=is_one_line)
+        return
+    click.echo("\n".join(lines_of(plan)))
+    rows: list[Row] = [msgspec.structs.asdict(item) for item in plan.items[:_SHOWN]]
+    if rows:
+        print_rows(rows, COLUMNS, "")
+    if len(plan.items) > _SHOWN or plan.is_partial:
+        click.echo(f"the {_SHOWN} largest are shown; --json gives more")
+
+
+def lines_of(plan: RecoveryPlan) -> list[str]:
+    """Say in sentences how a recovery stands, and what can be done."""
+    found = plan.recovery
+    lines = ["no recovery was ever opened"] if found is None else [_headline(found)]
+    if not plan.items:
+        return [*lines, "nothing waits for a decision, and nothing is being made up for"]
+    when = "nobody serves these queues" if plan.finish_at is None else f"all will be made by {moment(plan.finish_at)}"
+    rate = found.rate if found is not None and found.rate and found.state == "approved" else None
+    at = f"at {rate:g} a second" if rate else f"at the proposed {plan.proposed_rate:g} a second"
+    lines.append(f"{some(plan.left, 'run')} left to make, {at}; {when}")
+    lines += [
+        f"tenant {one.tenant}: {some(one.schedules, 'schedule')} missed {some(one.missed, 'occurrence')}, which makes {one.runs}"
+        for one in plan.tenants
+    ]
+    if found is not None and found.state == "open":
+        lines.append("`duly recover approve` carries it out, `duly recover dismiss` leaves it out")
+    return lines
+
+
+def _headline(found: RecoveryState) -> str:
+    since = "" if found.down_since is None else f": nobody staged from {moment(found.down_since)}"
+    by = f" by {found.decided_by}" if found.decided_by else ""
+    words = {
+        "open": f"open since {moment(found.opened_at)}{since}; it waits for a decision",
+        "approved": f"approved{by}; {some(found.made, 'run')} made, {some(found.schedules_held, 'schedule')} waiting",
+        "dismissing": f"being dismissed{by}; {some(found.schedules_held, 'schedule')} to go",
+        "done": f"done; {some(found.made, 'run')} made",
+        "dismissed": f"dismissed{by}; {some(found.made, 'run')} made before",
+    }
+    return f"recovery {found.recovery_id} is {words[found.state]}"

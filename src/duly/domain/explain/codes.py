@@ -1,0 +1,64 @@
+"""The codes of explanations: one vocabulary, and none is ever given another meaning."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+# What holds something back.
+HoldingCode = Literal[
+    "not_due",
+    "paused",
+    "blocked_parent",
+    "gate_concurrency",
+    "gate_rate",
+    "gate_fifo",
+    "breaker_open",
+    "queue_paused",
+    "no_worker_for_queue",
+    "no_worker_has_handler",
+    "queue_backlog",
+    "retry_backoff",
+    "calendar",
+    "shed",
+    "no_scheduler",
+]
+# What is merely so.
+OtherCode = Literal[
+    "due",
+    "held_ahead",
+    "workers_busy",
+    "running",
+    "worker_silent",
+    "awaits_receiver",
+    "late",
+    "last_error",
+    "dead",
+    "succeeded",
+    "cancelled",
+    "expired",
+    "completed",
+    "skipped",
+    "skipped_misfire",
+    "skipped_overlap",
+    "skipped_paused",
+    "skipped_calendar",
+    "skipped_edit",
+    "skipped_limit",
+    "skipped_on_request",
+    "skipped_over",
+    "skipped_too_large",
+    "skipped_duplicate",
+    "removed_from_code",
+    "failing",
+    "last_run",
+    "no_run_yet",
+]
+Code = Literal[HoldingCode, OtherCode]
+
+HOLDING: frozenset[str] = frozenset(get_args(HoldingCode))
+CODES: frozenset[str] = HOLDING | frozenset(get_args(OtherCode))
+
+
+def code_of(text: str, otherwise: OtherCode) -> Code:
+    """Give a text that is a code as one."""
+    return text if text in CODES else otherwise  # type: ignore[return-value]

@@ -1,0 +1,89 @@
+"""What is said of a run that has started: that it runs, with whom, how late it was, and what it came to."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from duly.domain.explain.codes import code_of
+from duly.domain.explain.facts import Reason, RunFacts
+from duly.domain.explain.waiting import attempt_text
+from duly.domain.explain.words import moment_text, spoken
+
+_LATE_LEAST = timedelta(seconds=1)
+
+_SKIPPED = {
+    "skipped_misfire": "it was noticed too late, and its misfire policy lets such occurrences go",
+    "skipped_overlap": "the run before it had not ended, and its overlap policy lets such occurrences go",
+    "skipped_paused": "its schedule was paused",
+    "skipped_calendar": "a calendar excludes it",
+    "skipped_edit": "its schedule was changed before it was due",
+    "skipped_limit": "more were missed than its misfire policy makes up for",
+    "skipped_on_request": "somebody asked for it to be skipped",
+    "skipped_over": "its schedule was over when it was to be told of another run's end",
+    "skipped_too_large": "its payload left no room for the outcome of another run, of which it was to be told",
+    "skipped_duplicate": "the same occurrence was under way already",
+}
+
+
+def running(run: RunFacts) -> list[Reason]:
+    """Say with whom a run is, since when, and whether that one lives."""
+    since = run.claimed_at or run.due_at
+    if run.deadline_at is not None:
+        return [_awaits_receiver(run, since, run.deadline_at)]
+    runs = Reason(
+        "running",
+        f"{attempt_text(run)} is with worker {run.worker} since {moment_text(since)}, for {spoken(run.now - since)}",
+        {"worker": run.worker, "since": since, "attempt": run.attempt},
+    )
+    if run.worker_is_live:
+        return [runs]
+    silent = f"worker {run.worker} is silent; when its lease has ended, another worker gets the run"
+    return [runs, Reason("worker_silent", silent, {"worker": run.worker})]
+
+
+def _awaits_receiver(run: RunFacts, since: datetime, deadline_at: datetime) -> Reason:
+    left = deadline_at - run.now
+    until = f"until {moment_text(deadline_at)}, in {spoken(left)}" if left > timedelta() else "which it had until now"
+    text = (
+        f"{attempt_text(run)} is with its receiver since {moment_text(since)}, which answered 202 and has yet to say what it"
+        f" came to, {until}; then the attempt has timed out"
+    )
+    return Reason("awaits_receiver", text, {"since": since, "deadline_at": deadline_at, "attempt": run.attempt})
+
+
+def late(run: RunFacts) -> list[Reason]:
+    """Say by how much it started late, and where that time went, as far as it can be known."""
+    began = run.started_at or run.claimed_at
+    if began is None or began - run.due_at < _LATE_LEAST:
+        return []
+    by = began - run.due_at
+    waited = run.claimed_at is not None and run.claimed_at > run.due_at
+    in_the_queue = waited or run.claimed_at is None
+    where = f"it waited in queue {run.queue} for a free worker" if in_the_queue else "its worker was busy"
+    text = f"it started {spoken(by)} after it was due: {where}"
+    return [Reason("late", text, {"late_seconds": by.total_seconds()})]
+
+
+def dead(run: RunFacts) -> Reason:
+    """Say why a run gave up, and what can be done."""
+    again = f", after {run.replays} replays" if run.replays else ""
+    return Reason(
+        "dead",
+        f"it gave up after {run.attempt} attempts{again}: {run.reason};"
+        " give it another life with `duly dead replay`, or give it up with `duly dead discard`",
+        {"attempts": run.attempt, "reason": run.reason, "replays": run.replays},
+    )
+
+
+def ended(run: RunFacts) -> Reason:
+    """Say what a run came to."""
+    facts = {"finished_at": run.finished_at, "reason": run.reason}
+    at = f" at {moment_text(run.finished_at)}" if run.finished_at else ""
+    if run.state == "skipped":
+        why = _SKIPPED.get(run.reason or "", run.reason or "its schedule let it go")
+        return Reason(code_of(run.reason or "", "skipped"), f"it was not run: {why}", facts)
+    if run.state == "succeeded":
+        took = f" in {spoken(run.finished_at - run.started_at)}" if run.finished_at and run.started_at else ""
+        return Reason("succeeded", f"attempt {run.attempt} succeeded{took}{at}", facts | {"attempt": run.attempt})
+    why = f": {run.reason}" if run.reason and run.reason != run.state else ""
+    return Reason(code_of(run.state, "skipped"), f"it was {run.state}{at}{why}", facts)

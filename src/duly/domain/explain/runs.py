@@ -1,0 +1,30 @@
+"""Why a run is where it is."""
+
+from __future__ import annotations
+
+from duly.domain.explain import ending, waiting
+from duly.domain.explain.facts import Reason, RunFacts
+from duly.domain.explain.gates import at_gate
+
+
+def explain_run(run: RunFacts) -> list[Reason]:
+    """Say why a run is where it is, what matters most first."""
+    match run.state:
+        case "scheduled":
+            return [*waiting.until_due(run), *waiting.held(run.holds)]
+        case "retrying":
+            backing_off = waiting.backing_off(run)
+            others = [*waiting.held(run.holds), *waiting.no_worker(run.queue, run.handler, run.workers)]
+            return [*(backing_off + others if backing_off else waiting.in_queue(run)), *waiting.last_error(run)]
+        case "blocked":
+            missing = waiting.no_worker(run.queue, run.handler, run.workers)
+            return [at_gate(run), *waiting.held(run.holds), *missing]
+        case "ready" if run.worker is not None:
+            return [*waiting.ahead(run), *waiting.held(run.holds)]
+        case "ready":
+            return waiting.in_queue(run)
+        case "running":
+            return [*ending.running(run), *ending.late(run)]
+        case "dead":
+            return [ending.dead(run), *waiting.last_error(run)]
+    return [ending.ended(run), *ending.late(run)]

@@ -1,0 +1,51 @@
+"""Overload: when a queue has more than it can do, and what is turned away from it meanwhile."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+import msgspec
+
+from duly.domain.errors import InvalidOption, Shed
+
+AGE_LIMIT = timedelta(seconds=60)  # of the oldest due run of a queue, where nobody says otherwise
+AGE_LIMIT_MIN, AGE_LIMIT_MAX = timedelta(seconds=1), timedelta(days=1)
+PRIORITY_SHED = 7  # and every number above, which is less urgent
+_RETRY_SECONDS_MAX = 60
+
+
+class Overload(msgspec.Struct, frozen=True):
+    """A queue whose oldest due run is older than it should be."""
+
+    queue: str
+    age: timedelta
+    age_limit: timedelta
+
+    @property
+    def retry_seconds(self) -> int:
+        """When to come back: it has to be down to half of the limit, and a second of it takes at least a second."""
+        left = (self.age - self.age_limit / 2).total_seconds()
+        return max(1, min(_RETRY_SECONDS_MAX, math.ceil(left)))
+
+    def refusal(self, priority: int) -> Shed:
+        """Say to whoever submits why that is not taken now."""
+        shed = Shed(
+            f"queue {self.queue} is overloaded: its oldest run has waited for {self.age.total_seconds():.0f} s, and its limit is"
+            f" {self.age_limit.total_seconds():g} s. Work of priority {priority} is not taken meanwhile, that of priority"
+            f" {PRIORITY_SHED - 1} and more urgent is; ask again in {self.retry_seconds} s"
+        )
+        shed.retry_seconds = self.retry_seconds
+        return shed
+
+
+def is_shed(priority: int) -> bool:
+    """Say whether work of a priority is turned away from a queue that is overloaded."""
+    return priority >= PRIORITY_SHED
+
+
+def check_age_limit(age_limit: timedelta) -> timedelta:
+    """Give an age limit as it is. Raises InvalidOption."""
+    if not AGE_LIMIT_MIN <= age_limit <= AGE_LIMIT_MAX:
+        raise InvalidOption(f"an age limit of {age_limit.total_seconds():g} s is outside its range: PT1S to P1D")
+    return age_limit

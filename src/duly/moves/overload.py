@@ -1,0 +1,24 @@
+"""Overload: note which queues have more than they can do, and say how much that is."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from duly.domain.job import check_name
+from duly.domain.overload import AGE_LIMIT, check_age_limit
+from duly.store import overloads
+from duly.store.database import Database
+
+
+async def note_overloads(database: Database, default: timedelta = AGE_LIMIT) -> int | None:
+    """Bring what is noted of overloaded queues up to date; None: somebody else did just now."""
+    return await overloads.note(database, default)
+
+
+async def limit_age(database: Database, queue: str, age_limit: timedelta | None, set_by: str) -> None:
+    """Say how old the oldest due run of a queue may be; None leaves it to the default. Raises InvalidOption."""
+    check_name(queue, "queue")
+    if age_limit is None:
+        await overloads.unlimit(database, queue)
+    else:
+        await overloads.limit(database, queue, check_age_limit(age_limit), check_name(set_by, "who sets it"))

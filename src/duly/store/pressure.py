@@ -1,0 +1,170 @@
+"""What presses on queues: how fast they work, read from the end of history, and what is about to fall due."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import asyncpg
+
+from duly.domain.overload import AGE_LIMIT
+from duly.domain.scaling import MINUTES_AHEAD, SLOTS_DEFAULT, Pace, QueueLoad, desired_workers, spare_per_second, spread
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.planning import moments_between
+from duly.domain.triggers.schedules import Schedule
+from duly.domain.triggers.timing import read_calendars, schedule_of
+from duly.store import overloads, ready, schedules, workers
+from duly.store.database import Database
+from duly.store.statements import load
+from duly.store.tail import Growth
+
+SQL = load("pressure")
+_LATELY = timedelta(minutes=3)
+_BLOCKS_MAX = 100  # of each part of history; some ten thousand attempts
+_TIMERS_MAX = 200_000
+_COHORTS_MAX = 200  # whose rhythm is computed, the largest first
+_FIRES_MAX = 60 * MINUTES_AHEAD
+_KEPT_SECONDS = 10.0
+
+
+async def paces(database: Database) -> dict[str, Pace]:
+    """Read how fast each queue worked lately, from the last blocks of history."""
+    leaves = await Growth(database).sizes()
+    if not leaves:
+        return {}
+    names, floors = [name for name, _ in leaves], [(max(0, blocks - _BLOCKS_MAX), 0) for _, blocks in leaves]
+    cut = [(name, floor) for name, floor in zip(names, floors, strict=True) if floor > (0, 0)]
+    try:
+        rows = await database.fetch(_united("settled", names, 2), _LATELY, *floors)
+        seconds = await _seconds_read(database, cut)
+    except asyncpg.UndefinedTableError:
+        return {}  # A partition was dropped between the statements: the next look sees it.
+    runs: Counter[str] = Counter()
+    worked: dict[str, float] = {}
+    for row in rows:
+        runs[row["queue"]] += row["runs"]
+        worked[row["queue"]] = worked.get(row["queue"], 0.0) + max(0.0, row["seconds"])
+    return {queue: Pace(count / seconds, worked[queue] / count) for queue, count in runs.items()}
+
+
+async def _seconds_read(database: Database, cut: Sequence[tuple[str, tuple[int, int]]]) -> float:
+    """Say how much time the blocks that were read cover: where much ends, less than was wanted."""
+    if not cut:
+        return _LATELY.total_seconds()
+    firsts = _united("first", [name for name, _ in cut], 1)
+    row = await database.fetchrow(SQL["covered"].format(firsts=firsts), *(floor for _, floor in cut))
+    assert row is not None
+    since, now = row
+    covered = _LATELY if since is None else min(_LATELY, now - since)
+    return max(1.0, covered.total_seconds())
+
+
+def _united(name: str, leaves: Sequence[str], first: int) -> str:
+    return " union all ".join(SQL[name].format(leaf=leaf, number=number) for number, leaf in enumerate(leaves, first))
+
+
+async def coming(database: Database) -> dict[str, list[int]]:
+    """Count what falls due in each of the next minutes, by queue; a schedule counts in every minute that it fires in."""
+    rows = await database.fetch(SQL["coming"], MINUTES_AHEAD, _TIMERS_MAX)
+    rhythms = await _rhythms(database, rows)
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        if (schedule := rhythms.get(row["cohort"])) is not None:
+            counts = _fires(schedule, row["scheduled_at"], row["minute"], row["fires"])
+        else:
+            counts = spread(row["minute"], row["fires"], row["every_seconds"])
+        before = found.setdefault(row["queue"], [0] * MINUTES_AHEAD)
+        found[row["queue"]] = [one + other for one, other in zip(before, counts, strict=True)]
+    return found
+
+
+async def _rhythms(database: Database, rows: Sequence[asyncpg.Record]) -> dict[int, Schedule]:
+    """Read the schedules of the largest cohorts; of others the first fire alone is counted."""
+    sizes: Counter[int] = Counter()
+    for row in rows:
+        if row["cohort"] is not None:
+            sizes[row["cohort"]] += row["fires"]
+    found: dict[int, Schedule] = {}
+    for one in await schedules.definitions(database, [cohort for cohort, _ in sizes.most_common(_COHORTS_MAX)]):
+        try:
+            found[one.cohort] = schedule_of(one.schedule, None, None, read_calendars(one.calendars))
+        except TriggerError:
+            continue
+    return found
+
+
+def _fires(schedule: Schedule, first_at: datetime, minute: int, count: int) -> list[int]:
+    """Count the fires of a schedule from its first on; what jitter adds to that one, it adds to all."""
+    end = first_at + timedelta(minutes=MINUTES_AHEAD - minute)
+    found = [0] * MINUTES_AHEAD
+    found[min(minute, MINUTES_AHEAD - 1)] += count
+    for moment in moments_between(schedule, first_at + timedelta(microseconds=1), end, _FIRES_MAX):
+        number = minute + int((moment - first_at).total_seconds() // 60)
+        if number < MINUTES_AHEAD:
+            found[number] += count
+    return found
+
+
+class Pressure:
+    """What presses on each queue of the whole fleet, and how many workers that takes."""
+
+    def __init__(self, loads: dict[str, QueueLoad], limits: dict[str, timedelta], age_limit: timedelta) -> None:
+        self.loads = loads
+        self._limits = limits
+        self._age_limit = age_limit
+
+    def age_limit_seconds(self, queue: str) -> float:
+        """Say how old the oldest due run of a queue may be."""
+        return self._limits.get(queue, self._age_limit).total_seconds()
+
+    def desired_workers(self, queue: str) -> int:
+        """Say how many workers a queue needs."""
+        return desired_workers(self.loads.get(queue, QueueLoad()))
+
+    def spare_per_second(self, queues: Iterable[str]) -> float:
+        """Say how many runs a second more those who serve some queues could do."""
+        return sum(spare_per_second(self.loads.get(queue, QueueLoad())) for queue in queues)
+
+    def coming(self, queue: str) -> list[int]:
+        """Give how many runs of a queue fall due in each of the next minutes."""
+        return list(self.loads.get(queue, QueueLoad()).coming) or [0] * MINUTES_AHEAD
+
+
+class Gauge:
+    """Reads what presses on each queue. What is about to fall due is read anew every ten seconds, all else each time."""
+
+    def __init__(self, database: Database, age_limit: timedelta = AGE_LIMIT) -> None:
+        self.age_limit = age_limit
+        self._database = database
+        self._read_at: float | None = None
+        self._coming: dict[str, list[int]] = {}
+
+    async def read(self) -> Pressure:
+        """Look at all queues once."""
+        database = self._database
+        now = await database.read_clock()
+        depths = {row["queue"]: row for row in await ready.depth(database)}
+        living = [row for row in await workers.live(database) if row.until > row.read_at]
+        limits, worked, fires = await overloads.limits(database), await paces(database), await self._look_ahead()
+        names = {*depths, *fires, *worked, *(queue for row in living for queue in row.queues)}
+        found = {}
+        for name in names:
+            depth = depths.get(name)
+            slots = [row.slots for row in living if name in row.queues]
+            found[name] = QueueLoad(
+                slots_per_worker=sum(slots) / len(slots) if slots else SLOTS_DEFAULT,
+                slots=sum(slots),
+                pace=worked.get(name, Pace()),
+                ready=depth["runs"] if depth else 0,
+                oldest_age_seconds=max(0.0, (now - depth["oldest_due_at"]).total_seconds()) if depth else 0.0,
+                age_limit_seconds=limits.get(name, self.age_limit).total_seconds(),
+                coming=fires.get(name, ()),
+            )
+        return Pressure(found, limits, self.age_limit)
+
+    async def _look_ahead(self) -> dict[str, list[int]]:
+        now = self._database.clock.monotonic()
+        if self._read_at is None or now - self._read_at > _KEPT_SECONDS:
+            self._coming, self._read_at = await coming(self._database), now
+        return self._coming

@@ -1,0 +1,64 @@
+-- name: note_staging
+select recovery_id, state, opened_at, rate, is_new, rules::text from duly.note_staging_v1($1, $2)
+
+-- name: hold_late
+select duly.hold_late_v1($1, $2, $3, $4)
+
+-- name: last
+-- The one that is not over, or else the last.
+select recovery_id, state, down_since, opened_at, decided_at, decided_by, rate, ended_at, duly.clock_now() as read_at, rules::text from duly.recoveries
+ order by state in ('open', 'approved', 'dismissing') desc, opened_at desc limit 1
+
+-- name: held
+-- What waits for a decision, of the shards held.
+select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.from_at, backfills.to_at, backfills.total,
+       backfills.schedule::text, backfills.every_seconds, backfills.anchor_at, backfills.calendars::text
+  from duly.backfills where backfills.recovery_id = $1 and backfills.state = 'active' and backfills.shard = any ($2) and backfills.due_at = 'infinity'
+ order by backfills.backfill_id limit $3
+
+-- name: under_way
+select count(*) from (select from duly.backfills where backfills.recovery_id = $1 and backfills.state = 'active'
+                         and backfills.shard = any ($2) and backfills.due_at < 'infinity' limit $3) as parts
+
+-- name: decide
+select duly.decide_missed_v1($1, $2, $3, $4, $5, $6)
+
+-- name: drop
+-- In batches: what is left of each is recorded, and what waits is taken back.
+select count(duly.cancel_backfill_v1(chosen.backfill_id)) from (
+    select backfill_id from duly.backfills where recovery_id = $1 and state = 'active' and shard = any ($2) order by backfill_id limit $3) as chosen
+
+-- name: close
+-- A recovery that found nothing missed is over after a minute. The rest of the moments: see hold_missed_v1.
+update duly.recoveries set state = case state when 'dismissing' then 'dismissed' else 'done' end, ended_at = duly.clock_now()
+ where recovery_id = $1 and state in ('open', 'approved', 'dismissing')
+   and case state when 'open' then opened_at < duly.clock_now() - interval '60 seconds' else decided_at < duly.clock_now() - interval '10 seconds' end
+   and not exists (select from duly.backfills where backfills.recovery_id = $1 and backfills.state = 'active')
+returning state
+
+-- name: approve
+update duly.recoveries set state = 'approved', rules = coalesce($2::text::jsonb, rules), rate = coalesce($3, rate),
+       decided_at = coalesce(decided_at, duly.clock_now()), decided_by = $4
+ where recovery_id = $1 and state in ('open', 'approved') returning state
+
+-- name: dismiss
+update duly.recoveries set state = 'dismissing', decided_at = duly.clock_now(), decided_by = $2
+ where recovery_id = $1 and state in ('open', 'approved') returning state
+
+-- name: take_over
+select duly.take_over_catch_ups_v1($1, $2, $3)
+
+-- name: stretches
+-- Of a recovery, what is held or under way; of none, the catch-ups that go on by themselves.
+select backfills.backfill_id, backfills.job_id, backfills.tenant, jobs.name, jobs.queue, backfills.from_at, backfills.to_at, backfills.total,
+       backfills.made, backfills.rate, backfills.due_at = 'infinity' as is_held, backfills.schedule::text, backfills.every_seconds,
+       backfills.anchor_at, backfills.calendars::text
+  from duly.backfills join duly.jobs on jobs.job_id = backfills.job_id
+ where backfills.state = 'active' and backfills.origin = 'schedule' and backfills.recovery_id is not distinct from $1
+ order by backfills.total - backfills.made desc, backfills.backfill_id limit $2
+
+-- name: totals
+select count(*) filter (where due_at = 'infinity' and state = 'active') as held, count(*) filter (where due_at < 'infinity' or state <> 'active') as decided,
+       coalesce(sum(made), 0) as made, coalesce(sum(total - made) filter (where state = 'active' and due_at < 'infinity'), 0) as to_make,
+       coalesce(sum(total) filter (where state = 'active' and due_at = 'infinity'), 0) as missed
+  from (select due_at, state, made, total from duly.backfills where recovery_id = $1 limit 1000000) as parts

@@ -1,0 +1,98 @@
+"""Recovery after downtime as it crosses HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from duly.wire.keys import TenantNumber
+from duly.wire.shapes import Asked, Moment, Told
+
+ChoiceName = Literal["skip", "once", "all"]
+
+
+class RecoveryRule(Asked, frozen=True):
+    """What becomes of what was missed: of one schedule, of all of a tenant, or, with neither, of all. The nearest rule counts."""
+
+    choice: Annotated[ChoiceName, Meta(description="Leave it out, one run for all, or a run for each, up to 10,000.")]
+    tenant: TenantNumber | None = None
+    job_id: UUID | None = None
+
+
+class RecoveryApproval(Asked, frozen=True):
+    """How a recovery is carried out; where no rule says otherwise, by each schedule's own misfire policy."""
+
+    rules: Annotated[list[RecoveryRule], Meta(max_length=1_000)] = msgspec.field(default_factory=list)
+    rate: Annotated[
+        Annotated[float, Meta(gt=0, le=500)] | None,
+        Meta(description="Runs a second, all together; null leaves the one that stands."),
+    ] = None
+
+
+class RecoveryItem(Told, frozen=True):
+    """A schedule that missed something, and how many runs become of it."""
+
+    backfill_id: UUID
+    job_id: UUID
+    tenant: int
+    name: str | None
+    queue: str
+    policy: Annotated[str, Meta(description="Its own misfire policy.")]
+    choice: Annotated[ChoiceName | None, Meta(description="What was chosen instead.")]
+    missed: int
+    runs: Annotated[int, Meta(description="How many runs are made of that.")]
+    made: int
+    rate: Annotated[float, Meta(description="Runs a second, of this schedule alone.")]
+    is_held: Annotated[bool, Meta(description="It waits for a decision, or for its turn.")]
+
+
+class RecoveryTenant(Told, frozen=True):
+    """What was missed of a tenant's schedules, and how many runs are yet to be made of it."""
+
+    tenant: int
+    schedules: int
+    missed: int
+    runs: int
+
+
+class ToldRule(Told, frozen=True):
+    """A rule that was approved."""
+
+    choice: ChoiceName
+    tenant: int | None
+    job_id: UUID | None
+
+
+class RecoveryState(Told, frozen=True):
+    """A recovery: since when nobody staged, what was decided and by whom, and how far it has come."""
+
+    recovery_id: UUID
+    state: Literal["open", "approved", "dismissing", "done", "dismissed"]
+    down_since: Annotated[Moment | None, Meta(description="null: catch-ups under way were taken over into it.")]
+    opened_at: Moment
+    decided_at: Moment | None
+    decided_by: str | None
+    ended_at: Moment | None
+    rate: Annotated[float | None, Meta(description="Runs a second, all together; null: what the backfill lane allows.")]
+    rules: list[ToldRule]
+    schedules_held: int
+    schedules_decided: int
+    made: Annotated[int, Meta(description="Runs made so far.")]
+
+
+class RecoveryPlan(Told, frozen=True):
+    """What was missed, what becomes of it, and when that will be done; without a recovery, what is caught up with by itself."""
+
+    recovery: Annotated[RecoveryState | None, Meta(description="The one that is not over, or else the last.")]
+    left: Annotated[int, Meta(description="Runs that are yet to be made.")]
+    proposed_rate: Annotated[float, Meta(description="Runs a second: half of what the workers have to spare.")]
+    finish_at: Annotated[
+        Moment | None,
+        Meta(description="When all will probably have been made; null: nothing is left, or nobody serves it."),
+    ]
+    tenants: list[RecoveryTenant]
+    items: Annotated[list[RecoveryItem], Meta(description="The largest first, at most 1,000.")]
+    is_partial: Annotated[bool, Meta(description="There are more than the 10,000 schedules that were looked at.")]

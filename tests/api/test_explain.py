@@ -1,0 +1,210 @@
+"""Asked over HTTP why something does not start, the first thing that holds it back is told; one story for each."""
+
+from datetime import timedelta
+
+import pytest
+
+from duly.domain.outcome import Failed, Parked
+from duly.moves.defer import Deferred, defer
+from duly.moves.destinations import report
+from duly.moves.overload import note_overloads
+from duly.moves.submit import submit
+from duly.store.destinations import Told
+from tests.api.front import EVERY_HOUR
+from tests.api.test_runs import a_run
+from tests.builders import (
+    RNG,
+    a_key,
+    a_leased_run,
+    a_ready_run,
+    a_retrying_run,
+    a_submission,
+    a_waiting_run,
+    a_worker,
+    an_active_schedule,
+    claimed,
+    seconds,
+    settled,
+    staged,
+)
+from tests.clock import START
+
+
+async def holding(api, run_id, kind="runs"):
+    answer = await api.get(f"/v1/{kind}/{run_id}/explain")
+    assert answer.status_code == 200, answer.text
+    return answer.json()["holding"]
+
+
+def at(span: float) -> str:
+    return (START + seconds(span)).isoformat().replace("+00:00", "Z")
+
+
+async def test_not_due(api, database):
+    found = await holding(api, await a_waiting_run(database, delay=90))
+
+    assert (found["code"], found["probable_start_at"]) == ("not_due", at(90))
+    job = await api.a_job(schedule={"trigger": {"type": "interval", "every": "PT1H", "anchor": at(600)}})
+    found = await holding(api, job["job_id"], "jobs")
+    assert (found["code"], found["probable_start_at"]) == ("not_due", at(600))
+
+
+async def test_paused(api):
+    job = await api.a_job(schedule=EVERY_HOUR)
+    await api.post(f"/v1/jobs/{job['job_id']}/pause", json={"reason": "too noisy"})
+
+    found = await holding(api, job["job_id"], "jobs")
+
+    assert (found["code"], found["frees"], found["probable_start_at"]) == ("paused", "`duly jobs resume`", None)
+    assert "too noisy" in found["text"]
+
+
+async def test_gate_concurrency(api, database, clock):
+    await a_waiting_run(database, delay=6, gate=("g", 1))
+    second = await a_waiting_run(database, delay=7, gate=("g", 1))
+    await clock.advance(8)
+    await staged(database)
+
+    found = await holding(api, second)
+
+    assert (found["code"], found["probable_start_at"]) == ("gate_concurrency", None)
+    worker_id = await a_worker(database, lease=timedelta(days=1))
+    await a_ready_run(database)
+    [_, done] = sorted(await claimed(database, worker_id), key=lambda run: run.due_at)
+    await clock.advance(10)
+    await settled(database, worker_id, done)
+    assert (await holding(api, second))["probable_start_at"] is not None, "it is known by now how long a run takes"
+
+
+async def test_gate_rate_and_breaker_open_at_a_destination(api, database):
+    worker_id, run = await a_leased_run(database)
+    await defer(database, worker_id, [Deferred(run, None, Parked("https://hooks.example"))])
+    seen = Told(fresh_id=RNG.uuid(), tenant=1, origin="https://hooks.example", failing=5, streak=5)
+    await report(database, worker_id, 1, [seen], RNG)
+
+    found = await holding(api, run.run_id)
+
+    assert found["code"] == "breaker_open"
+    assert found["probable_start_at"] is not None
+    assert "duly destinations close https://hooks.example" in found["frees"]
+    await database.execute(
+        "update duly.destinations set state = 'closed', wait_until = '-infinity', asked_until = '-infinity',"
+        " rate_per_second = 2"
+    )
+    assert (await holding(api, run.run_id))["code"] == "gate_rate"
+
+
+async def test_gate_fifo(api, database, clock):
+    line = [(await submit(database, a_submission(fifo="orders", delay=6), key=a_key())).job_id for _ in range(3)]
+    await clock.advance(7)
+    await staged(database)
+
+    found = await holding(api, line[2])
+
+    assert (found["code"], found["probable_start_at"]) == ("gate_fifo", None)
+    assert f"run {line[0]}" in found["frees"]
+    assert (await holding(api, line[0]))["code"] == "queue_backlog"
+
+
+async def test_gate_rate(api, database, clock):
+    runs = [
+        (await submit(database, a_submission(rate=("provider", 0.5, 1), delay=6), key=a_key())).job_id for _ in range(4)
+    ]
+    await clock.advance(7)
+    await staged(database)
+    waiting = [run_id for run_id in runs if (await holding(api, run_id))["code"] == "gate_rate"]
+
+    found = [await holding(api, run_id) for run_id in waiting]
+
+    assert len(found) >= 2
+    assert all(one["probable_start_at"] is not None for one in found)
+    assert "'provider' starts 0.5 a second" in found[0]["text"]
+
+
+async def test_queue_paused(api, database):
+    run_id = await a_ready_run(database)
+    await api.post("/v1/queues/default/pause", json={"reason": "broken"})
+
+    found = await holding(api, run_id)
+
+    assert (found["code"], found["frees"]) == ("queue_paused", "`duly resume --queue default --tenant 1`")
+
+
+async def test_no_worker_for_queue_and_no_worker_has_handler(api, database):
+    run_id = await a_run(api, queue="mail")
+    assert (await holding(api, run_id))["code"] == "no_worker_for_queue"
+    await a_worker(database, queues=["mail"], handlers=["other"])
+
+    found = await holding(api, run_id)
+
+    assert (found["code"], found["probable_start_at"]) == ("no_worker_has_handler", None)
+
+
+async def test_queue_backlog(api, database, clock):
+    worker_id = await a_worker(database, lease=timedelta(days=1))
+    for _ in range(90):
+        await a_ready_run(database)
+    for run in await claimed(database, worker_id):
+        await settled(database, worker_id, run)
+    for _ in range(4):
+        await a_ready_run(database, priority=0)
+    run_id = await a_ready_run(database)
+    await clock.advance(1)
+
+    found = await holding(api, run_id)
+
+    assert (found["code"], found["probable_start_at"]) == ("queue_backlog", at(11)), "five of half a run a second"
+    assert "with 4 before it" in found["text"]
+    assert "0.5 runs of it end a second" in found["text"]
+
+
+async def test_retry_backoff(api, database):
+    found = await holding(api, await a_retrying_run(database, after=60))
+
+    assert (found["code"], found["probable_start_at"]) == ("retry_backoff", at(60))
+
+
+async def test_calendar(api):
+    whole = {"name": "closed", "tz": "UTC", "windows": [{"start": at(-600), "end": at(7_200)}]}
+    assert (await api.ask("PUT", "/v1/calendars/closed", json=whole)).status_code in (200, 201)
+    job = await api.a_job(
+        schedule={
+            "trigger": {"type": "cron", "expr": "0 * * * *"},
+            "calendars": [{"name": "closed", "mode": "exclude"}],
+        }
+    )
+
+    found = await holding(api, job["job_id"], "jobs")
+
+    assert found["code"] == "calendar"
+    assert "closed" in found["text"]
+    assert found["probable_start_at"] == job["next_run_at"]
+
+
+async def test_shed(api, database, clock):
+    job = await an_active_schedule(database, every=3_600, priority=8)
+    await a_ready_run(database)
+    await clock.advance(90)
+    await note_overloads(database)
+
+    found = await holding(api, job.job_id, "jobs")
+
+    assert (found["code"], found["probable_start_at"]) == ("shed", None)
+    assert "queue default is overloaded" in found["text"]
+
+
+@pytest.mark.parametrize("outcome", [None, Failed("broken", retryable=False)])
+async def test_nothing_holds_what_is_over(api, database, outcome):
+    worker_id, run = await a_leased_run(database)
+    assert await holding(api, run.run_id) is None
+    await settled(database, worker_id, run, outcome)
+
+    assert await holding(api, run.run_id) is None
+
+
+async def test_the_description_names_every_code(api):
+    described = (await api.get("/openapi.json")).json()["components"]["schemas"]["Holding"]["properties"]["code"][
+        "enum"
+    ]
+
+    assert set(described) >= {"not_due", "blocked_parent", "gate_fifo", "shed", "calendar"}

@@ -1,0 +1,85 @@
+"""Recovery and the limits of queues on the command line."""
+
+import asyncio
+import json
+from datetime import timedelta
+
+import pytest
+
+from duly.clock import Rng
+from duly.log import Log
+from duly.scheduler.service import Scheduler
+from duly.store.database import Database
+from tests.builders import a_ready_run
+from tests.cli.processes import inside
+from tests.clock import ManualClock
+from tests.schedules.stories import a_cron
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def duly(database_url, tmp_path):
+    """Run one command on a database that holds nothing, on Monday, 2026-11-02 at 09:00 UTC."""
+    return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
+
+
+@pytest.fixture
+def story(database_url):
+    """Let something happen in the database."""
+
+    async def on_database(part):
+        clock = ManualClock()
+        async with Database(database_url, clock=clock) as database:
+            clock.moves(database)
+            return await part(database, clock)
+
+    return lambda part: asyncio.run(on_database(part))
+
+
+async def three_hours_down(database, clock):
+    for name in ("nightly", "hourly"):
+        await a_cron(database, name=name)
+    for number in (1, 2):
+        scheduler = Scheduler(database, name="one", rng=Rng(number), log=Log("test"), recovery_after=HOUR)
+        await scheduler.renew()
+        await scheduler.step()
+        await scheduler._hand_over()
+        await clock.advance((2 - number) * 3 * HOUR)
+
+
+def test_what_was_missed_is_shown_approved_and_dismissed(duly, story):
+    assert "nothing waits for a decision" in duly("recover").stdout
+    story(three_hours_down)
+
+    shown = duly("recover").stdout
+    assert "it waits for a decision" in shown
+    assert "tenant 1: 2 schedules missed 360 occurrences, which makes 2" in shown
+    assert "nightly" in shown
+    assert json.loads(duly("recover", "--json").stdout)["recovery"]["state"] == "open"
+
+    for wrong, said in (("--tenant", "x=skip"), ("--schedule", "nightly=often"), ("--schedule", "skip")):
+        refused = duly("recover", "approve", "--yes", wrong, said)
+        assert refused.returncode == 1
+        assert said in refused.stderr or "often" in refused.stderr
+    approved = duly("recover", "approve", "--yes", "--all", "skip", "--schedule", "nightly=once", "--rate", "5")
+    assert "is approved by the command line" in approved.stdout
+    assert "1 run left to make, at 5 a second" in approved.stdout
+
+    assert "is being dismissed" in duly("recover", "dismiss", "--yes").stdout
+    refused = duly("recover", "dismiss", "--yes")
+    assert refused.returncode == 1
+    assert "is over, or is being dismissed" in refused.stderr
+
+
+def test_a_queue_is_told_how_old_its_oldest_run_may_be(duly, story):
+    story(lambda database, _: a_ready_run(database, queue="mail"))
+
+    assert duly("queues", "set", "mail", "--age-limit", "PT5S").stdout == "queue mail: its oldest run may be 5 s old\n"
+    [mail] = json.loads(duly("queues", "--json").stdout)
+    assert (mail["age_limit_seconds"], mail["is_overloaded"], mail["desired_workers"]) == (5.0, False, 1)
+    assert len(mail["coming"]) == 15
+    assert duly("queues", "set", "mail", "--age-limit", "P9D").returncode == 1
+    assert duly("queues", "set", "mail").returncode == 2
+    assert "as old as by default" in duly("queues", "set", "mail", "--age-limit", "default").stdout
+    assert json.loads(duly("queues", "--json").stdout)[0]["age_limit_seconds"] == 60.0

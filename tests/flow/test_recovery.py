@@ -1,0 +1,381 @@
+"""After downtime: what was missed waits for a person, what is on time goes on, and what is approved is made at its rate."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from duly.clock import Rng
+from duly.domain.errors import InvalidOption, Refused
+from duly.domain.recovery import Rule
+from duly.log import Log
+from duly.moves import recover
+from duly.moves.edit import amend
+from duly.scheduler.service import Scheduler
+from duly.store import recovery
+from tests.builders import a_ready_run, a_waiting_run, a_worker, an_active_schedule, claimed, counts, seconds, settled
+from tests.clock import START
+from tests.schedules.stories import (
+    MINUTE,
+    a_cron,
+    is_sound,
+    minutes,
+    next_fire,
+    occurrences,
+    pending,
+    run_through,
+    skipped,
+    skips,
+    state_of,
+)
+
+HOUR = timedelta(hours=1)
+LOG = Log("test")
+ALL = {"policy": "fire_all"}
+
+
+class Place:
+    """A scheduler that can be stopped and started again, and a person who decides."""
+
+    def __init__(self, database, clock, after=HOUR) -> None:
+        self.database, self.clock, self.after = database, clock, after
+
+    async def start(self, seed: int = 1) -> Scheduler:
+        scheduler = Scheduler(
+            self.database, name="scheduler", rng=Rng(seed), log=Log("scheduler"), recovery_after=self.after
+        )
+        await scheduler.renew()
+        self.scheduler = scheduler
+        return scheduler
+
+    async def run(self, span: float, step: float = 1.0) -> list[int]:
+        """Let the scheduler go on for a while. Gives how many runs of the lane it made with each look."""
+        made = []
+        for _ in range(int(span / step)):
+            await self.scheduler.renew()
+            before = self.scheduler.health.backfilled
+            await self.scheduler.step()
+            made.append(self.scheduler.health.backfilled - before)
+            await self.clock.advance(step)
+        return made
+
+    async def stop(self) -> None:
+        await self.scheduler._hand_over()
+
+    async def down(self, span: timedelta) -> None:
+        """Be down for a while, and come back."""
+        await self.stop()
+        await self.clock.advance(span)
+        await self.start(2)
+
+    async def approve(self, *rules: Rule, rate: float | None = None) -> None:
+        await recover.approve(self.database, Rng(3), LOG, rules=rules, rate=rate, by="somebody")
+
+    async def dismiss(self) -> None:
+        await recover.dismiss(self.database, Rng(3), LOG, by="somebody")
+
+    async def state(self) -> str | None:
+        found = await recovery.last(self.database)
+        return None if found is None else found.state
+
+
+@pytest.fixture
+async def place(database, clock):
+    place = Place(database, clock)
+    await place.start()
+    return place
+
+
+async def test_what_was_missed_is_held_and_what_is_on_time_goes_on(place, database):
+    by_cron, by_interval = await a_cron(database), await an_active_schedule(database)
+    one_shot = await a_waiting_run(database, delay=600)
+    await place.run(1)
+    await run_through(database)
+
+    await place.down(3 * HOUR + seconds(29))
+    await place.run(1)
+
+    assert await place.state() == "open"
+    assert {row["run_id"] for row in await database.fetch("select run_id from duly.ready")} == {one_shot}, (
+        "it has no policy for being late"
+    )
+    for job in (by_cron, by_interval):
+        assert await pending(database, job.job_id) == START + 181 * MINUTE
+        fire = await next_fire(database, job.job_id)
+        assert fire is not None
+        assert fire["previous_scheduled_at"] == START + 180 * MINUTE
+    held = await database.fetch("select job_id, from_at, total, due_at from duly.backfills order by job_id")
+    assert {row["job_id"]: (row["from_at"], row["total"]) for row in held} == {
+        job.job_id: (START + MINUTE, 180) for job in (by_cron, by_interval)
+    }
+    assert await skips(database) == []
+
+    await place.run(31)
+
+    assert await occurrences(database, by_cron.job_id) == minutes(181), "on time, while nobody has decided yet"
+    assert await is_sound(database)
+
+
+async def test_by_approval_each_schedule_has_its_own_policy(place, database):
+    jobs = {
+        policy: await a_cron(
+            database, misfire={"policy": policy, "limit": 5} | ({"rate": 5} if policy == "fire_all" else {})
+        )
+        for policy in ("skip", "fire_once", "fire_all")
+    }
+    await place.run(1)
+    await run_through(database)
+    await place.down(2 * HOUR + seconds(29))
+    await place.run(1)
+
+    await place.approve()
+    await place.run(12)
+
+    runs = {policy: await occurrences(database, job.job_id, "ready") for policy, job in jobs.items()}
+    waiting = await occurrences(database, jobs["fire_all"].job_id, "blocked")
+    assert (runs["skip"], runs["fire_once"]) == ([], minutes(120))
+    assert sorted(runs["fire_all"] + waiting) == minutes(116, 117, 118, 119, 120)
+    assert await skips(database, jobs["skip"].job_id) == [skipped("misfire", 1, 120, 120)]
+    assert await skips(database, jobs["fire_once"].job_id) == [skipped("misfire", 1, 119, 119)]
+    assert await skips(database, jobs["fire_all"].job_id) == [skipped("limit", 1, 115, 115)]
+    assert await place.state() == "done"
+    assert await is_sound(database)
+
+
+async def test_what_a_person_chose_is_nearer_than_a_policy(place, database):
+    chosen, tenants, other = [await a_cron(database, misfire=ALL) for _ in range(3)]
+    await database.execute("insert into duly.tenants (tenant, name, created_at) values (2, 'other', $1)", START)
+    for table in ("jobs", "timers"):
+        await database.execute(f"update duly.{table} set tenant = 2 where job_id = $1", tenants.job_id)
+    await place.run(1)
+    await database.execute("delete from duly.ready")
+    await place.down(2 * HOUR)
+    await place.run(1)
+
+    await place.approve(Rule("skip"), Rule("once", tenant=2), Rule("once", job_id=chosen.job_id))
+    await place.run(12)
+
+    for job, ran in ((chosen, minutes(120)), (tenants, minutes(120)), (other, [])):
+        assert await occurrences(database, job.job_id) == ran
+
+
+async def test_six_hours_down_with_hundreds_of_schedules(place, database, clock):
+    """N25: exactly one run for each that fires once, five for each that makes up for five, at the rate; new work is taken."""
+    for _ in range(100):
+        await a_cron(database)
+        await an_active_schedule(database)
+        await a_cron(database, misfire=ALL | {"limit": 5, "rate": 10})
+    await place.run(1)
+    await database.execute("delete from duly.ready")
+    await place.down(6 * HOUR + seconds(20))
+    await place.run(1)
+    await place.approve(rate=50)
+
+    worker_id, made, ran = await a_worker(database, lease=HOUR), [], 0
+    for second in range(25):
+        fresh = await a_ready_run(database) if second % 5 == 0 else None
+        made += await place.run(1)
+        runs = await claimed(database, worker_id, limit=1_000)
+        if fresh is not None:
+            assert fresh in {run.run_id for run in runs}, "what is new is not held up"
+        ran += sum(run.priority >= 100 for run in runs)
+        for run in runs:
+            await settled(database, worker_id, run)
+
+    assert max(made) <= 100, "the rate, and what it kept of the second before"
+    assert sum(made) == ran == 100 + 100 + 500
+    assert sum(made[:8]) <= 50 * 9
+    assert await place.state() == "done"
+    assert await is_sound(database)
+
+
+async def test_a_second_start_goes_on_where_the_first_was(place, database):
+    await a_cron(database, misfire=ALL | {"rate": 1})
+    await place.run(1)
+    await run_through(database)
+    await place.down(2 * HOUR)
+    await place.run(1)
+    await place.approve()
+    await place.run(5)
+
+    await place.stop()
+    await place.start(5)
+    await place.run(20)
+
+    assert await place.state() == "approved"
+    found = await counts(database)
+    assert found["ready"] + found["blocked"] >= 20
+    assert await database.fetchval("select count(*) from duly.recoveries") == 1
+
+
+async def test_what_is_dismissed_is_left_out_with_a_record(place, database):
+    by_cron, by_interval = await a_cron(database), await an_active_schedule(database)
+    await place.run(1)
+    await run_through(database)
+    await place.down(2 * HOUR)
+    await place.run(1)
+
+    await place.dismiss()
+    await place.run(12)
+
+    assert await occurrences(database) == []
+    for job in (by_cron, by_interval):
+        [left_out] = await skips(database, job.job_id)
+        assert (left_out.reason, left_out.first, left_out.count) == ("skipped_on_request", START + MINUTE, 120)
+    assert await place.state() == "dismissed"
+
+
+async def test_dismissed_half_way_what_was_made_and_waits_is_taken_back(place, database):
+    job = await a_cron(database, misfire=ALL | {"rate": 2})
+    await place.run(1)
+    await run_through(database)
+    await place.down(2 * HOUR)
+    await place.run(1)
+    await place.approve()
+    await place.run(5)
+
+    await place.dismiss()
+    await place.run(12)
+
+    assert await occurrences(database, job.job_id, "blocked") == []
+    assert await place.state() == "dismissed"
+    assert await is_sound(database)
+
+
+@pytest.mark.parametrize("after", [None, 4 * HOUR])
+async def test_without_the_setting_or_after_less_than_it_policies_act_at_once(database, clock, after):
+    place = Place(database, clock, after)
+    await place.start()
+    job = await a_cron(database)
+    await place.run(1)
+    await run_through(database)
+
+    await place.down(2 * HOUR)
+    await place.run(1)
+
+    assert await place.state() is None
+    assert await occurrences(database, job.job_id) == minutes(120)
+
+
+async def test_the_first_start_of_all_opens_nothing(place, database):
+    await place.run(2)
+
+    assert await place.state() is None
+
+
+async def test_two_that_start_at_once_open_one(place, database, clock):
+    await a_cron(database)
+    await place.run(1)
+    await place.stop()
+    await clock.advance(2 * HOUR)
+
+    first, second = await place.start(7), await place.start(8)
+    await first.renew()
+    await second.renew()
+    await first.step()
+    await second.step()
+
+    assert await database.fetchval("select count(*) from duly.recoveries") == 1
+    assert await database.fetchval("select count(*) from duly.backfills") == 1
+
+
+async def test_a_recovery_that_finds_nothing_missed_ends_by_itself(place, database):
+    await place.run(1)
+    await place.down(2 * HOUR)
+    await place.run(2)
+    assert await place.state() == "open"
+
+    await place.run(70, step=5)
+
+    assert await place.state() == "done"
+
+
+async def test_a_schedule_that_ended_meanwhile_is_made_up_for(place, database):
+    end = (START + 30 * MINUTE).isoformat()
+    job = await a_cron(database, "*/10 * * * *", end=end, misfire=ALL | {"rate": 5})
+    await place.run(1)
+    await run_through(database)
+    await place.down(2 * HOUR)
+    await place.run(1)
+
+    assert await state_of(database, job.job_id) == "completed"
+    await place.approve()
+    await place.run(12)
+
+    assert sorted(
+        await occurrences(database, job.job_id) + await occurrences(database, job.job_id, "blocked")
+    ) == minutes(10, 20)
+
+
+async def test_an_edit_meanwhile_makes_no_other_past(place, database):
+    job = await a_cron(database)
+    await place.run(1)
+    await run_through(database)
+    await place.down(2 * HOUR)
+    await place.run(1)
+
+    await amend(database, job.job_id, lambda old: msgspec.structs.replace(old, priority=3))
+    await place.approve()
+    await place.run(12)
+
+    assert await occurrences(database, job.job_id) == minutes(120)
+
+
+class TestWithoutARecovery:
+    async def test_the_rate_of_catch_ups_under_way_is_changed_by_taking_them_over(self, database, clock):
+        place = Place(database, clock, None)
+        await place.start()
+        for _ in range(10):
+            await a_cron(database, misfire=ALL | {"rate": 10})
+        await place.run(1)
+        await database.execute("delete from duly.ready")
+        await place.down(2 * HOUR)
+        await place.run(2)
+
+        await place.approve(rate=2)
+        made = await place.run(10)
+
+        assert 15 <= sum(made) <= 24
+        assert await place.state() == "approved"
+
+    async def test_they_are_stopped(self, database, clock):
+        place = Place(database, clock, None)
+        await place.start()
+        job = await a_cron(database, misfire=ALL)
+        await place.run(1)
+        await database.execute("delete from duly.ready")
+        await place.down(2 * HOUR)
+        await place.run(2)
+
+        await place.dismiss()
+        await place.run(12)
+
+        assert await place.state() == "dismissed"
+        assert [one.reason for one in await skips(database, job.job_id)] == ["skipped_on_request"]
+
+    async def test_where_there_is_nothing_it_says_so(self, place):
+        for decide in (place.approve, place.dismiss):
+            with pytest.raises(Refused, match="nothing was missed"):
+                await decide()
+
+
+class TestWhatIsRefused:
+    async def test_a_rate_that_is_none(self, place):
+        for rate in (0, -1, 501):
+            with pytest.raises(InvalidOption, match="runs a second"):
+                await place.approve(rate=rate)
+
+    async def test_rules_for_what_is_decided(self, place, database):
+        await a_cron(database, misfire=ALL)
+        await place.run(1)
+        await run_through(database)
+        await place.down(2 * HOUR)
+        await place.run(1)
+        await place.approve()
+
+        with pytest.raises(Refused, match="later only a rate"):
+            await place.approve(Rule("skip"))
+        await place.approve(rate=7)
+        found = await recovery.last(database)
+        assert found is not None
+        assert found.rate == 7

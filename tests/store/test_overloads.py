@@ -1,0 +1,140 @@
+"""A queue is overloaded when its oldest due run is older than its limit, and until that is younger than half of it."""
+
+from datetime import timedelta
+
+import pytest
+
+from duly.domain.errors import InvalidOption
+from duly.domain.hold import Scope
+from duly.moves.hold import hold, lift
+from duly.moves.overload import limit_age, note_overloads
+from duly.store import overloads
+from tests.builders import a_ready_run, a_worker, an_active_schedule, claimed, seconds, settled, staged
+from tests.schedules.stories import lane
+
+MINUTE = timedelta(minutes=1)
+
+
+async def noted(database, clock, default=MINUTE) -> set[str]:
+    """Note, and read what stands."""
+    await clock.advance(0.5)
+    assert await note_overloads(database, default) is not None
+    return set(await overloads.standing(database))
+
+
+async def test_a_queue_is_overloaded_from_its_limit_on_until_half_of_it(database, clock):
+    worker_id = await a_worker(database, lease=timedelta(days=1))
+    await a_ready_run(database)
+    await a_ready_run(database, queue="other")
+    await clock.advance(59)
+    assert await noted(database, clock) == set()
+    await clock.advance(1)
+    assert await noted(database, clock) == {"default", "other"}
+
+    await a_ready_run(database)
+    await clock.advance(31)
+    [first, second] = sorted(await claimed(database, worker_id), key=lambda run: run.due_at)
+    await settled(database, worker_id, first)
+    await database.execute("delete from duly.leased")
+    young = await a_ready_run(database)
+    await database.execute("update duly.ready set due_at = $2 where run_id = $1", young, second.due_at)
+
+    assert await noted(database, clock) == {"default", "other"}, "its oldest is older than half"
+    await database.execute("update duly.ready set due_at = $2 where run_id = $1", young, clock.at - seconds(29))
+    assert await noted(database, clock) == {"other"}
+    await database.execute("update duly.ready set due_at = $2 where run_id = $1", young, clock.at - seconds(45))
+    assert await noted(database, clock) == {"other"}, "beginning anew it needs the whole limit"
+
+
+async def test_what_it_says_of_itself(database, clock):
+    await a_ready_run(database)
+    await clock.advance(100)
+    await noted(database, clock)
+
+    found = (await overloads.standing(database))["default"]
+
+    assert (found.age, found.age_limit) == (seconds(100.5), MINUTE)
+    assert found.retry_seconds == 60
+    assert "queue default is overloaded: its oldest run has waited for 100 s, and its limit is 60 s" in str(
+        found.refusal(9)
+    )
+
+
+async def test_each_queue_may_have_its_own_limit(database, clock):
+    await limit_age(database, "quick", seconds(5), "a test")
+    for queue in ("quick", "default"):
+        await a_ready_run(database, queue=queue)
+    await clock.advance(6)
+
+    assert await noted(database, clock) == {"quick"}
+    await limit_age(database, "quick", None, "a test")
+    assert await noted(database, clock) == set()
+    assert await overloads.limits(database) == {}
+
+
+@pytest.mark.parametrize("age_limit", [seconds(0.5), timedelta(days=2)])
+async def test_a_limit_out_of_range_is_refused(database, age_limit):
+    with pytest.raises(InvalidOption, match="PT1S to P1D"):
+        await limit_age(database, "quick", age_limit, "a test")
+
+
+async def test_what_is_held_waits_on_purpose(database, clock):
+    await a_ready_run(database)
+    await clock.advance(90)
+    scope = Scope(queue="default")
+    await hold(database, scope, reason="broken", held_by="a test")
+    assert await noted(database, clock) == set()
+
+    await lift(database, scope)
+
+    assert await noted(database, clock) == {"default"}
+
+
+async def test_the_backfill_lane_is_meant_to_wait(database, clock):
+    await an_active_schedule(
+        database,
+        trigger={"type": "cron", "expr": "* * * * *"},
+        misfire={"policy": "fire_all", "limit": 3},
+    )
+    await clock.advance(timedelta(hours=1))
+    await staged(database)
+    assert sum(await lane(database, clock, 5)) >= 1
+    await clock.advance(90)
+
+    assert await noted(database, clock) == set()
+
+
+async def test_what_is_not_due_yet_has_no_age(database, clock):
+    await a_ready_run(database, delay=4)
+
+    assert await noted(database, clock, seconds(1)) == set()
+
+
+async def test_it_is_noted_twice_a_second_however_many_do_it(database, clock):
+    assert await note_overloads(database) == 0
+    assert await note_overloads(database) is None
+    await clock.advance(0.5)
+    assert await note_overloads(database) == 0
+
+
+async def test_what_nobody_notes_any_more_is_no_news(database, clock):
+    await a_ready_run(database)
+    await clock.advance(90)
+    assert await noted(database, clock) == {"default"}
+
+    await clock.advance(11)
+
+    assert await overloads.standing(database) == {}
+
+
+async def test_many_tenants_and_priorities_are_looked_through(database, clock):
+    await database.execute(
+        "insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,"
+        "                        payload_stored, queue, handler, rank)"
+        " select id, id, due, due, 1, number % 7 + 1, 0, number % 9, 0, false, false, 'q' || number % 3, 'greet', 0"
+        "   from generate_series(1, 500) as number,"
+        "        lateral (select duly.clock_now() - make_interval(secs => number) as due,"
+        "                        lpad(number::text, 32, '0')::uuid as id) as moment",
+    )
+
+    assert await noted(database, clock, seconds(499)) == {"q1", "q2"}  # of 499 and 500 seconds

@@ -1,0 +1,77 @@
+"""What presses on queues: how fast they work, what falls due in the next minutes, and how many workers that takes."""
+
+from datetime import timedelta
+
+from duly.domain.outcome import Succeeded
+from duly.moves.settle import Settled, settle
+from duly.store.pressure import Gauge, coming, paces
+from tests.builders import RNG, a_ready_run, a_waiting_run, a_worker, an_active_schedule, claimed, seconds, staged
+from tests.clock import START
+from tests.schedules.stories import a_cron
+
+MINUTE = timedelta(minutes=1)
+
+
+async def work_off(database, clock, worker_id, took: float) -> None:
+    """Let a worker do all there is, each run for so long."""
+    runs = await claimed(database, worker_id, limit=1_000)
+    done = [Settled(run, clock.at - seconds(took), clock.at, Succeeded()) for run in runs]
+    assert await settle(database, worker_id, done, RNG) == []
+
+
+async def test_the_pace_of_a_queue_is_that_of_the_last_minutes(database, clock):
+    worker_id = await a_worker(database, lease=timedelta(days=1))
+    for _ in range(9):
+        await a_ready_run(database)
+    await work_off(database, clock, worker_id, took=100)
+    await clock.advance(200)
+    for _ in range(90):
+        await a_ready_run(database)
+    await work_off(database, clock, worker_id, took=2)
+
+    found = await paces(database)
+
+    assert set(found) == {"default"}
+    assert found["default"].per_second == 0.5
+    assert found["default"].mean_seconds == 2
+
+
+async def test_without_history_there_is_no_pace(database):
+    assert await paces(database) == {}
+
+
+async def test_what_falls_due_is_counted_in_every_minute_it_fires_in(database, clock):
+    await a_cron(database, "*/5 * * * *", queue="cron")
+    await a_cron(database, "*/5 * * * *", queue="cron")
+    await an_active_schedule(database, every=30, queue="often", anchor=START + 2 * MINUTE)
+    await a_waiting_run(database, delay=610, queue="once")
+    await a_waiting_run(database, delay=1_200, queue="never")
+    await clock.advance(1)
+    await staged(database)
+
+    found = await coming(database)
+
+    assert {queue: {n: c for n, c in enumerate(counts) if c} for queue, counts in found.items()} == {
+        "cron": {4: 2, 9: 2, 14: 2},
+        "often": dict.fromkeys(range(1, 15), 2),
+        "once": {10: 1},
+    }
+
+
+async def test_it_asks_for_workers_before_a_known_peak(database, clock):
+    """A job of ten in ten minutes: each takes a minute, and a worker has one slot."""
+    gauge = Gauge(database)
+    worker_id = await a_worker(database, lease=timedelta(days=1))
+    await database.execute("update duly.workers set slots = 1")
+    await a_ready_run(database)
+    await work_off(database, clock, worker_id, took=60)
+    assert (await gauge.read()).desired_workers("default") == 1
+    for _ in range(10):
+        await a_waiting_run(database, delay=600)
+
+    await clock.advance(20)
+    found = await gauge.read()
+
+    assert found.coming("default")[9] == 10
+    assert found.desired_workers("default") == 12, "ten, and a fifth to spare"
+    assert found.desired_workers("nobody's") == 0
