@@ -474,11 +474,13 @@ begin
     end if;
     loop
         with taken as (delete from duly.endings returning *),
-        ended as (
+        ended as (                                     -- By place: whatever the tables were when this was planned, each is looked up by its key.
             update duly.workflow_nodes as node
-               set state = case taken.became when 'dead' then 'failed' else taken.became end, result = taken.result, reason = taken.reason, ended_at = v_now
-              from taken
-             where node.workflow_id = taken.workflow_id and node.name = taken.node and node.state in ('waiting', 'ready')
+               set state = case found.became when 'dead' then 'failed' else found.became end, result = found.result, reason = found.reason, ended_at = v_now
+              from (select taken.became, taken.result, taken.reason, place.ctid from taken cross join lateral (
+                        select one.ctid from duly.workflow_nodes as one where one.workflow_id = taken.workflow_id and one.name = taken.node
+                           and one.state in ('waiting', 'ready') offset 0) as place) as found
+             where node.ctid = found.ctid
             returning node.workflow_id, node.name, node.state)
         select array_agg(workflow_id), array_agg(name), array_agg(state) into v_workflows, v_nodes, v_states from ended;
         exit when v_workflows is null;
@@ -489,13 +491,17 @@ begin
                    state = case when child.waits = parents.ended and child.unmet + parents.unmet = 0 and child.map is null and parents.flow_state = 'running'
                                 then 'ready' else 'waiting' end,
                    released_at = case when child.waits = parents.ended then v_now end
-              from (select edge.workflow_id, edge.child, count(*)::integer as ended,
-                           (count(*) filter (where not duly.holds_for(edge.on_end, ended.state)))::integer as unmet,
-                           (select flow.state from duly.workflows as flow where flow.workflow_id = edge.workflow_id) as flow_state
-                      from unnest(v_workflows, v_nodes, v_states) as ended(workflow_id, name, state)
-                      join duly.workflow_edges as edge on edge.workflow_id = ended.workflow_id and edge.parent = ended.name
-                     group by 1, 2) as parents         -- Not joined: children could then be looked for by their workflow alone.
-             where child.workflow_id = parents.workflow_id and child.name = parents.child and child.state = 'waiting'
+              from (select counted.*, place.ctid,
+                           (select flow.state from duly.workflows as flow where flow.workflow_id = counted.workflow_id) as flow_state
+                      from (select edge.workflow_id, edge.child, count(*)::integer as ended,
+                                   (count(*) filter (where not duly.holds_for(edge.on_end, ended.state)))::integer as unmet
+                              from unnest(v_workflows, v_nodes, v_states) as ended(workflow_id, name, state)
+                              join duly.workflow_edges as edge on edge.workflow_id = ended.workflow_id and edge.parent = ended.name
+                             group by 1, 2) as counted
+                     cross join lateral (
+                        select one.ctid from duly.workflow_nodes as one where one.workflow_id = counted.workflow_id and one.name = counted.child
+                           and one.state = 'waiting' offset 0) as place) as parents
+             where child.ctid = parents.ctid
             returning child.workflow_id, child.name, child.waits, child.state, child.run_id)
         select array_agg(run_id) filter (where state = 'ready'), array_agg(workflow_id) filter (where state = 'waiting'),
                array_agg(name) filter (where state = 'waiting')
