@@ -100,6 +100,7 @@ _BODIES: dict[str, Any] = {
     "backfill_job": {"start": "2026-11-01T00:00:00Z", "end": "2026-11-01T03:00:00Z", "confirm": True},
     "pause": {"queue": "pausable"},
     "resume": {"queue": "pausable"},
+    "put_limit": {"queue": "limited", "places": 5},
     "replay_matching": {"filter": "", "dry_run": True},
     "discard_matching": {"filter": "", "dry_run": True},
     "apply_file": {"source": "test", "jobs": {"by-file": {"target": "app:mail", "schedule": "every day at 9am"}}},
@@ -136,6 +137,9 @@ class Yard:
         asked = request_for(operation, **named)
         if operation.name in ("make_tenant", "make_key"):
             return asked.with_fields(name=f"fresh-{uuid4()}")
+        if operation.name == "remove_limit":
+            await self.api.ask("PUT", "/v1/limits", json={"queue": "limited", "places": 5})
+            return asked.with_query("queue=limited")
         if operation.name == "export_file":
             await self.api.a_job(name=f"to-export-{uuid4()}")
             return asked.with_query("by_hand=true")
