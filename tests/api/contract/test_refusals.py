@@ -16,6 +16,7 @@ from duly.api.operations import ANYBODY, EVENT_STREAM, NDJSON, Operation
 from duly.domain.api_key import Scope, implied_by
 from duly.domain.declaration import OWNER
 from duly.domain.hold import HOLDS_MAX
+from duly.domain.limit import LIMITS_MAX
 from duly.moves.submit import submit_recurring
 from duly.store import tenants
 from duly.store.database import Database
@@ -119,6 +120,8 @@ async def _(scene, operation, asked):
 async def _(scene, operation, asked):
     if operation.name == "make_key":
         return await asked.with_fields(tenant=999_999).by(scene.api)
+    if operation.name == "remove_limit":
+        return await asked.with_query("queue=never-was").by(scene.api)
     if operation.name == "export_file":
         return await asked.with_query("source=never-was").by(scene.api)
     if operation.name in OF_A_LEASE:
@@ -361,6 +364,15 @@ async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Re
     return await (await scene.yard.request(operation)).by(scene.api)
 
 
+async def beside_too_many_limits(scene: Scene, operation: Operation) -> httpx.Response:
+    await scene.front.database.execute(
+        "insert into duly.limits (queue, places, set_by, set_at)"
+        " select 'queue-' || number, 1, 'test', duly.clock_now() from generate_series(1, $1::int) as number",
+        LIMITS_MAX,
+    )
+    return await (await scene.yard.request(operation)).by(scene.api)
+
+
 async def of_a_parent_that_has_ended(scene: Scene, operation: Operation) -> httpx.Response:
     asked = await scene.yard.request(operation)
     return await asked.with_fields(parent=str(await scene.yard.ended_run())).by(scene.api)
@@ -417,6 +429,7 @@ CONFLICTS: dict[str, Any] = {
     "backfill_job": of_a_job_that_is_over,
     "pause_queue": beside_too_many_pauses,
     "pause": beside_too_many_pauses,
+    "put_limit": beside_too_many_limits,
     "extend_callback": before_the_webhook_is_answered,
 }
 
@@ -488,6 +501,14 @@ async def that_limits_nothing(scene: Scene, asked: Asked) -> httpx.Response:
     return await asked.with_fields(limit=None, rate=None).by(scene.api)
 
 
+async def of_everything_and_a_queue(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(all=True, queue="limited").by(scene.api)
+
+
+async def of_everything_and_a_queue_in_the_query(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_query("all=true&queue=limited").by(scene.api)
+
+
 PAYLOADS: dict[str, Any] = {
     "take_in_event": {"data": A_LONG_WORD},
     "save_checkpoint": {"value": A_LONG_WORD},
@@ -509,6 +530,8 @@ OPTIONS: dict[str, Any] = {
     "claim_runs": with_a_wait_of_an_hour,
     "settle_runs": of_a_snooze_without_end,
     "export_file": of_one_of_two_files,
+    "put_limit": of_everything_and_a_queue,
+    "remove_limit": of_everything_and_a_queue_in_the_query,
     "take_in_event": with_two_lines_as("id"),
     "pause_job": with_two_lines_as("reason"),
     "create_workflow": with_two_lines_as("name"),

@@ -110,6 +110,7 @@ _BODIES: dict[str, Any] = {
     "limit_gate": {"limit": 3},
     "pause": {"queue": "pausable"},
     "resume": {"queue": "pausable"},
+    "put_limit": {"queue": "limited", "places": 5},
     "replay_matching": {"filter": "", "dry_run": True},
     "discard_matching": {"filter": "", "dry_run": True},
     "apply_file": {"source": "test", "jobs": {"by-file": {"target": "app:mail", "schedule": "every day at 9am"}}},
@@ -153,6 +154,9 @@ class Yard:
             return asked.with_fields(name=f"fresh-{uuid4()}")
         if operation.name in ("approve_recovery", "dismiss_recovery"):
             await self.database.execute(A_RECOVERY)
+        if operation.name == "remove_limit":
+            await self.api.ask("PUT", "/v1/limits", json={"queue": "limited", "places": 5})
+            return asked.with_query("queue=limited")
         if operation.name == "export_file":
             await self.api.a_job(name=f"to-export-{uuid4()}")
             return asked.with_query("by_hand=true")
