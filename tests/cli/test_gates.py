@@ -1,0 +1,46 @@
+"""Gates from the command line: the same words on a database and over HTTP."""
+
+import json
+
+import pytest
+
+from tests.cli.processes import inside
+
+
+@pytest.fixture
+def local(database_url, tmp_path):
+    """Run one command on a database."""
+    return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
+
+
+@pytest.fixture
+def remote(up, tmp_path):
+    """Run one command over HTTP, from a folder in which nothing runs."""
+    key = (up.folder / ".duly" / "api-key").read_text().strip()
+    return lambda *arguments: inside(*arguments, cwd=tmp_path, DULY_URL=up.address, DULY_API_KEY=key)
+
+
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_a_key_is_limited_shown_and_lifted(where, request):
+    duly = request.getfixturevalue(where)
+    key = f"customer-{where}"
+    limited = json.loads(
+        duly("gates", "limit", key, "--places", "5", "--rate", "10/PT1M", "--burst", "2", "--json").stdout
+    )
+    assert (limited["limit"], limited["rate_limit"], limited["kind"]) == (5, "10/PT1M, 2 at once", "concurrency")
+
+    assert json.loads(duly("gates", "show", key, "--json").stdout) == limited
+    assert key in duly("gates").stdout
+    duly("gates", "lift", key)
+    gone = duly("gates", "show", key)
+    assert gone.returncode != 0
+    assert f"no run is held back by the key '{key}'" in gone.stderr
+
+
+def test_a_job_is_submitted_with_what_holds_it_back(local):
+    made = local("submit", "greet", "--fifo", "orders", "--rate", "mail=10/PT1M", "--burst", "3", "-q")
+    assert made.returncode == 0, made.stderr
+
+    refused = local("submit", "greet", "--fifo", "orders", "--concurrency", "orders=3")
+    assert "give --concurrency or --fifo, not both" in refused.stderr
+    assert "begins with ~" in local("submit", "greet", "--fifo", "~orders").stderr
