@@ -73,6 +73,7 @@ PLAIN = {
     "calendars_of",
     "clock_now",
     "current_tenant",
+    "handed_v1",
     "made_at",
     "marks_of",
     "occurrence_id",

@@ -1,8 +1,9 @@
 """The outbox: outcomes on their way to the store, in batches, on their own connection.
 
 It flushes as soon as the last flush is done and something is there, after a pause that lets a batch gather: two
-milliseconds, and twenty while outcomes come so fast that each call would otherwise carry a handful. A lost connection means
-asking again: the store knows what it has seen. A full outbox closes the intake, which is the only back-pressure there is.
+milliseconds, and twenty while outcomes come so fast that each call would otherwise carry a handful; none where a node of a
+workflow is among a few, because others may wait for it. A lost connection means asking again: the store knows what it has
+seen. A full outbox closes the intake, which is the only back-pressure there is.
 """
 
 from __future__ import annotations
@@ -80,9 +81,13 @@ class Outbox:
             if not self._waiting:
                 await self._database.clock.wait(self._wake, 1.0)
                 continue
-            if len(self._waiting) < BATCH_MAX:
+            if len(self._waiting) < BATCH_MAX and not self._is_waited_for():
                 await self._database.clock.sleep(GATHER_BUSY_SECONDS if self._last_batch >= BUSY else GATHER_SECONDS)
             await self.flush()
+
+    def _is_waited_for(self) -> bool:
+        """Say whether the next node of a workflow may wait for one of a few outcomes: then no batch is gathered."""
+        return max(len(self._waiting), self._last_batch) < BUSY and any(item.run.is_node for item in self._waiting)
 
     def close(self) -> None:
         """Ask `run` to end when everything is settled."""

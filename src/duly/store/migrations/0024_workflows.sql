@@ -988,6 +988,30 @@ begin
     return coalesce(cardinality(v_gone), 0);
 end $$;
 
+-- What runs are handed of others' results: those of the parents of each, and those that it names; no more than a run may be handed.
+-- An item of a map has the parents of its map, and not the other items. With the rights of whoever asks.
+create function duly.handed_v1(p_workflow_ids uuid[], p_names text[], p_of_workflows uuid[], p_of_names text[], p_parents text[], p_bytes_max integer)
+returns table (workflow_id uuid, name text, parent text, is_parent boolean, total bigint, result jsonb)
+language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+    set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+    select found.workflow_id, found.name, found.parent, found.is_parent, found.total, case when found.total <= p_bytes_max then found.result end from (
+        select wanted.workflow_id, wanted.name, wanted.parent, wanted.is_parent, node.result,
+               sum(coalesce(octet_length(node.result::text), 0)) over (partition by wanted.workflow_id, wanted.name) as total
+          from (select asked.workflow_id, asked.name, edge.parent, true as is_parent
+                  from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
+                  join duly.workflow_edges as edge on edge.workflow_id = asked.workflow_id and edge.child = split_part(asked.name, '[', 1)
+                 where right(edge.parent, 1) <> ']'
+                union all
+                select named.workflow_id, named.name, named.parent, false
+                  from unnest(p_of_workflows, p_of_names, p_parents) as named(workflow_id, name, parent)
+                 where not exists (select from duly.workflow_edges as edge where edge.workflow_id = named.workflow_id
+                                      and edge.child = split_part(named.name, '[', 1) and edge.parent = named.parent)) as wanted
+          join duly.workflow_nodes as node on node.workflow_id = wanted.workflow_id and node.name = wanted.parent and node.state = 'succeeded') as found;
+end $$;
+
 -- Workflows by falling id, which is the newest first, from a position on; no more than p_looks of them are looked at. The last one
 -- looked at comes along, so that the next page begins there.
 create function duly.page_workflows_v1(
@@ -1089,10 +1113,10 @@ revoke execute on function
     duly.release_nodes_v1, duly.end_nodes_v1, duly.end_map_v1, duly.spread_v1, duly.make_rows_v1, duly.open_nodes_v1, duly.gather_items_v1,
     duly.set_back_v1, duly.advance_v1, duly.see_to_v1, duly.tell_workflow_v1, duly.insert_nodes_v1, duly.submit_workflow_v1, duly.add_nodes_v1,
     duly.stop_nodes_v1, duly.cancel_workflow_v1, duly.take_back_nodes_v1, duly.pause_workflow_v1, duly.look_v1, duly.resume_workflow_v1,
-    duly.replay_workflow_v1, duly.run_errand_v1, duly.stop_orphans_v1, duly.forget_workflows_v1, duly.page_workflows_v1, duly.api_submit_workflow_v1,
+    duly.replay_workflow_v1, duly.run_errand_v1, duly.stop_orphans_v1, duly.forget_workflows_v1, duly.page_workflows_v1, duly.handed_v1, duly.api_submit_workflow_v1,
     duly.api_add_nodes_v1, duly.api_cancel_workflow_v1, duly.api_pause_workflow_v1, duly.api_resume_workflow_v1, duly.api_replay_workflow_v1
     from public;
 grant execute on function
     duly.api_submit_workflow_v1, duly.api_add_nodes_v1, duly.api_cancel_workflow_v1, duly.api_pause_workflow_v1, duly.api_resume_workflow_v1,
-    duly.api_replay_workflow_v1, duly.page_workflows_v1
+    duly.api_replay_workflow_v1, duly.page_workflows_v1, duly.handed_v1
     to duly_api;

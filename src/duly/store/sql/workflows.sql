@@ -60,20 +60,7 @@ select node.name, node.state, node.run_id, node.handler, node.queue, node.priori
   from duly.workflow_nodes as node where node.workflow_id = $2 and node.tenant = $1 and node.name = $3
 
 -- name: handed
--- What runs are handed of others' results: those of the parents of each, and those that it names; no more than a run may be handed.
--- An item of a map has the parents of its map, and not the other items.
-select workflow_id, name, parent, is_parent, total, case when total <= $6 then result end as result from (
-    select wanted.workflow_id, wanted.name, wanted.parent, wanted.is_parent, node.result::text as result,
-           sum(coalesce(octet_length(node.result::text), 0)) over (partition by wanted.workflow_id, wanted.name) as total
-      from (select asked.workflow_id, asked.name, edge.parent, true as is_parent
-              from unnest($1::uuid[], $2::text[]) as asked(workflow_id, name)
-              join duly.workflow_edges as edge on edge.workflow_id = asked.workflow_id and edge.child = split_part(asked.name, '[', 1)
-             where edge.parent not like '%]'
-            union all
-            select named.workflow_id, named.name, named.parent, false from unnest($3::uuid[], $4::text[], $5::text[]) as named(workflow_id, name, parent)
-             where not exists (select from duly.workflow_edges as edge where edge.workflow_id = named.workflow_id
-                                  and edge.child = split_part(named.name, '[', 1) and edge.parent = named.parent)) as wanted
-      join duly.workflow_nodes as node on node.workflow_id = wanted.workflow_id and node.name = wanted.parent and node.state = 'succeeded') as found
+select workflow_id, name, parent, is_parent, total, result::text from duly.handed_v1($1, $2, $3, $4, $5, $6)
 
 -- name: items
 -- Which part of which result items of maps are for.
