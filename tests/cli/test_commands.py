@@ -130,7 +130,7 @@ def test_a_worker_serves_the_queues_of_its_handlers(up):
     assert up.duly("run", "send", "to=me", "--wait").stdout == '"me"\n'
     [worker] = json.loads(up.duly("workers", "--json").stdout)
     assert worker["queues"] == ["default", "mail"]
-    assert set(worker["handlers"]) == {"@webhook", "add", "greet", "fail", "send", "wait"}
+    assert set(worker["handlers"]) == {"@webhook", "@workflow", "add", "greet", "fail", "send", "wait"}
 
 
 def test_lists_are_tables_for_people_and_json_for_programs(up):
