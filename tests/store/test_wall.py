@@ -49,6 +49,7 @@ READABLE = {
     "payloads",
     "progress",
     "ready",
+    "rollups",
     "subtasks",
     "test_clock",
     "timers",

@@ -239,6 +239,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     takes_prefer: bool
     is_submit: bool
     may_stream: bool
+    is_figure: bool
 
     @property
     def is_open(self) -> bool:
@@ -274,10 +275,12 @@ class Routes:
         takes_prefer: bool = False,
         is_submit: bool = False,
         may_stream: bool = False,
+        is_figure: bool = False,
     ) -> Callable[[Act], Act]:
         """Declare an operation. A POST takes an idempotency key unless it says otherwise.
 
-        What `may_stream` answers with server-sent events to whoever accepts these.
+        What `may_stream` answers with server-sent events to whoever accepts these. A figure is read over a small pool of its
+        own, in two seconds or not at all.
         """
 
         def declare(act: Act) -> Act:
@@ -305,6 +308,7 @@ class Routes:
                     takes_prefer=takes_prefer,
                     is_submit=is_submit,
                     may_stream=may_stream,
+                    is_figure=is_figure,
                 )
             )
             return act

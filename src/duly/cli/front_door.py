@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
+from litestar.handlers import HTTPRouteHandler
 
 from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
+from duly.api.logins import Logins
+from duly.dashboard.pages import pages
 from duly.domain.sealing import Keyring
 from duly.domain.target import Allowed
 from duly.log import Log
@@ -18,20 +21,39 @@ from duly.store.database import Database
 from duly.store.session import Sessions
 from duly.store.waker import Waker
 
-SESSIONS_MAX = 8
+SESSIONS_MAX, FIGURES_MAX = 8, 2
 
 
 @asynccontextmanager
 async def opened_door(
-    database: Database, keyring: Keyring | None, allowed: Allowed | None = None
+    database: Database, keyring: Keyring | None, allowed: Allowed | None = None, *, logs_in: bool = True
 ) -> AsyncIterator[Door]:
-    """Open the door over a database, and close what it needed at the end."""
+    """Open the door over a database, and close what it needed at the end. `logs_in`: people may come in by a session."""
     waker = Waker(database, WAKE_PAUSE_SECONDS)
-    async with Sessions(database, size_max=SESSIONS_MAX) as sessions:
+    async with (
+        Sessions(database, size_max=SESSIONS_MAX) as sessions,
+        Sessions(database, size_max=FIGURES_MAX) as figures,
+    ):
         keys, admission = Keys(database), Admission(database)
         allowed = msgspec.structs.replace(allowed or Allowed(), webhooks=keyring is not None)
-        yield Door(database, sessions, keys, admission, waker.wake, Log("api"), keyring=keyring, allowed=allowed)
+        yield Door(
+            database,
+            sessions,
+            keys,
+            admission,
+            waker.wake,
+            Log("api"),
+            keyring=keyring,
+            allowed=allowed,
+            logins=Logins(database, keys) if logs_in else None,
+            figures=figures,
+        )
     await waker.close()
+
+
+def pages_of(settings: Settings) -> list[HTTPRouteHandler]:
+    """Give the pages of the dashboard, where it is wanted."""
+    return pages() if settings.dashboard else []
 
 
 def allowed_by(settings: Settings) -> Allowed:

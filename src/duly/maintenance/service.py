@@ -17,7 +17,19 @@ from duly.moves import receive
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
 from duly.moves.tell import tell
-from duly.store import answers, events, history, leased, ready, shards, tenants, workers, zones
+from duly.store import (
+    answers,
+    browser_sessions,
+    events,
+    figures,
+    history,
+    leased,
+    ready,
+    shards,
+    tenants,
+    workers,
+    zones,
+)
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
@@ -26,6 +38,8 @@ REAP = "reap"
 EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
 _MIND_IDLE_SECONDS = 0.5  # how often destinations are looked at while none needs it
 _COUNT_SECONDS = 1.0
+_FOLD_SECONDS = 1.0
+ROLLUPS_KEPT = timedelta(days=90)
 _COUNT_SHARE = 0.05  # of our time, at most: where much waits, it is counted less often
 
 
@@ -56,6 +70,7 @@ class Maintenance:
             (STEP_SECONDS, self._tell),
             (TICK_SECONDS, self._mind),
             (_COUNT_SECONDS, self._count_usage),
+            (_FOLD_SECONDS, self.fold),
             (3.0, self._vacuum),
             (60.0, self._sweep),
             (600.0, self.keep_history),
@@ -109,6 +124,12 @@ class Maintenance:
     async def _vacuum(self) -> None:
         await ready.vacuum(self._database)
         await leased.vacuum(self._database)
+        await figures.vacuum(self._database)
+
+    async def fold(self) -> None:
+        """Add what ended to the roll-ups, in batches; what another process folds meanwhile is not ours to do."""
+        while await figures.fold(self._database, BATCH_MAX) == BATCH_MAX:
+            pass
 
     async def _count_usage(self) -> None:
         """Count what waits for those tenants that may have only so much, and rest in proportion to what it took."""
@@ -127,6 +148,8 @@ class Maintenance:
         await answers.forget(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
+        await figures.forget(self._database, ROLLUPS_KEPT, BATCH_MAX)
+        await browser_sessions.forget(self._database, BATCH_MAX)
         await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
 
     async def _repeat(self, seconds: float, duty: Callable[[], Awaitable[object]]) -> None:

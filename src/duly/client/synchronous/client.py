@@ -18,6 +18,7 @@ from duly.client.synchronous.calendars import Calendars
 from duly.client.synchronous.callbacks import Callbacks
 from duly.client.synchronous.dead import Dead
 from duly.client.synchronous.destinations import Destinations
+from duly.client.synchronous.figures import Figures
 from duly.client.synchronous.jobs import Jobs
 from duly.client.synchronous.keys import Keys, Tenants
 from duly.client.synchronous.line import Line
@@ -58,6 +59,7 @@ class Client:
         self.holds = Holds(self._line)
         self.workers = Workers(self._line)
         self.destinations = Destinations(self._line)
+        self.figures = Figures(self._line)
         self.keys = Keys(self._line)
         self.tenants = Tenants(self._line)
 
