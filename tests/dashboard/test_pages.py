@@ -19,7 +19,7 @@ def static(tmp_path):
 
 
 async def asked(folder, path, **headers):
-    transport = httpx.ASGITransport(Litestar(pages(folder), openapi_config=None))
+    transport = httpx.ASGITransport(Litestar(pages(folder), openapi_config=None))  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:
         return await client.get(path, headers=headers)
 

@@ -1,0 +1,8 @@
+// Filters as the API reads them: terms joined by AND.
+const PLAIN = /^[^\s"():,<>=*]+$/
+
+export const quoted = (value: string): string => (PLAIN.test(value) ? value : `"${value.replace(/[\\"]/g, '\\$&')}"`)
+export const term = (field: string, value: string): string => (value ? `${field}:${quoted(value)}` : '')
+// What begins so, where that can be said; else what is exactly so.
+export const beginning = (field: string, value: string): string => (value ? `${field}:${PLAIN.test(value) ? `${value}*` : quoted(value)}` : '')
+export const joined = (...terms: string[]): string => terms.map((one) => one.trim()).filter(Boolean).join(' AND ')

@@ -1,0 +1,66 @@
+// What happens, as it happens: one stream for the whole page. It says that something has happened, and screens then ask again:
+// once a second at most, not while the page is hidden, and every few seconds when there is no stream.
+import { session } from './session.svelte'
+
+const KINDS = ['started', 'succeeded', 'failed', 'dead', 'cancelled', 'skipped', 'expired'].map((kind) => `duly.run.${kind}.v1`)
+const FRAME_MS = 1_000
+const IDLE_FRAMES = 10
+const POLL_FRAMES = 3
+
+class Live {
+  beat = $state(0)
+  isStreaming = $state(false)
+  isPaused = $state(document.hidden)
+  #source: EventSource | null = null
+  #isDirty = false
+  #frames = 0
+
+  constructor() {
+    setInterval(() => this.#frame(), FRAME_MS)
+    document.addEventListener('visibilitychange', () => this.#turn())
+  }
+
+  // Something was changed by ourselves: ask again with the next frame.
+  touch(): void {
+    this.#isDirty = true
+  }
+
+  start(): void {
+    if (this.#source || document.hidden || !session.who) return
+    const source = new EventSource('/v1/events')
+    const note = () => (this.#isDirty = true)
+    for (const kind of [...KINDS, 'duly.stream.gap.v1', 'duly.job.changed.v1']) source.addEventListener(kind, note)
+    source.onopen = () => (this.isStreaming = true)
+    source.onerror = () => {
+      this.isStreaming = false
+      if (source.readyState === EventSource.CLOSED) this.stop() // The next polls open another.
+    }
+    this.#source = source
+  }
+
+  stop(): void {
+    this.#source?.close()
+    this.#source = null
+    this.isStreaming = false
+  }
+
+  #turn(): void {
+    this.isPaused = document.hidden
+    if (document.hidden) return this.stop()
+    this.start()
+    this.#isDirty = true
+  }
+
+  #frame(): void {
+    if (document.hidden || !session.who) return
+    this.#frames += 1
+    const rest = this.isStreaming ? IDLE_FRAMES : POLL_FRAMES
+    if (!this.#isDirty && this.#frames < rest) return
+    if (!this.#source) this.start()
+    this.#isDirty = false
+    this.#frames = 0
+    this.beat += 1
+  }
+}
+
+export const live = new Live()
