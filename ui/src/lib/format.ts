@@ -44,7 +44,7 @@ export const count = (number: number): string => whole.format(number)
 export const some = (number: number, one: string, many = `${one}s`): string => `${count(number)} ${number === 1 ? one : many}`
 export const percent = (share: number | null): string =>
   share === null ? '–' : share === 1 ? '100 %' : `${(Math.floor(share * 1000) / 10).toFixed(1)} %`
-export const rate = (number: number): string => (number >= 100 ? count(Math.round(number)) : trim(number.toFixed(number < 1 ? 2 : 1)))
+export const rate = (number: number): string => (number >= 100 ? count(Math.round(number)) : trim(number.toFixed(number < 0.1 ? 3 : number < 1 ? 2 : 1)))
 export const short = (id: string): string => id.slice(-8)
 
 const trim = (text: string): string => (text.includes('.') ? text.replace(/\.?0+$/, '') : text)
