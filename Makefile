@@ -8,7 +8,7 @@ bin := .venv/bin
 # Tests wait for PostgreSQL and for real processes a third of their time and more, so three of them keep two cores busy.
 at_once := 3
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
-waiting := tests/end_to_end
+waiting := tests/end_to_end tests/dashboard
 # This one fills the machine by itself, so it runs after the others.
 alone := tests/simulation
 times := .venv/test-times

@@ -437,7 +437,14 @@ PAYLOADS: dict[str, Any] = {
     "save_checkpoint": {"value": A_LONG_WORD},
     "append_logs": {"lines": [{"level": "info", "message": "much", "fields": {"word": A_LONG_WORD}}]},
 }
+
+
+async def of_steps_that_are_not_whole(scene, asked):
+    return await asked.with_query("step=90").by(scene.api)
+
+
 OPTIONS: dict[str, Any] = {
+    "read_series": of_steps_that_are_not_whole,
     "make_destination": with_two_lines_as("url"),
     "resume_queue": of_a_name_that_is_none,
     "preview_trigger": after_the_end_of_time,

@@ -12,23 +12,24 @@ class Live {
   isStreaming = $state(false)
   isPaused = $state(document.hidden)
   #source: EventSource | null = null
-  #isDirty = false
-  #frames = 0
+  #beatAt = 0
+  #waiting = 0
 
   constructor() {
-    setInterval(() => this.#frame(), FRAME_MS)
+    setInterval(() => this.#idle(), FRAME_MS)
     document.addEventListener('visibilitychange', () => this.#turn())
   }
 
-  // Something was changed by ourselves: ask again with the next frame.
+  // Something happened, or was changed by ourselves: ask again, at once unless that was done less than a frame ago.
   touch(): void {
-    this.#isDirty = true
+    if (document.hidden || this.#waiting) return
+    this.#waiting = setTimeout(() => this.#frame(), Math.max(0, this.#beatAt + FRAME_MS - performance.now()))
   }
 
   start(): void {
     if (this.#source || document.hidden || !session.who) return
     const source = new EventSource('/v1/events')
-    const note = () => (this.#isDirty = true)
+    const note = () => this.touch()
     for (const kind of [...KINDS, 'duly.stream.gap.v1', 'duly.job.changed.v1']) source.addEventListener(kind, note)
     source.onopen = () => (this.isStreaming = true)
     source.onerror = () => {
@@ -48,17 +49,20 @@ class Live {
     this.isPaused = document.hidden
     if (document.hidden) return this.stop()
     this.start()
-    this.#isDirty = true
+    this.touch()
+  }
+
+  #idle(): void {
+    if (document.hidden || !session.who) return
+    if (!this.#source) this.start()
+    const rest = this.isStreaming ? IDLE_FRAMES : POLL_FRAMES
+    if (performance.now() - this.#beatAt >= rest * FRAME_MS) this.touch()
   }
 
   #frame(): void {
+    this.#waiting = 0
     if (document.hidden || !session.who) return
-    this.#frames += 1
-    const rest = this.isStreaming ? IDLE_FRAMES : POLL_FRAMES
-    if (!this.#isDirty && this.#frames < rest) return
-    if (!this.#source) this.start()
-    this.#isDirty = false
-    this.#frames = 0
+    this.#beatAt = performance.now()
     this.beat += 1
   }
 }
