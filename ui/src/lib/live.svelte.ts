@@ -4,6 +4,7 @@ import { session } from './session.svelte'
 
 const KINDS = ['started', 'succeeded', 'failed', 'dead', 'cancelled', 'skipped', 'expired'].map((kind) => `duly.run.${kind}.v1`)
 const FRAME_MS = 1_000
+const SETTLED_MS = 2_500
 const IDLE_FRAMES = 10
 const POLL_FRAMES = 3
 
@@ -14,6 +15,7 @@ class Live {
   #source: EventSource | null = null
   #beatAt = 0
   #waiting = 0
+  #later = 0
 
   constructor() {
     setInterval(() => this.#idle(), FRAME_MS)
@@ -26,10 +28,19 @@ class Live {
     this.#waiting = setTimeout(() => this.#frame(), Math.max(0, this.#beatAt + FRAME_MS - performance.now()))
   }
 
+  // Roll-ups follow what happened by a second or two, so what is read at once is read once more.
+  #hear(): void {
+    this.touch()
+    this.#later ||= setTimeout(() => {
+      this.#later = 0
+      this.touch()
+    }, SETTLED_MS)
+  }
+
   start(): void {
     if (this.#source || document.hidden || !session.who) return
     const source = new EventSource('/v1/events')
-    const note = () => this.touch()
+    const note = () => this.#hear()
     for (const kind of [...KINDS, 'duly.stream.gap.v1', 'duly.job.changed.v1']) source.addEventListener(kind, note)
     source.onopen = () => (this.isStreaming = true)
     source.onerror = () => {
