@@ -178,7 +178,7 @@ class TestJob:
         await eventually(lambda: fires_later(house, job_id, before))
 
         await page.get_by_role("button", name="Pause").click()
-        await page.get_by_label("Why").fill("for the audit")
+        await page.get_by_role("textbox", name="Why").fill("for the audit")
         await page.get_by_role("button", name="Pause it").click()
         await expect(page.locator(".head [data-state=paused]")).to_be_visible()
         assert (await house.ask("GET", f"/v1/jobs/{job_id}"))["pause_reason"] == "for the audit"
@@ -234,7 +234,7 @@ class TestRun:
         await visitor.go(f"/runs/{run_id}")
         page = visitor.page
 
-        await expect(page.locator(".head")).to_contain_text("Succeeded: began")
+        await expect(page.locator(".head").first).to_contain_text("Succeeded: began")
         await expect(page.get_by_role("log")).to_contain_text("greeting Ada")
         await expect(page.get_by_label("result", exact=True)).to_contain_text('"hello": "Ada"')
         await expect(page.get_by_label("Why it is where it is").locator("li").first).to_be_visible()
@@ -335,7 +335,7 @@ class TestQueues:
         await visitor.go("/queues")
         page = visitor.page
         await page.get_by_role("button", name="Pause queue default").click()
-        await page.get_by_label("Why").fill("flooded")
+        await page.get_by_role("textbox", name="Why").fill("flooded")
         await page.get_by_role("button", name="Pause it").click()
         await expect(page.get_by_label("What is held")).to_contain_text("flooded")
         assert [hold["queue"] for hold in (await house.ask("GET", "/v1/holds"))["items"]] == ["default"]

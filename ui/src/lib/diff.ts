@@ -1,9 +1,14 @@
 // Two definitions side by side, line by line: what went, what came, what stayed.
 export type Line = { kind: 'same' | 'gone' | 'new'; text: string }
 
+// In the order of their names, so that only what differs in meaning differs here.
+const linesOf = (value: unknown): string[] => JSON.stringify(value, (_, inner: unknown) => sorted(inner), 2).split('\n')
+const sorted = (value: unknown): unknown =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1))) : value
+
 export function diff(before: unknown, after: unknown): Line[] {
-  const a = JSON.stringify(before, null, 2).split('\n')
-  const b = JSON.stringify(after, null, 2).split('\n')
+  const a = linesOf(before)
+  const b = linesOf(after)
   // The longest common subsequence, by the table everybody knows; definitions are short.
   const table: Uint16Array[] = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1))
   for (let i = a.length - 1; i >= 0; i -= 1)
