@@ -56,13 +56,20 @@ def a_submission(
     delay: float | None = None,
     retry: Retry | None = None,
     gate: tuple[str, int] | None = None,
+    fifo: str | None = None,
+    rate: tuple[str, float, int] | None = None,
     tags: Sequence[str] = (),
     parent: UUID | None = None,
     then: Then | None = None,
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
     of = None if parent is None else str(parent)
-    options = encode_options(Options(retry=retry or Retry(), gate=gate, tags=tuple(tags), parent=of, then=then))
+    if fifo is not None:
+        gate = (fifo, 1)
+    carried = Options(
+        retry=retry or Retry(), gate=gate, fifo=fifo is not None, rate=rate, tags=tuple(tags), parent=of, then=then
+    )
+    options = encode_options(carried)
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 
@@ -138,10 +145,58 @@ async def a_worker(
 
 
 async def claimed(
-    database: Database, worker_id: UUID, *, limit: int = 100, queues: Sequence[str] = (QUEUE,)
+    database: Database,
+    worker_id: UUID,
+    *,
+    limit: int = 100,
+    queues: Sequence[str] = (QUEUE,),
+    weights: Sequence[int] = (),
 ) -> list[Run]:
     """Claim what a worker can get."""
-    return await claim(database, worker_id, queues, [HANDLER], limit)
+    return await claim(database, worker_id, queues, [HANDLER], limit, weights)
+
+
+async def by_rank_alone(database: Database) -> None:
+    """Let chance have it that the next twenty claims of one run of the first tenant are not those of the floor."""
+    await database.execute(
+        "select setval('duly.fences', (select n from generate_series(1, 10000) as n where not exists ("
+        " select from generate_series(n + 1, n + 20) as fence where duly.chance(fence * 8 + 1, 1) >= 0.9) limit 1))"
+    )
+
+
+async def many_ready_runs(
+    database: Database,
+    number: int,
+    *,
+    tenant: int = 1,
+    queue: str = QUEUE,
+    priority: int = 5,
+    late: float = 0.0,
+    apart: float = 1e-6,
+    handler: str = HANDLER,
+    payload: str = "{}",
+) -> None:
+    """Put many runs into ready at once; the last has been due for `late` seconds, each one before it a little longer."""
+    await database.execute(
+        "insert into duly.tenants (tenant, name, created_at)"
+        " values ($1::int, 'tenant-' || $1::int, now()) on conflict do nothing",
+        tenant,
+    )
+    await database.execute(
+        "insert into duly.ready select id, id, at, at, null, 1, $2, 0, $4::smallint, 0, false, false, $3, $7,"
+        "                              $8::text::jsonb, null, duly.rank(at, $4::smallint)"
+        "  from (select gen_random_uuid() as id,"
+        "               duly.clock_now() - (($1::int - 1 - n) * $6::float8 + $5::float8) * interval '1 second' as at"
+        "          from generate_series(0, $1::int - 1) as n) as made",
+        number,
+        tenant,
+        queue,
+        priority,
+        late,
+        apart,
+        handler,
+        payload,
+    )
 
 
 async def a_leased_run(database: Database, worker_id: UUID | None = None, **more: Any) -> tuple[UUID, Run]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         InvalidOption,
         InvalidPayload,
         InvalidSchedule,
+        InvalidWorkflow,
         KeyBusy,
         KeyConflict,
         NameTaken,
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
         UnknownQueue,
         Unsettled,
         VersionChanged,
+        WorkflowChanged,
     )
+    from duly.domain.gate import Rate
     from duly.domain.triggers.errors import TriggerError
     from duly.sdk.app import App
     from duly.sdk.handle import Handle
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from duly.sdk.job import Job, JobDetails
     from duly.sdk.retry import Retry
     from duly.sdk.run_handle import Progress, RunFailed, RunHandle
+    from duly.sdk.workflow import Workflow
+    from duly.sdk.workflow_handle import WorkflowFailed, WorkflowHandle
     from duly.store.database import Unavailable
     from duly.worker.context import Cancelled, LeaseLost, NonRetryable, Snooze
     from duly.worker.context import RunContext as Run
@@ -57,6 +62,7 @@ __all__ = [
     "InvalidOption",
     "InvalidPayload",
     "InvalidSchedule",
+    "InvalidWorkflow",
     "Job",
     "JobDetails",
     "KeyBusy",
@@ -67,6 +73,7 @@ __all__ = [
     "NotFound",
     "ParentEnded",
     "Progress",
+    "Rate",
     "Refused",
     "Retry",
     "Run",
@@ -80,6 +87,10 @@ __all__ = [
     "UnknownQueue",
     "Unsettled",
     "VersionChanged",
+    "Workflow",
+    "WorkflowChanged",
+    "WorkflowFailed",
+    "WorkflowHandle",
     "__version__",
 ]
 
@@ -91,6 +102,7 @@ _HOMES = {
     "Handle": "sdk.handle",
     "RunFailed": "sdk.run_handle",
     "Progress": "sdk.run_handle",
+    "Rate": "domain.gate",
     "RunHandle": "sdk.run_handle",
     "RunLogHandler": "worker.run_logging",
     "Handler": "sdk.handler",
@@ -104,6 +116,9 @@ _HOMES = {
     "Run": "worker.context",
     "Snooze": "worker.context",
     "TriggerError": "domain.triggers.errors",
+    "Workflow": "sdk.workflow",
+    "WorkflowFailed": "sdk.workflow_handle",
+    "WorkflowHandle": "sdk.workflow_handle",
 }
 _NAMES = {"Run": "RunContext"}
 

@@ -333,7 +333,7 @@ KNOWN: Mapping[str, Known] = {
     "dashboard": Known(_switch, True, "serve the dashboard at /, and let people log in with their keys"),
     "app": Known(_text, None, "the app that workers run, as module:name"),
     "pooler": Known(_switch, False, "the database is behind a transaction-mode pooler"),
-    "queues": Known(_words, ("default",), "the queues that a worker serves"),
+    "queues": Known(_words, ("default",), "the queues that a worker serves, with their weights: critical=5,bulk"),
     "slots": Known(_whole(1, 100_000), 100, "how many runs a worker runs at once"),
     "threads": Known(_whole(1, 10_000), 10, "how many plain functions a worker runs at once"),
     "processes": Known(_whole(1, 1_000), 4, "how many commands and containers a worker runs at once"),

@@ -23,15 +23,18 @@ def text() -> str:
     return json.dumps(plain, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def promised() -> dict[str, Any]:
-    """Give the description that callers rely on: that of the last tag, or, as long as there is none, the one that is kept."""
-    tag = _git("describe", "--tags", "--abbrev=0")
-    tagged = _git("show", f"{tag.strip()}:docs/openapi.json") if tag else ""
-    return dict(json.loads(tagged or FILE.read_text()))
+def promised(root: Path = ROOT) -> dict[str, Any]:
+    """Give the description that callers rely on: that of the last tag, or, as long as there is none, of the last commit.
+
+    Where there is no history at all, as in an archive, it is the one that is kept.
+    """
+    tag = _git(root, "describe", "--tags", "--abbrev=0").strip()
+    kept = _git(root, "show", f"{tag or 'HEAD'}:docs/openapi.json")
+    return dict(json.loads(kept or (root / "docs" / "openapi.json").read_text()))
 
 
-def _git(*arguments: str) -> str:
-    found = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+def _git(root: Path, *arguments: str) -> str:
+    found = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
     return found.stdout if found.returncode == 0 else ""
 
 

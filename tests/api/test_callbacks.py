@@ -76,6 +76,30 @@ async def test_a_receiver_says_that_it_takes_longer(front, database, clock):
     assert answer.json()["deadline_at"] == found.deadline_at.isoformat().replace("+00:00", "Z")
 
 
+async def test_a_receiver_says_how_far_it_has_come(front, database, api):
+    run, path = await an_open_run(database)
+
+    answer = await front.nobody().post(f"{path}/progress", json={"done": 40, "total": 120, "note": "page 4"})
+
+    assert answer.status_code == 204, answer.text
+    told = (await api.get(f"/v1/runs/{run.run_id}")).json()["progress"]
+    assert (told["done"], told["total"], told["note"]) == (40, 120, "page 4")
+    for wrong in ({}, {"done": -1}, {"done": "much"}, {"done": 1, "note": "x" * 1001}, {"done": 1, "state": 1}):
+        assert (await front.nobody().post(f"{path}/progress", json=wrong)).status_code == 422, wrong
+    await front.nobody().post(path, json={"outcome": "succeeded"})
+    late = await front.nobody().post(f"{path}/progress", json={"done": 120})
+    assert (late.status_code, late.json()["code"]) == (409, "attempt_over")
+
+
+async def test_one_that_is_still_in_its_workers_hands_may_say_how_far_it_is(front, database, api):
+    _, run = await a_leased_run(database)
+    path = f"/v1/callbacks/{CALLBACKS.make(run.run_id, run.fence)}"
+
+    assert (await front.nobody().post(f"{path}/progress", json={"done": 1})).status_code == 204
+
+    assert (await api.get(f"/v1/runs/{run.run_id}")).json()["progress"]["done"] == 1
+
+
 async def test_a_token_of_an_earlier_attempt_says_what_became_of_it(front, database):
     run, path = await an_open_run(database)
     await front.nobody().post(path, json={"outcome": "failed"})
@@ -87,7 +111,7 @@ async def test_a_token_of_an_earlier_attempt_says_what_became_of_it(front, datab
 
 
 @pytest.mark.parametrize("kind", ["forged", "changed", "of no run", "no token at all"])
-@pytest.mark.parametrize("verb", ["", "/extend"])
+@pytest.mark.parametrize("verb", ["", "/extend", "/progress"])
 async def test_whatever_is_no_token_of_a_run_is_answered_alike(front, database, api, kind, verb):
     run, path = await an_open_run(database)
     token = {
@@ -96,7 +120,7 @@ async def test_whatever_is_no_token_of_a_run_is_answered_alike(front, database, 
         "of no run": CALLBACKS.make(UNKNOWN_RUN, 1),
         "no token at all": "please",
     }[kind]
-    body = {"within": "PT1H"} if verb else {"outcome": "succeeded"}
+    body = {"": {"outcome": "succeeded"}, "/extend": {"within": "PT1H"}, "/progress": {"done": 1}}[verb]
 
     answers = [await caller.post(f"/v1/callbacks/{token}{verb}", json=body) for caller in (front.nobody(), api)]
 

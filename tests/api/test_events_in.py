@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -200,7 +201,7 @@ class TestTheJob:
         ("verb", "body"),
         [
             ("skip-next", None),
-            ("backfill", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),
+            ("backfill", {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}),
         ],
     )
     async def test_what_needs_moments_is_refused(self, api, verb, body):
@@ -248,3 +249,154 @@ class TestTheJob:
 
         assert "next_run_at" not in answer.json()
         assert len((await send(api)).json()["runs"]) == 1
+
+
+async def send_batch(caller, *events, **more):
+    headers = {"Content-Type": "application/cloudevents-batch+json", **more}
+    return await caller.post("/v1/events", content=msgspec.json.encode(events), headers=headers)
+
+
+class TestABatch:
+    async def test_each_event_is_taken_as_if_it_came_alone_and_told_in_its_order(self, api, database, front):
+        await a_listener(api, queue="orders")
+        await send(api, id="b")
+
+        answer = await send_batch(api, an_event(id="c"), an_event(id="b"), an_event(id="a"), an_event(id="c"))
+
+        assert answer.status_code == 200, answer.text
+        items = answer.json()["items"]
+        assert [(one["event_id"], one["duplicate"]) for one in items] == [
+            ("c", False),
+            ("b", True),
+            ("a", False),
+            ("c", True),
+        ]
+        assert items[0]["runs"] == items[3]["runs"]
+        assert sorted(payload["event"]["id"] for payload in await payloads(database)) == ["a", "b", "c"]
+        assert front.woken == ["orders", "orders"]
+
+    async def test_it_is_taken_as_a_whole_or_not_at_all(self, api, database):
+        await a_listener(api)
+
+        shapeless = await send_batch(api, an_event(id="a"), {"specversion": "1.0", "id": "b"})
+        assert (shapeless.status_code, shapeless.json()["errors"][0]["pointer"]) == (422, "/1")
+        both = await send_batch(api, an_event(id="a"), an_event(id="b", data_base64="aGk="))
+        assert (both.status_code, both.json()["code"]) == (422, "invalid_payload")
+        many = await send_batch(api, *(an_event(id=str(number)) for number in range(1001)))
+        assert many.status_code == 422
+        assert (await send_batch(api)).json() == {"items": []}
+        assert await payloads(database) == []
+        assert (await send(api, id="a")).json()["duplicate"] is False
+
+    async def test_under_a_key_it_is_answered_the_same(self, api):
+        await a_listener(api)
+        first = await send_batch(api, an_event(), **{"Idempotency-Key": "once"})
+
+        again = await send_batch(api, an_event(), **{"Idempotency-Key": "once"})
+
+        assert (again.status_code, again.json()) == (200, first.json())
+        assert again.headers["idempotency-replayed"] == "true"
+
+    async def test_every_event_counts_against_the_rate(self, front, api):
+        tenant = (await api.post("/v1/tenants", json={"name": "slow", "limits": {"submit_rate": 1}})).json()["tenant"]
+        caller = await front.caller("jobs:trigger", tenant=tenant)
+
+        answers = [await send_batch(caller, *(an_event(id=f"{turn}-{n}") for n in range(8))) for turn in range(3)]
+
+        assert [answer.status_code for answer in answers][-1] == 429
+
+    async def test_two_that_hold_the_same_in_another_order_do_not_undo_each_other(self, api, database):
+        await a_listener(api)
+        events = [an_event(id=str(number)) for number in range(40)]
+
+        answers = await asyncio.gather(*(send_batch(api, *events[::step]) for step in (1, -1, 1, -1)))
+
+        assert [answer.status_code for answer in answers] == [200] * 4
+        assert len(await payloads(database)) == 40
+
+
+class TestBinaryMode:
+    HEADERS: ClassVar = {
+        "ce-specversion": "1.0",
+        "ce-id": "e1",
+        "ce-source": "https://shop.example",
+        "ce-type": "shop.order.placed",
+    }
+
+    async def sent(self, api, content, kind, **headers):
+        every = {
+            **self.HEADERS,
+            "Content-Type": kind,
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        return await api.post("/v1/events", content=content, headers=every)
+
+    async def test_attributes_are_headers_and_the_body_is_the_data(self, api, database):
+        await a_listener(api)
+
+        answer = await self.sent(
+            api, b'{"order": 7}', "application/json", ce_subject="order%207%20%E2%82%AC", ce_time="2026-11-01T09:00:00Z"
+        )
+
+        assert (answer.status_code, answer.json()["event_id"]) == (202, "e1")
+        [payload] = await payloads(database)
+        assert payload["event"] == {
+            "id": "e1",
+            "source": "https://shop.example",
+            "type": "shop.order.placed",
+            "time": "2026-11-01T09:00:00Z",
+            "subject": "order 7 €",
+            "data": {"order": 7},
+        }
+        structured = await send(api)
+        assert structured.json()["duplicate"], "it is the same event, however it comes"
+
+    @pytest.mark.parametrize(
+        ("content", "kind", "carried"),
+        [
+            (b"[1]", "application/vnd.shop+json; charset=utf-8", {"data": [1]}),
+            ("grüße".encode(), "text/plain", {"data": "grüße"}),
+            (b"\x00\xff", "application/octet-stream", {"data_base64": "AP8="}),
+            (b"", "application/json", {}),
+        ],
+    )
+    async def test_data_may_be_of_any_type(self, api, database, content, kind, carried):
+        await a_listener(api)
+
+        assert (await self.sent(api, content, kind)).status_code == 202
+
+        [payload] = await payloads(database)
+        assert {key: value for key, value in payload["event"].items() if key.startswith("data")} == carried
+
+    @pytest.mark.parametrize(
+        ("headers", "content", "status", "pointer"),
+        [
+            ({"ce_specversion": "0.3"}, b"1", 422, "ce-specversion"),
+            ({"ce_id": ""}, b"1", 422, "ce-id"),
+            ({"ce_type": "x" * 201}, b"1", 422, "ce-type"),
+            ({"ce_time": "yesterday"}, b"1", 422, "ce-time"),
+            ({"ce_subject": "%ff"}, b"1", 422, "ce-subject"),
+            ({}, b"{", 400, None),
+            ({}, b"[" * 100 + b"]" * 100, 422, ""),
+        ],
+    )
+    async def test_what_is_wrong_is_named_by_its_header(self, api, headers, content, status, pointer):
+        answer = await self.sent(api, content, "application/json", **headers)
+
+        assert answer.status_code == status, answer.text
+        if pointer is not None:
+            assert answer.json()["errors"][0]["pointer"] == pointer
+
+    async def test_a_key_is_held_against_the_headers_too(self, api):
+        first = await self.sent(api, b"1", "application/json", Idempotency_Key="once")
+        assert (await self.sent(api, b"1", "application/json", Idempotency_Key="once")).json() == first.json()
+
+        other = await self.sent(api, b"1", "application/json", Idempotency_Key="once", ce_id="e2")
+
+        assert (other.status_code, other.json()["code"]) == (422, "key_reused")
+
+    async def test_without_attributes_it_is_no_event(self, api):
+        answer = await api.post("/v1/events", content=b"hello", headers={"Content-Type": "text/plain"})
+
+        assert answer.status_code == 415
+        assert "application/cloudevents+json or application/cloudevents-batch+json" in answer.json()["detail"]

@@ -14,8 +14,22 @@ from duly.api.listening import address_of, listen
 from duly.api.server import Server
 from duly.domain.outcome import Cancelled, Failed
 from duly.log import Log
-from duly.moves.submit import submit
-from tests.builders import a_key, a_leased_run, a_ready_run, a_submission, a_worker, claimed, settled
+from duly.moves.cancel import cancel_job
+from duly.moves.edit import amend
+from duly.moves.pause import pause, resume
+from duly.moves.submit import submit, submit_recurring
+from tests.builders import (
+    a_key,
+    a_leased_run,
+    a_ready_run,
+    a_schedule,
+    a_submission,
+    a_worker,
+    an_active_schedule,
+    claimed,
+    settled,
+    staged,
+)
 
 MINE = Wanted(1)
 
@@ -266,3 +280,67 @@ class TestOverHttp:
 
         assert answer.json()["code"] == "invalid_query"
         assert "duly.run.started.v1" in answer.json()["detail"]
+
+
+class TestJobs:
+    """What is done to definitions is heard, once, by those of its tenant."""
+
+    CHANGES = Wanted(1, types={"duly.job.changed.v1"})
+
+    async def test_each_thing_that_is_done_to_a_job_is_heard_in_order(self, hub, database):
+        stream = await listening(hub, self.CHANGES)
+        job_id = (await an_active_schedule(database, name="nightly")).job_id
+        await pause(database, job_id)
+        await pause(database, job_id)
+        await resume(database, job_id)
+        await amend(database, job_id, lambda job: msgspec.structs.replace(job, priority=1))
+        await cancel_job(database, job_id)
+
+        heard = await stream.events(5)
+
+        assert [event["data"]["change"] for event in heard] == ["made", "paused", "resumed", "edited", "cancelled"]
+        assert {event["subject"] for event in heard} == {str(job_id)}
+        assert heard[0]["source"] == "/v1/jobs"
+        assert [event["data"]["version"] for event in heard] == [1, 1, 1, 2, 2]
+        assert heard[0]["data"]["name"] == "nightly"
+        assert "tenant" not in heard[0]["data"]
+        assert len({event["id"] for event in heard}) == 5
+
+    async def test_what_a_transaction_does_is_heard_when_it_ends_and_not_before(self, hub, database):
+        stream = await listening(hub, self.CHANGES)
+        async with database.transaction() as slow:
+            first = await submit_recurring(slow, a_schedule(), key=a_key())
+            second = await an_active_schedule(database)
+            assert [event["subject"] for event in await stream.events(1)] == [str(second.job_id)]
+            await hub.step()
+
+        assert [event["subject"] for event in await stream.events(1)] == [str(first.job_id)]
+
+    async def test_a_schedule_that_ends_by_itself_is_completed(self, hub, database):
+        stream = await listening(hub, self.CHANGES)
+        await an_active_schedule(database, max_runs=1)
+        await staged(database)
+
+        assert [event["data"]["change"] for event in await stream.events(2)] == ["made", "completed"]
+
+    async def test_others_do_not_hear_of_it_and_a_queue_hears_of_its_own(self, hub, database):
+        mail = await listening(hub, Wanted(1, queue="mail"))
+        theirs = await listening(hub, Wanted(2))
+        await an_active_schedule(database)
+        wanted = await submit_recurring(database, a_schedule(queue="mail"), key=a_key())
+        other = await submit_recurring(database, a_schedule(), key=a_key(), tenant=2)
+
+        assert [event["subject"] for event in await mail.events(1)] == [str(wanted.job_id)]
+        assert [event["subject"] for event in await theirs.events(1)] == [str(other.job_id)]
+
+    async def test_one_who_comes_back_elsewhere_is_told_what_changed_meanwhile(self, hub, database):
+        stream = await listening(hub, self.CHANGES)
+        job = await an_active_schedule(database)
+        [made] = await stream.events(1)
+        await pause(database, job.job_id)
+        elsewhere = Hub(database, Log("test"))
+
+        again = await listening(elsewhere, self.CHANGES, made["place"])
+
+        assert [event["data"]["change"] for event in await again.events(2)] == ["made", "paused"]
+        elsewhere.close()

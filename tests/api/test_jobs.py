@@ -41,7 +41,8 @@ EVERYTHING: dict[str, Any] = {
     "schedule": SCHEDULES["cron"],
     "retry": {"policy": "exponential", "max_attempts": 3, "base": "PT2S", "cap": "PT1M", "max_age": None},
     "timeout": "PT5M",
-    "concurrency": {"key": "ledger", "limit": 2},
+    "concurrency": {"key": "ledger", "limit": 2, "order": None},
+    "rate_limit": {"key": "bank", "limit": 10, "per": "PT1M", "burst": 2},
     "tags": ["money", "nightly"],
 }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
@@ -11,6 +12,7 @@ from duly.domain.outcome import Cancelled, Failed, Succeeded
 from duly.domain.payload import CHECKPOINT_BYTES_MAX
 from duly.domain.progress import Progress
 from duly.moves.claim import claim
+from duly.store import awaited
 from duly.store import runs as store
 from duly.store.runs import LogLine
 from tests.api.front import A_TARGET
@@ -259,26 +261,39 @@ class TestSubtasks:
         assert [line.get("error", {}).get("code") for line in told] == [None, "conflict", None]
         assert [run["run_id"] for run in await pages(api, "/v1/runs", filter=f"parent:{parent}")] == [told[0]["job_id"]]
 
-    async def test_a_cancel_takes_those_along_that_have_not_started(self, api, database, clock):
+    async def test_a_cancel_takes_subtasks_along_wherever_they_stand(self, api, database, clock):
         parent = await a_run(api)
         _worker_id, _ = await take(database)
         later = {"trigger": {"type": "at", "at": "2026-11-03T09:00:00Z"}}
         ready, waiting = await a_run(api, parent=parent), await a_run(api, parent=parent, schedule=later)
         running = await a_run(api, parent=parent, queue="busy")
-        await take(database, "busy")
-        grandchild = await a_run(api, parent=ready)
+        busy, _ = await take(database, "busy")
+        grandchild, below_running = await a_run(api, parent=ready), await a_run(api, parent=running)
         other = await a_run(api)
 
         alone = (await api.post(f"/v1/runs/{other}/cancel?children=true")).json()
         told = (await api.post(f"/v1/runs/{parent}/cancel?children=true")).json()
 
         assert alone["children"] == 0
-        assert told == {"run_id": parent, "status": "requested", "state": "running", "children": 3}
+        assert told == {"run_id": parent, "status": "requested", "state": "running", "children": 5}
         states = {
             run_id: (await api.get(f"/v1/runs/{run_id}")).json()["state"]
-            for run_id in (ready, waiting, running, grandchild)
+            for run_id in (ready, waiting, running, grandchild, below_running)
         }
-        assert states == {ready: "cancelled", waiting: "cancelled", running: "running", grandchild: "cancelled"}
+        cancelled = dict.fromkeys([ready, waiting, grandchild, below_running], "cancelled")
+        assert states == {**cancelled, running: "running"}
+        assert [signal.run_id for signal in (await store.look(database, busy)).signals] == [UUID(running)]
+
+    async def test_one_that_waits_for_its_receiver_is_cancelled_with_its_parent(self, api, database):
+        parent = await a_run(api)
+        await take(database)
+        child = await a_run(api, parent=parent, queue="hooks")
+        worker_id, [run] = await take(database, "hooks")
+        await awaited.put(database, worker_id, [awaited.TakenOn(run, None, timedelta(hours=1))])
+
+        assert (await api.post(f"/v1/runs/{parent}/cancel?children=true")).json()["children"] == 1
+
+        assert (await api.get(f"/v1/runs/{child}")).json()["state"] == "cancelled"
 
     async def test_one_that_is_held_ahead_is_asked_back(self, api, database):
         parent = await a_run(api)

@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -58,6 +59,30 @@ def test_the_file_is_what_the_code_gives():
 
 def test_nothing_that_callers_rely_on_is_broken():
     assert breaks(promised(), json.loads(text())) == []
+
+
+def test_what_callers_rely_on_is_that_of_the_last_tag(tmp_path):
+    file = tmp_path / "docs" / "openapi.json"
+    file.parent.mkdir()
+
+    def git(*arguments):
+        identity = ["-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    def committed(number):
+        file.write_text(json.dumps({"number": number}))
+        git("add", "-A")
+        git("commit", "-m", "a description")
+
+    file.write_text('{"number": 0}')
+    assert promised(tmp_path) == {"number": 0}, "no history: the one that is kept"
+    git("init")
+    committed(1)
+    file.write_text('{"number": 2}')
+    assert promised(tmp_path) == {"number": 1}, "no tag: the last commit"
+    git("tag", "v1")
+    committed(3)
+    assert promised(tmp_path) == {"number": 1}, "the last tag, whatever came after it"
 
 
 def test_the_same_breaks_nothing():

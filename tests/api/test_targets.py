@@ -5,10 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from duly.cli.front_door import allowed_by
 from duly.domain.errors import Refused
 from duly.domain.run import target_of
 from duly.domain.target import Container, Webhook
-from tests.api.front import EVERY_HOUR
+from duly.settings import load
+from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_as_code import apply
 from tests.api.test_jobs import etag, read
 from tests.api.working import take
@@ -362,3 +364,41 @@ class TestSql:
         assert (job.status_code, run.status_code, explained.status_code) == (200, 200, 200)
         assert (job.json()["target"], job.json()["tags"]) == ({"type": "webhook"}, ["a"])
         assert run.json()["target"] == {"type": "webhook", "handler": "@webhook", "url": None}
+
+
+class TestAddressesThatNobodyWouldCall:
+    """What the guard refuses by the URL alone is refused where it comes in."""
+
+    @pytest.fixture(autouse=True)
+    def guarded(self, front, monkeypatch, tmp_path):
+        settings = load({}, {}, tmp_path)
+        monkeypatch.setattr(front.door, "_allowed", allowed_by(settings))
+
+    @pytest.mark.parametrize(
+        "url", ["http://127.0.0.1/", "http://[::1]/", "http://10.0.0.7/x", "https://hooks.example:22/"]
+    )
+    async def test_they_are_refused_wherever_they_come_in(self, api, database, url):
+        bodies = {
+            "/v1/jobs": [
+                {"target": {"type": "webhook", "url": url}},
+                {"target": {"type": "webhook", "url": url}, "schedule": EVERY_HOUR},
+                {"target": A_TARGET, "on_done": {"url": url}},
+                {"target": A_TARGET, "on_dead": {"url": url}},
+            ],
+            "/v1/destinations": [{"url": url}],
+        }
+        for path, several in bodies.items():
+            for body in several:
+                answer = await api.post(path, json=body)
+                assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option"), answer.text
+                assert "may not be called" in answer.json()["detail"]
+                assert "egress_allow" in answer.json()["detail"]
+        file = {"source": "shop", "jobs": {"x": {"target": {"type": "webhook", "url": url}, "schedule": "hourly"}}}
+        applied = await api.post("/v1/jobs:apply", json=file)
+        assert (applied.status_code, applied.json()["code"]) == (422, "invalid_manifest"), applied.text
+        assert await database.fetchval("select count(*) from duly.destinations") == 0
+
+    async def test_names_and_public_addresses_are_taken(self, api):
+        for url in ("https://hooks.example/x", "http://93.184.215.14/"):
+            answer = await api.post("/v1/jobs", json={"target": {"type": "webhook", "url": url}})
+            assert answer.status_code == 202, answer.text

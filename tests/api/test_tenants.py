@@ -1,7 +1,9 @@
 """Tenants over HTTP, for the operator: made, limited, suspended."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
+
+import msgspec
 
 from duly.store import tenants as store
 from tests.api.front import A_TARGET, EVERY_HOUR
@@ -24,7 +26,14 @@ async def test_one_is_made_read_listed_and_changed(api):
     await made(api, "other")
     assert [one["name"] for one in await pages(api, "/v1/tenants", page_size=1)][-2:] == ["acme", "other"]
     changed = await api.ask("PATCH", path, json={"limits": {"submit_rate": 5}})
-    assert changed.json()["limits"] == {"schedules_max": None, "ready_max": None, "submit_rate": 5.0}
+    assert changed.json()["limits"] == {
+        "schedules_max": None,
+        "ready_max": None,
+        "submit_rate": 5.0,
+        "running_max": None,
+        "weight": 1,
+        "least_period": None,
+    }
     assert (await api.ask("PATCH", path, json={})).json() == changed.json()
 
 
@@ -79,6 +88,82 @@ async def test_a_rate_is_429_for_all_keys_of_the_tenant(front, api):
     assert refused[-1].headers["ratelimit"]
 
 
+class TestTheSmallestPeriod:
+    """A schedule that is denser than its tenant may have it is refused at every door."""
+
+    DENSE: ClassVar = {"trigger": {"type": "cron", "expr": "* * * * *"}}
+    PERIOD: ClassVar = {"trigger": {"type": "interval", "every": "PT4M59S"}}
+    ENOUGH: ClassVar = {"trigger": {"type": "interval", "every": "PT5M"}}
+
+    async def limited(self, front, api):
+        stranger = await front.stranger()
+        changed = await api.ask("PATCH", f"/v1/tenants/{stranger.tenant}", json={"limits": {"least_period": "PT5M"}})
+        assert changed.json()["limits"]["least_period"] == "PT5M"
+        return stranger
+
+    def refused(self, answer):
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_schedule"), answer.text
+        [error] = answer.json()["errors"]
+        assert (error["code"], error["pointer"]) == ("LIMIT", "/schedule/trigger"), error
+        assert "this tenant may have them PT5M apart or more" in error["message"]
+
+    async def test_where_a_job_is_made(self, front, api):
+        stranger = await self.limited(front, api)
+
+        for dense in (self.DENSE, self.PERIOD):
+            body = {"target": A_TARGET, "schedule": dense}
+            self.refused(await stranger.post("/v1/jobs", json=body))
+            self.refused(await stranger.put("/v1/jobs/by-name/x", json=body))
+            batch = await stranger.post(
+                "/v1/jobs:batch", content=msgspec.json.encode(body), headers={"content-type": "application/x-ndjson"}
+            )
+            assert "PT5M apart or more" in batch.text, batch.text
+        assert (await stranger.post("/v1/jobs", json={"target": A_TARGET, "schedule": self.ENOUGH})).status_code == 202
+        assert (await api.post("/v1/jobs", json={"target": A_TARGET, "schedule": self.DENSE})).status_code == 202
+
+    async def test_where_one_is_edited_and_what_it_was_before_may_stay(self, front, api):
+        stranger = await front.stranger()
+        job = await stranger.a_job(schedule=self.DENSE)
+        path = f"/v1/jobs/{job['job_id']}"
+        await api.ask("PATCH", f"/v1/tenants/{stranger.tenant}", json={"limits": {"least_period": "PT5M"}})
+
+        async def patched(body):
+            etag = (await stranger.get(path)).headers["etag"]
+            return await stranger.ask("PATCH", path, json=body, headers={"If-Match": etag})
+
+        assert (await patched({"priority": 1})).status_code == 200, "its timing is as it was"
+        self.refused(await patched({"schedule": {"trigger": {"expr": None, **self.PERIOD["trigger"]}}}))
+        self.refused(await patched({"schedule": {"trigger": {"type": "cron", "expr": "*/2 * * * *"}}}))
+        enough = {"schedule": {"trigger": {"expr": None, **self.ENOUGH["trigger"]}}}
+        assert (await patched(enough)).status_code == 200
+
+    async def test_where_a_file_is_planned_or_applied(self, front, api):
+        stranger = await self.limited(front, api)
+        for schedule in ({"cron": "* * * * *"}, {"every": "PT1M"}):
+            body = {"source": "shop", "jobs": {"often": {"target": "app:often", "schedule": schedule}}}
+            for dry_run in ("true", "false"):
+                answer = await stranger.post("/v1/jobs:apply", json=body, params={"dry_run": dry_run})
+                assert (answer.status_code, answer.json()["code"]) == (422, "invalid_manifest"), answer.text
+                assert "PT5M apart or more" in answer.text
+
+    async def test_a_preview_says_so(self, front, api):
+        stranger = await self.limited(front, api)
+
+        found = (await stranger.post("/v1/triggers/preview", json={"schedule": self.DENSE})).json()
+
+        assert (found["valid"], [error["code"] for error in found["errors"]]) == (False, ["LIMIT"])
+
+    async def test_what_was_accepted_before_is_not_judged_again(self, front, api):
+        stranger = await front.stranger()
+        asked = {"json": {"target": A_TARGET, "schedule": self.PERIOD, "idempotency_key": "once"}}
+        made = await stranger.post("/v1/jobs", **asked)
+        await api.ask("PATCH", f"/v1/tenants/{stranger.tenant}", json={"limits": {"least_period": "PT5M"}})
+
+        again = await stranger.post("/v1/jobs", **asked)
+
+        assert (again.status_code, again.json()["job_id"]) == (202, made.json()["job_id"])
+
+
 async def test_it_is_for_the_operator(front):
     stranger = await front.stranger()
 
@@ -98,6 +183,10 @@ async def test_what_makes_no_sense_is_refused(api):
         {"name": "x", "limits": {"ready_max": 10**400}},
         {"name": "x", "limits": {"submit_rate": 0}},
         {"name": "x", "limits": {"submit_rate": 1e-9}},
+        {"name": "x", "limits": {"least_period": "PT0.5S"}},
+        {"name": "x", "limits": {"least_period": "PT1.5S"}},
+        {"name": "x", "limits": {"least_period": "P400D"}},
+        {"name": "x", "limits": {"least_period": "often"}},
         {"name": "x", "limits": {"colour": 1}},
         {"name": "x", "limits": None},
     ]

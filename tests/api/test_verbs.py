@@ -104,7 +104,7 @@ class TestPause:
 class TestBackfill:
     async def asked(self, api, job, database, hours=5, **more):
         end = await database.read_clock()
-        body = {"start": (end - timedelta(hours=hours)).isoformat(), "end": end.isoformat(), **more}
+        body = {"from": (end - timedelta(hours=hours)).isoformat(), "to": end.isoformat(), **more}
         return await do(api, job, "backfill", body)
 
     async def a_job(self, api):
@@ -155,15 +155,30 @@ class TestBackfill:
         confirmed = await self.asked(api, job, database, hours=200, confirm=True)
         assert (confirmed.status_code, confirmed.json()["count"]) == (202, 12_000)
 
+    async def test_the_older_names_of_its_ends_are_taken_too(self, api):
+        job = await self.a_job(api)
+        begin, end = "2026-11-01T00:00:00Z", "2026-11-01T05:00:00Z"
+
+        for body in ({"start": begin, "end": end}, {"from": begin, "end": end}, {"start": begin, "to": end}):
+            answer = await do(api, job, "backfill", {**body, "dry_run": True})
+            assert (answer.status_code, answer.json()["count"]) == (202, 5), body
+        missing = await do(api, job, "backfill", {"end": end})
+        assert missing.json()["errors"][0]["message"] == "object missing required field `from`"
+
     async def test_what_makes_no_sense_is_refused(self, api, database):
         job, delay = await self.a_job(api), await api.a_job(schedule=SCHEDULES["delay"])
-        good = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}
+        good = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
         wrong = [
-            {"start": good["start"]},
-            {**good, "end": good["start"]},
-            {**good, "start": "2026-01-01T00:00:00"},
-            {**good, "start": 5},
-            {**good, "start": "0001-01-01T00:00:00Z"},
+            {},
+            {"from": good["from"]},
+            {"to": good["to"]},
+            {**good, "start": good["from"]},
+            {**good, "end": good["to"]},
+            {**good, "to": good["from"]},
+            {**good, "to": None},
+            {**good, "from": "2026-01-01T00:00:00"},
+            {**good, "from": 5},
+            {**good, "from": "0001-01-01T00:00:00Z"},
             {**good, "rate": 0},
             {**good, "rate": 1001},
             {**good, "overlap": "skip"},
@@ -175,8 +190,8 @@ class TestBackfill:
         assert (await do(api, delay, "backfill", good)).status_code == 422
         rare = await api.a_job(schedule={"trigger": {"type": "cron", "expr": "0 0 29 2 *"}})
         for start in ("0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z"):
-            assert (await do(api, rare, "backfill", {**good, "start": start})).status_code == 422, start
-        never = {"start": "9999-12-01T00:00:00Z", "end": "9999-12-29T00:00:00Z"}
+            assert (await do(api, rare, "backfill", {**good, "from": start})).status_code == 422, start
+        never = {"from": "9999-12-01T00:00:00Z", "to": "9999-12-29T00:00:00Z"}
         assert (await do(api, rare, "backfill", never)).json()["count"] == 0
         for query in ({"job_id": "x"}, {"job_id": job["job_id"], "page_token": "x"}):
             assert (await api.get("/v1/backfills", params=query)).status_code == 400

@@ -23,30 +23,38 @@ PERCENTILES = {"p50", "p95", "p99", "max"}
 SMALL = {
     "submit": ["--runs", "2000", "--singles", "50"],
     "drain": ["--runs", "2000"],
+    "gates": ["--runs", "1000", "--keys", "100"],
     "latency": ["--samples", "20", "--pause-ms", "5"],
     "burst": ["--runs", "500", "--ahead-seconds", "2"],
     "recurring": ["--jobs", "1000", "--rate", "500", "--seconds", "3", "--ahead-seconds", "3"],
+    "fair": ["--flood", "3000", "--samples", "10", "--pause-ms", "10"],
+    "herd": ["--jobs", "500", "--jitter-seconds", "2", "--ahead-seconds", "4", "--steady-per-second", "20"],
     "outage": ["--schedules", "20", "--hours", "1", "--seconds", "2", "--new-per-second", "20"],
     "tick": ["--few", "200", "--many", "2000", "--due", "20", "--calls", "5"],
     "idle": ["--seconds", "1", "--few", "100", "--many", "400", "--firing", "100", "--firing-seconds", "1"],
     "moves": ["--jobs", "2000", "--runs", "1000", "--batch", "100"],
     "lists": ["--jobs", "2000", "--attempts", "2000", "--waiting", "500", "--pages", "3"],
     "webhooks": ["--requests", "500", "--slow", "20", "--steady-per-second", "100", "--steady-seconds", "0.5"],
+    "workflows": ["--workflows", "10", "--width", "20", "--chains", "5", "--pause-ms", "10"],
     "wheel": ["--few", "100", "--many", "1000"],
 }
 # What every result of these tells besides; a fault in it would go unseen until someone reads a figure.
 MORE = {
     "submit": {"one_by_one", "baseline"},
     "drain": {"cpu_us_per_run", "baseline"},
+    "gates": {"cpu_us_per_run", "baseline"},
     "latency": {"baseline_ms"},
     "burst": {"recorded_skew_ms", "baseline"},
     "recurring": {"recorded_skew_ms", "windows", "cpu_percent"},
+    "fair": {"samples_beside"},
+    "herd": {"beside_ms"},
     "outage": {"fire_once", "new_per_second"},
     "tick": {"few_ms", "many_ms"},
     "idle": {"cpu_percent", "memory_mib"},
     "moves": {"cpu_us_per_row", "baseline_cpu_us_per_row"},
     "lists": {"slowest_p99_ms", "lists"},
     "webhooks": {"sender_per_second", "beside_slow_ms", "slow_ratio", "destinations"},
+    "workflows": {"edge_ms", "submitted_per_second"},
     "wheel": {"sparse"},
 }
 # Receivers have sealed secrets of their own, as with any worker: the healthy and the slow.

@@ -226,3 +226,35 @@ def test_an_apply_that_is_killed_has_done_nothing(write, tmp_path, database_url)
 def test_the_schema_is_printed_without_a_database(tmp_path):
     said = duly("schema", cwd=tmp_path)
     assert json.loads(said.stdout)["title"] == "Duly schedules"
+
+
+FLOW = """\
+source: shop
+jobs:
+  nightly:
+    schedule: {cron: "0 2 * * *"}
+    target:
+      type: workflow
+      nodes:
+        extract: {target: report}
+        load: {target: sweep, after: [extract], queue: mail}
+"""
+
+
+def test_a_schedule_whose_target_is_a_workflow_is_planned_applied_changed_and_exported(run, write):
+    write(FLOW)
+    assert "+ nightly   At 02:00: workflow nightly on queue default" in run("plan").stdout
+    assert run("apply", "--yes").returncode == 0
+    assert "1 as they are" in run("plan").stdout
+
+    write(FLOW.replace("queue: mail", "queue: big"))
+    changed = run("plan").stdout
+    assert "target.nodes.load" in changed
+    assert "target.nodes.extract" not in changed
+    assert run("apply", "--yes").returncode == 0
+
+    written = run("export").stdout
+    write(written)
+    assert "queue: big" in written
+    assert "1 as they are" in run("plan").stdout
+    assert "workflow nightly" in run("jobs", "show", "nightly").stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -10,7 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from duly.outbound.signing import show_secret, sign
+from duly.domain.webhook_secret import show_secret
+from duly.outbound.signing import sign
 from tests.cli.processes import Process, duly, wait_for
 
 SECRET, OTHER = bytes(range(32)), bytes(range(32, 64))
@@ -111,3 +113,13 @@ def test_what_it_cannot_do_it_says(tmp_path, arguments, words):
     assert done.returncode in (1, 2)
     assert words in done.stderr
     assert "short" not in done.stderr
+
+
+def test_a_taken_port_is_told_with_a_remedy_of_its_own(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        said = duly("listen", "--port", str(port), cwd=tmp_path)
+
+    assert said.returncode == 1
+    assert f"port {port} on 127.0.0.1 is taken by another process" in said.stderr
+    assert f"duly listen --port {port + 1}" in said.stderr

@@ -338,6 +338,7 @@ class TestPeople:
         name = a_name()
         assert f"tenant {name} is made" in remote.says("tenants", "create", name, "--ready-max", "10")
         assert "ready_max 10, submit_rate 2.5" in remote.says("tenants", "limits", name, "--submit-rate", "2.5")
+        assert "least_period PT1M30S" in remote.says("tenants", "limits", name, "--least-period", "90")
         assert "ready_max none" in remote.says("tenants", "limits", name, "--ready-max", "none")
 
         admin = remote.reads("keys", "create", "--tenant", name, "--scope", "admin")

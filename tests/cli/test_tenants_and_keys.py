@@ -23,14 +23,14 @@ class TestTenants:
         assert made.stdout.startswith("tenant other is made, number ")
 
         assert [line.split() for line in duly("tenants").stdout.splitlines()][1:] == [
-            ["1", "default", "active", "none", "none", "none"],
-            [made.stdout.split()[-1], "other", "active", "10", "none", "none"],
+            ["1", "default", "active", "none", "none", "none", "none"],
+            [made.stdout.split()[-1], "other", "active", "10", "none", "none", "none"],
         ]
         assert duly("tenants", "limits", "other", "--ready-max", "5", "--submit-rate", "2.5").stdout == (
-            "tenant other: schedules_max 10, ready_max 5, submit_rate 2.5\n"
+            "tenant other: schedules_max 10, ready_max 5, submit_rate 2.5, least_period none\n"
         )
         assert duly("tenants", "limits", "other", "--schedules-max", "none").stdout == (
-            "tenant other: schedules_max none, ready_max 5, submit_rate 2.5\n"
+            "tenant other: schedules_max none, ready_max 5, submit_rate 2.5, least_period none\n"
         )
         assert "tenant other is suspended" in duly("tenants", "suspend", "other").stdout
         assert [row["state"] for row in json.loads(duly("tenants", "--json").stdout)] == ["active", "suspended"]
@@ -51,6 +51,26 @@ class TestTenants:
         assert "rate 0 is outside 0.001 to 1,000,000 a second" in refused.stderr
         assert "schedules_max -1 is outside 0" in duly("tenants", "limits", "default", "--schedules-max", "-1").stderr
         assert duly("tenants", "limits", "default", "--schedules-max", "many").returncode == 2
+        assert "is not a duration" in duly("tenants", "limits", "default", "--least-period", "often").stderr
+        assert "from PT1S to P366D" in duly("tenants", "limits", "default", "--least-period", "PT0.5S").stderr
+
+    def test_schedules_denser_than_a_tenant_may_have_are_refused_with_the_remedy(self, duly, tmp_path):
+        set_to = duly("tenants", "limits", "default", "--least-period", "PT1M").stdout
+        assert set_to == "tenant default: schedules_max none, ready_max none, submit_rate none, least_period PT1M\n"
+
+        for dense in (["--every", "PT59S"], ["--cron", "*/30 * * * * *"], ["--every", "PT1S", "--mode", "fixed_delay"]):
+            said = duly("submit", "report", *dense)
+            assert said.returncode == 1, said
+            assert "this tenant may have them PT1M apart or more; make them rarer" in said.stderr
+        assert duly("submit", "report", "--every", "PT1M", "--name", "minutely").returncode == 0
+        assert "PT1M apart or more" in duly("jobs", "edit", "minutely", "--every", "PT30S").stderr
+        (tmp_path / "duly.yaml").write_text(
+            "source: shop\njobs:\n  often:\n    target: report\n    schedule: {every: PT1S}\n"
+        )
+        for command in ("plan", "apply"):
+            assert "PT1M apart or more" in duly(command, "-f", "duly.yaml").stderr
+        duly("tenants", "limits", "default", "--least-period", "none")
+        assert duly("submit", "report", "--every", "PT1S").returncode == 0
 
 
 class TestKeys:

@@ -120,6 +120,20 @@ def test_without_the_demo_its_schedule_is_ended_and_with_it_there_is_a_new_one(f
         assert "worker   none" in process.text
 
 
+def test_without_an_app_and_the_demo_webhooks_are_sent_all_the_same(folder):
+    with running("up", "--port", "0", "--no-demo", cwd=folder) as process:
+        up = Up(process, folder)
+        assert "1 process, queue default" in process.text
+        with socket.create_server(("127.0.0.1", 0)) as receiver:
+            said = up.duly("submit", "--webhook", f"http://127.0.0.1:{receiver.getsockname()[1]}/hook")
+            assert said.returncode == 0, said
+            receiver.settimeout(20)
+            connection, _ = receiver.accept()
+            with connection:
+                assert connection.recv(4096).startswith(b"POST /hook HTTP/1.1")
+                connection.sendall(b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
 def test_a_key_that_opens_nothing_any_more_is_made_anew(folder):
     with running("up", "--port", "0", "--no-demo", "--workers", "0", cwd=folder) as process:
         up = Up(process, folder)

@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 
 from duly.api.routes import OPERATIONS
-from duly.client import AsyncClient, Client, Conflict, NameTaken, NotFound, Unavailable
+from duly.client import AsyncClient, Client, Conflict, Invalid, NameTaken, NotFound, Unavailable
 from duly.wire.keys import TenantLimits
-from tests.api.front import CALLBACKS, EVERY_HOUR
+from tests.api.front import A_TARGET, CALLBACKS, EVERY_HOUR
+from tests.api.working import take
 from tests.builders import a_dead_run, an_awaited_run
 
 SPOKEN = {
@@ -47,6 +48,15 @@ SPOKEN = {
     "read_logs": "runs.logs",
     "cancel_run": "runs.cancel",
     "replay_run": "runs.replay",
+    "create_workflow": "workflows.create",
+    "list_workflows": "workflows.list",
+    "read_workflow": "workflows.get",
+    "read_node": "workflows.node",
+    "cancel_workflow": "workflows.cancel",
+    "pause_workflow": "workflows.pause",
+    "resume_workflow": "workflows.resume",
+    "replay_workflow": "workflows.replay",
+    "add_nodes": "workflows.add_nodes",
     "list_dead": "dead.list",
     "edit_dead": "dead.edit",
     "replay_dead": "dead.replay",
@@ -65,7 +75,14 @@ SPOKEN = {
     "list_holds": "holds.list",
     "pause": "holds.pause",
     "resume": "holds.resume",
+    "list_limits": "limits.list",
+    "put_limit": "limits.put",
+    "remove_limit": "limits.remove",
     "list_workers": "workers.list",
+    "list_gates": "gates.list",
+    "read_gate": "gates.get",
+    "limit_gate": "gates.limit",
+    "lift_gate": "gates.lift",
     "list_destinations": "destinations.list",
     "make_destination": "destinations.create",
     "read_destination": "destinations.get",
@@ -75,6 +92,7 @@ SPOKEN = {
     "reveal_secrets": "destinations.secrets",
     "settle_callback": "callbacks.settle",
     "extend_callback": "callbacks.extend",
+    "report_callback": "callbacks.progress",
     "list_keys": "keys.list",
     "make_key": "keys.create",
     "end_key": "keys.revoke",
@@ -102,6 +120,48 @@ def test_each_operation_has_its_method(kind):
 
 async def everything(listed):
     return [one async for one in listed]
+
+
+FLOW = {
+    "name": "nightly",
+    "nodes": {"first": {"target": A_TARGET}, "second": {"target": A_TARGET, "after": ["first"]}},
+}
+
+
+class TestWorkflows:
+    async def test_one_is_started_read_held_and_cancelled(self, client):
+        made = await client.workflows.create(FLOW, key="once")
+        again = await client.workflows.create(FLOW, key="once")
+        read = await client.workflows.get(made.workflow_id)
+
+        assert again == made
+        assert [(node.name, node.state) for node in read.nodes] == [("first", "ready"), ("second", "waiting")]
+        assert [(edge.node, edge.on) for edge in read.nodes[1].after] == [("first", "success")]
+        assert (await client.workflows.pause(made.workflow_id)).state == "paused"
+        assert (await client.workflows.resume(made.workflow_id)).state == "running"
+        assert (await client.workflows.cancel(made.workflow_id, reason="wrong day")).state == "cancelled"
+        assert (await client.workflows.replay(made.workflow_id, "second")).nodes == ["second"]
+        assert (await client.workflows.node(made.workflow_id, "second")).state == "ready"
+
+    async def test_pages_are_turned(self, client):
+        made = {(await client.workflows.create(FLOW)).workflow_id for _ in range(3)}
+
+        assert {one.workflow_id for one in await everything(client.workflows.list("name:nightly", page_size=1))} == made
+
+    async def test_a_running_node_adds_others(self, client, database):
+        made = await client.workflows.create(FLOW)
+        _, [run] = await take(database)
+
+        added = await client.workflows.add_nodes(made.workflow_id, "first", run.fence, {"more": {"target": A_TARGET}})
+
+        assert added.nodes == ["more"]
+
+    async def test_what_is_wrong_is_told_with_its_place(self, client):
+        nodes = {"first": {"target": A_TARGET, "after": ["first"]}}
+        with pytest.raises(Invalid) as refused:
+            await client.workflows.create({"name": "wrong", "nodes": nodes})
+
+        assert [fault.pointer for fault in refused.value.errors] == ["/nodes/first/after/0"]
 
 
 class TestJobs:
@@ -156,6 +216,10 @@ class TestEvents:
 
         first = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
         again = await client.send_event("shop.order.placed", "/shop", data={"order": 7}, id="7")
+        batch = await client.send_events(
+            [{"id": name, "source": "/shop", "type": "shop.order.placed", "data": {"order": 7}} for name in ("8", "7")]
+        )
+        assert [(one.event_id, one.duplicate) for one in batch] == [("8", False), ("7", True)]
 
         assert (len(first.runs), first.duplicate, again.duplicate, again.runs) == (1, False, True, first.runs)
         assert (await client.runs.get(first.runs[0])).payload["event"]["data"] == {"order": 7}
@@ -268,6 +332,18 @@ class TestOperator:
         assert (held.status, queue.is_held, resumed.status) == ("paused", True, "resumed")
         assert (stopped.status, hold.queue, hold.tenant) == ("paused", None, None)
 
+    async def test_limits(self, client):
+        made = await client.limits.put(3, queue="mail")
+        await client.limits.put(9, everything=True)
+        shown = [(one.tenant, one.queue, one.places) for one in await everything(client.limits.list())]
+        await client.limits.remove(everything=True)
+        await client.limits.remove(queue="mail")
+
+        assert (made.places, made.running) == (3, 0)
+        assert shown == [(None, None, 9), (None, "mail", 3)]
+        with pytest.raises(NotFound):
+            await client.limits.remove(queue="mail")
+
     async def test_workers(self, client):
         [worker] = await everything(client.workers.list())
 
@@ -319,6 +395,7 @@ class TestCallbacks:
         tokens = [CALLBACKS.make(run.run_id, run.fence) for run in (first, second)]
 
         assert (await client.callbacks.extend(tokens[0], "PT1H")).run_id == first.run_id
+        await client.callbacks.progress(tokens[0], 1, 3, "one of three")
         assert (await client.callbacks.settle(tokens[0], {"rows": 7})).state == "succeeded"
         assert (await client.callbacks.fail(tokens[1], "no such customer", retry=False)).state == "dead"
         with pytest.raises(Conflict, match="it succeeded"):

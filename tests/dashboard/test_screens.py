@@ -1,6 +1,7 @@
 """Each screen and each action, by clicks in a real browser; what came of it is read through the API."""
 
 import re
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -299,7 +300,7 @@ class TestDead:
         await expect(visitor.page.get_by_role("dialog")).to_contain_text("3 dead runs")
         await visitor.page.get_by_role("button", name="Replay 3").click()
         for run_id in runs:
-            await eventually(lambda run_id=run_id: has_attempts(house, run_id, 2))
+            await eventually(partial(has_attempts, house, run_id, 2))
 
     async def test_a_payload_is_edited_and_the_replay_gets_it(self, visitor, house):
         word = a_name("edit")

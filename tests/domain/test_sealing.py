@@ -4,9 +4,10 @@ import pytest
 
 from duly.clock import Rng
 from duly.domain.api_key import Secret
-from duly.domain.destination import SECRET_BYTES, about_secret, new_secret, signing_key
+from duly.domain.destination import about_secret, new_secret, signing_key
 from duly.domain.errors import InvalidOption
 from duly.domain.sealing import CannotOpen, Sealed, new_key_line, read_keyring
+from duly.domain.webhook_secret import BYTES_NEW
 
 DRAW = Rng(7).secret
 ONE, TWO = new_key_line(DRAW).reveal(), new_key_line(DRAW).reveal()
@@ -103,7 +104,7 @@ def test_a_signing_secret_is_what_receivers_know():
     secret = new_secret(DRAW)
 
     assert secret.reveal().startswith("whsec_")
-    assert len(signing_key(secret)) == SECRET_BYTES
+    assert len(signing_key(secret)) == BYTES_NEW
     assert repr(secret) == "***"
 
 

@@ -5,7 +5,9 @@ import os
 import time
 from typing import Any
 
-from duly.worker.context import RunContext
+import msgspec
+
+from duly.worker.context import NonRetryable, RunContext
 from duly.worker.handlers import Handler, Registry
 from tests.end_to_end.sink import Arrival, Sink
 
@@ -82,3 +84,28 @@ async def long(run: RunContext) -> None:
     """Longer than it takes to lose a lease."""
     note(run)
     await asyncio.sleep(LONG_SECONDS)
+
+
+@app.handler
+async def kept(run: RunContext, key: str, number: int) -> None:
+    """Notes when it comes in and when it goes out, under a key."""
+    _note_passage(run, key, number, "in")
+    await asyncio.sleep(0.2)
+    _note_passage(run, key, number, "out")
+
+
+def _note_passage(run: RunContext, key: str, number: int, way: str) -> None:
+    passage = [way, key, number, run.attempt, run.due_at.timestamp(), time.time(), os.getpid()]
+    with open(os.environ[SINK] + ".passages", "ab", buffering=0) as file:  # noqa: PTH123 - one write, one line
+        file.write(msgspec.json.encode(passage) + b"\n")
+
+
+async def node(run: RunContext, seconds: float = 0.0, flaps: int = 0, *, fails: bool = False) -> int:
+    """A node of a workflow: it may fail for good, or a few times before it succeeds."""
+    note(run)
+    await asyncio.sleep(seconds)
+    if fails:
+        raise NonRetryable("broken")
+    if run.attempt <= flaps:
+        raise RuntimeError("flapping")
+    return len(run.parents)

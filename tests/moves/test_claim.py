@@ -19,6 +19,7 @@ from tests.builders import (
     a_row,
     a_worker,
     boxes_of,
+    by_rank_alone,
     claimed,
     counts,
     history_of,
@@ -87,6 +88,7 @@ async def test_runs_come_in_order_of_rank_whatever_order_they_were_submitted_in(
     middle = await a_ready_run(database, priority=5)
     worker_id = await a_worker(database)
 
+    await by_rank_alone(database)
     order = [run.run_id for _ in range(3) for run in await claimed(database, worker_id, limit=1)]
 
     assert order == [high, middle, low]
@@ -98,6 +100,7 @@ async def test_thirty_seconds_of_age_make_up_for_one_priority(database, clock):
     new = await a_ready_run(database, priority=4)
     worker_id = await a_worker(database)
 
+    await by_rank_alone(database)
     order = [run.run_id for _ in range(2) for run in await claimed(database, worker_id, limit=1)]
 
     assert order == [old, new]

@@ -14,8 +14,9 @@ from duly.moves.declare import declare
 from duly.moves.edit import edit
 from duly.moves.pause import pause, resume
 from duly.moves.trigger import trigger
-from duly.store import schedules, workers
+from duly.store import schedules, tenants, workers
 from duly.store.database import Database, Unavailable
+from duly.store.tenants import Limits
 from tests.builders import LEASE, RNG, a_key, a_schedule, a_worker, an_active_schedule, jobs_listed, staged
 from tests.clock import START
 
@@ -418,3 +419,11 @@ async def test_cut_short_anywhere_the_next_look_finishes_it(database_url, databa
                 assert await next_of(database) == end
                 assert await declare(database, declarations, RNG) == []
         assert cut.asked < 30
+
+
+async def test_one_that_is_denser_than_its_tenant_may_have_it_is_refused_and_holds_up_no_other(database):
+    await tenants.set_limits(database, 1, Limits(least_period=timedelta(hours=1)))
+
+    looked = await Program(database, declared("* * * * *"), declared(AT_TEN, name="app:rare")).start()
+
+    assert sorted(looked) == [("app:nightly", "refused"), ("app:rare", "created")]

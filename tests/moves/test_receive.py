@@ -156,6 +156,18 @@ async def test_a_deadline_that_has_passed_is_not_put_off_although_nobody_has_tim
     assert await time_out(database, RNG) == 1
 
 
+async def test_an_outcome_that_comes_past_the_deadline_counts_until_somebody_has_timed_it_out(database, clock):
+    run, late = await an_awaited_run(database), await an_awaited_run(database)
+    await clock.advance(HOUR + 60)
+
+    assert (await receive(database, handle(run), Succeeded(None), RNG)).state == "succeeded"
+
+    assert await time_out(database, RNG) == 1
+    with pytest.raises(AttemptOver, match="it timed out, and the run became retrying"):
+        await receive(database, handle(late), Succeeded(None), RNG)
+    assert await history_of(database, run.run_id) == [(1, "succeeded", "succeeded")]
+
+
 async def test_a_deadline_is_put_off_only_when_there_is_one(database):
     _, run = await a_leased_run(database)
 

@@ -15,11 +15,16 @@ DECLARED = "tests/moves/test_declare.py"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
 HANDS = "src/duly/store/migrations/0005_hands.sql"
 SUBMIT = "src/duly/store/migrations/0004_submit.sql"
-HOLDS = "src/duly/store/migrations/0009_holds.sql"
+ORDER = "src/duly/store/migrations/0022_order.sql"
+ORDERED = "tests/moves/test_order.py"
+LIMITED = "tests/moves/test_limit.py"
 HELD = "tests/moves/test_hold.py"
 HELD_BY_WORKERS = "tests/worker/test_holds.py"
 SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
 ACCOUNTS = "src/duly/store/migrations/0020_closing.sql"
+GATES = "src/duly/store/migrations/0023_gates.sql"
+LINES = "tests/moves/test_lines.py"
+RATES = "tests/moves/test_rates.py"
 BLACKOUTS = "tests/schedules/test_blackouts.py"
 LISTS = "src/duly/store/migrations/0011_lists.sql"
 FIRING = "tests/schedules/test_firing.py"
@@ -107,7 +112,7 @@ BANK = [
     ),
     Mutant(
         "a claim does not hold its worker's row",
-        HOLDS,
+        ORDER,
         "workers.until > v_now for key share;",
         "workers.until > v_now;",
         "tests/maintenance/test_reaper.py",
@@ -185,31 +190,95 @@ BANK = [
     # Holds.
     Mutant(
         "a claim takes from a queue that is held",
-        HOLDS,
+        ORDER,
         "where not exists (select from duly.holds where holds.tenant is null and",
         "where not exists (select from duly.holds where false and",
         HELD,
     ),
     Mutant(
         "a hold of one queue stops every queue",
-        HOLDS,
+        ORDER,
         "holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue)",
         "holds.tenant is null)",
         HELD,
     ),
     Mutant(
         "a claim takes from a tenant that is held",
-        HOLDS,
-        " and ready.tenant <> all (wanted.held)",
-        "",
+        ORDER,
+        "where not exists (select from duly.holds where holds.tenant = seen.tenant and",
+        "where not exists (select from duly.holds where false and",
         HELD,
     ),
     Mutant(
         "a hold of a tenant's share of a queue stops the tenant",
-        HOLDS,
-        "where holds.tenant is not null and coalesce(holds.queue, asked.queue) = asked.queue)",
-        "where holds.tenant is not null)",
+        ORDER,
+        "where holds.tenant = seen.tenant and coalesce(holds.queue, seen.queue) = seen.queue)",
+        "where holds.tenant = seen.tenant)",
         HELD,
+    ),
+    # Who is claimed first, and limits.
+    Mutant(
+        "a tenant has the share of its rows",
+        ORDER,
+        "* min(tenant_weight) / sum(min(tenant_weight)) over (partition by number) as share",
+        "* count(*) / sum(count(*)) over (partition by number) as share",
+        ORDERED,
+    ),
+    Mutant(
+        "no priority has a floor",
+        ORDER,
+        "0.1::double precision * parts.part / parts.lines as share,",
+        "0.0::double precision * parts.part / parts.lines as share,",
+        ORDERED,
+    ),
+    Mutant(
+        "what is ahead is taken before what is due",
+        ORDER,
+        "    v_is_due := true;\n    v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);",
+        "    v_is_due := false;\n    v_asked := v_lines;",
+        ORDERED,
+    ),
+    Mutant(
+        "what a line cannot give is given to nobody",
+        ORDER,
+        "for round in 1 .. 4 loop",
+        "for round in 1 .. 1 loop",
+        ORDERED,
+    ),
+    Mutant(
+        "a second round takes what the first has taken",
+        ORDER,
+        "limit line.quota offset line.taken for update",
+        "limit line.quota for update",
+        ORDERED,
+    ),
+    Mutant(
+        "every claim begins with the first tenant",
+        ORDER,
+        "if p_tenant is null and exists (select from duly.turns) then",
+        "if false then",
+        ORDERED,
+    ),
+    Mutant(
+        "a claim under a limit does not lock it",
+        ORDER,
+        "order by coalesce(limits.tenant, 0), coalesce(limits.queue, '') for update;",
+        "order by coalesce(limits.tenant, 0), coalesce(limits.queue, '');",
+        f"{LIMITED}::test_many_who_claim_at_once_never_exceed_it",
+    ),
+    Mutant(
+        "a limit counts what is ready ahead",
+        ORDER,
+        "as line where not line.is_limited);",
+        "as line);",
+        LIMITED,
+    ),
+    Mutant(
+        "an old backlog passes what came before it",
+        "src/duly/worker/slots.py",
+        "turn = now + min(_RANK_SECONDS, max(-_RANK_SECONDS, (rank - now) / _RANK_SCALE))",
+        "turn = rank",
+        "tests/worker/test_slots.py",
     ),
     Mutant(
         "a lift takes other holds along",
@@ -282,15 +351,17 @@ BANK = [
     ),
     Mutant(
         "a hand-back uses up the attempt",
-        LISTS,
-        "generation, tenant, attempt - 1, priority, losses,",
-        "generation, tenant, attempt, priority, losses,",
+        GATES,
+        "scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,",
+        "scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,",
+        function="hand_back_v1",
     ),
     Mutant(
         "a claim does not raise the attempt",
-        HOLDS,
+        ORDER,
         "generation, tenant, attempt + 1, priority, losses,",
         "generation, tenant, greatest(attempt, 1), priority, losses,",
+        function="claim_v2",
     ),
     Mutant(
         "a name given under an earlier lease blames the run",
@@ -327,28 +398,32 @@ BANK = [
     # Schedules.
     Mutant(
         "an occurrence is named after the moment it was noticed",
-        ACCOUNTS,
+        GATES,
         "duly.occurrence_id(fire.job_id, coalesce(moment.run_at, fire.scheduled_at), 'schedule') as new_run_id",
         "duly.occurrence_id(fire.job_id, v_now, 'schedule') as new_run_id",
+        function="stage_v2",
     ),
     Mutant(
         "the next fire counts from now",
-        ACCOUNTS,
+        GATES,
         "then fire.scheduled_at + make_interval(secs => (late.count + 1) * fire.every_seconds::double precision)",
         "then v_now + make_interval(secs => fire.every_seconds::double precision)",
+        function="stage_v2",
     ),
     Mutant(
         "a misfire forgets what it skipped",
-        ACCOUNTS,
+        GATES,
         "from fires where cohort is null and missed > 1",
         "from fires where cohort is null and missed > 100000",
+        function="stage_v2",
     ),
     Mutant(
         "a stale epoch stages",
-        ACCOUNTS,
+        GATES,
         "join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder\n"
         "                     where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));",
         "join duly.shards on shards.shard = held.shard);",
+        function="stage_v2",
     ),
     Mutant(
         "a scheduler keeps its shards when it could not renew them",
@@ -364,10 +439,11 @@ BANK = [
     ),
     Mutant(
         "an overlap is not looked for",
-        ACCOUNTS,
+        GATES,
         "overlap is null and last_run_id is not null and due_at <= v_now and (",
         "false and (",
         OVERLAP,
+        function="stage_v2",
     ),
     Mutant(
         "the next fire of a cohort is armed from now",
@@ -378,31 +454,35 @@ BANK = [
     ),
     Mutant(
         "runs that are left are not counted",
-        ACCOUNTS,
+        GATES,
         "runs_left - runs::integer, grace_seconds",
         "runs_left, grace_seconds",
         FIRING,
+        function="stage_v2",
     ),
     Mutant(
         "lateness is judged anew when a fire is staged",
-        ACCOUNTS,
+        GATES,
         "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, p_read_at))",
         "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, v_now))",
         FIRING,
+        function="stage_v2",
     ),
     Mutant(
         "an answer is taken for any cohort with its key",
-        ACCOUNTS,
+        GATES,
         "keys.list)]\n                                = timers.cohort))",
         "keys.list)]\n                                is not null))",
         FIRING,
+        function="stage_v2",
     ),
     Mutant(
         "jitter is forgotten after the first fire",
-        ACCOUNTS,
+        GATES,
         "case when jitter is null then next_at else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,",
         "next_at,",
         FIRING,
+        function="stage_v2",
     ),
     Mutant(
         "a job tells of what calendars took before it was made",
@@ -420,10 +500,11 @@ BANK = [
     ),
     Mutant(
         "a queue has no end",
-        SCHEDULES,
-        "if v_gate.waiting_max is not null then",
+        GATES,
+        "if exists (select from unnest(v_waiting_max) as waiting_max where waiting_max is not null) then",
         "if false then",
         OVERLAP,
+        function="release_v2",
     ),
     Mutant(
         "a run gives its place away between two attempts",
@@ -566,21 +647,21 @@ BANK = [
     # Submit, cancel, gates.
     Mutant(
         "a key protects nothing",
-        LISTS,
+        GATES,
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_one_v2",
     ),
     Mutant(
         "the key of many protects nothing",
-        MOVES,
+        GATES,
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_v1",
     ),
     Mutant(
         "any body goes under a used key",
-        LISTS,
+        GATES,
         "if v_key.body_hash <> v_hash then",
         "if false then",
         function="submit_one_v2",
@@ -653,9 +734,10 @@ BANK = [
     ),
     Mutant(
         "a gate lets everyone in",
-        SCHEDULES,
-        "order by due_at, run_id limit greatest(v_free, 0) for update skip locked",
+        GATES,
+        "order by due_at, run_id limit asked.free for update skip locked",
         "order by due_at, run_id limit 1000 for update skip locked",
+        function="release_v2",
     ),
     Mutant(
         "what an outcome made ready waits for the poll",
@@ -666,9 +748,74 @@ BANK = [
     ),
     Mutant(
         "whoever leaves a gate keeps the place",
-        SCHEDULES,
-        "active = greatest(gates.active - v_gate.left_gate, 0)",
-        "active = gates.active",
+        GATES,
+        "row.active - u.left_gate as active, line.stands",
+        "row.active as active, line.stands",
+        function="release_v2",
+    ),
+    Mutant(
+        "whoever comes to a full gate passes",
+        GATES,
+        "where number between 1 and room)",
+        "where number >= 1)",
+        "tests/moves/test_gates.py",
+    ),
+    Mutant(
+        "a line does not look for who is still on the way",
+        GATES,
+        "where (select true from duly.timers",
+        "where true or (select true from duly.timers",
+        LINES,
+    ),
+    Mutant(
+        "a line goes by moments alone",
+        GATES,
+        "order by due_at, duly.line_of(options), run_id limit 1) as first",
+        "order by due_at, run_id limit 1) as first",
+        LINES,
+    ),
+    Mutant(
+        "a run of a line gives its place away between two attempts",
+        GATES,
+        "case when options ? 'fifo' and not options ? 'overlap' then options || '{\"overlap\": [\"fifo\"]}' else options end",
+        "options",
+        LINES,
+    ),
+    Mutant(
+        "who is cancelled in a line is not looked behind",
+        GATES,
+        "when options ? 'fifo' then options || '{\"outside\": true}' else options - 'gate' end",
+        "else options - 'gate' end",
+        LINES,
+    ),
+    Mutant(
+        "what is handed back keeps its turn",
+        GATES,
+        "from back where not cancelled and not coalesce(options ? 'rate', false)",
+        "from back where not cancelled",
+        RATES,
+        function="hand_back_v1",
+    ),
+    Mutant(
+        "a rate forgets what it has given",
+        GATES,
+        "v_owed := v_owed + v_given / v_pace.per_second;",
+        "v_owed := v_owed;",
+        RATES,
+    ),
+    Mutant(
+        "a burst comes again and again",
+        GATES,
+        "greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0)",
+        "greatest(v_owed + taken.number / v_pace.per_second - v_burst - 0.2, 0)",
+        RATES,
+    ),
+    Mutant(
+        "turns that nobody takes are given all the same",
+        GATES,
+        "and ready.due_at < p_now - interval '1 second')",
+        "and ready.due_at < p_now - interval '1 day')",
+        RATES,
     ),
     Mutant(
         "a deadlock is the caller's to deal with",
@@ -767,16 +914,15 @@ BANK = [
     ),
     Mutant(
         "a claim over HTTP takes what is not due yet",
-        REMOTE,
-        "and ready.rank <= v_last and ready.due_at <= v_now\n"
-        "                 order by rank limit v_each for update skip locked) as ours",
-        "order by rank limit v_each for update skip locked) as ours",
+        ORDER,
+        "v_worker.handlers, v_worker.tenant, false, not v_crowd,",
+        "v_worker.handlers, v_worker.tenant, true, not v_crowd,",
         f"{OVER_HTTP}::TestClaim::test_a_later_run_of_a_high_priority_does_not_hide_what_is_due",
         "api_claim_v1",
     ),
     Mutant(
         "a worker over HTTP is anybody's",
-        REMOTE,
+        ORDER,
         "workers.tenant is not null and duly.is_ours(workers.tenant) for no key update",
         "workers.tenant is not null for no key update",
         f"{OVER_HTTP_APART}::TestAtTheDoor::test_another_tenants_worker_is_as_unknown_as_one_that_never_was",
@@ -784,15 +930,15 @@ BANK = [
     ),
     Mutant(
         "a worker over HTTP is given every tenant's runs",
-        REMOTE,
-        "ready.tenant = v_worker.tenant and ready.tenant <> 1",
-        "ready.tenant <> 1",
+        ORDER,
+        "v_worker.handlers, v_worker.tenant, false, not v_crowd,",
+        "v_worker.handlers, null, false, not v_crowd,",
         f"{OVER_HTTP_APART}::TestAtTheDoor::test_a_worker_is_given_the_runs_of_its_tenant_alone",
         "api_claim_v1",
     ),
     Mutant(
         "a worker over HTTP holds more than it has slots",
-        REMOTE,
+        ORDER,
         "v_worker.slots - (select count(*) from duly.leased where leased.worker_id = p_worker_id)",
         "v_worker.slots",
         f"{OVER_HTTP}::TestClaim::test_no_more_than_the_limit_and_never_more_than_it_has_slots",
@@ -800,7 +946,7 @@ BANK = [
     ),
     Mutant(
         "suspects come together over HTTP",
-        REMOTE,
+        ORDER,
         "where not found.suspect or found.number = 1",
         "where true",
         f"{OVER_HTTP}::TestDeath::test_its_runs_are_tried_again_as_suspects_one_at_a_time",
@@ -829,7 +975,7 @@ BANK = [
     ),
     Mutant(
         "a suspect over HTTP is not named",
-        REMOTE,
+        ORDER,
         "named = coalesce((select array_agg(held.run_id || '/' || v_fence) from held where held.suspect), workers.named)",
         "named = workers.named",
         f"{OVER_HTTP}::TestDeath::test_a_run_that_kills_its_workers_is_buried",

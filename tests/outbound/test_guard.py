@@ -10,7 +10,7 @@ from duly.domain.errors import InvalidOption
 from duly.log import Log
 from duly.outbound.egress import Egress, read_allowance, read_egress
 from duly.outbound.errors import NotAllowed, NotFound, OutboundError
-from duly.outbound.guard import Guard
+from duly.outbound.guard import Guard, judge
 from tests.outbound.servers import TENANT, Names
 from tests.outbound.test_addresses import HOSTILE
 
@@ -238,3 +238,16 @@ async def test_a_port_that_is_not_allowed_is_named_with_those_that_are():
     guard, _ = a_guard()
     with pytest.raises(NotAllowed, match=r"http://example\.com:22 may not be called: port 22 .* 80, 443, 8080, 8443"):
         await guard.pin("http://example.com:22/", TENANT)
+
+
+@pytest.mark.parametrize("url", HOSTILE_URLS)
+def test_what_a_url_shows_by_itself_is_judged_without_a_name_server(url):
+    """The same rule where a URL comes in as where it is called."""
+    with pytest.raises((InvalidOption, NotAllowed)):
+        judge(Egress(), url)
+
+
+def test_what_the_operator_allows_is_taken_where_it_comes_in():
+    for allowed in ("http://hooks.example/", f"http://{PUBLIC}:8443/", "https://10.1.2.3/"):
+        judge(read_egress((80, 443, 8443), ["10.1.0.0/16"], loopback=False), allowed)
+    judge(read_egress((443,), [], loopback=True), "http://127.0.0.1:7400/")

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
 from duly.domain.errors import InvalidOption
+from duly.domain.webhook_secret import read_secret, show_secret
 from duly.outbound import signing
-from duly.outbound.signing import read_secret, show_secret, sign
+from duly.outbound.signing import sign
 from duly.webhooks import InvalidSignature, verify
 
 SECRET, OLD, OTHER = bytes(range(32)), bytes(range(32, 64)), bytes(range(64, 96))

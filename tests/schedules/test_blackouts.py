@@ -4,9 +4,11 @@ from datetime import timedelta
 
 import pytest
 
+from duly.moves import calendars
 from duly.moves.calendars import put_calendar
 from duly.moves.edit import edit
 from duly.moves.pause import pause, resume
+from duly.moves.skip_next import skip_next
 from tests.builders import a_schedule
 from tests.clock import START
 from tests.schedules.stories import (
@@ -19,6 +21,7 @@ from tests.schedules.stories import (
     skipped,
     skips,
     staged_all,
+    state_of,
 )
 
 TOMORROW = START + timedelta(days=1)
@@ -187,3 +190,139 @@ class TestTheAccountBeginsWithTheTiming:
 
         assert await skips(database, job.job_id) == [skipped("calendar", 2), skipped("calendar", 3, 5, 3)]
         assert await is_sound(database)
+
+
+class TestLeavingOneOut:
+    """An occurrence that is left out on request takes no record with it of what calendars took before."""
+
+    async def test_what_was_taken_just_before_it_is_told_with_it(self, database, clock):
+        await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=5))
+        job = await a_cron(database, calendars=[{"name": "blackout"}])
+        await staged_all(database)
+        await run_through(database)
+
+        assert await skip_next(database, job.job_id) == minutes(5)[0]
+
+        assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4), skipped("on_request", 5)]
+        await at_minute(clock, 6)
+        await staged_all(database)
+        assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4), skipped("on_request", 5)]
+        assert await occurrences(database, job.job_id) == minutes(6)
+        assert await is_sound(database)
+
+    async def test_of_a_job_that_was_made_in_the_midst_of_it_it_is_the_rest(self, database, clock):
+        await a_blackout(database, start=START, end=START + timedelta(minutes=10))
+        await at_minute(clock, 7.5)
+        job = await a_cron(database, calendars=[{"name": "blackout"}])
+
+        await skip_next(database, job.job_id)
+
+        assert await skips(database, job.job_id) == [skipped("calendar", 8, 9, 2), skipped("on_request", 10)]
+
+    async def test_of_one_that_is_staged_it_was_told_when_it_was_staged(self, database, clock):
+        await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=5))
+        job = await a_cron(database, calendars=[{"name": "blackout"}])
+        await staged_all(database)
+        await run_through(database)
+        await at_minute(clock, 4.95)
+        await staged_all(database)
+
+        assert await skip_next(database, job.job_id) == minutes(5)[0]
+
+        assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4), skipped("on_request", 5)]
+
+    async def test_with_the_last_one_the_rest_is_told(self, database, clock):
+        await a_blackout(database, start=START + timedelta(minutes=2), end=START + timedelta(hours=1))
+        job = await a_cron(database, calendars=[{"name": "blackout"}], end=minutes(10)[0].isoformat())
+        await staged_all(database)
+        await run_through(database)
+
+        assert await skip_next(database, job.job_id) == minutes(1)[0]
+
+        assert await state_of(database, job.job_id) == "completed"
+        assert await skips(database, job.job_id) == [skipped("on_request", 1), skipped("calendar", 2, 9, 8)]
+
+
+async def test_what_is_blocked_behind_the_last_fire_is_told_with_it(database, clock):
+    await a_blackout(database, start=START + timedelta(minutes=2), end=START + timedelta(hours=1))
+    job = await a_cron(database, calendars=[{"name": "blackout"}], end=minutes(10)[0].isoformat())
+
+    for _ in range(3):
+        await staged_all(database)
+        await run_through(database)
+        await clock.advance(60)
+
+    assert await state_of(database, job.job_id) == "completed"
+    assert await skips(database, job.job_id) == [skipped("calendar", 2, 9, 8)]
+
+
+class TestACalendarPutAgainAfterACrash:
+    """What a change was cut short of is accounted for by the calendar that was in force for it."""
+
+    async def cut_short(self, database, monkeypatch, **window):
+        """Change the calendar, and die before any job is armed by it."""
+
+        async def dies(*_):
+            raise ConnectionError("the process is gone")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("duly.moves.calendars._arm_page", dies)
+            with pytest.raises(ConnectionError):
+                await a_blackout(database, **window)
+
+    async def test_the_account_is_by_the_one_it_was_timed_by(self, database, clock, monkeypatch):
+        await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=30))
+        job = await a_cron(database, calendars=[{"name": "blackout"}])
+        await staged_all(database)
+        await at_minute(clock, 4.5)
+        later = {"start": START + timedelta(minutes=50), "end": START + timedelta(minutes=60)}
+
+        await self.cut_short(database, monkeypatch, **later)
+        await a_blackout(database, **later)
+
+        assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4)]
+        assert await pending(database, job.job_id) == minutes(5)[0]
+        await a_blackout(database, **later)
+        assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4)], "and it is told once"
+
+    async def test_also_after_two_changes_that_were_cut_short(self, database, clock, monkeypatch):
+        await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=30))
+        job = await a_cron(database, calendars=[{"name": "blackout"}])
+        await staged_all(database)
+        await at_minute(clock, 4.5)
+
+        for begin in (50, 60):
+            start = START + timedelta(minutes=begin)
+            await self.cut_short(database, monkeypatch, start=start, end=start + timedelta(minutes=5))
+        await a_blackout(database, start=START + timedelta(minutes=70), end=START + timedelta(minutes=75))
+
+        assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4)]
+
+    async def test_what_was_armed_already_is_not_told_of_the_old_one(self, database, clock, monkeypatch):
+        await a_blackout(database, start=START + timedelta(minutes=1), end=START + timedelta(minutes=30))
+        first = await a_cron(database, calendars=[{"name": "blackout"}])
+        second = await a_cron(database, calendars=[{"name": "blackout"}])
+        await staged_all(database)
+        await at_minute(clock, 4.5)
+        monkeypatch.setattr("duly.moves.calendars._PAGE", 1)
+        arm_page, armed = calendars._arm_page, list[object]()
+
+        async def dies_at_the_second(*arguments):
+            if armed:
+                raise ConnectionError("the process is gone")
+            armed.append(arguments)
+            return await arm_page(*arguments)
+
+        later = {"start": START + timedelta(minutes=6), "end": START + timedelta(minutes=9)}
+        with monkeypatch.context() as patched:
+            patched.setattr("duly.moves.calendars._arm_page", dies_at_the_second)
+            with pytest.raises(ConnectionError):
+                await a_blackout(database, **later)
+        await at_minute(clock, 4.9)
+        await a_blackout(database, **later)
+
+        for job in (first, second):
+            assert await skips(database, job.job_id) == [skipped("calendar", 1, 4, 4)]
+            assert await pending(database, job.job_id) == minutes(5)[0]
+        kept = await database.fetchval("select earlier from duly.calendars where name = 'blackout'")
+        assert kept is None, "all are timed by what it is"

@@ -27,6 +27,7 @@ from tests.schedules.stories import (
     a_cron,
     a_delay,
     is_sound,
+    lane,
     minutes,
     next_fire,
     occurrences,
@@ -235,3 +236,47 @@ class TestPauseOnFailure:
             await self.fail(database, clock, outcome)
 
         assert await state_of(database, job.job_id) == "active"
+
+
+class TestTheEndOfASchedule:
+    """What a schedule has named and not fired by the time it is cancelled is on record."""
+
+    async def test_what_it_missed_while_it_was_paused_is(self, database, clock):
+        job = await a_cron(database)
+        await staged_all(database)
+        await run_through(database)
+        await pause(database, job.job_id)
+        await clock.advance(3.5 * 60)
+
+        await cancel_job(database, job.job_id)
+
+        assert await skips(database, job.job_id) == [skipped("paused", 1, 3, 3)]
+        assert await is_sound(database)
+
+    async def test_what_nobody_staged_is(self, database, clock):
+        job = await a_cron(database)
+        await clock.advance(2.5 * 60)
+
+        await cancel_job(database, job.job_id)
+
+        assert await skips(database, job.job_id) == [skipped("on_request", 0, 2, 3)]
+
+    async def test_what_its_catch_up_had_still_to_make_is(self, database, clock):
+        job = await a_cron(database, misfire={"policy": "fire_all"})
+        await clock.advance(10 * 60)
+        await staged_all(database)
+        await lane(database, clock, 2)
+
+        await cancel_job(database, job.job_id)
+
+        [left] = await skips(database, job.job_id)
+        made = await database.fetchval("select made from duly.backfills where job_id = $1", job.job_id)
+        assert (left.reason, left.first, left.count) == ("skipped_on_request", START + made * MINUTE, 11 - made)
+
+    async def test_one_that_is_on_time_leaves_nothing(self, database):
+        job = await a_cron(database)
+        await staged_all(database)
+
+        await cancel_job(database, job.job_id)
+
+        assert await skips(database, job.job_id) == []

@@ -161,10 +161,10 @@ async def test_a_reason_is_a_line_of_text(noon, reason):
 @pytest.mark.parametrize(
     ("start", "end", "words"),
     [
-        ("x", START, "start 'x' is not a moment; give a datetime with its time zone"),
-        (START, 5, "end 5 is not a moment; give a datetime with its time zone"),
-        (START, START.date(), r"end datetime.date\(.*\) is not a moment"),
-        (START.replace(tzinfo=None), START, "start .* has no time zone"),
+        ("x", START, "from 'x' is not a moment; give a datetime with its time zone"),
+        (START, 5, "to 5 is not a moment; give a datetime with its time zone"),
+        (START, START.date(), r"to datetime.date\(.*\) is not a moment"),
+        (START.replace(tzinfo=None), START, "from .* has no time zone"),
     ],
 )
 async def test_a_backfill_is_between_two_moments(noon, start, end, words):
@@ -248,7 +248,7 @@ async def test_a_stretch_is_made_again_or_only_counted(noon, database):
     assert (counted.backfill_id, counted.count, made.count) == (None, 7, 7)
     assert made.first[0] == NOON - timedelta(days=7)
     assert made.backfill_id is not None
-    with pytest.raises(InvalidOption, match="is not after its start"):
+    with pytest.raises(InvalidOption, match="is not after from"):
         await noon.backfill(START, week_ago)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from duly import App, InvalidOption, InvalidSchedule, TriggerError
 from duly.domain.triggers.jitter import spread
-from duly.store import jobs
+from duly.store import jobs, tenants
+from duly.store.tenants import Limits
 from tests.clock import START  # Monday, 2026-11-02 09:00:00 UTC
 
 TOMORROW = START + timedelta(days=1)
@@ -230,3 +231,20 @@ def test_what_is_wrong_is_said_all_at_once():
     with pytest.raises(TriggerError) as refused:
         tick.options(cron="60 25 * * *", overlap="never")  # type: ignore[arg-type]
     assert [error.field for error in refused.value.errors] == ["trigger.expr", "trigger.expr", "overlap.policy"]
+
+
+@pytest.mark.parametrize(
+    "dense", [{"every": "PT1M"}, {"cron": "* * * * *"}, {"every": 60, "mode": "fixed_delay"}], ids=str
+)
+async def test_what_is_denser_than_the_tenant_may_have_is_refused(tick, database, database_url, dense):
+    await tenants.set_limits(database, 1, Limits(least_period=timedelta(minutes=2)))
+
+    with pytest.raises(TriggerError, match="may have them PT2M apart or more") as refused:
+        await tick.options(**dense).submit()
+    assert (refused.value.code, refused.value.field) == ("LIMIT", "trigger")
+    with psycopg.connect(database_url) as connection, pytest.raises(TriggerError, match="PT2M apart or more"):
+        tick.options(**dense, connection=connection).submit_sync()
+
+    handle = await tick.options(every="PT2M").submit()
+    with pytest.raises(TriggerError, match="PT2M apart or more"):
+        await handle.edit(**dense)

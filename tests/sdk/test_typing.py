@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 CODE = """
 from typing import assert_type
-from duly import App, Handle, Retry, Run
+from duly import App, Handle, Retry, Run, Workflow, WorkflowHandle
 
 app = App()
 
@@ -41,7 +41,16 @@ async def fine() -> None:
     await nightly()
     await double.submit_many([{"x": 1}, {"x": 2}])
 
+    wf = Workflow("nightly")
+    first = wf.add("first", double, 7)
+    wf.map("each", double.options(queue="big"), over=first.result["items"])
+    wf.add("last", app.webhook("https://shop.example"), rows=first.result, after=[first.ended])
+    assert_type(await wf.submit(key="k"), WorkflowHandle)
+    wf.declare(cron="0 2 * * *", overlap="skip")
+
 async def wrong() -> None:
+    Workflow("nightly").add("first", print)                 # red: no handler
+    Workflow("nightly").declare(corn="0 2 * * *")           # red: option
     await send_report.submit(customer="seven", to="a")      # red: type
     await send_report.submit(customer=7)                    # red: missing
     await send_report.submit(customer=7, to="a", cc="b")    # red: unknown

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from duly.domain.run_id import occurrence_id
+from duly.domain.workflow import NODE_ENDS, NodeState, end_of, is_released
 from duly.moves.stage import GRACE
 from duly.store import history
 
@@ -79,6 +80,7 @@ def check_end(world: World) -> None:
     _check_acknowledged(world)
     _check_attempts(world, attempts)
     _check_occurrences(world, attempts)
+    _check_workflows(world, attempts)
     _check_jitter(world)
 
 
@@ -87,6 +89,32 @@ def _check_jitter(world: World) -> None:
     jitters = world.ledger.jitters
     if len(jitters) >= _JITTERS_MIN and max(jitters) - min(jitters) < _JITTER_SPREAD_MIN:
         world.ledger.violate("every retry waits the same part of its delay", *jitters)
+
+
+def _check_workflows(world: World, attempts: list[Any]) -> None:
+    """Each workflow has the end that follows from its nodes', each node ended as its edges and its run say."""
+    ledger = world.ledger
+    states = {row["workflow_id"]: row["state"] for row in world.query("select workflow_id, state from duly.workflows")}
+    nodes: dict[UUID, dict[str, Any]] = defaultdict(dict)
+    for row in world.query("select workflow_id, name, state, run_id from duly.workflow_nodes"):
+        nodes[row["workflow_id"]][row["name"]] = row
+    ran = {row["run_id"] for row in attempts if row["fence"] is not None}
+    for workflow_id, workflow in ledger.workflows.items():
+        ends = {name: NodeState(row["state"]) for name, row in nodes[workflow_id].items()}
+        if not ends or not set(ends.values()) <= NODE_ENDS:
+            ledger.violate("a workflow has no end", workflow_id, ends)
+            continue
+        if states[workflow_id] != end_of(workflow.nodes, ends, is_cancelling=False):
+            ledger.violate("a workflow has an end that does not follow", workflow_id, states[workflow_id], ends)
+        for node in workflow.nodes:
+            run_id, end = nodes[workflow_id][node.name]["run_id"], ends[node.name]
+            is_cancelled = end is NodeState.CANCELLED  # Somebody may have done it while it waited.
+            if not is_cancelled and is_released(node, ends) == (end is NodeState.SKIPPED):
+                ledger.violate("a node ran though its edges did not hold, or was skipped though they did", run_id, end)
+            if end is NodeState.SKIPPED and run_id in ran:
+                ledger.violate("a node is called skipped that ran", run_id)
+            if end is NodeState.SUCCEEDED and ledger.final.get(run_id) != "succeeded":
+                ledger.violate("a node is called succeeded that is not", run_id, ledger.final.get(run_id))
 
 
 def _check_acknowledged(world: World) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from duly.domain.hold import Scope
 from duly.domain.retry import BASE_SECONDS_DEFAULT, MAX_ATTEMPTS_DEFAULT
+from duly.domain.workflow import Workflow
 from duly.moves.cancel import CancelAnswer
 from duly.scheduler.service import LEASE as SHARD_LEASE
 from tests.simulation.server import START
@@ -96,6 +97,7 @@ class Ledger:
         self.by_key: dict[str, list[UUID]] = {}
         self.acknowledged: set[UUID] = set()
         self.schedules: dict[UUID, dict[str, Any]] = {}
+        self.workflows: dict[UUID, Workflow] = {}  # acknowledged, as they were asked for
         self.leases: dict[UUID, Lease] = {}
         self.fences: dict[UUID, int] = {}
         self.final: dict[UUID, str] = {}

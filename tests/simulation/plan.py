@@ -52,6 +52,7 @@ class Plan(msgspec.Struct):
     with_children: bool
     people: bool
     faults: dict[str, float]
+    workflows: int = 0
 
     @property
     def lets_workers_look(self) -> bool:
@@ -82,4 +83,5 @@ def plan_for(random: Random) -> Plan:
         with_children=random.random() < 0.5,
         people=random.random() < 0.6,
         faults=faults,
+        workflows=random.choice((0, 1, 2, 4)),
     )

@@ -20,6 +20,7 @@ from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succe
 from duly.domain.retry import Retry
 from duly.domain.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_options
 from duly.domain.triggers.timing import every_shape
+from duly.domain.workflow import Edge, Node, Workflow
 from duly.maintenance.service import Maintenance
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.hold import hold, lift
@@ -27,6 +28,7 @@ from duly.moves.pause import pause, resume
 from duly.moves.replay import discard, replay
 from duly.moves.skip_next import skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
+from duly.moves.workflows import submit_workflow
 from duly.scheduler.service import Scheduler
 from duly.store import holds
 from duly.store.database import Unavailable
@@ -402,6 +404,36 @@ def a_submission(process: Process, random: Random) -> Submission:
     )
 
 
+async def workflows_main(process: Process) -> None:
+    """Submit workflows until they are acknowledged."""
+    world, random = process.world, process.random
+    database = process.database()
+    for number in range(world.plan.workflows):
+        await asyncio.sleep(random.uniform(0, world.plan.storm_seconds / world.plan.workflows))
+        workflow = a_workflow(process, random)
+        for _ in range(30):
+            try:
+                answer = await submit_workflow(database, TENANT_DEFAULT, f"{process.name}/{number}", workflow)
+            except Unavailable:
+                await asyncio.sleep(random.uniform(0.05, 1))
+                continue
+            world.ledger.workflows[answer.workflow_id] = workflow
+            break
+
+
+def a_workflow(process: Process, random: Random) -> Workflow:
+    """Draw a graph. Its edges are for success, so that what a replay of a dead node sets back has never run."""
+    nodes: list[Node] = []
+    for number in range(random.randint(2, 7)):
+        payload, options = draw_script(random, process.world)
+        parents = random.sample(nodes, min(len(nodes), random.randint(0, 3)))
+        submission = Submission(
+            "act", payload, random.choice(QUEUES), random.randint(0, 9), options=encode_options(options)
+        )
+        nodes.append(Node(f"n{number}", submission, tuple(Edge(parent.name) for parent in parents)))
+    return Workflow("simulated", tuple(nodes))
+
+
 async def schedules_main(process: Process) -> None:
     """Submit the recurring jobs."""
     world, random = process.world, process.random
@@ -520,6 +552,8 @@ def populate(world: World) -> None:
         world.add(Role(f"worker-{number + 1}", worker_main))
     world.add(Role("client", client_main, is_once=True))
     world.add(Role("schedules", schedules_main, is_once=True))
+    if plan.workflows:
+        world.add(Role("workflows", workflows_main, is_once=True))
     if plan.people:
         world.add(Role("person", person_main))
         world.add(Role("stopper", stopper_main))

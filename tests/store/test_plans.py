@@ -22,6 +22,7 @@ from duly.store import (
     destinations,
     events,
     explain,
+    gates,
     history,
     jobs,
     leased,
@@ -65,6 +66,8 @@ GROWING = (
     "subtasks",
     "events",
     "destination%",
+    "gates",
+    "paces",
     "awaited",
     "tellings",
 )
@@ -148,6 +151,21 @@ select gen_random_uuid(), n, '{WORKER}', at, at + (n - {BATCH}) * interval '1 se
 insert into duly.tellings (telling_id, tenant, job_id, event, made_at)
 select gen_random_uuid(), 1, (select job_id from duly.jobs where cohort is not null limit 1), '{{}}', duly.clock_now()
   from generate_series(1, {ROWS});
+insert into duly.blocked
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 7, 0, 5, 0, false, false, 'default', 'greet', '{{}}',
+       (array[format('{{"gate": ["gate %1$s", 1]}}', n % 50), format('{{"gate": ["line %1$s", 1], "fifo": %2$s}}', n % 50, n),
+              format('{{"rate": ["rate %1$s", 1, 1]}}', n % 10)])[kind]::jsonb,
+       (array['gate ' || n % 50, 'line ' || n % 50, '~rate ' || n % 10])[kind], at
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made, generate_series(1, 3) as kind;
+insert into duly.gates (tenant, gate, places, active)
+select 7, kind || n, 1, 1 from generate_series(0, {ROWS // 2}) as n, unnest(array['gate ', 'line ', 'other ']) as kind;
+insert into duly.paces (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at)
+select 7, 'rate ' || n, 1, 1, 1, 1, at, case when n < 10 then at else at + interval '1 hour' end
+  from (select n, duly.clock_now() as at from generate_series(0, {ROWS}) as n) as made;
+insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, options, shard)
+select id, id, at, at, 1, 7, 'default', 'greet', format('{{"gate": ["line %s", 1], "fifo": %s}}', n % 50, n)::jsonb, n % 64
+  from (select n, gen_random_uuid() as id, duly.clock_now() + interval '1 day' as at
+          from generate_series(1, {ROWS}) as n) as made;
 insert into duly.events (tenant, digest, runs, received_at)
 select 9, sha256(n::text::bytea), '{{}}', duly.clock_now() from generate_series(1, {ROWS}) as n;
 """
@@ -174,6 +192,12 @@ def accounts(fires: list[DueFire]) -> tuple[list[Any], ...]:
     )
 
 
+def gates_named(kind: str) -> list[str]:
+    """Give what the runs of fifty gates carry."""
+    more = ', "fifo": 1' if kind == "line" else ""
+    return [f'{{"gate": ["{kind} {number}", 1]{more}}}' for number in range(50)]
+
+
 # Each hot statement, with what it is called with.
 HOT: dict[str, tuple[str, Arguments]] = {
     "due fires": (timers.SQL["due_fires"], lambda s: (s["shards"], "5 seconds", BATCH // 50)),
@@ -188,7 +212,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], 1, "", s["pending"], [START] * 9)),
     "skip next": (
         schedules.SQL["skip_next"],
-        lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9, "2026a"),
+        lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9, "2026a", None),
     ),
     "schedules of a zone": (zones.SQL["page"], lambda s: (None, None, BATCH)),
     "timed by other data": (zones.SQL["timed_otherwise"], lambda s: (BATCH,)),
@@ -200,8 +224,11 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (1, START + timedelta(days=99), WORKER, BATCH),
     ),
     "lane": (schedules.SQL["lane_work"], lambda s: (s["shards"], BATCH)),
-    "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], ["greet"], BATCH)),
-    "claim from three queues": (ready.SQL["claim"], lambda s: (WORKER, ["default", "mail", "idle"], ["greet"], BATCH)),
+    "claim": (ready.SQL["claim"], lambda s: (WORKER, ["default"], [1], ["greet"], BATCH)),
+    "claim from three queues": (
+        ready.SQL["claim"],
+        lambda s: (WORKER, ["default", "mail", "idle"], [5, 1, 1], ["greet"], BATCH),
+    ),
     "report on destinations": (
         destinations.SQL["report"],
         lambda s: (WORKER, 9, s["fresh"], [1] * 9, s["origins"], *([[0] * 9] * 3), [0.0] * 9, *([[1] * 9] * 5)),
@@ -212,8 +239,15 @@ HOT: dict[str, tuple[str, Arguments]] = {
         destinations.SQL["release"],
         lambda s: (s["destinations"], s["released"], [BATCH] * len(s["destinations"])),
     ),
+    "leave gates": ("select duly.release_v1($1, $2::text[]::jsonb[], 1)", lambda s: ([7] * 50, gates_named("gate"))),
+    "leave lines": ("select duly.release_v1($1, $2::text[]::jsonb[], 1)", lambda s: ([7] * 50, gates_named("line"))),
+    "look for waiters at a free place": (history.SQL["release_waiting"], lambda s: (BATCH,)),
+    "give turns at rates": (gates.SQL["pace"], lambda s: (BATCH,)),
+    "limit a key": (gates.SQL["limit_gate"], lambda s: (7, "gate 7", 3, None, None)),
+    "a page of keys": (gates.SQL["page"], lambda s: (7, "gate 4", 5, 10)),
+    "a key": (gates.SQL["find"], lambda s: (7, "gate 7", 1, 10)),
     "a page of destinations": (destinations.SQL["page"], lambda s: (1, "https://5", 1)),
-    "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], ["greet"], BATCH)),
+    "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], [1], ["greet"], BATCH)),
     "finish": (
         leased.SQL["finish"],
         lambda s: (WORKER, s["places"], s["fences"], [START] * s["held"], [START] * s["held"], [None] * s["held"]),
@@ -267,7 +301,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER,)),
     "runs of a job in boxes": (jobs.SQL["staged_runs"], lambda s: (s["job"],)),
     "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
-    "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["job"],)),
+    "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["cohort job"], s["pending"], None)),
     "submit": (
         jobs.SQL["submit"],
         lambda s: (
@@ -304,7 +338,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         ),
     ),
     "is it over": (runs.SQL["is_over"], lambda s: (s["settled"],)),
-    "subtasks that wait": (runs.SQL["waiting_subtasks"], lambda s: (WORKER, UUID(int=0), BATCH)),
+    "subtasks that have not ended": (runs.SQL["live_subtasks"], lambda s: (WORKER, UUID(int=0), BATCH)),
     "submit a subtask": (
         jobs.SQL["submit_subtask"],
         lambda s: (
@@ -382,6 +416,7 @@ def answers(fires: list[DueFire]) -> tuple[list[Any], ...]:
 
 
 ANSWER_NOTHING = {
+    "look for waiters at a free place",
     "what a file asks for",
     "idle claim",
     "was it me",
@@ -402,7 +437,7 @@ async def connect(url: str) -> asyncpg.Connection:
 
 async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     """Choose what the statements are called with."""
-    await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [])
+    await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [], [])
     for worker_id, tenant in ((REMOTE, 2), (REMOTE_OF_THE_FIRST, 1)):
         await connection.execute(A_REMOTE.format(worker_id=worker_id, tenant=tenant))
     lent = await connection.fetch("select run_id, fence from duly.leased where worker_id = $1 limit $2", REMOTE, BATCH)
@@ -511,10 +546,10 @@ HELD = "insert into duly.holds (tenant, queue, reason, held_by, held_at) values 
 
 @pytest.mark.parametrize(
     ("tenant", "queue", "rows"),
-    [(None, None, 0), (None, "mail", 4 * BATCH), (2, None, 4 * BATCH), (1, "mail", ROWS // 2 + 4 * BATCH)],
+    [(None, None, 0), (None, "mail", 4 * BATCH), (2, None, 4 * BATCH), (1, "mail", 4 * BATCH)],
     ids=["everything", "a queue", "another tenant", "a tenant's share of a queue"],
 )
-async def test_a_claim_under_a_hold_walks_over_the_rows_of_a_held_tenant_alone(large, tenant, queue, rows):
+async def test_a_claim_under_a_hold_walks_over_nothing_that_is_held(large, tenant, queue, rows):
     connection = await connect(large)
     try:
         values = await sample(connection)
@@ -525,6 +560,40 @@ async def test_a_claim_under_a_hold_walks_over_the_rows_of_a_held_tenant_alone(l
             answered, touched = await call(connection, "claim from three queues", values)
             assert (answered > 0) == (rows > 0)
             assert touched.get("ready", 0) <= rows
+        await transaction.rollback()
+    finally:
+        await connection.close()
+
+
+CROWD = """
+insert into duly.ready
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, tenant, 0, priority, 0, false, false, 'default', 'greet', '{}',
+       null, 1
+  from (select duly.clock_now() - n * interval '1 millisecond' as at, 100 + n % 500 as tenant, n / 500 % 3 as priority
+          from generate_series(1, 6000) as n) as made
+"""
+
+
+@pytest.mark.parametrize("is_limited", [False, True], ids=["", "under a limit"])
+async def test_a_claim_among_a_crowd_of_tenants_looks_at_as_many_lines_as_it_may_and_at_what_it_takes(
+    large, is_limited
+):
+    connection = await connect(large)
+    try:
+        values = await sample(connection)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(CROWD)
+        if is_limited:
+            await connection.execute(
+                "insert into duly.limits (places, set_by, set_at) values (100000, 'a test', now())"
+            )
+        for _ in range(7):
+            answered, touched = await call(connection, "claim from three queues", values)
+            assert answered == BATCH
+            # One step for each of 200 lines; then each row that is taken is looked at, counted out by rank, and taken.
+            assert touched.get("ready", 0) <= 2 * BATCH + 8 * BATCH
+            assert touched.get("leased", 0) <= (ROWS + 4 * BATCH if is_limited else 4 * BATCH)
         await transaction.rollback()
     finally:
         await connection.close()

@@ -1,6 +1,7 @@
 """Tenants: their names, their states, and what each may have."""
 
 import asyncio
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -36,11 +37,11 @@ async def test_there_is_always_the_default(database):
 
 
 async def test_a_tenant_is_made_with_its_limits(database):
-    made = await tenants.create(database, "other", Limits(10, 20, 3.0))
+    made = await tenants.create(database, "other", Limits(10, 20, 3.0, 5, 2, timedelta(minutes=1)))
 
     assert made.tenant > 1
     assert await tenants.find(database, made.tenant) == made
-    assert made.limits == Limits(schedules_max=10, ready_max=20, submit_rate=3.0)
+    assert made.limits == Limits(schedules_max=10, ready_max=20, submit_rate=3.0, least_period=timedelta(minutes=1))
     assert [row.name for row in await tenants.page(database, None, 10)] == ["default", "other"]
     assert [row.name for row in await tenants.page(database, 1, 10)] == ["other"]
 

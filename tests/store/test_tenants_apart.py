@@ -1,5 +1,6 @@
 """Two tenants: under the session of one, what belongs to the other is as unknown as what never was."""
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -45,6 +46,7 @@ class Estate:
     """What tenant A has: something in every box, and beside it."""
 
     schedule: UUID
+    pending: datetime
     waiting: UUID
     ready: UUID
     blocked: UUID
@@ -91,6 +93,9 @@ async def estate(database, clock):
     schedule = a_schedule(anchor=START - seconds(3600), **marks, **shape)
     job = await submit_recurring(database, schedule, key="schedule")
     made.schedule = job.job_id
+    made.pending = await database.fetchval(
+        "select scheduled_at from duly.timers where job_id = $1 and run_id is null", job.job_id
+    )
     await clock.advance(seconds(0))
     asked = await backfill(database, job.job_id, START - seconds(600), START, RNG)
     assert asked.backfill_id is not None
@@ -197,7 +202,7 @@ STATEMENTS = {
     "replay": lambda s, e: runs.replay(s, e.run_ids),
     "discard": lambda s, e: runs.discard(s, e.run_ids),
     "edit dead": lambda s, e: runs.edit_dead(s, B, e.run_ids, "{}"),
-    "cancel schedule": lambda s, e: jobs.cancel_schedule(s, e.schedule),
+    "cancel schedule": lambda s, e: jobs.cancel_schedule(s, e.schedule, e.pending, None),
     "give reason": lambda s, e: schedules.give_reason(s, e.schedule, "x", "y"),
     "retime": lambda s, e: schedules.retime(s, [schedules.Retiming(e.schedule, 1, START, 1, START, 0)], {}),
     "submit backfill": lambda s, e: schedules.submit_backfill(

@@ -1,5 +1,7 @@
 """Verify: each kind of damage is found, and a sound database has none."""
 
+import pytest
+
 from duly.domain.outcome import Failed
 from duly.moves.cancel import cancel_job
 from duly.store.history import verify
@@ -13,6 +15,7 @@ from tests.builders import (
     settled,
     staged,
 )
+from tests.graphs import a_workflow
 
 
 async def broken(database) -> list[str]:
@@ -81,3 +84,61 @@ async def test_a_retry_timer_of_a_schedule_is_not_taken_for_its_next_fire(databa
     await database.execute("delete from duly.timers where run_id is null")
 
     assert await broken(database) == ["schedule without its next fire"]
+
+
+async def test_a_run_that_waits_for_a_turn_nobody_minds_is_found(database):
+    for _ in range(2):
+        await a_ready_run(database, rate=("mail", 0.1, 1))
+    await staged(database)
+    assert await broken(database) == []
+    await database.execute("delete from duly.paces")
+
+    assert await broken(database) == ["run waiting for its turn at a rate that nobody minds"]
+
+
+async def test_the_first_of_a_line_that_waits_at_a_free_place_is_found_and_the_others_are_not(database):
+    for _ in range(3):
+        await a_ready_run(database, fifo="orders")
+    await staged(database)
+    await database.execute("delete from duly.ready; delete from duly.gates")
+
+    assert [row["broken"] for row in await verify(database)] == ["run waiting at a gate with a free place"]
+
+
+async def test_two_of_a_line_inside_at_once_are_found(database):
+    for _ in range(2):
+        await a_ready_run(database, fifo="orders")
+    await staged(database)
+    await database.execute(
+        "insert into duly.ready select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt,"
+        " priority, losses, suspect, payload_stored, queue, handler, payload, options, 0 from duly.blocked"
+    )
+    await database.execute("delete from duly.blocked; update duly.gates set active = 2")
+
+    assert await broken(database) == ["gate with more inside than its line lets in"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        ("update duly.workflows set open_nodes = 1", ["workflow whose count of open nodes is wrong"]),
+        ("update duly.workflow_nodes set waits = 2 where name = 'b'", ["node whose count of parents is wrong"]),
+        ("delete from duly.blocked", ["node that nothing will move"]),
+        ("delete from duly.ready", ["node that nothing will move"]),
+        (
+            "update duly.workflow_nodes set waits = 0 where name = 'b'",
+            ["node that nothing will move", "node whose count of parents is wrong"],
+        ),
+        (
+            "update duly.workflows set state = 'failed', open_nodes = 0, ended_at = now()",
+            ["run that waits for a workflow that is over", "workflow whose count of open nodes is wrong"],
+        ),
+    ],
+)
+async def test_a_workflow_that_counts_wrongly_or_stands_still_is_found(database, damage, found):
+    await a_workflow(database, "a b:a")
+    assert await broken(database) == []
+
+    await database.execute(damage)
+
+    assert await broken(database) == found

@@ -13,6 +13,7 @@ from duly.store import (
     declared,
     destinations,
     events,
+    gates,
     jobs,
     leased,
     lists,
@@ -21,6 +22,7 @@ from duly.store import (
     runs,
     schedules,
     workers,
+    workflows,
 )
 from duly.store import session as module
 from duly.store.database import Database
@@ -40,12 +42,14 @@ READABLE = {
     "dead",
     "destination_secrets",
     "destinations",
+    "gate_limits",
     "gates",
     "job_tags",
     "job_versions",
     "jobs",
     "keys",
     "leased",
+    "paces",
     "payloads",
     "progress",
     "ready",
@@ -53,6 +57,9 @@ READABLE = {
     "subtasks",
     "test_clock",
     "timers",
+    "workflow_edges",
+    "workflow_nodes",
+    "workflows",
 }
 VIEWS = {
     "listed_blocked",
@@ -77,8 +84,14 @@ PLAIN = {
     "standing_v1",
 }
 # What a process of the version before calls.
-OLDER = {"api_save_checkpoint_v1", "api_save_progress_v1"}
-READ_BY = {"owns", "load_of_destination"}  # functions that plain reads call
+OLDER = {
+    "api_save_checkpoint_v1",
+    "api_save_progress_v1",
+    "api_skip_next_v1",
+    "api_waiting_subtasks_v1",
+    "api_cancel_schedule_v1",
+}
+READ_BY = {"least_period", "owns", "load_of_destination"}  # functions that plain reads call
 # What workers over HTTP ask; only how long they have to wait is asked outside of a session.
 FROM_OUTSIDE = [statement for name, statement in remote_workers.SQL.items() if name != "foresee"]
 RELATIONS = """
@@ -164,6 +177,8 @@ MOVED = {
         awaited.SQL,
         events.SQL,
         destinations.SQL,
+        gates.SQL,
+        workflows.SQL,
         RETIRE,
     )
     for name in statements

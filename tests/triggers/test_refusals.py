@@ -182,7 +182,7 @@ SCHEDULES: list[tuple[str, object, str, str]] = [
     ('AT_PAST', {"trigger": at("2026-03-07T09:00:00Z")}, 'trigger: 2026-03-07T09:00:00Z is past; give a later moment, or leave it out to run now', 'trigger'),
     ('AT_PAST', {"trigger": {"type": "text", "text": "today at 6am"}}, 'trigger: 2026-03-07T06:00:00Z is past; give a later moment, or leave it out to run now', 'trigger'),
     ('LIMIT', {"trigger": cron("*/2 * * * * *", tz="UTC"), "jitter": {"max": "PT25H"}}, "jitter.max 'PT25H' is over 24 hours; write PT24H or less", 'jitter.max'),
-    ('LIMIT', {"trigger": {"type": "any", "of": [cron("* * * * * *"), every("PT2S")]}}, 'trigger fires up to 5400 times an hour; 3600 are allowed', 'trigger'),
+    ('LIMIT', {"trigger": {"type": "any", "of": [cron("* * * * * *"), every("PT2S")]}}, 'trigger: its occurrences can be PT1S apart, and this tenant may have them PT2S apart or more; make them rarer, or ask the operator for more (duly tenants limits, least_period)', 'trigger'),
     ('TRIGGER_VALUE', schedule(jitter={"max": "PT5M", "per": "run"}), "jitter.per 'run' is unknown; use job, occurrence", 'jitter.per'),
     ('TRIGGER_KEY', schedule(jitter={"maximum": "PT5M"}), "'maximum' is no key here; did you mean max?", 'jitter.maximum'),
     ('TRIGGER_VALUE', schedule(misfire={"policy": "fire_twice"}), "misfire.policy 'fire_twice' is unknown; use fire_once, fire_all, skip", 'misfire.policy'),
@@ -199,7 +199,7 @@ SCHEDULES: list[tuple[str, object, str, str]] = [
 @pytest.mark.parametrize(("code", "shape", "message", "field"), SCHEDULES, ids=lambda value: str(value)[:40])
 def test_a_schedule_is_refused_likewise(code: str, shape: Any, message: str, field: str):
     with pytest.raises(TriggerError) as caught:
-        compile_schedule(shape, job_id="job", now=NOW, fires_per_hour_max=3600)
+        compile_schedule(shape, job_id="job", now=NOW, least_period=2)
     error = caught.value
     assert (error.code, error.message, error.field) == (code, message, field)
 

@@ -9,7 +9,8 @@ from duly import App
 from duly.clock import Rng
 from duly.domain.declaration import REMOVED
 from duly.log import Log
-from duly.store import declared, jobs
+from duly.moves.cancel import cancel_job
+from duly.store import declared
 from duly.store.database import Database
 from duly.worker.registrar import LOOK_AGAIN_SECONDS, LOOK_SECONDS, Registrar
 from tests.builders import an_active_schedule, jobs_listed
@@ -53,7 +54,7 @@ async def test_what_happens_is_said_and_what_stays_is_said_once(database, said):
     await first.look()
     assert said() == [("warning", "schedule_name_taken")]
 
-    await jobs.cancel_schedule(database, theirs.job_id)
+    await cancel_job(database, theirs.job_id)
     await first.look()
     assert said() == [("info", "schedule_created")]
 

@@ -125,3 +125,21 @@ def test_a_slot_cannot_be_freed_twice():
     slots.release(Kind.LOOP)
     with pytest.raises(AssertionError):
         slots.release(Kind.LOOP)
+
+
+def test_what_came_later_passes_nobody_for_more_than_half_a_second_however_old_it_is():
+    slots = a_line(loop=1)
+    at = NOON.timestamp()
+    fresh, old = due(0, priority=9), due(-86_400, priority=0)
+    slots.queue(Kind.LOOP, fresh, at)
+    slots.queue(Kind.LOOP, old, at + 0.4)
+    later = [due(-86_400, priority=0) for _ in range(5)]
+    for run in later:
+        slots.queue(Kind.LOOP, run, at + 0.6)
+
+    order = []
+    for _ in range(3):
+        order += [run for _, run in slots.take()]
+        slots.release(Kind.LOOP)
+
+    assert order == [old, fresh, later[0]]

@@ -14,6 +14,7 @@ from duly.api.operations import JSON, Operation
 from duly.api.refusals import Refusal
 from duly.domain.errors import InvalidOption
 from duly.domain.job import check_key
+from duly.wire.binary_events import attributes
 from duly.wire.reading import Misshapen, read_body, read_query
 
 AnyRequest = Request[Any, Any, Any]
@@ -38,15 +39,30 @@ async def take_in(operation: Operation, request: AnyRequest) -> bytes:
     """Take the body in, up to the operation's limit. Raises Refusal."""
     if operation.body is None:
         return b""
-    given = (request.headers.get("content-type") or "").partition(";")[0].strip().lower()
+    given, taken_types = _media_type(request), _types_of(operation)
     taken = bytearray()
     async for chunk in request.stream():
         taken += chunk
         if len(taken) > operation.body_bytes_max:
             raise Refusal("body_too_large", f"The body has more than {operation.body_bytes_max} bytes.")
-    if taken and given not in (operation.media_type, *((JSON,) if operation.media_type.endswith("+json") else ())):
-        raise Refusal("unsupported_media_type", f"The body is {given or 'of no type'}; send {operation.media_type}.")
+    if taken and given not in taken_types and not _is_binary(operation, request):
+        wanted = " or ".join((operation.media_type, *operation.also_takes))
+        raise Refusal("unsupported_media_type", f"The body is {given or 'of no type'}; send {wanted}.")
     return bytes(taken)
+
+
+def _types_of(operation: Operation) -> tuple[str, ...]:
+    """Name the types of bodies that an operation takes; what is JSON may be called so."""
+    plain = (JSON,) if operation.media_type.endswith("+json") else ()
+    return (operation.media_type, *operation.also_takes, *plain)
+
+
+def _media_type(request: AnyRequest) -> str:
+    return (request.headers.get("content-type") or "").partition(";")[0].strip().lower()
+
+
+def _is_binary(operation: Operation, request: AnyRequest) -> bool:
+    return operation.is_binary is not None and operation.is_binary(request.headers)
 
 
 def key_of(operation: Operation, request: AnyRequest, body: bytes) -> str | None:
@@ -102,13 +118,16 @@ def query_of(operation: Operation, request: AnyRequest) -> Any:
         ) from None
 
 
-def body_of(operation: Operation, body: bytes) -> Any:
+def body_of(operation: Operation, request: AnyRequest, body: bytes) -> Any:
     """Read the body into its shape. Raises Malformed, Misshapen."""
-    if operation.body is None or operation.body is bytes:
+    if operation.body is None or operation.body is bytes or _is_binary(operation, request):
         return body
-    return read_body(body or b"{}", operation.body)
+    return read_body(body or b"{}", operation.also_takes.get(_media_type(request), operation.body))
 
 
-def digest(request: AnyRequest, body: bytes) -> bytes:
-    """Give what tells one request under a key from another."""
-    return sha256(b"\0".join((request.url.path.encode(), request.url.query.encode(), body))).digest()
+def digest(operation: Operation, request: AnyRequest, body: bytes) -> bytes:
+    """Give what tells one request under a key from another; in binary mode, part of it stands in headers."""
+    parts = [request.url.path.encode(), request.url.query.encode(), body]
+    if _is_binary(operation, request):
+        parts.append(repr(attributes(request.headers.items())).encode())
+    return sha256(b"\0".join(parts)).digest()

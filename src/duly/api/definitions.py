@@ -10,8 +10,10 @@ import msgspec
 
 from duly.domain import payload as payloads
 from duly.domain.duration import to_iso
-from duly.domain.errors import InvalidOption
-from duly.domain.job import Recurring, Submission, check_gate, check_name, check_tags, check_timeout
+from duly.domain.errors import InvalidOption, InvalidWorkflow, Refused
+from duly.domain.gate import Rate, check_concurrency, check_rate, told_concurrency, told_rate
+from duly.domain.job import Recurring, Submission, check_name, check_tags, check_timeout
+from duly.domain.references import Reference
 from duly.domain.retry import Retry, retry_policy
 from duly.domain.run import (
     Options,
@@ -25,7 +27,8 @@ from duly.domain.run import (
 )
 from duly.domain.target import Allowed, Target, check_handler, handler_of
 from duly.domain.target_secrets import restored
-from duly.domain.target_shapes import read_target, told_in_short, told_of
+from duly.domain.target_shapes import read_target, told_in_short
+from duly.domain.target_told import told_of
 from duly.domain.then import Callback as KnownCallback
 from duly.domain.then import check_then, told_fields
 from duly.domain.triggers import asking
@@ -33,12 +36,27 @@ from duly.domain.triggers.at import At
 from duly.domain.triggers.on_event import ON_EVENT
 from duly.domain.triggers.preview import fires
 from duly.domain.triggers.schedules import Schedule
+from duly.domain.workflow import Edge, Node, On, Workflow
+from duly.domain.workflow_target import target_for
 from duly.wire.callbacks import Callback, ToldCallback
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, Fire, FunctionTarget, JobDefinition, JobTarget, NewJob, RetryPolicy
+from duly.wire.jobs import (
+    Concurrency,
+    Fire,
+    FunctionTarget,
+    JobDefinition,
+    JobTarget,
+    NewJob,
+    NodeDefinition,
+    RateLimit,
+    RetryPolicy,
+    WorkflowTarget,
+)
 from duly.wire.runs import TargetSummary
 
 NEXT_FIRES = 3
+# What a node says as a job does.
+_OF_NODES = tuple(set(NodeDefinition.__struct_fields__) & set(JobDefinition.__struct_fields__))
 
 
 def is_plain(job: JobDefinition) -> bool:
@@ -87,8 +105,33 @@ def _target(job: JobDefinition) -> tuple[str, Target | None]:
     """Read what a job runs: the handler that a worker must know, and the target, where it is no function. Raises Refused."""
     if isinstance(job.target, FunctionTarget):
         return check_handler(check_name(job.target.handler, "handler")), None
-    target = read_target(job.target)
+    target = _workflow(job, job.target) if isinstance(job.target, WorkflowTarget) else read_target(job.target)
     return handler_of(target), target
+
+
+def _workflow(job: JobDefinition, asked: WorkflowTarget) -> Target:
+    if job.payload:
+        raise InvalidOption("a job that starts a workflow has no payload of its own; give it to the workflow's nodes")
+    name = check_name(asked.name or job.name or "workflow", "name")
+    try:
+        return target_for(Workflow(name, nodes_of(asked.nodes), check_tags(job.tags)))
+    except InvalidWorkflow as error:
+        raise InvalidWorkflow(str(error), ("target", *error.where)) from None
+
+
+def nodes_of(asked: Mapping[str, NodeDefinition]) -> tuple[Node, ...]:
+    """Read nodes, each as a job without a schedule; they are not yet checked against each other. Raises InvalidWorkflow."""
+    return tuple(_node(name, node) for name, node in asked.items())
+
+
+def _node(name: str, asked: NodeDefinition) -> Node:
+    edges = tuple(Edge(one) if isinstance(one, str) else Edge(one.node, On(one.on)) for one in asked.after)
+    over = None if asked.map is None else Reference(asked.map.node, tuple(asked.map.path))
+    try:
+        shot = one_shot(JobDefinition(**{field: getattr(asked, field) for field in _OF_NODES}), {})
+    except Refused as error:
+        raise InvalidWorkflow(f"node {name!r}: {error}", ("nodes", name)) from None
+    return Node(name, shot, edges, over)
 
 
 @overload
@@ -153,13 +196,16 @@ def options_text(job: JobDefinition, target: Target | None, extra: Mapping[str, 
     if job.timeout is not None:
         own["timeout_seconds"] = check_timeout(job.timeout)
     if job.concurrency is not None:
-        own["gate"] = check_gate(job.concurrency.key, job.concurrency.limit)
-    then = check_then(_callback(job.on_done), _callback(job.on_dead))
+        own |= check_concurrency(job.concurrency.key, job.concurrency.limit, job.concurrency.order)
+    if (asked := job.rate_limit) is not None:
+        own["rate"] = check_rate(Rate(asked.key, asked.limit, asked.per, asked.burst))
+    then = check_then(callback_of(job.on_done), callback_of(job.on_dead))
     text = encode_options(Options(**extra, **own, tags=check_tags(job.tags), parent=parent_of(job), then=then))
     return said(text) if own else text
 
 
-def _callback(asked: Callback | None) -> KnownCallback | None:
+def callback_of(asked: Callback | None) -> KnownCallback | None:
+    """Read who is told, as it is asked for."""
     return None if asked is None else KnownCallback(asked.url, asked.job, asked.queue)
 
 
@@ -213,8 +259,14 @@ def timeout_shape(options: str | None) -> str | None:
 
 def concurrency_shape(options: str | None) -> Concurrency | None:
     """Show the gate that a job's runs go through."""
-    gate = None if options is None else read_options(options, None).gate
-    return None if gate is None else Concurrency(key=gate[0], limit=gate[1])
+    told = None if options is None else told_concurrency(read_options(options, None))
+    return None if told is None else Concurrency(**told)
+
+
+def rate_shape(options: str | None) -> RateLimit | None:
+    """Show the rate at which a job's runs start."""
+    told = None if options is None else told_rate(read_options(options, None))
+    return None if told is None else RateLimit(**told)
 
 
 def tags_shape(options: str | None) -> list[str]:

@@ -15,6 +15,7 @@ from duly.api.links import add_links
 from duly.api.operations import EVENT_STREAM, JSON, Operation
 from duly.api.schemas import Schema, Schemas
 from duly.domain import callback_token
+from duly.wire.jobs import NODE_PATTERN
 from duly.wire.problems import KINDS, MEDIA_TYPE, Problem
 from duly.wire.shapes import NAME_PATTERN
 
@@ -27,6 +28,7 @@ _NAME_WITHIN: Schema = {
     "maxLength": 200,
     "pattern": NAME_PATTERN.replace("^", "^(?!.*/)"),
 }
+_NODE: Schema = {"type": "string", "maxLength": 120, "pattern": NODE_PATTERN}
 
 _ABOUT = """Duly runs what is due: once, later, or again and again.
 
@@ -73,7 +75,11 @@ def _shapes(operations: Sequence[Operation]) -> list[Any]:
     for operation in operations:
         shapes += [
             operation.query,
-            *(shape for shape in (operation.body, *operation.answers.values()) if _is_shape(shape)),
+            *(
+                shape
+                for shape in (operation.body, *operation.also_takes.values(), *operation.answers.values())
+                if _is_shape(shape)
+            ),
         ]
     return shapes
 
@@ -99,7 +105,8 @@ def _operation(operation: Operation, schemas: Schemas) -> Schema:
         schema = schemas.of(operation.body) if _is_shape(operation.body) else {"type": "string"}
         found["requestBody"] = {
             "required": _is_required(operation),
-            "content": {operation.media_type: {"schema": schema}},
+            "content": {operation.media_type: {"schema": schema}}
+            | {kind: {"schema": schemas.of(shape)} for kind, shape in operation.also_takes.items()},
         }
     return found
 
@@ -125,6 +132,8 @@ def _path_schema(operation: Operation, name: str) -> Schema:
         return {"type": "string", "pattern": "^[a-z2-7]{10}$"}
     if name == "token":
         return {"type": "string", "pattern": callback_token.PATTERN}
+    if name == "node":
+        return _NODE
     if name == "name":
         return _NAME if operation.path.endswith("{name}") else _NAME_WITHIN
     return {"type": "string", "format": "uuid"}

@@ -33,6 +33,7 @@ from duly.moves.gather import Gatherer
 from duly.store.database import Database
 from duly.store.session import Opening, RolledBack, Sessions
 from duly.wire import problems
+from duly.wire.jobs import JobPatch
 
 _TRIES_MAX = 3
 # The first hint goes out at once; under load those of five milliseconds go together.
@@ -145,7 +146,7 @@ class Door:
             answer = await self._act(operation, identity, act)
         else:
             refuse = partial(self._refusal, operation, request, request_id)
-            digest = asked.digest(request, body)
+            digest = asked.digest(operation, request, body)
             answer = await act_once(self._sessions, operation, identity, key, digest, act, refuse)
         if operation.takes_prefer:
             waiter = Waiter(identity.tenant, self._database.clock, partial(self._sessions.open, identity.tenant))
@@ -171,7 +172,7 @@ class Door:
                 path=asked.path_of(operation, request),
                 headers=request.headers,
                 query=asked.query_of(operation, request),
-                body=asked.body_of(operation, body),
+                body=asked.body_of(operation, request, body),
                 raw=request.stream,
                 key=key,
                 request_id=request_id,
@@ -252,7 +253,8 @@ def _check_scope(operation: Operation, identity: Identity) -> None:
 
 def _base(operation: Operation) -> str:
     """Say where in the body a schedule stands; a body that is one has it at its root."""
-    return "/schedule" if "schedule" in getattr(operation.body, "__struct_fields__", ()) else ""
+    has_schedule = operation.body is JobPatch or "schedule" in getattr(operation.body, "__struct_fields__", ())
+    return "/schedule" if has_schedule else ""
 
 
 def _response(answer: Answer, headers: Mapping[str, str]) -> Response[Any]:

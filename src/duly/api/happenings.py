@@ -1,4 +1,4 @@
-"""What happens to runs, as CloudEvents: types, ids, and the lines in which they are sent."""
+"""What happens to runs and jobs, as CloudEvents: types, ids, and the lines in which they are sent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from duly.store.job_changes import Change
 from duly.store.stream import Ended, Started
 
-SOURCE = "/v1/runs"
+SOURCE, JOBS = "/v1/runs", "/v1/jobs"
 GAP = "duly.stream.gap.v1"
 _FINAL = {
     "succeeded": "duly.run.succeeded.v1",
@@ -20,6 +21,7 @@ _FINAL = {
 }
 _FAILED = frozenset({"failed", "timed_out", "lost"})
 _STARTED = "duly.run.started.v1"
+_CHANGED = "duly.job.changed.v1"
 
 
 class Happening(msgspec.Struct, frozen=True):
@@ -54,6 +56,23 @@ def came_to(ended: Ended) -> Iterator[Happening]:
     kind = _FINAL.get(ended.became) or ("duly.run.failed.v1" if ended.outcome in _FAILED else None)
     if kind is not None and ended.outcome != "fenced":
         yield _happening(ended, kind, ended.finished_at, msgspec.to_builtins(ended))
+
+
+def changed(change: Change) -> Happening:
+    """Tell that a job was made, edited, paused, resumed, completed or cancelled."""
+    data = msgspec.to_builtins(change)
+    del data["tenant"], data["number"]
+    event = {
+        "specversion": "1.0",
+        "id": f"{change.job_id}/{change.version}/{change.change}/{change.number}",
+        "source": JOBS,
+        "type": _CHANGED,
+        "subject": str(change.job_id),
+        "time": _text(change.changed_at),
+        "datacontenttype": "application/json",
+        "data": data,
+    }
+    return Happening(change.tenant, change.queue, _CHANGED, change.changed_at, msgspec.json.encode(event))
 
 
 def gap(at: datetime, reason: str) -> Happening:

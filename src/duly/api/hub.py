@@ -1,4 +1,4 @@
-"""The hub: looks for what happens to runs while somebody listens, and passes it on.
+"""The hub: looks for what happens to runs and to definitions while somebody listens, and passes it on.
 
 There is one in a process. What it finds goes into a ring, the newest last; a listener has a place in the ring and nothing
 else, so a slow one costs no memory: when the ring has gone past its place, it is told that there is a gap. A listener who
@@ -18,12 +18,14 @@ from itertools import islice
 
 import msgspec
 
-from duly.api.happenings import Happening, began, came_to, gap, started_of
+from duly.api.happenings import Happening, began, came_to, changed, gap, started_of
 from duly.api.log_streams import LogStreams
 from duly.clock import Rng, moment_of
 from duly.domain.errors import DulyError
 from duly.log import Log
+from duly.store import job_changes
 from duly.store.database import Database
+from duly.store.job_changes import Changes
 from duly.store.stream import ROWS_MAX, Beginnings, Ended, Endings, recent
 
 LOOK_SECONDS = 0.25
@@ -129,8 +131,9 @@ class Hub:
         tenants = list(self._until)
         begun = await self._beginnings.look(tenants)
         ended = await self._endings.look(tenants)
-        self._publish([*map(began, begun), *(one for row in ended for one in self._of(row))])
-        if max(len(begun), len(ended)) >= ROWS_MAX:
+        changes = await self._changes.look(tenants)
+        self._publish([*map(changed, changes), *map(began, begun), *(one for row in ended for one in self._of(row))])
+        if max(len(begun), len(ended), len(changes)) >= ROWS_MAX:
             self._skip("more happened at once than is passed on")
 
     async def _look_for_ever(self) -> None:
@@ -156,6 +159,7 @@ class Hub:
 
     def _start_over(self) -> None:
         self._beginnings, self._endings = Beginnings(self._database), Endings(self._database)
+        self._changes = Changes(self._database)
         self._since = dict.fromkeys(self._since, self._count)
 
     def _expire(self) -> bool:
@@ -230,13 +234,14 @@ class Hub:
             told = gap(now, "the Last-Event-ID is not one of ours, or more than an hour old")
             return [told.lines(self._place(self._count, now))]
         rows, is_all = await recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
+        changes = await job_changes.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
+        told_of = [*(one for row in rows for one in came_to(row)), *map(changed, changes)]
         lines = [
             one.lines(f"{_ELSEWHERE}-0-{int(one.at.timestamp() * 1000)}")
-            for row in rows
-            for one in came_to(row)
+            for one in sorted(told_of, key=lambda one: one.at)
             if wanted.fits(one)
         ]
-        if is_all:
+        if is_all and len(changes) < REPLAY_MAX:
             return lines
         told = gap(now, "more has happened since the Last-Event-ID than can be told")
         return [told.lines(self._place(self._count, now))]

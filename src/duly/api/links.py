@@ -36,11 +36,12 @@ def _links(
         return
     whole, item = schemas.properties(shape), schemas.items(shape)
     for target in operations:
-        for name in _PARAMETER.findall(target.path):
-            if name in whole and _is_alike(operation, target, name):
-                yield _link(target, name, f"$response.body#/{name}", _TAG if "version" in whole else None)
-            elif name in item and _is_alike(operation, target, name):
-                yield _link(target, name, f"$response.body#/items/0/{name}", None)
+        names = [name for name in _PARAMETER.findall(target.path) if _is_alike(operation, target, name)]
+        if in_whole := [name for name in names if name in whole]:
+            places = {name: f"$response.body#/{name}" for name in in_whole}
+            yield _link(target, places, _TAG if "version" in whole else None)
+        elif in_item := [name for name in names if name in item]:
+            yield _link(target, {name: f"$response.body#/items/0/{name}" for name in in_item}, None)
 
 
 def _is_alike(operation: Operation, target: Operation, parameter: str) -> bool:
@@ -52,9 +53,15 @@ def _kind(operation: Operation) -> str:
     return operation.path.split("/")[2].partition(":")[0]
 
 
-def _link(target: Operation, name: str, place: str, tag: str | None) -> tuple[str, Schema]:
-    parameters = {f"path.{name}": place}
+def _link(target: Operation, places: Mapping[str, str], tag: str | None) -> tuple[str, Schema]:
+    parameters = {f"path.{name}": place for name, place in places.items()}
     if target.is_matched and tag is not None:
         parameters["header.If-Match"] = tag
-    kind = "OfFirst" if "/items/" in place else "AsRead" if "header.If-Match" in parameters else ""
+    kind = (
+        "OfFirst"
+        if any("/items/" in place for place in places.values())
+        else "AsRead"
+        if "header.If-Match" in parameters
+        else ""
+    )
     return f"{target.name}{kind}", {"operationId": target.name, "parameters": parameters}

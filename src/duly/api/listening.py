@@ -44,8 +44,13 @@ def read_tls(certificate: Path | None, key: Path | None) -> Tls | None:
     return Tls(certificate, key)
 
 
-def listen(host: str, port: int, *, tls: Tls | None = None, plain_http: bool = False) -> socket.socket:
-    """Bind the port. Raises Refused when others could listen in, PortTaken when it is taken; both name the remedy."""
+def listen(
+    host: str, port: int, *, tls: Tls | None = None, plain_http: bool = False, command: str = "duly up"
+) -> socket.socket:
+    """Bind the port. Raises Refused when others could listen in, PortTaken when it is taken; both name the remedy.
+
+    `command` is what people typed, so that the remedy is one for it.
+    """
     if not is_loopback(host) and tls is None and not plain_http:
         raise Refused(
             f"host {host} could be reached by others, and they could listen in: use 127.0.0.1, or set tls_certificate and"
@@ -58,7 +63,7 @@ def listen(host: str, port: int, *, tls: Tls | None = None, plain_http: bool = F
         listener.listen(256)
     except OSError as error:
         listener.close()
-        raise _refusal(error, host, port) from None
+        raise _refusal(error, host, port, command) from None
     return listener
 
 
@@ -97,10 +102,10 @@ def _refuse_password() -> str:
     raise ValueError("the key has a password")
 
 
-def _refusal(error: OSError, host: str, port: int) -> Refused:
+def _refusal(error: OSError, host: str, port: int, command: str) -> Refused:
     if error.errno == errno.EADDRINUSE:
         other = port + 1 if port < 65_535 else 7300
         return PortTaken(
-            f"port {port} on {host} is taken by another process; stop that one, or choose another: duly up --port {other}"
+            f"port {port} on {host} is taken by another process; stop that one, or choose another: {command} --port {other}"
         )
-    return Refused(f"cannot listen on {host} port {port}: {error.strerror}; choose another: duly up --port 7300")
+    return Refused(f"cannot listen on {host} port {port}: {error.strerror}; choose another: {command} --port 7300")

@@ -229,6 +229,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[int, Any]
     refuses: tuple[str, ...]
     media_type: str
+    also_takes: Mapping[str, Any]
+    is_binary: Callable[[Mapping[str, str]], bool] | None
     answer_type: str
     body_bytes_max: int
     seconds_max: float
@@ -265,6 +267,8 @@ class Routes:
         body: Any = None,
         refuses: tuple[str, ...] = (),
         media_type: str = JSON,
+        also_takes: Mapping[str, Any] | None = None,
+        is_binary: Callable[[Mapping[str, str]], bool] | None = None,
         answer_type: str = JSON,
         body_bytes_max: int = BODY_BYTES_MAX,
         seconds_max: float = ACT_SECONDS,
@@ -279,8 +283,9 @@ class Routes:
     ) -> Callable[[Act], Act]:
         """Declare an operation. A POST takes an idempotency key unless it says otherwise.
 
-        What `may_stream` answers with server-sent events to whoever accepts these. A figure is read over a small pool of its
-        own, in two seconds or not at all.
+        A figure is read over a small pool of its own, in two seconds or not at all.
+        `also_takes` are bodies of other types, by their type. One whose headers are told by `is_binary` may be of any: it is
+        given as it came. What `may_stream` answers with server-sent events to whoever accepts these.
         """
 
         def declare(act: Act) -> Act:
@@ -298,6 +303,8 @@ class Routes:
                     answers=answers,
                     refuses=refuses,
                     media_type=media_type,
+                    also_takes=also_takes or {},
+                    is_binary=is_binary,
                     answer_type=answer_type,
                     body_bytes_max=body_bytes_max,
                     seconds_max=seconds_max,

@@ -11,7 +11,7 @@ from duly.domain import errors
 from duly.domain.errors import DulyError
 from duly.domain.filter import InvalidFilter
 from duly.domain.manifest_plan import NotTheFiles, PlanChanged
-from duly.domain.problems import InvalidManifest
+from duly.domain.problems import InvalidManifest, Problem
 from duly.domain.triggers.errors import TriggerError
 from duly.store.database import Unavailable
 from duly.wire.problems import Fault
@@ -33,6 +33,7 @@ CODES: Mapping[type[Exception], str] = {
     errors.InvalidPayload: "invalid_payload",
     errors.InvalidArguments: "invalid_payload",
     errors.InvalidOption: "invalid_option",
+    errors.InvalidWorkflow: "invalid_workflow",
     errors.UnknownHandler: "invalid_option",
     errors.UnknownQueue: "invalid_option",
     errors.KeyConflict: "key_reused",
@@ -100,6 +101,8 @@ def _faults_in(error: Exception, base: str) -> list[Fault]:
             return [Fault(pointer=wrong.pointer, message=wrong.message) for wrong in error.errors]
         case InvalidFilter():
             return [Fault(pointer="filter", message=error.message, code=error.code, hint=error.hint)]
+        case errors.InvalidWorkflow():
+            return [Fault(pointer=Problem(error.where, "").pointer, message=str(error))]
         case InvalidManifest():
             return [Fault(pointer=one.pointer, message=one.message) for one in error.problems[:_FAULTS_MAX]]
         case TriggerError():

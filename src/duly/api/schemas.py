@@ -11,6 +11,7 @@ import msgspec
 from duly.wire import manifests
 from duly.wire.schedule_schema import COMPONENTS
 from duly.wire.shapes import Told
+from duly.wire.verbs import BACKFILL_NAMES
 
 Schema = dict[str, Any]
 
@@ -32,6 +33,8 @@ class Schemas:
             | COMPONENTS
             | manifests.COMPONENTS
         )
+        if "BackfillRequest" in self._components:
+            self._components["BackfillRequest"] |= BACKFILL_NAMES
         if "JobDefinition" in self._components:
             self._components["JobPatch"] = {"title": "JobPatch"} | self._patch(self._components["JobDefinition"])
 

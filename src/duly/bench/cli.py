@@ -20,6 +20,9 @@ from duly.bench.progress import Steps
 from duly.bench.report import Result, print_json, print_table
 from duly.bench.scenarios import burst as burst_scenario
 from duly.bench.scenarios import drain as drain_scenario
+from duly.bench.scenarios import fair as fair_scenario
+from duly.bench.scenarios import gates as gates_scenario
+from duly.bench.scenarios import herd as herd_scenario
 from duly.bench.scenarios import http as http_scenario
 from duly.bench.scenarios import idle as idle_scenario
 from duly.bench.scenarios import latency as latency_scenario
@@ -32,6 +35,7 @@ from duly.bench.scenarios import tick as tick_scenario
 from duly.bench.scenarios import triggers as triggers_scenario
 from duly.bench.scenarios import webhooks as webhooks_scenario
 from duly.bench.scenarios import wheel as wheel_scenario
+from duly.bench.scenarios import workflows as workflows_scenario
 
 Measure = Callable[[Bench], Awaitable[Result]]
 WORKERS, SLOTS = 2, 100
@@ -134,6 +138,17 @@ def drain(**options: Any) -> Measure:
     return lambda bench: drain_scenario.measure(bench, drain_scenario.Options(**options))
 
 
+@_flags(
+    gates_scenario.Options(),
+    runs="How many runs.",
+    keys="How many concurrency keys of one place.",
+    batch="How many are submitted at once.",
+)
+def gates(**options: Any) -> Measure:
+    """Let runs through many concurrency keys with one place each."""
+    return lambda bench: gates_scenario.measure(bench, gates_scenario.Options(**options))
+
+
 @_flags(latency_scenario.Options(), samples="How many.", pause_ms="Mean pause between two samples.")
 def latency(**options: Any) -> Measure:
     """From submit to start, one at a time, on an idle system."""
@@ -169,6 +184,29 @@ def recurring(**options: Any) -> Measure:
 def outage(**options: Any) -> Measure:
     """Start after hours without a scheduler: what was missed, and how late new work is beside it."""
     return lambda bench: outage_scenario.measure(bench, outage_scenario.Options(**options))
+
+
+@_flags(
+    fair_scenario.Options(),
+    flood="Ready runs of one tenant.",
+    samples="Runs of another, one at a time.",
+    pause_ms="Pause between two of them.",
+)
+def fair(**options: Any) -> Measure:
+    """Submit single runs of a tenant, alone and beside another's flood."""
+    return lambda bench: fair_scenario.measure(bench, fair_scenario.Options(**options))
+
+
+@_flags(
+    herd_scenario.Options(),
+    jobs="Cron jobs at one instant.",
+    jitter_seconds="Over so long they are spread.",
+    steady_per_second="Runs of another tenant beside them.",
+    ahead_seconds="The processes start so long before the instant, at least.",
+)
+def herd(**options: Any) -> Measure:
+    """Fire many cron jobs of one instant, spread by jitter, beside another tenant's steady runs."""
+    return lambda bench: herd_scenario.measure(bench, herd_scenario.Options(**options))
 
 
 @_flags(
@@ -243,6 +281,18 @@ def webhooks(**options: Any) -> Measure:
     return lambda bench: webhooks_scenario.measure(bench, webhooks_scenario.Options(**options))
 
 
+@_flags(
+    workflows_scenario.Options(),
+    workflows="How many, each a → width → z.",
+    width="Nodes between the first and the last.",
+    chains="Chains of three nodes, one at a time.",
+    pause_ms="Between two chains, about.",
+)
+def workflows(**options: Any) -> Measure:
+    """Follow chains of nodes at idle, and run many wide workflows."""
+    return lambda bench: workflows_scenario.measure(bench, workflows_scenario.Options(**options))
+
+
 @_flags(wheel_scenario.Options(), few="Timers.", many="Timers.", repeats="How often.")
 def wheel(**options: Any) -> Measure:
     """Insert and fire timers in a worker's memory, among few and among many."""
@@ -255,7 +305,25 @@ def triggers(**options: Any) -> Measure:
     return lambda bench: triggers_scenario.measure(bench, triggers_scenario.Options(**options))
 
 
-for _function in (submit, drain, latency, burst, recurring, outage, tick, moves, lists, http, webhooks, idle):
+for _function in (
+    submit,
+    drain,
+    latency,
+    burst,
+    recurring,
+    fair,
+    herd,
+    outage,
+    tick,
+    moves,
+    lists,
+    http,
+    webhooks,
+    idle,
+    gates,
+    workflows,
+    idle,
+):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))
 bench.add_command(scenario_in_memory(triggers))

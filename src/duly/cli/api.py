@@ -33,7 +33,7 @@ _COMMAND_SECONDS = 2.0
 def api(settings: Settings) -> None:
     """Serve the HTTP API, health and metrics. Schedulers and workers run elsewhere, on the same database."""
     tls = read_tls(settings.tls_certificate, settings.tls_key)
-    with listen(settings.host, settings.port, tls=tls, plain_http=settings.plain_http) as listener:
+    with listen(settings.host, settings.port, tls=tls, plain_http=settings.plain_http, command="duly api") as listener:
         run_loop(_run(settings, listener, tls))
 
 

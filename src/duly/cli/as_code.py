@@ -17,7 +17,7 @@ from duly.cli.output import json_option, print_json
 from duly.cli.plan_text import applied_lines, obstacle_lines, plan_lines
 from duly.domain.manifest import Manifest, read_manifest
 from duly.domain.manifest_plan import Plan, StepKind
-from duly.domain.manifest_text import FILE_BYTES_MAX, read_text
+from duly.domain.manifest_text import FILE_BYTES_MAX, Document, read_text
 from duly.settings import Settings
 
 FILE_DEFAULT = "duly.yaml"
@@ -63,6 +63,12 @@ def apply(
 
 def read_file(file: str) -> File:
     """Read a file of schedules. Raises UsageError, InvalidManifest."""
+    document, name = read_document(file)
+    return File(document.value, read_manifest(document.value, document.places, name))
+
+
+def read_document(file: str) -> tuple[Document, str]:
+    """Read a file of YAML or JSON, and give what it is called. Raises UsageError, InvalidManifest."""
     name = "standard input" if file == "-" else file
     try:
         if file == "-":
@@ -75,8 +81,7 @@ def read_file(file: str) -> File:
         raise click.UsageError(f"{name} is not UTF-8 text: byte {error.start}") from None
     except OSError as error:
         raise click.UsageError(f"{name} cannot be read: {error.strerror}; name the file with -f FILE") from None
-    document = read_text(text, name)
-    return File(document.value, read_manifest(document.value, document.places, name))
+    return read_text(text, name), name
 
 
 async def _plan(settings: Settings, file: File, *, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:

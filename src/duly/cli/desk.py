@@ -21,6 +21,7 @@ from duly.domain.api_key import Scope as KeyScope
 from duly.domain.api_key import Secret
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
+from duly.domain.limit import Limit
 from duly.settings import Settings
 
 if TYPE_CHECKING:  # Most commands never need them.
@@ -222,7 +223,7 @@ class Desk(Protocol):
         ...
 
     async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
-        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
+        """Cancel a run, and with `children` its subtasks; say what became of that."""
         ...
 
     def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
@@ -337,6 +338,18 @@ class Desk(Protocol):
 
     async def limit_tenant(self, tenant: int, limits: Limits) -> None:
         """Say what a tenant may have from now on."""
+        ...
+
+    async def limits(self) -> Sequence[Limit]:
+        """List the limits on what is under way at once."""
+        ...
+
+    async def limit(self, scope: Scope, places: int) -> Limit:
+        """Let at most so many runs of a scope be under way at once."""
+        ...
+
+    async def unlimit(self, scope: Scope) -> None:
+        """Take the limit of a scope away."""
         ...
 
     async def hold(self, scope: Scope, reason: str) -> tuple[str, Sequence[Hold]]:

@@ -38,6 +38,7 @@ from duly.domain.errors import DulyError, NotFound
 from duly.domain.filter import DEAD, JOBS, RUNS, parse
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
+from duly.domain.limit import Limit
 from duly.domain.manifest_plan import Plan
 from duly.domain.run import TENANT_DEFAULT, read_options
 from duly.domain.triggers.asking import asked_shape
@@ -47,6 +48,7 @@ from duly.moves import apply as applying
 from duly.moves import backfill as backfilling
 from duly.moves import dead as bulk
 from duly.moves import hold as holding
+from duly.moves import limit as limiting
 from duly.moves import pause as pauses
 from duly.moves import replay as single
 from duly.moves import submit as submitting
@@ -60,7 +62,7 @@ from duly.moves.edit import amend
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import trigger
-from duly.store import api_keys, hints, jobs, lists, overview, runs, schedules, tenants, workers
+from duly.store import api_keys, hints, jobs, limits, lists, overview, runs, schedules, tenants, workers
 from duly.store import explain as explaining
 from duly.store.database import Database, DiskFull, Unavailable
 from duly.store.jobs import Submitted
@@ -206,7 +208,7 @@ class DatabaseDesk:
         return listed_row(found)
 
     async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
-        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
+        """Cancel a run, and with `children` its subtasks; say what became of that."""
         answer = await cancel_run(self._database, run_id)
         taken = await cancel_subtasks(self._database, run_id) if children else 0
         return Stopped(answer.value, (await self._find_run(run_id))["state"], taken)
@@ -383,6 +385,20 @@ class DatabaseDesk:
     async def limit_tenant(self, tenant: int, limits: Limits) -> None:
         """Say what a tenant may have from now on."""
         await letting.limit_tenant(self._database, tenant, limits)
+
+    async def limits(self) -> Sequence[Limit]:
+        """List the limits on what is under way at once."""
+        return await limits.standing(self._database)
+
+    async def limit(self, scope: Scope, places: int) -> Limit:
+        """Let at most so many runs of a scope be under way at once."""
+        if scope.tenant is not None:
+            await letting.tenant_named(self._database, str(scope.tenant))
+        return await limiting.limit(self._database, scope, places, set_by=HELD_BY)
+
+    async def unlimit(self, scope: Scope) -> None:
+        """Take the limit of a scope away."""
+        await limiting.unlimit(self._database, scope)
 
     async def hold(self, scope: Scope, reason: str) -> tuple[str, Sequence[Hold]]:
         """Let nothing new of a scope start."""

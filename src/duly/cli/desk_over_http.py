@@ -36,12 +36,14 @@ from duly.clock import host_now
 from duly.domain.api_key import Secret
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
+from duly.domain.limit import Limit
 from duly.domain.manifest_plan import Plan
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.calendars import read_calendar
 from duly.moves.apply import Applied
 from duly.moves.backfill import Asked
 from duly.store.tenants import Limits, Tenant
+from duly.wire import limits as wire
 from duly.wire.jobs import Fire, Job
 from duly.wire.queues import HoldChange
 from duly.wire.runs import BulkAnswer
@@ -171,7 +173,7 @@ class HttpDesk:
         return rows.run(await self._client.runs.get(run_id))
 
     async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
-        """Cancel a run, and with `children` its subtasks that have not started; say what became of that."""
+        """Cancel a run, and with `children` its subtasks; say what became of that."""
         told = await self._client.runs.cancel(run_id, children=children)
         return Stopped(told.status, told.state, told.children)
 
@@ -305,6 +307,20 @@ class HttpDesk:
         """Say what a tenant may have from now on."""
         await self._client.tenants.change(tenant, limits=tenants_over_http.limits_of(limits))
 
+    async def limits(self) -> Sequence[Limit]:
+        """List the limits on what is under way at once."""
+        return [_limit(one) async for one in self._client.limits.list()]
+
+    async def limit(self, scope: Scope, places: int) -> Limit:
+        """Let at most so many runs of a scope be under way at once."""
+        everything = scope == Scope()
+        put = self._client.limits.put
+        return _limit(await put(places, everything=everything, queue=scope.queue, tenant=scope.tenant))
+
+    async def unlimit(self, scope: Scope) -> None:
+        """Take the limit of a scope away."""
+        await self._client.limits.remove(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
+
     async def hold(self, scope: Scope, reason: str) -> tuple[str, Sequence[Hold]]:
         """Let nothing new of a scope start."""
         everything = scope == Scope()
@@ -315,6 +331,10 @@ class HttpDesk:
         """Let a scope go on."""
         everything = scope == Scope()
         return _held(await self._client.holds.resume(everything=everything, queue=scope.queue, tenant=scope.tenant))
+
+
+def _limit(told: wire.Limit) -> Limit:
+    return Limit(Scope(told.tenant, told.queue), told.places, told.running, told.set_by, told.set_at)
 
 
 async def _first(listed: AsyncIterator[T], limit: int) -> list[T]:

@@ -11,11 +11,15 @@ from litestar.handlers import HTTPRouteHandler
 from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
 from duly.api.logins import Logins
+from duly.cli.egress import egress_of
 from duly.dashboard.pages import pages
+from duly.domain.errors import InvalidOption
 from duly.domain.sealing import Keyring
 from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
+from duly.outbound.errors import NotAllowed
+from duly.outbound.guard import judge
 from duly.settings import Settings
 from duly.store.database import Database
 from duly.store.session import Sessions
@@ -56,6 +60,16 @@ def pages_of(settings: Settings) -> list[HTTPRouteHandler]:
     return pages() if settings.dashboard else []
 
 
-def allowed_by(settings: Settings) -> Allowed:
-    """Give the programs and images that the operator allows."""
-    return Allowed(frozenset(settings.commands), frozenset(settings.containers))
+def allowed_by(settings: Settings, *, loopback: bool | None = None) -> Allowed:
+    """Give the programs, images and addresses that the operator allows; `loopback` is for what is not said there."""
+    egress = egress_of(settings)
+    if loopback is not None:
+        egress = msgspec.structs.replace(egress, loopback=loopback)
+
+    def check_call(url: str) -> None:
+        try:
+            judge(egress, url)
+        except NotAllowed as error:
+            raise InvalidOption(str(error)) from None
+
+    return Allowed(frozenset(settings.commands), frozenset(settings.containers), check_call=check_call)

@@ -71,7 +71,8 @@ class House:
             self._key = await self._admit(database)
             api = Database(self._postgres.url, size_max=_API_CONNECTIONS_MAX, pooler=pooler, command_timeout=2.0)
             keyring = first_keyring(self._settings, self._postgres.data, Rng())
-            opening = opened_door(api, keyring, allowed_by(self._settings), logs_in=self._settings.dashboard)
+            allowed = allowed_by(self._settings, loopback=may_call_loopback(self._settings))
+            opening = opened_door(api, keyring, allowed, logs_in=self._settings.dashboard)
             async with api, opening as door:
                 try:
                     await self._live(database, api, door)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from duly.cli import apps, schedule_flags
+from duly.cli import apps, gate_flags, schedule_flags
 from duly.cli.arguments import read_duration, read_payload
 from duly.cli.desk import at_desk
 from duly.cli.options import with_settings
@@ -32,6 +32,7 @@ from duly.settings import Settings
 @click.option("--priority", type=int, help="0 (first) to 9 (last).")
 @click.option("--max-attempts", type=int, help="How often a run is tried at most.")
 @click.option("--timeout", metavar="DURATION", help="When an attempt is stopped; none for never.")
+@gate_flags.gate_flags
 @json_option
 @with_settings("app", "url")
 def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
@@ -93,7 +94,7 @@ def _options(job: Recurring, typed: dict[str, Any], handler: Any | None) -> str 
     if "timeout" in typed:
         is_none = typed["timeout"] == schedule_flags.NONE
         changes["timeout_seconds"] = None if is_none else check_timeout(read_duration(typed["timeout"]))
-    return amend_options(job.options, changes, defaults)
+    return amend_options(job.options, changes | gate_flags.read(typed), defaults)
 
 
 def _plain(typed: dict[str, Any]) -> dict[str, Any]:

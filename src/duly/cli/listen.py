@@ -17,7 +17,7 @@ from duly.cli.connect import run_loop
 from duly.cli.stopping import stop_on_signals
 from duly.clock import SystemClock, host_now
 from duly.domain.errors import InvalidOption
-from duly.outbound.signing import read_secret
+from duly.domain.webhook_secret import read_secret
 from duly.webhooks import InvalidSignature, verify
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def listen_(
     With --status 500, or --fail-first 2, see how they are tried again. Ctrl-C ends it.
     """
     keys = [read_secret(secret) for secret in (*secrets, *_read_file(secret_file))]
-    with listen(host, port, plain_http=True) as listener:
+    with listen(host, port, plain_http=True, command="duly listen") as listener:
         run_loop(Listener(Answers(status, fail_first, delay), keys, as_json=as_json).run(listener))
 
 

@@ -29,7 +29,7 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "dashboard": (("--dashboard/--no-dashboard",), {"default": None}),
     "app": (("--app",), {"metavar": "MODULE:NAME"}),
     "pooler": (("--pooler/--no-pooler",), {"default": None}),
-    "queues": (("--queue", "queues"), {"multiple": True, "metavar": "NAME"}),
+    "queues": (("--queue", "queues"), {"multiple": True, "metavar": "NAME[=WEIGHT]"}),
     "slots": (("--slots",), {"type": int}),
     "threads": (("--threads",), {"type": int}),
     "processes": (("--processes",), {"type": int}),

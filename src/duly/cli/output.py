@@ -122,7 +122,7 @@ def print_table(lines: Sequence[Sequence[str]], titles: Sequence[str]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
-        table.add_column(title, overflow="fold", no_wrap=title in ("id", "run", "job"))
+        table.add_column(title, overflow="fold", no_wrap=title in ("id", "run", "job", "node"))
     for line in lines:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in line))
     is_terminal = sys.stdout.isatty()

@@ -8,15 +8,18 @@ from typing import Any, cast
 import msgspec
 
 from duly.client.definitions import JobFields
+from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_diff import told_of
+from duly.domain.manifest_export import told_workflow
 from duly.domain.run import MARKS, read_options, target_of
-from duly.domain.target import RESERVED
+from duly.domain.target import RESERVED, WorkflowTarget
 from duly.domain.target_shapes import asked_target
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.on_event import ON_EVENT, OnEvent, is_on_event
 from duly.domain.triggers.summary import sentence
 from duly.wire.jobs import FunctionTarget, Job, JobSummary, JobTarget, Target
+from duly.wire.jobs import WorkflowTarget as AskedWorkflow
 from duly.wire.queues import Queue
 from duly.wire.runs import Attempt, Run
 
@@ -93,6 +96,9 @@ def queue(found: Queue) -> dict[str, Any]:
 def target_of_job(job: Submission | Recurring) -> Target:
     """Give the target with which a job is created."""
     target = target_of(job.options)
+    if isinstance(target, WorkflowTarget):
+        told = told_workflow(target, is_shown=False)
+        return msgspec.convert(told, AskedWorkflow)
     return FunctionTarget(handler=job.handler) if target is None else asked_target(target)
 
 
@@ -132,6 +138,8 @@ def _options_of(options: str | None) -> JobFields:
     fields["retry"] = {"max_attempts": retry.max_attempts, "base": retry.base_seconds, "cap": retry.cap_seconds}
     if known.timeout_seconds is not None:
         fields["timeout"] = known.timeout_seconds
-    if known.gate is not None:
-        fields["concurrency"] = {"key": known.gate[0], "limit": known.gate[1]}
+    if (concurrency := told_concurrency(known)) is not None:
+        fields["concurrency"] = concurrency
+    if (rate := told_rate(known)) is not None:
+        fields["rate_limit"] = rate
     return fields

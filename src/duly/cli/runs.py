@@ -101,7 +101,7 @@ def show_run(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> N
 
 @runs.command("cancel")
 @click.argument("run_ids", metavar="RUN...", type=click.UUID, nargs=-1, required=True)
-@click.option("--children", is_flag=True, help="Cancel their subtasks that have not started as well.")
+@click.option("--children", is_flag=True, help="Cancel their subtasks as well.")
 @with_settings("url")
 def cancel(settings: Settings, run_ids: tuple[UUID, ...], children: bool) -> None:
     """Cancel runs.
@@ -183,6 +183,8 @@ def _marks_line(found: Mapping[str, Any]) -> str:
         "request": found["request_id"],
         "trace": found["traceparent"],
         "parent": found["parent"],
+        "workflow": found["workflow_id"],
+        "node": found["node"],
     }
     return "   ".join(f"{name} {value}" for name, value in said.items() if value)
 

@@ -11,13 +11,18 @@ from duly.domain.sealing import Keyring
 from duly.log import Log
 from duly.outbound.calling import Caller
 from duly.settings import Settings
+from duly.worker.slots import Kind
 from duly.worker.targets import Part, TargetHandler, Targets
+from duly.worker.targets.workflow import Starter
 
 
 def targets_of(settings: Settings, name: str) -> Targets:
     """Build the targets that a worker of this name with these settings offers. Raises Refused for what cannot work here."""
-    handlers, parts = programs.of(settings, name)
+    programmes, owned = programs.of(settings, name)
     keyring = keyring_of(settings) if settings.webhooks else None
+    # Starting a workflow takes a statement, so it goes along with what waits elsewhere, and needs no claims of its own.
+    starter = Starter(Kind.LOOP if keyring is None else Kind.WEBHOOK)
+    handlers, parts = [*programmes, starter.handler], [*owned, starter]
     if keyring is None:
         return Targets(handlers, parts)
     caller = caller_of(settings)

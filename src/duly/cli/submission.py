@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from duly.cli import schedule_flags
+from duly.cli import gate_flags, schedule_flags
 from duly.cli.arguments import read_duration, read_moment, read_payload
 from duly.cli.desk import Desk, Living, Sent
 from duly.cli.target_flags import TargetTyped, read_target
@@ -59,6 +59,10 @@ class Typed(TargetTyped, frozen=True, kw_only=True):
     key: str | None = None
     max_attempts: int | None = None
     timeout: str | None = None
+    concurrency: str | None = None
+    fifo: str | None = None
+    rate: str | None = None
+    burst: int | None = None
     tags: tuple[str, ...] = ()
     on_done: str | None = None
     on_dead: str | None = None
@@ -169,7 +173,8 @@ def _shared(typed: Typed, handler: str, payload: str, defaults: Defaults) -> dic
 def _options_text(typed: Typed, defaults: Options) -> str | None:
     """Write the options; none at all leaves them to the worker's handler, so what was typed is always written."""
     text = encode_options(_options(typed, defaults))
-    is_typed = typed.max_attempts is not None or typed.timeout is not None
+    own = (typed.max_attempts, typed.timeout, typed.concurrency, typed.fifo, typed.rate)
+    is_typed = any(value is not None for value in own)
     return said(text) if is_typed else text
 
 
@@ -179,6 +184,8 @@ def _options(typed: Typed, options: Options) -> Options:
         options = msgspec.structs.replace(options, retry=retry)
     if typed.timeout is not None:
         options = msgspec.structs.replace(options, timeout_seconds=check_timeout(read_duration(typed.timeout)))
+    if waits := gate_flags.read(msgspec.structs.asdict(typed)):
+        options = msgspec.structs.replace(options, **waits)
     if typed.tags:
         options = msgspec.structs.replace(options, tags=check_tags(typed.tags))
     if (then := check_then(typed.on_done, typed.on_dead)) is not None:

@@ -10,6 +10,7 @@ import click
 
 from duly.cli import apps, submission
 from duly.cli.desk import at_desk
+from duly.cli.gate_flags import gate_flags
 from duly.cli.options import with_settings
 from duly.cli.schedule_flags import schedule_flags
 from duly.cli.submission import Typed
@@ -30,6 +31,7 @@ def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--key", help="Submit only once under this key, however often it is asked."),
             click.option("--max-attempts", type=int, help="How often it is tried at most."),
             click.option("--timeout", metavar="DURATION", help="When an attempt is stopped."),
+            gate_flags,
             click.option("--tag", "tags", multiple=True, help="A word to find it by; may be given again."),
             click.option("--on-done", metavar="URL|JOB", help="Who is told of its end, whatever that is."),
             click.option("--on-dead", metavar="URL|JOB", help="Who is told when it is given up."),

@@ -10,7 +10,8 @@ import msgspec
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_diff import told_of as who_is_told
 from duly.domain.run import read_options
-from duly.domain.target_shapes import told_in_short, told_of
+from duly.domain.target_shapes import told_in_short
+from duly.domain.target_told import told_of
 from duly.domain.target_words import described
 
 

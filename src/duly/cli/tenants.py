@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -13,6 +14,8 @@ from duly.cli.desk import Desk, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list
+from duly.domain.duration import parse, to_iso
+from duly.domain.errors import InvalidSchedule
 from duly.settings import Settings
 from duly.store.tenants import Limits, Tenant
 
@@ -25,6 +28,9 @@ COLUMNS = {
     "schedules": lambda row: _words(row["schedules_max"]),
     "ready": lambda row: _words(row["ready_max"]),
     "submits/s": lambda row: _words(row["submit_rate"]),
+    "running": lambda row: _words(row["running_max"]),
+    "weight": lambda row: row["weight"],
+    "least period": lambda row: _words(row["least_period"]),
 }
 
 
@@ -41,16 +47,36 @@ class _Limit(click.ParamType[Any]):
         return value if value == _NONE else self._kind.convert(value, param, ctx)
 
 
+class _Period(click.ParamType[timedelta]):
+    """A duration."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Read it."""
+        try:
+            return parse(float(value) if value.replace(".", "", 1).isdigit() else value, "it")
+        except InvalidSchedule as error:
+            self.fail(str(error), param, ctx)
+
+
 def limit_options(function: Callable[..., object]) -> Callable[..., object]:
     """Add a flag for each limit."""
+    weight = click.option(
+        "--weight", type=click.INT, help="Its share beside other tenants, from 1 to 1,000; 1 unless set."
+    )
+    function = weight(function)
     for name, kind, text in reversed(
         (
             ("--schedules-max", click.INT, "How many schedules it may have."),
             ("--ready-max", click.INT, "How many of its runs may wait, by a count that is a second old or so."),
             ("--submit-rate", click.FLOAT, "How many submits a second, and ten seconds' worth at once."),
+            ("--running-max", click.INT, "How many of its runs may be under way at once."),
+            ("--least-period", _Period(), "How close together the occurrences of a schedule may be, such as PT1M."),
         )
     ):
-        function = click.option(name, type=_Limit(kind), metavar="NUMBER", help=f"{text} none: no limit.")(function)
+        metavar = "DURATION" if isinstance(kind, _Period) else "NUMBER"
+        function = click.option(name, type=_Limit(kind), metavar=metavar, help=f"{text} none: no limit.")(function)
     return function
 
 
@@ -146,8 +172,12 @@ def _show(tenant: Tenant, as_json: bool, sentence: str) -> None:
 
 def _row(tenant: Tenant) -> dict[str, object]:
     row = msgspec.structs.asdict(tenant)
-    return {**row, **msgspec.structs.asdict(row.pop("limits"))}
+    limits = msgspec.structs.asdict(row.pop("limits"))
+    least = limits["least_period"]
+    return {**row, **limits, "least_period": None if least is None else to_iso(least)}
 
 
 def _words(value: object) -> str:
+    if isinstance(value, timedelta):
+        return to_iso(value)
     return _NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -12,6 +12,7 @@ from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Forbidden, NotFound
 from duly.clock import host_now
 from duly.domain.api_key import Secret
+from duly.domain.duration import parse, to_iso
 from duly.store.tenants import Limits, Tenant
 from duly.wire import keys as wire
 
@@ -65,13 +66,15 @@ async def create_key(client: AsyncClient, tenant: str | None, wanted: KeyWanted)
 
 def tenant_of(told: wire.Tenant) -> Tenant:
     """Give a tenant as we know it."""
-    limits = Limits(**msgspec.structs.asdict(told.limits))
+    least = None if told.limits.least_period is None else parse(told.limits.least_period, "least_period")
+    limits = Limits(**{**msgspec.structs.asdict(told.limits), "least_period": least})
     return Tenant(told.tenant, told.name, told.state, limits, told.created_at)
 
 
 def limits_of(limits: Limits) -> wire.TenantLimits:
     """Give limits as they cross HTTP."""
-    return wire.TenantLimits(**msgspec.structs.asdict(limits))
+    least = None if limits.least_period is None else to_iso(limits.least_period)
+    return wire.TenantLimits(**{**msgspec.structs.asdict(limits), "least_period": least})
 
 
 async def _owners(client: AsyncClient, tenant: str | None) -> Mapping[int | None, Tenant | None]:

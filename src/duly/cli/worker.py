@@ -18,8 +18,9 @@ from duly.cli.stopping import stop_on_signals, stop_with_parent
 from duly.clock import Rng
 from duly.domain.declaration import Declarations
 from duly.domain.errors import Refused
+from duly.domain.queue_weight import read_queues
 from duly.domain.run import QUEUE_DEFAULT
-from duly.domain.target import WEBHOOK
+from duly.domain.target import WEBHOOK, WORKFLOW
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.summary import sentence
 from duly.log import Log
@@ -61,7 +62,8 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
 
 def _is_asked_for(settings: Settings, targets: Targets) -> bool:
     """Say whether somebody wants targets alone: webhooks are sent by default, so an app that was forgotten is no such wish."""
-    return any(name != WEBHOOK or settings.is_given("webhooks") for name in targets.names())
+    asked = {name for name in targets.names() if name != WORKFLOW}
+    return any(name != WEBHOOK or settings.is_given("webhooks") for name in asked)
 
 
 async def _run(settings: Settings, path: str | None, targets: Targets, name: str, *, tied: bool, quiet: bool) -> None:
@@ -97,7 +99,9 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
 
 
 def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations | None) -> None:
-    served, known = ", ".join(options.queues), ", ".join(handlers)
+    weighed = zip(options.queues, options.weights, strict=True)
+    served = ", ".join(queue if weight == 1 else f"{queue} (weight {weight})" for queue, weight in weighed)
+    known = ", ".join(handlers)
     click.echo(f"worker {name} serves {served} with {known}. Ctrl-C hands back what has not started.")
     for job in declared.jobs if declared else ():
         # Where it counts from is known when it is registered.
@@ -106,9 +110,11 @@ def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: 
 
 
 def _options(settings: Settings, app: Any | None, path: str | None, name: str) -> WorkerOptions:
+    queues = read_queues(settings.queues) if app is None else queues_of(settings, app)
     return WorkerOptions(
         name=name,
-        queues=settings.queues if app is None else queues_of(settings, app),
+        queues=tuple(queues),
+        weights=tuple(queues.values()),
         slots=settings.slots,
         threads=settings.threads,
         processes=settings.processes,
@@ -120,8 +126,8 @@ def _options(settings: Settings, app: Any | None, path: str | None, name: str) -
     )
 
 
-def queues_of(settings: Settings, app: Any) -> tuple[str, ...]:
-    """Choose what to serve: what was asked for, else the queues of the app's handlers and the default one."""
+def queues_of(settings: Settings, app: Any) -> dict[str, int]:
+    """Choose what to serve, and its weight: what was asked for, else the queues of the app's handlers and the default one."""
     if settings.is_given("queues"):
-        return settings.queues
-    return tuple(dict.fromkeys([QUEUE_DEFAULT, *sorted(handler.queue for handler in app.registry)]))
+        return read_queues(settings.queues)
+    return dict.fromkeys([QUEUE_DEFAULT, *sorted(handler.queue for handler in app.registry)], 1)

@@ -32,7 +32,7 @@ class Workforce:
         self._data = data or plan.settings.data
         self._name = name
         self._grace = min(span(plan.settings, "grace").total_seconds(), _GRACE_SECONDS_MAX)
-        commands = [duly_command("worker", path, *self._flags(number)) for number, path in enumerate(_apps(plan), 1)]
+        commands = [duly_command("worker", *what, *self._flags(number)) for number, what in enumerate(_served(plan), 1)]
         clock, log = SystemClock(), Log("up")
         self._keepers = [
             Keeper(Child(command), "worker", clock=clock, log=log, on_death=on_death) for command in commands
@@ -64,7 +64,12 @@ class Workforce:
                 yield from (f"--{name.replace('_', '-')}", str(getattr(self._settings, name)))
 
 
-def _apps(plan: Plan) -> list[str]:
-    """Name the app of each process: the user's, and one for the demo beside it."""
-    mine, theirs = [demo.PATH] if plan.demo else [], plan.settings.app
-    return [*([theirs] * plan.workers), *mine] if theirs else mine * plan.workers
+def _served(plan: Plan) -> list[list[str]]:
+    """Say what each process serves: the user's app, and the demo beside it; or, without either, webhooks and programs alone."""
+    settings = plan.settings
+    mine, theirs = [[demo.PATH]] if plan.demo else [], settings.app
+    if theirs:
+        return [*([[theirs]] * plan.workers), *mine]
+    is_wanted = settings.webhooks or settings.commands or settings.containers
+    alone = [["--webhooks", str(settings.webhooks)]] if is_wanted else []
+    return (mine or alone) * plan.workers

@@ -31,10 +31,22 @@ from duly.wire.batches import LineAnswer
 from duly.wire.calendars import Calendar
 from duly.wire.callbacks import Callback
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
+from duly.wire.jobs import (
+    Concurrency,
+    CreatedJob,
+    FunctionTarget,
+    Job,
+    JobDefinition,
+    JobTarget,
+    NodeDefinition,
+    RateLimit,
+    RetryPolicy,
+    WorkflowTarget,
+)
 from duly.wire.previews import Preview
 from duly.wire.problems import Fault
 from duly.wire.versions import JobVersion
+from duly.wire.workflows import Node, StartedWorkflow, Workflow, WorkflowDefinition
 
 __all__ = [
     "ApiError",
@@ -61,17 +73,24 @@ __all__ = [
     "KeyReused",
     "LineAnswer",
     "NameTaken",
+    "Node",
+    "NodeDefinition",
     "NotFound",
     "Preview",
     "QuotaReached",
+    "RateLimit",
     "RateLimited",
     "RetryPolicy",
     "ServerFailed",
+    "StartedWorkflow",
     "Unauthorized",
     "Unavailable",
     "UnexpectedAnswer",
     "VersionChanged",
     "WebhookTarget",
+    "Workflow",
+    "WorkflowDefinition",
+    "WorkflowTarget",
     "command",
     "container",
     "webhook",

@@ -15,9 +15,19 @@ from duly.domain.errors import InvalidSchedule
 from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.callbacks import Callback
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, CreatedJob, FunctionTarget, Job, JobDefinition, JobTarget, RetryPolicy
+from duly.wire.jobs import (
+    Concurrency,
+    CreatedJob,
+    FunctionTarget,
+    Job,
+    JobDefinition,
+    JobTarget,
+    RateLimit,
+    RetryPolicy,
+    WorkflowTarget,
+)
 
-Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | JobTarget | str
+Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget | JobTarget | str
 """What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""
 
 Agrees = Callable[[dict[str, Any], Mapping[str, Any]], bool]
@@ -47,6 +57,7 @@ class JobFields(TypedDict, total=False):
     retry: RetryPolicy | dict[str, Any] | None
     timeout: str | float | None
     concurrency: Concurrency | dict[str, Any] | None
+    rate_limit: RateLimit | dict[str, Any] | None
     on_event: EventMatch | dict[str, Any] | None
     tags: list[str]
     on_done: Callback | dict[str, str] | None

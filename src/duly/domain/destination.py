@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
 from collections.abc import Callable
 from datetime import timedelta
 
 from duly.domain.api_key import Secret
 from duly.domain.errors import InvalidOption
+from duly.domain.webhook_secret import BYTES_NEW, read_secret, show_secret
 
 PLACES_DEFAULT, PLACES_MAX = 100, 100_000
 RATE_MIN, RATE_MAX = 0.001, 100_000.0
-SECRET_BYTES = 32
 SECRET_KEPT = timedelta(hours=24)  # how long the one before is still good after a rotation
-_PREFIX = "whsec_"
 
 
 def new_secret(draw: Callable[[int], bytes]) -> Secret:
     """Draw a signing secret, as receivers keep it."""
-    return Secret(_PREFIX + b64encode(draw(SECRET_BYTES)).decode())
+    return Secret(show_secret(draw(BYTES_NEW)))
 
 
 def signing_key(secret: Secret) -> bytes:
     """Give the bytes that a secret signs with. Raises InvalidOption when it is none."""
-    text = secret.reveal()
-    try:
-        key = b64decode(text.removeprefix(_PREFIX), validate=True)
-    except NotBase64:
-        key = b""
-    if not text.startswith(_PREFIX) or not 24 <= len(key) <= 64:
-        raise InvalidOption(f"a signing secret is {_PREFIX} and the base64 of 24 to 64 bytes; this one is not")
-    return key
+    return read_secret(secret.reveal())
 
 
 def about_secret(tenant: int, destination_id: object, number: int) -> bytes:

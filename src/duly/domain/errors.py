@@ -7,6 +7,8 @@ DulyError
 │   ├── InvalidSchedule        a moment, delay or interval that cannot be kept
 │   ├── TriggerError           a trigger or schedule that is not one: see domain/triggers/errors.py
 │   ├── InvalidOption          an option outside its range
+│   ├── InvalidWorkflow        a workflow that cannot be kept: circles, unknown parents, too many nodes
+│   ├── WorkflowChanged        what was asked of a workflow does not fit where it stands
 │   ├── InvalidFilter          a filter that cannot be read: see domain/filter.py
 │   ├── UnknownHandler         no handler of that name is registered here
 │   ├── UnknownQueue           a strict app does not declare that queue
@@ -56,6 +58,18 @@ class InvalidSchedule(Refused):
 
 class InvalidOption(Refused):
     """An option outside its range."""
+
+
+class InvalidWorkflow(Refused):
+    """A workflow that cannot be kept. `where` leads to what is wrong: names and numbers, as of a JSON pointer."""
+
+    def __init__(self, message: str, where: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.where = where
+
+
+class WorkflowChanged(Refused):
+    """What was asked of a workflow does not fit where it stands by now."""
 
 
 class UnknownHandler(Refused):

@@ -93,7 +93,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     last_error: str | None = None
     replays: int = 0
-    before: int = 0  # how many of its queue come first, up to POSITION_MAX
+    before: int = 0  # how many of its tenant's in its queue come first, up to POSITION_MAX
     gate: Gate | None = None
     destination: Awaited | None = None
     holds: Sequence[Hold] = ()  # those that cover it

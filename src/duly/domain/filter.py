@@ -39,6 +39,7 @@ RUN_STATES = (
     "expired",
     "skipped",
 )
+WORKFLOW_STATES = ("running", "paused", "cancelling", "succeeded", "failed", "cancelled")
 OWNERS = ("api", "code")
 CODES = frozenset(
     [
@@ -129,6 +130,12 @@ DEAD: Mapping[str, Field] = {
     "job_id": Ids(),
     TAG: Words(),
     "buried_at": Moments(),
+}
+WORKFLOWS: Mapping[str, Field] = {
+    "state": Words(WORKFLOW_STATES),
+    "name": Words(may_begin=True),
+    TAG: Words(),
+    "submitted_at": Moments(),
 }
 
 

@@ -20,6 +20,7 @@ from duly.domain.triggers.errors import shown
 REASON_CHARACTERS_MAX = 500
 DELAY_MAX = timedelta(days=36_500)
 GATE_PLACES_MAX = 999_999
+GATE_KEPT = RESERVED + "&~"  # Gates that begin so are ours: destinations, what else a run waits for, rates.
 TAGS_MAX = 32
 _WAITING = ("queue", "buffer_one", "cancel_running")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[0-9a-f-]{1,100})?")
@@ -132,9 +133,15 @@ def check_gate(name: str, places: int) -> tuple[str, int]:
     """Take a gate's name and how many runs may be inside at once. Raises InvalidOption."""
     if isinstance(places, bool) or not 1 <= places <= GATE_PLACES_MAX:
         raise InvalidOption(f"concurrency {places!r} is outside 1 to {GATE_PLACES_MAX} runs at once")
-    if name.startswith(RESERVED):
-        raise InvalidOption(f"concurrency key {shown(name)} begins with {RESERVED}, which is kept for destinations")
-    return check_name(name, "concurrency key"), places
+    return check_gate_key(name, "concurrency key"), places
+
+
+def check_gate_key(name: str, what: str) -> str:
+    """Take the key of a gate or of a rate. Raises InvalidOption."""
+    key = check_name(name, what)
+    if key[0] in GATE_KEPT:
+        raise InvalidOption(f"{what} {shown(key)} begins with {key[0]}, which is kept; begin it with another character")
+    return key
 
 
 def check_tags(values: object) -> tuple[str, ...]:

@@ -7,24 +7,38 @@ exists, is seen when a plan is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 
 from duly.domain import payload as payloads
 from duly.domain.errors import Refused
+from duly.domain.gate import Rate, check_concurrency, check_rate
 from duly.domain.gathering import gather
-from duly.domain.job import Recurring, check_gate, check_name, check_tags, check_timeout
+from duly.domain.job import Recurring, Submission, check_name, check_tags, check_timeout
 from duly.domain.manifest_schedule import read_schedule
-from duly.domain.manifest_shapes import CALENDARS_MAX, JOBS_MAX, DefaultsShape, JobShape, ManifestShape
+from duly.domain.manifest_shapes import (
+    CALENDARS_MAX,
+    JOBS_MAX,
+    DefaultsShape,
+    JobShape,
+    ManifestShape,
+    NodeShape,
+    WorkflowShape,
+    WorkflowTargetShape,
+)
 from duly.domain.manifest_target import read_target
+from duly.domain.manifest_workflow import read_nodes
 from duly.domain.problems import InvalidManifest, Path, Places, Problem, path_of
 from duly.domain.retry import retry_policy
 from duly.domain.run import Options, encode_options, said, target_of, then_of
-from duly.domain.target import Allowed, Target
+from duly.domain.target import WORKFLOW, Allowed, Target, type_of
 from duly.domain.then import Callback, Then, read_callback
 from duly.domain.triggers.calendars import read_calendar
 from duly.domain.triggers.errors import TriggerError, shown
+from duly.domain.workflow import Workflow
+from duly.domain.workflow_target import target_for
 
 OWNER = "file"
 T = TypeVar("T")
@@ -77,6 +91,25 @@ def read_manifest(value: object, places: Places | None = None, name: str = "mani
     return manifest
 
 
+def read_workflow(value: object, places: Places | None = None, name: str = "workflow") -> Workflow:
+    """Read a workflow in a file of its own from plain values. Raises InvalidManifest, which carries all that is wrong."""
+    problems: list[Problem] = []
+    shape = gather(WorkflowShape, value, (), problems, raw=("nodes", "on_done", "on_dead"))
+    given = value.get("nodes") if isinstance(value, Mapping) and shape is None else shape and shape.nodes
+    nodes = read_nodes(given, (), problems, partial(_node, DefaultsShape()))
+    tags, told = None, list[Callback | None]()
+    if shape is not None:
+        _attempt(("name",), problems, check_name, shape.name, "name")
+        tags = _attempt(("tags",), problems, check_tags, shape.tags or ())
+        told = [
+            _attempt((word,), problems, read_callback, word, getattr(shape, word)) for word in ("on_done", "on_dead")
+        ]
+    if problems or shape is None:
+        raise InvalidManifest([problem.placed(places or {}) for problem in problems], name)
+    then = Then(*told)
+    return Workflow(shape.name, nodes, tags or (), None if then == Then() else then)
+
+
 def _filled(value: object) -> object:
     """Take a part that was left empty, as `jobs:` is when its last job is taken out, for one that holds nothing."""
     if not isinstance(value, Mapping):
@@ -116,7 +149,7 @@ def _jobs(shape: ManifestShape, problems: list[Problem]) -> dict[str, Wanted]:
 
 def _read_rest(given: Mapping[str, Any], tz: str | None, path: Path, problems: list[Problem]) -> None:
     """Say what else is wrong with a job that cannot be read."""
-    if given.get("target") is not None:
+    if given.get("target") is not None and not _is_workflow(given["target"]):
         read_target(given["target"], (*path, "target"), problems)
     if given.get("schedule") is not None:
         read_schedule(given["schedule"], tz, (*path, "schedule"), problems)
@@ -137,7 +170,7 @@ def _entries(given: object, key: str, most: int, problems: list[Problem]) -> lis
 def _wanted(name: str, job: JobShape, shape: ManifestShape, problems: list[Problem]) -> Wanted | None:
     path: Path = ("jobs", name)
     defaults, before = shape.defaults, len(problems)
-    handler, target = read_target(job.target, (*path, "target"), problems)
+    handler, target = _target(name, job, defaults, (*path, "target"), problems)
     queue = defaults.queue if job.queue is None else job.queue
     schedule = read_schedule(job.schedule, defaults.tz, (*path, "schedule"), problems)
     payload = _attempt((*path, "payload"), problems, payloads.encode, job.payload or {}, "payload")
@@ -149,6 +182,44 @@ def _wanted(name: str, job: JobShape, shape: ManifestShape, problems: list[Probl
     priority = defaults.priority if job.priority is None else job.priority
     recurring = Recurring(handler, payload, queue, priority, schedule, name, options, OWNER, shape.source)
     return Wanted(recurring, job.paused)
+
+
+def _target(
+    name: str, job: JobShape, defaults: DefaultsShape, path: Path, problems: list[Problem]
+) -> tuple[str, Target | None]:
+    """Read what a job runs. A workflow without a name of its own has that of its job, and always its tags."""
+    given: object = job.target
+    if not _is_workflow(given):
+        return read_target(given, path, problems)
+    before, part = len(problems), {key: value for key, value in given.items() if key != "type"}
+    shape = gather(WorkflowTargetShape, part, path, problems, raw=("nodes",))
+    nodes = read_nodes(part.get("nodes"), path, problems, partial(_node, defaults))
+    if job.payload:
+        problems.append(Problem((*path[:-1], "payload"), "a job that starts a workflow has none; give it to its nodes"))
+    if len(problems) > before or shape is None:
+        return "", None
+    tags = tuple(dict.fromkeys(job.tags if job.tags is not None else defaults.tags or ()))
+    target = _attempt(path, problems, target_for, Workflow(shape.name or name, nodes, tags))
+    return WORKFLOW, target
+
+
+def _is_workflow(given: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(given, Mapping) and given.get("type") == type_of(WORKFLOW)
+
+
+def _node(defaults: DefaultsShape, node: NodeShape, path: Path, problems: list[Problem]) -> Submission | None:
+    """Read a node as a job. Who is told of ends is said for the workflow as a whole, and tags for each node."""
+    before, own = len(problems), msgspec.structs.replace(defaults, tags=None, on_done=None, on_dead=None)
+    shared = set(NodeShape.__struct_fields__) & set(JobShape.__struct_fields__)
+    job = JobShape(schedule="", **{name: getattr(node, name) for name in shared})
+    handler, target = read_target(job.target, (*path, "target"), problems)
+    queue = own.queue if job.queue is None else job.queue
+    payload = _attempt((*path, "payload"), problems, payloads.encode, job.payload or {}, "payload")
+    options = _options(job, target, own, path, problems)
+    _attempt((*path, "queue"), problems, check_name, queue, "queue")
+    if len(problems) > before or payload is None:
+        return None
+    return Submission(handler, payload, queue, own.priority if job.priority is None else job.priority, options=options)
 
 
 def _options(
@@ -165,7 +236,11 @@ def _options(
     if timeout is not msgspec.UNSET:
         changes["timeout_seconds"] = _attempt((*path, "timeout"), problems, check_timeout, timeout)
     if (gate := job.concurrency) is not None:
-        changes["gate"] = _attempt((*path, "concurrency"), problems, check_gate, gate.key, gate.limit)
+        asked = (gate.key, gate.limit, gate.order)
+        changes |= _attempt((*path, "concurrency"), problems, check_concurrency, *asked) or {}
+    if (rate := job.rate_limit) is not None:
+        chosen = Rate(rate.key, rate.limit, rate.per, rate.burst)
+        changes["rate"] = _attempt((*path, "rate_limit"), problems, check_rate, chosen)
     given = defaults.tags if job.tags is None else job.tags
     tags = _attempt((*path, "tags"), problems, check_tags, given or ())
     then = Then(*(_callback(word, job, defaults, path, problems) for word in ("on_done", "on_dead")))

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.duration import to_iso
+from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.job import Recurring
 from duly.domain.manifest_target import completed, shown_parts, target_parts
 from duly.domain.run import Options, is_marks_only, read_options, target_of
@@ -118,7 +119,8 @@ def _plain(queue: str, priority: int, payload: str | None, options: str | None) 
     if options is not None and not is_marks_only(options):
         found["retry"] = msgspec.to_builtins(msgspec.structs.asdict(known.retry))
         found["timeout"] = None if known.timeout_seconds is None else f"{known.timeout_seconds:g} s"
-        found["concurrency"] = None if known.gate is None else list(known.gate)
+        found["concurrency"] = told_concurrency(known)
+        found["rate_limit"] = told_rate(known)
         found["options"] = "its own"
     return found
 

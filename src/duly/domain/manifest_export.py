@@ -9,12 +9,16 @@ from typing import Any
 import msgspec
 
 from duly.domain.duration import to_iso
+from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.manifest_diff import Kept, told_of
 from duly.domain.manifest_schedule import SHORT
+from duly.domain.references import RESULT, Reference
 from duly.domain.retry import Retry
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, is_marks_only, read_options, target_of
-from duly.domain.target import Command, Container, Target, Webhook
-from duly.domain.target_shapes import told_target
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, is_marks_only, read_options, target_of
+from duly.domain.target import FUNCTION, WORKFLOW, Command, Container, Target, Webhook, WorkflowTarget, type_of
+from duly.domain.target_shapes import asked_target, told_target
+from duly.domain.workflow import Edge, Node, On, Workflow
+from duly.domain.workflow_target import workflow_of
 
 # What need not be said.
 _USUAL: Mapping[type[Target], Target] = {Webhook: Webhook(""), Command: Command(()), Container: Container("")}
@@ -32,6 +36,53 @@ def export(source: str, jobs: Sequence[Kept], calendars: Mapping[str, Mapping[st
         if name in used
     }
     return {"source": source} | ({"calendars": kept} if kept else {}) | {"jobs": made}
+
+
+def workflow_spec(workflow: Workflow) -> dict[str, Any]:
+    """Give what is asked for to start a workflow; secrets are written as they are, because nobody has them yet."""
+    then = told_of(Options(then=workflow.then))
+    said = {"name": workflow.name, "tags": list(workflow.tags) or None, **then, "nodes": nodes_spec(workflow.nodes)}
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def told_workflow(target: WorkflowTarget, *, is_shown: bool = True) -> dict[str, Any]:
+    """Write a workflow that a job starts; `is_shown`: as it is told to people, without secrets."""
+    nodes = nodes_spec(workflow_of(target).nodes, is_shown=is_shown)
+    return {"type": type_of(WORKFLOW), "name": target.name, "nodes": nodes}
+
+
+def nodes_spec(nodes: Sequence[Node], *, is_shown: bool = False) -> dict[str, Any]:
+    """Write nodes by their names; `is_shown`: as they are told to people, without secrets."""
+    return {node.name: _node(node, is_shown=is_shown) for node in nodes}
+
+
+def _node(node: Node, *, is_shown: bool) -> dict[str, Any]:
+    shot, target = node.submission, target_of(node.submission.options)
+    what = {"type": FUNCTION, "handler": shot.handler} if target is None else _asked(target, is_shown=is_shown)
+    said: dict[str, Any] = {
+        "target": what,
+        "after": [_edge(edge) for edge in node.after] or None,
+        "map": None if node.map is None else _reference(node.map),
+        "queue": None if shot.queue == QUEUE_DEFAULT else shot.queue,
+        "priority": None if shot.priority == PRIORITY_DEFAULT else shot.priority,
+        "payload": msgspec.json.decode(shot.payload) or None,
+        **{key: value for key, value in _options(shot.options).items() if key not in ("on_done", "on_dead")},
+    }
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def _reference(reference: Reference) -> dict[str, Any]:
+    return {RESULT: reference.node, **({"path": list(reference.path)} if reference.path else {})}
+
+
+def _edge(edge: Edge) -> str | dict[str, str]:
+    return edge.parent if edge.on is On.SUCCESS else {"node": edge.parent, "on": edge.on.value}
+
+
+def _asked(target: Target, *, is_shown: bool) -> dict[str, Any]:
+    told = told_target(target) if is_shown else msgspec.to_builtins(asked_target(target))
+    usual = msgspec.structs.asdict(_USUAL[type(target)])
+    return {name: value for name, value in told.items() if name == "type" or value != _listed(usual.get(name))}
 
 
 def _job(job: Kept) -> dict[str, Any]:
@@ -53,8 +104,10 @@ def _target(job: Kept) -> str | dict[str, Any]:
     target = target_of(job.options)
     if target is None:
         return job.handler
-    told, usual = told_target(target), msgspec.structs.asdict(_USUAL[type(target)])
-    return {name: value for name, value in told.items() if name == "type" or value != _listed(usual.get(name))}
+    if isinstance(target, WorkflowTarget):
+        told = told_workflow(target)
+        return {key: value for key, value in told.items() if key != "name" or value != job.name}
+    return _asked(target, is_shown=True)
 
 
 def _listed(value: Any) -> Any:
@@ -76,7 +129,8 @@ def _options(text: str | None) -> dict[str, Any]:
     return {
         "retry": {key: value for key, value in retry.items() if value is not None},
         "timeout": None if options.timeout_seconds is None else _period(options.timeout_seconds),
-        "concurrency": None if options.gate is None else {"key": options.gate[0], "limit": options.gate[1]},
+        "concurrency": told_concurrency(options),
+        "rate_limit": told_rate(options),
         **tags,
     }
 

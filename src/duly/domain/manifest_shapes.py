@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from duly.domain.job import GATE_PLACES_MAX, TAGS_MAX
 from duly.domain.run import NAME_CHARACTERS_MAX, PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
+from duly.domain.workflow import NODES_MAX
 
 JOBS_MAX = 10_000
 CALENDARS_MAX = 1_000
@@ -160,6 +161,18 @@ class ConcurrencyShape(_Shape, frozen=True):
 
     key: Name
     limit: Annotated[int, Meta(ge=1, le=GATE_PLACES_MAX)] = 1
+    order: (
+        Annotated[Literal["fifo"], Meta(description="Strictly one after another, in order of their moments.")] | None
+    ) = None
+
+
+class RateShape(_Shape, frozen=True):
+    """How many runs of a key start in each stretch of time, across the whole fleet; `burst` of them at once after a rest."""
+
+    key: Name
+    limit: Annotated[float, Meta(gt=0)]
+    per: Period = "PT1S"
+    burst: Annotated[int, Meta(ge=1, le=999_999)] = 1
 
 
 class CallbackShape(_Shape, frozen=True):
@@ -186,10 +199,57 @@ class DefaultsShape(_Shape, frozen=True):
     tz: Zone | None = None
 
 
+class EdgeShape(_Shape, frozen=True):
+    """A node that another waits for, and the end of it that lets that one run."""
+
+    node: Name
+    on: Literal["success", "failure", "always"] = "success"
+
+
+class ReferenceShape(_Shape, frozen=True, rename={"node": "$result"}):
+    """The result of a node, or with steps a part of it."""
+
+    node: Name
+    path: list[str | int] | None = None
+
+
+class NodeShape(_Shape, frozen=True):
+    """A node of a workflow: what runs and how, as a job says it, and what it waits for."""
+
+    target: FunctionShape | WebhookTarget | CommandTarget | ContainerTarget | Name
+    after: list[EdgeShape | Annotated[str, Meta(description="In short: it must have succeeded.")]] | None = None
+    map: Annotated[ReferenceShape, Meta(description="One run for each item of this list.")] | None = None
+    queue: Name | None = None
+    priority: Annotated[int, Meta(ge=0, le=9, description="0 (first) to 9 (last).")] | None = None
+    payload: dict[str, Any] | None = None
+    retry: RetryShape | None = None
+    timeout: Period | UnsetType | None = UNSET
+    concurrency: ConcurrencyShape | None = None
+    tags: Tags | None = None
+
+
+class WorkflowTargetShape(_Shape, frozen=True, tag_field="type", tag="workflow"):
+    """A whole workflow, started each time; the run ends when it has ended."""
+
+    nodes: Annotated[dict[str, NodeShape], Meta(min_length=1, max_length=NODES_MAX)]
+    name: Name | None = None
+
+
+class WorkflowShape(_Shape, frozen=True, rename={"schema": "$schema"}):
+    """A workflow in a file of its own, for `duly workflows submit`."""
+
+    name: Name
+    nodes: Annotated[dict[str, NodeShape], Meta(min_length=1, max_length=NODES_MAX)]
+    schema: Annotated[str, Meta(description="For editors; not read.")] | None = None
+    tags: Tags | None = None
+    on_done: Told | None = None
+    on_dead: Told | None = None
+
+
 class JobShape(_Shape, frozen=True):
     """A job: what runs, when, and how."""
 
-    target: FunctionShape | WebhookTarget | CommandTarget | ContainerTarget | Name
+    target: FunctionShape | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTargetShape | Name
     schedule: ScheduleShape | Annotated[str, Meta(description="In English, such as `every day at 9am`.")]
     queue: Name | None = None
     priority: Annotated[int, Meta(ge=0, le=9, description="0 (first) to 9 (last).")] | None = None
@@ -197,6 +257,7 @@ class JobShape(_Shape, frozen=True):
     retry: RetryShape | None = None
     timeout: Period | UnsetType | None = UNSET
     concurrency: ConcurrencyShape | None = None
+    rate_limit: RateShape | None = None
     tags: Tags | None = None
     on_done: Told | None = None
     on_dead: Told | None = None

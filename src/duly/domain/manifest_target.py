@@ -12,8 +12,9 @@ from duly.domain.gathering import gather
 from duly.domain.job import check_name
 from duly.domain.manifest_shapes import FunctionShape
 from duly.domain.problems import Path, Problem
-from duly.domain.target import FUNCTION, Target, check_handler, handler_of
-from duly.domain.target_secrets import HIDDEN, is_secret, restored
+from duly.domain.run import DEFAULTS, MARKS, Options
+from duly.domain.target import FUNCTION, Target, WorkflowTarget, check_handler, handler_of
+from duly.domain.target_secrets import HIDDEN, is_secret, masked, restored, with_target
 from duly.domain.target_shapes import Shape
 from duly.domain.target_shapes import read_target as read_shape
 from duly.domain.triggers.errors import nearest, shown
@@ -22,6 +23,7 @@ _KINDS: Mapping[str, type[msgspec.Struct]] = {
     str(kind.__struct_config__.tag): kind for kind in (FunctionShape, *get_args(Shape))
 }
 _MAPPINGS = ("headers", "environment")
+_NODES = "target.nodes."
 
 
 def read_target(given: object, path: Path, problems: list[Problem]) -> tuple[str, Target | None]:
@@ -49,8 +51,9 @@ def _shape(given: object, path: Path, problems: list[Problem]) -> Any:
         return None
     kind = given.get("type", FUNCTION)
     if not isinstance(kind, str) or kind not in _KINDS:
-        meant = nearest(str(kind), _KINDS)
-        remedy = f"did you mean {meant}?" if meant else f"known are {', '.join(_KINDS)}"
+        known = [*_KINDS, str(WorkflowTarget.__struct_config__.tag)]
+        meant = nearest(str(kind), known)
+        remedy = f"did you mean {meant}?" if meant else f"known are {', '.join(known)}"
         problems.append(Problem((*path, "type"), f"{shown(kind)} is no type of target; {remedy}"))
         return None
     return gather(_KINDS[kind], {key: part for key, part in given.items() if key != "type"}, path, problems)
@@ -69,6 +72,9 @@ def target_parts(handler: str, target: Target | None) -> dict[str, Any]:
     if target is None:
         return {"target": handler}
     found: dict[str, Any] = {"target": target.__struct_config__.tag}
+    if isinstance(target, WorkflowTarget):
+        nodes = {f"{_NODES}{node['name']}": _plain_node(node) for node in target.nodes}
+        return found | {"target.name": target.name} | nodes
     for name, value in msgspec.structs.asdict(target).items():
         if name in _MAPPINGS:
             found |= {f"target.{name}.{key}": part for key, part in value.items()}
@@ -77,9 +83,27 @@ def target_parts(handler: str, target: Target | None) -> dict[str, Any]:
     return found
 
 
+def _plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a node in one way, so that a default that is said and one that is not are the same."""
+    given = node.get("options")
+    if given is None:
+        return dict(node)
+    known, marked = msgspec.convert(given, Options), set(given) <= MARKS
+    own = {} if marked else {"retry": msgspec.to_builtins(msgspec.structs.asdict(known.retry))}
+    rest = {name: value for name, value in msgspec.structs.asdict(known).items() if name != "retry"}
+    said = {name: msgspec.to_builtins(value) for name, value in rest.items() if value != getattr(DEFAULTS, name)}
+    return {**node, "options": own | said}
+
+
 def shown_parts(field: str, before: Any, after: Any) -> tuple[Any, Any]:
     """Give a part as it stands and as it is asked for, as they are shown; of a secret no more than that it is another."""
+    if field.startswith(_NODES):
+        return _shown_node(before), _shown_node(after)
     if not field.startswith(tuple(f"target.{name}." for name in _MAPPINGS)) or not is_secret(field.rpartition(".")[2]):
         return before, after
     hidden = HIDDEN if before is None or after is None else f"{HIDDEN}, another value"
     return None if before is None else HIDDEN, None if after is None else hidden
+
+
+def _shown_node(node: Any) -> Any:
+    return None if node is None else with_target(node, masked)

@@ -146,6 +146,22 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     payload: str | None
     options: str | None
     marks: str | None = None  # options that are marks only; then `options` are the handler's own
+    parents: str | None = None  # of a node: what those before it came to, by name, as JSON
+    refused: str | None = None  # of a node: why it cannot be given what it is to work on
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it may be part of a workflow; asked of every run, so the options are not read."""
+        text = self.marks or self.options
+        return text is not None and '"node"' in text
+
+    @property
+    def node(self) -> tuple[UUID, str] | None:
+        """The workflow that it is part of, and its name there."""
+        if not self.is_node:
+            return None
+        node = (self.marked if self.marks is not None else self.policy).node
+        return None if node is None else (UUID(node[0]), node[1])
 
     @property
     def marked(self) -> Options:

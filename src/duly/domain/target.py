@@ -1,4 +1,4 @@
-"""What a run does when it is due: calls a function, sends a webhook, runs a command or a container.
+"""What a run does when it is due: calls a function, sends a webhook, runs a command or a container, starts a workflow.
 
 A function is known by its name alone. Every other target stands whole among the run's options, so that it moves with the row;
 the run's handler is then a name that begins with `@`, which only workers that may do such a thing ask for.
@@ -6,7 +6,8 @@ the run's handler is then a name that begins with `@`, which only workers that m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,7 @@ RESERVED = "@"  # what the handler of a target begins with, and that of a functi
 WEBHOOK = "@webhook"
 COMMAND = "@command:"
 CONTAINER = "@container:"
+WORKFLOW = "@workflow"
 _UNSIGNED = (
     "webhooks cannot be signed here: there is no key to seal their secrets with; the operator makes one:"
     " `duly secrets new-key > FILE`, and names that file in DULY_SECRETS_KEY"
@@ -65,7 +67,16 @@ class Container(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type
     retry: tuple[int, ...] = (75,)
 
 
-Target = Webhook | Command | Container
+class WorkflowTarget(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="workflow"):
+    """A workflow that the run starts, and whose end is its own. Its nodes as domain/workflow_target.py writes them."""
+
+    name: str
+    nodes: tuple[Mapping[str, Any], ...]
+    tags: tuple[str, ...] = ()
+    then: Then | None = None
+
+
+Target = Webhook | Command | Container | WorkflowTarget
 
 
 def handler_of(target: Target) -> str:
@@ -77,6 +88,14 @@ def handler_of(target: Target) -> str:
             return COMMAND + argv[0]
         case Container(image=image):
             return CONTAINER + image
+        case WorkflowTarget():
+            return WORKFLOW
+
+
+def target_of_node(node: Mapping[str, Any]) -> Target | None:
+    """Give what a node of a workflow that is a target does, where that is no function."""
+    told = (node.get("options") or {}).get("target")
+    return None if told is None else msgspec.convert(told, Target)
 
 
 def type_of(handler: str) -> str:
@@ -94,35 +113,52 @@ def check_handler(name: str) -> str:
     if is_reserved(name):
         raise InvalidOption(
             f"handler {shown(name)} begins with {RESERVED}, as no function does; name a function,"
-            " or give a target of type webhook, command or container"
+            " or give a target of type webhook, command, container or workflow"
         )
     return name
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """The programs and images that an operator allows, each by its name; webhooks, where they can be signed."""
+    """The programs and images that an operator allows, each by its name; webhooks, where they can be signed.
+
+    `check_call` refuses addresses that no worker would call, by what they say themselves.
+    """
 
     commands: frozenset[str] = frozenset()
     containers: frozenset[str] = frozenset()
     webhooks: bool = True
+    check_call: Callable[[str], None] | None = None
 
     def check(self, target: Target | None) -> None:
         """Refuse what is not allowed here. Raises InvalidOption."""
         match target:
             case Webhook() if not self.webhooks:
                 raise InvalidOption(_UNSIGNED)
+            case Webhook(url=url):
+                self.check_url(url)
             case Command(argv=argv) if argv[0] not in self.commands:
                 raise _not_allowed("command", argv[0], "commands")
             case Container(image=image) if image not in self.containers:
                 raise _not_allowed("container image", image, "containers")
+            case WorkflowTarget(nodes=nodes):
+                for node in nodes:
+                    self.check(target_of_node(node))
 
     def check_told(self, then: Then | None) -> None:
         """Refuse URLs that nobody could tell of the ends of runs: that is done by webhooks. Raises InvalidOption."""
-        if then is None or self.webhooks:
+        if then is None:
             return
         for name, callback in (("on_done", then.done), ("on_dead", then.dead)):
-            if callback is not None and callback.url is not None:
+            if callback is None or callback.url is None:
+                continue
+            if not self.webhooks:
                 raise InvalidOption(f"{name} names a URL, and {_UNSIGNED}")
+            self.check_url(callback.url)
+
+    def check_url(self, url: str) -> None:
+        """Refuse an address that no worker would call. Raises InvalidOption."""
+        if self.check_call is not None:
+            self.check_call(url)
 
 
 def _not_allowed(what: str, name: str, setting: str) -> InvalidOption:

@@ -11,10 +11,11 @@ import msgspec
 from duly.domain.errors import InvalidOption
 from duly.domain.program_environment import check_command_environment, check_container_environment
 from duly.domain.run import NAME_CHARACTERS_MAX
-from duly.domain.target import Command, Container, Target, Webhook, handler_of
+from duly.domain.target import Command, Container, Target, Webhook, WorkflowTarget, handler_of
 from duly.domain.triggers.errors import shown
 from duly.domain.webhook_request import check_headers, check_method
 from duly.domain.webhook_url import check_url
+from duly.domain.workflow_target import target_for, workflow_of
 
 STATUSES_MAX = 100
 STATUS_LEAST, STATUS_MOST = 100, 599
@@ -44,6 +45,8 @@ def check_target(target: Target) -> Target:
             _check_command(target)
         case Container():
             _check_container(target)
+        case WorkflowTarget():
+            return target_for(workflow_of(target))
     if len(handler_of(target)) > NAME_CHARACTERS_MAX:
         _refuse(
             f"{shown(handler_of(target))} is longer than {NAME_CHARACTERS_MAX} characters; give it a shorter path or name"

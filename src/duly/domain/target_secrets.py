@@ -8,13 +8,13 @@ variable more may tell a program where to send its credentials.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 from duly.domain.errors import InvalidOption
-from duly.domain.target import Command, Container, Target, Webhook
+from duly.domain.target import Command, Container, Target, Webhook, WorkflowTarget, target_of_node
 
 HIDDEN = "***"
 _TELLING = (
@@ -43,17 +43,22 @@ def is_secret(name: str) -> bool:
 
 def masked(target: T) -> T:
     """Give a target as it is shown."""
-    if isinstance(target, Webhook):
-        return msgspec.structs.replace(target, headers=_masked(target.headers))
-    return msgspec.structs.replace(target, environment=_masked(target.environment))
+    if isinstance(target, WorkflowTarget):
+        return msgspec.structs.replace(target, nodes=tuple(with_target(node, masked) for node in target.nodes))
+    name, values = _secrets_of(target)
+    return msgspec.structs.replace(target, **{name: _masked(values)})
 
 
 def restored(target: T, standing: Target | None) -> T:
     """Put back the values that were not shown, from the target that a job has. Raises InvalidOption."""
+    if isinstance(target, WorkflowTarget):
+        return msgspec.structs.replace(target, nodes=tuple(_restored_node(node, standing) for node in target.nodes))
     name, values = _secrets_of(target)
     if not any(_is_hidden(*item) for item in values.items()):
         return target
-    before = _secrets_of(standing)[1] if standing is not None and _goes_where(target, standing) else {}
+    before: Mapping[str, str] = {}
+    if standing is not None and not isinstance(standing, WorkflowTarget) and _goes_where(target, standing):
+        before = _secrets_of(standing)[1]
     whole = {key: _value(name, key, before) if _is_hidden(key, value) else value for key, value in values.items()}
     return msgspec.structs.replace(target, **{name: whole})
 
@@ -89,7 +94,22 @@ def _is_beside_the_same(target: Command | Container, standing: Command | Contain
     return beside == beside_before and target.network == standing.network
 
 
-def _secrets_of(target: Target) -> tuple[str, Mapping[str, str]]:
+def _restored_node(node: Mapping[str, Any], standing: Target | None) -> Mapping[str, Any]:
+    """Put back what was not shown of a node's target, from the node of that name."""
+    nodes = standing.nodes if isinstance(standing, WorkflowTarget) else ()
+    before = next((target_of_node(one) for one in nodes if one.get("name") == node.get("name")), None)
+    return with_target(node, lambda target: restored(target, before))
+
+
+def with_target(node: Mapping[str, Any], change: Callable[[Target], Target]) -> Mapping[str, Any]:
+    """Give a node with another target; a node that calls a function stays as it is."""
+    target = target_of_node(node)
+    if target is None:
+        return node
+    return {**node, "options": {**node["options"], "target": msgspec.to_builtins(change(target))}}
+
+
+def _secrets_of(target: Webhook | Command | Container) -> tuple[str, Mapping[str, str]]:
     return ("headers", target.headers) if isinstance(target, Webhook) else ("environment", target.environment)
 
 

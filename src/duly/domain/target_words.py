@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from duly.domain.run import QUEUE_DEFAULT
-from duly.domain.target import COMMAND, CONTAINER, WEBHOOK
+from duly.domain.target import COMMAND, CONTAINER, WEBHOOK, WORKFLOW
 from duly.domain.webhook_url import shown_url
 
 
@@ -19,6 +19,8 @@ def described(target: Mapping[str, Any]) -> str:
             return f"command {program}"
         case {"type": "container", "image": image}:
             return f"container {image}"
+        case {"type": "workflow", "name": str(name)}:
+            return f"workflow {name}"
     return str(target.get("handler") or target["type"])
 
 
@@ -27,6 +29,8 @@ def what_lets_it_run(handler: str, queue: str, app: str = "module:app") -> str:
     flag = "" if queue == QUEUE_DEFAULT else f" --queue {queue}"
     if handler == WEBHOOK:
         return f"start a worker that sends webhooks: duly worker --webhooks 500{flag}"
+    if handler == WORKFLOW:
+        return f"start any worker for its queue: duly worker {app}{flag}"
     for beginning, setting in ((COMMAND, "commands"), (CONTAINER, "containers")):
         if handler.startswith(beginning):
             name = handler.removeprefix(beginning)

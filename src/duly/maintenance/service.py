@@ -16,26 +16,33 @@ from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves import receive
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
+from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
 from duly.moves.tell import tell
+from duly.moves.workflow_runs import settle_ended
+from duly.moves.workflows import run_errands
 from duly.store import (
     answers,
     browser_sessions,
     events,
     figures,
     history,
+    job_changes,
     leased,
     ready,
     shards,
     tenants,
     workers,
+    workflows,
     zones,
 )
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
+WORKFLOWS_MAX = 100  # of a thousand nodes each
 REAP = "reap"
 EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
+CHANGES_KEPT = timedelta(hours=2)  # of definitions; a listener may come back an hour later
 _MIND_IDLE_SECONDS = 0.5  # how often destinations are looked at while none needs it
 _COUNT_SECONDS = 1.0
 _FOLD_SECONDS = 1.0
@@ -68,7 +75,9 @@ class Maintenance:
         duties: list[tuple[float, Callable[[], Awaitable[object]]]] = [
             (STEP_SECONDS, self._reap),
             (STEP_SECONDS, self._tell),
+            (STEP_SECONDS, self._run_errands),
             (TICK_SECONDS, self._mind),
+            (TURNS_SECONDS, self._pace),
             (_COUNT_SECONDS, self._count_usage),
             (_FOLD_SECONDS, self.fold),
             (3.0, self._vacuum),
@@ -116,14 +125,25 @@ class Maintenance:
         """Tell jobs of ends: apart from the reaper, because one that is held by somebody keeps us waiting."""
         await tell(self._database, self._log)
 
+    async def _run_errands(self) -> None:
+        """Do what is left to do for workflows, and settle runs whose workflow has ended."""
+        if await run_errands(self._database):
+            await settle_ended(self._database, self._rng)
+
     async def _mind(self) -> None:
         """Try destinations that were left alone, and let go on what waits for those that take it."""
         if not await mind(self._database, self._rng):
             await self._database.clock.sleep(_MIND_IDLE_SECONDS - TICK_SECONDS)
 
+    async def _pace(self) -> None:
+        """Give turns to what waits for its rate."""
+        if not await pace(self._database):
+            await self._database.clock.sleep(IDLE_SECONDS - TURNS_SECONDS)
+
     async def _vacuum(self) -> None:
         await ready.vacuum(self._database)
         await leased.vacuum(self._database)
+        await workflows.vacuum_endings(self._database)
         await figures.vacuum(self._database)
 
     async def fold(self) -> None:
@@ -145,11 +165,13 @@ class Maintenance:
         await history.forget_checkpoints(self._database, BATCH_MAX)
         await history.forget_subtasks(self._database, self._retention.failed, BATCH_MAX)
         await events.forget(self._database, EVENTS_KEPT, BATCH_MAX)
+        await job_changes.forget(self._database, CHANGES_KEPT, BATCH_MAX)
         await answers.forget(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
         await figures.forget(self._database, ROLLUPS_KEPT, BATCH_MAX)
         await browser_sessions.forget(self._database, BATCH_MAX)
+        await workflows.forget(self._database, self._retention.failed, WORKFLOWS_MAX)
         await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
 
     async def _repeat(self, seconds: float, duty: Callable[[], Awaitable[object]]) -> None:

@@ -40,7 +40,7 @@ from duly.moves.edit import edit_version
 from duly.moves.pause import pause, resume
 from duly.moves.submit import submit_recurring
 from duly.store import applied as store
-from duly.store import declared, schedules
+from duly.store import declared, jobs, schedules
 from duly.store.database import Database, Unavailable
 from duly.store.together import together
 
@@ -139,7 +139,8 @@ async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Pl
     kept = await schedules.calendars(database, tenant, None)
     found = make_plan(manifest, standing, kept, await declared.live(database, tenant))
     calendars = read_calendars({**kept, **manifest.calendars})
-    _check(manifest, found, calendars, await database.read_clock())
+    least = await jobs.least_period(database, tenant)
+    _check(manifest, found, calendars, await database.read_clock(), least)
     steps = {step.name for step in found.steps}
     agreed = {
         job.job_id: job.version
@@ -169,7 +170,9 @@ def _completed(manifest: Manifest, found: Plan, standing: Mapping[str, Kept]) ->
     return msgspec.structs.replace(manifest, jobs=jobs)
 
 
-def _check(manifest: Manifest, found: Plan, calendars: Mapping[str, Calendar], now: datetime) -> None:
+def _check(
+    manifest: Manifest, found: Plan, calendars: Mapping[str, Calendar], now: datetime, least_period: int | None
+) -> None:
     """Refuse every schedule that cannot be kept as things are, before any is. Raises InvalidManifest."""
     problems: list[Problem] = []
     for step in found.of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT):
@@ -180,10 +183,11 @@ def _check(manifest: Manifest, found: Plan, calendars: Mapping[str, Calendar], n
             problems.append(Problem(("jobs", step.name), str(error)))
         is_timed = step.job_id is None or any(one.field.startswith("schedule") for one in step.differences)
         shape = job.schedule
-        if not is_timed or (is_closed(shape) and not calendars_in(shape)):
+        if not is_timed or (is_closed(shape) and not calendars_in(shape) and least_period is None):
             continue
         try:
-            timing_of(shape, job_id=str(step.job_id or _NO_JOB), now=now, calendars=calendars)
+            job_id = str(step.job_id or _NO_JOB)
+            timing_of(shape, job_id=job_id, now=now, calendars=calendars, least_period=least_period)
         except TriggerError as error:
             path = ("jobs", step.name, "schedule")
             problems.extend(Problem((*path, *path_of(one.field)), one.message) for one in error.errors)

@@ -61,7 +61,7 @@ async def backfill(
     if overlap not in _PLACES:
         raise InvalidOption(f"overlap {overlap!r} is none of a backfill; use queue, one after the other, or allow")
     if end <= start:
-        raise InvalidOption(f"backfill to {end.isoformat()} is not after its start {start.isoformat()}")
+        raise InvalidOption(f"to {end.isoformat()} is not after from {start.isoformat()}; give a later one")
     if not 0 < rate <= RATE_MAX:
         raise InvalidOption(f"rate {rate!r} is not a number of runs a second: above 0 and at most {RATE_MAX:g}")
     seen = await see(database, job_id)

@@ -1,13 +1,15 @@
 """Calendars: keep one, and arm the schedules that use it anew; or forget one that nobody uses.
 
 A calendar is checked against every schedule that uses it before it is kept. Once it is, each of these is armed by itself, so
-a crash leaves some as they were: whoever puts the calendar again finishes it.
+a crash leaves some as they were: whoever puts the calendar again finishes it. What it was is kept beside it until then, and
+the cohort of a schedule tells by which of them it was timed.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice, product
 from uuid import UUID
 
 import msgspec
@@ -20,21 +22,23 @@ from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.planning import arm_after_calendar, cohort_of, left_out_by_calendars
 from duly.domain.triggers.schedule_reading import check_calendars
 from duly.domain.triggers.schedules import Schedule
-from duly.domain.triggers.timing import read_calendars, schedule_of
+from duly.domain.triggers.timing import calendars_in, read_calendars, schedule_of
 from duly.moves.overtaken import until_settled
 from duly.store import schedules
 from duly.store.database import Database
 from duly.store.schedules import Pending, Retiming
 
 _PAGE = 500
+# How many ways a schedule may have been timed are looked through: its calendars, as each was before changes that were cut short.
+_WAYS_MAX = 64
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A calendar that is changed: all of its tenant's, as they were before and as they are now."""
+    """A calendar that is changed: all of its tenant's as they are now, and all that each was, the newest first."""
 
     tenant: int
     name: str
-    before: Mapping[str, Calendar]
+    before: Mapping[str, Sequence[Calendar]]
     after: Mapping[str, Calendar]
 
 
@@ -54,9 +58,11 @@ async def put_calendar(database: Database, definition: object, tenant: int = TEN
     async for page in _pages(database, tenant, name):
         for pending in page:
             _check(pending, others)
-    await schedules.put_calendar(database, tenant, name, msgspec.json.encode(definition).decode())
-    change = Change(tenant, name, before, others)
+    kept = msgspec.json.encode(definition).decode()
+    await schedules.put_calendar(database, tenant, name, kept)
+    change = Change(tenant, name, await _histories(database, tenant, before, others), others)
     armed = [await _arm_page(database, change, page) async for page in _pages(database, tenant, name)]
+    await schedules.calendar_settled(database, tenant, name, kept)
     return Kept(name, sum(armed))
 
 
@@ -67,6 +73,21 @@ async def drop_calendar(database: Database, name: str, tenant: int = TENANT_DEFA
         raise NotFound(f"no calendar is named {name!r}; `duly calendars` lists them")
     if answer != "dropped":
         raise InvalidOption(f"calendar {name!r} is {answer}; edit or cancel that job first")
+
+
+async def _histories(
+    database: Database, tenant: int, before: Mapping[str, Calendar], after: Mapping[str, Calendar]
+) -> dict[str, list[Calendar]]:
+    """Give what each calendar may be for a schedule that uses it: what it was just now, earlier ones, and what it is."""
+    earlier = await schedules.earlier_calendars(database, tenant)
+    return {
+        name: [
+            *([before[name]] if name in before else []),
+            *(read_calendar(definition) for definition in earlier.get(name, ())),
+            calendar,
+        ]
+        for name, calendar in after.items()
+    }
 
 
 async def _pages(database: Database, tenant: int, name: str) -> AsyncIterator[Sequence[Pending]]:
@@ -117,9 +138,17 @@ def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping
 
 def _left_out(pending: Pending, change: Change) -> str | None:
     """Give what the calendars took from a schedule as they were, which by the new ones nobody could tell."""
-    schedule, since = _schedule(pending, {**change.after, **change.before}), pending.accountable_from
-    taken = left_out_by_calendars(schedule, pending.scheduled_at, since, pending.read_at)
+    schedule = _as_timed(pending, change)
+    taken = left_out_by_calendars(schedule, pending.scheduled_at, pending.accountable_from, pending.read_at)
     return msgspec.json.encode(taken).decode() if taken else None
+
+
+def _as_timed(pending: Pending, change: Change) -> Schedule:
+    """Give a schedule with its calendars as they were when it was timed, which is what its cohort says."""
+    names = calendars_in(msgspec.json.decode(pending.schedule))
+    ways = product(*(change.before[name] for name in names))
+    known = [_schedule(pending, dict(zip(names, way, strict=True))) for way in islice(ways, _WAYS_MAX)]
+    return next((schedule for schedule in known if cohort_of(schedule) == pending.cohort), known[0])
 
 
 def _schedule(pending: Pending, calendars: Mapping[str, Calendar]) -> Schedule:

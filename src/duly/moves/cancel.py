@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
 from uuid import UUID
@@ -10,6 +11,7 @@ import msgspec
 
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, Unsettled
+from duly.moves.schedule import see
 from duly.store import awaited, declared, jobs, leased, runs
 from duly.store.database import Database
 
@@ -18,6 +20,7 @@ _LOOK_PAUSE_SECONDS = 0.02
 SUBTASKS_MAX = 10_000  # taken along by one cancel
 _SUBTASKS = 500
 _FIRST = UUID(int=0)
+_WITH_PARENT = "cancelled with its parent"
 # How long a run that its successor replaces may take to stop. A process of its own is killed after 5 s, and what it came to is
 # on record by then; so this is for plain functions, which nobody can stop.
 STOP_TIMEOUT = timedelta(seconds=10)
@@ -58,7 +61,7 @@ async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled"
             " take the schedule out of its decorator, or pause the job"
         )
     for _ in range(_LOOKS_MAX):  # While the schedule is being staged its timer is not there: look again.
-        if await jobs.cancel_schedule(database, job_id):
+        if await _cancel_schedule(database, job_id):
             await runs.cancel(database, await jobs.staged_runs(database, job_id), reason)
             await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel")
             return CancelAnswer.CANCELLED
@@ -67,6 +70,17 @@ async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled"
             return await _cancel_left(database, job_id, reason)
         await database.clock.sleep(_LOOK_PAUSE_SECONDS)
     raise Unsettled(f"job {job_id}")
+
+
+async def _cancel_schedule(database: Database, job_id: UUID) -> bool:
+    """End a schedule that is not over, and record what it has named and not fired by now. False: look again."""
+    try:
+        seen = await see(database, job_id)
+    except NotFound:
+        return False
+    skips = seen.unfired("skipped_on_request")
+    written = msgspec.json.encode(skips).decode() if skips else None
+    return await jobs.cancel_schedule(database, job_id, seen.pending_at, written)
 
 
 async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelAnswer:
@@ -79,20 +93,28 @@ async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelA
 
 
 async def cancel_subtasks(database: Database, run_id: UUID) -> int:
-    """Cancel the subtasks of a run that have not started, and theirs. Returns how many will not start any more.
+    """Cancel the subtasks of a run, and theirs: those that wait are taken out, and of those that run the worker is asked.
 
-    One that a worker holds ahead of its moment is asked back. What has started goes on.
+    Returns how many these were.
     """
     parents, taken = [run_id], 0
     while parents and taken < SUBTASKS_MAX:
         parent, after = parents.pop(), _FIRST
-        while waiting := await runs.waiting_subtasks(database, parent, after, _SUBTASKS):
-            cancelled = await runs.cancel(database, waiting, "cancelled with its parent")
-            ahead = sorted(set(waiting) - set(cancelled))
-            taken += len(cancelled) + len(await runs.signal(database, ahead, "cancel"))
-            parents += cancelled  # One that waits for another attempt may have subtasks of its own.
-            after = waiting[-1]
+        while live := await runs.live_subtasks(database, parent, after, _SUBTASKS):
+            taken += await _cancel_live(database, live)
+            parents += live  # Each may have subtasks of its own: one that runs, or waits for another attempt.
+            after = live[-1]
     return taken
+
+
+async def _cancel_live(database: Database, run_ids: Sequence[UUID]) -> int:
+    """Cancel runs that wait, for their start or for their receiver, and ask the workers of the others to stop them."""
+    cancelled = await runs.cancel(database, run_ids, _WITH_PARENT)
+    held = sorted(set(run_ids) - set(cancelled))
+    given_up = await awaited.cancel(database, held, _WITH_PARENT) if held else []
+    running = sorted(set(held) - set(given_up))
+    asked = await runs.signal(database, running, "cancel") if running else []
+    return len(cancelled) + len(given_up) + len(asked)
 
 
 class Ended(msgspec.Struct, frozen=True):

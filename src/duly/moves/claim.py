@@ -1,4 +1,7 @@
-"""Claim: move runs from ready into a worker's hands, in order of rank, under a new fence."""
+"""Claim: move runs from ready into a worker's hands, under a new fence.
+
+They are shared out between queues and between tenants by weight, and within a tenant by rank, at the moment of the claim.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,13 @@ from duly.store.database import Database
 
 
 async def claim(
-    database: Database, worker_id: UUID, queues: Sequence[str], handlers: Sequence[str], limit: int
+    database: Database,
+    worker_id: UUID,
+    queues: Sequence[str],
+    handlers: Sequence[str],
+    limit: int,
+    weights: Sequence[int] = (),
 ) -> list[Run]:
-    """Claim up to `limit` runs whose handlers the worker knows. Raises WorkerExpired when its lease has ended."""
+    """Claim up to `limit` runs whose handlers the worker knows; a queue without a weight weighs 1. Raises WorkerExpired."""
     assert limit >= 1
-    return await ready.claim(database, worker_id, queues, handlers, limit)
+    return await ready.claim(database, worker_id, queues, handlers, limit, weights)

@@ -16,7 +16,6 @@ from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, VersionChanged
 from duly.domain.job import Recurring
 from duly.domain.triggers.edited_timing import Before, edited_timing
-from duly.domain.triggers.planning import stretch
 from duly.domain.triggers.timing import Timing, calendars_in, read_calendars
 from duly.moves.overtaken import until_settled
 from duly.moves.schedule import Seen, see
@@ -89,15 +88,17 @@ async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetim
     was = seen.job
     before = Before(was.schedule, was.cohort, was.every_seconds, was.anchor_at, seen.schedule)
     return edited_timing(
-        before, job.schedule, job_id=str(seen.job_id), now=seen.read_at, floor=floor, calendars=calendars
+        before,
+        job.schedule,
+        job_id=str(seen.job_id),
+        now=seen.read_at,
+        floor=floor,
+        calendars=calendars,
+        least_period=was.least_period,
     )
 
 
 def _skips(seen: Seen) -> str | None:
-    """Record what the old timing has named and not fired, since nothing else will; and what calendars took from it."""
-    skips = seen.left_out()
-    last = None if seen.schedule.trigger.is_estimate else seen.schedule.latest_at_or_before(seen.read_at)
-    if last is not None and last.scheduled_at >= seen.pending_at:
-        reason = "skipped_paused" if seen.is_paused else "skipped_edit"
-        skips.append(stretch(seen.schedule, seen.pending_at, last.scheduled_at, reason))
+    """Record what the old timing has named and not fired, and what calendars took from it."""
+    skips = seen.unfired("skipped_edit")
     return msgspec.json.encode(skips).decode() if skips else None

@@ -36,7 +36,7 @@ class Change(msgspec.Struct, frozen=True):
 
 async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -> Change:
     """Let nothing new of `scope` start until it is lifted. Raises InvalidOption, or Refused when there are too many holds."""
-    _check(scope)
+    check_scope(scope)
     answer = await holds.hold(database, scope, check_reason(reason), check_name(held_by, "who holds it"))
     if answer == "full":
         raise Refused(
@@ -49,13 +49,14 @@ async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -
 
 async def lift(database: Database, scope: Scope) -> Change:
     """Take the hold of this very scope away; what other holds cover stays held. Raises InvalidOption."""
-    _check(scope)
+    check_scope(scope)
     lifted = await holds.lift(database, scope)
     await _hint(database)
     return await _change(database, scope, HoldAnswer.RESUMED if lifted else HoldAnswer.NOT_PAUSED)
 
 
-def _check(scope: Scope) -> None:
+def check_scope(scope: Scope) -> None:
+    """Take a scope that can be. Raises InvalidOption."""
     if scope.queue is not None:
         check_name(scope.queue, "queue")
     if scope.tenant is not None and not 1 <= scope.tenant < 2**31:

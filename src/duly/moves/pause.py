@@ -10,7 +10,7 @@ import msgspec
 from duly.domain.declaration import REMOVED
 from duly.domain.errors import NotFound
 from duly.domain.triggers.elapsed import FixedDelay
-from duly.domain.triggers.planning import arm, latest_due, stretch
+from duly.domain.triggers.planning import arm, latest_due, left_out_behind, stretch
 from duly.moves.overtaken import until_settled
 from duly.moves.schedule import Seen, see
 from duly.store import schedules
@@ -53,6 +53,7 @@ async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
     if missed is not None and missed >= pending and not catch_up:
         skips.append(stretch(schedule, pending, missed, "skipped_paused"))
         next_at, window = arm(schedule, missed) or (None, 0)
+        skips += left_out_behind(schedule, now) if next_at is None else ()
     recorded = msgspec.json.encode(skips).decode() if skips else None
     return await schedules.resume(database, seen.job_id, seen.generation, pending, next_at, window, recorded)
 

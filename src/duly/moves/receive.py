@@ -1,7 +1,8 @@
 """Receive: settle what receivers say their runs came to, and those whose receiver said nothing in time.
 
 It is the ordinary settle, by run and fence, so all that follows from an outcome is the same. The token names one attempt. While
-that is under way it counts, in whosever hands it is: a receiver may be faster than its own answer to the webhook. When it is
+that is under way it counts, in whosever hands it is: a receiver may be faster than its own answer to the webhook. So does what
+comes past the deadline, until somebody has timed the attempt out: the work is done, and no other attempt has begun. When it is
 over, the record says so, and the same outcome told again is answered as the first time.
 """
 
@@ -16,8 +17,9 @@ import msgspec
 from duly.clock import Rng
 from duly.domain.errors import AttemptOver, NotFound, Unsettled
 from duly.domain.outcome import Failed, Outcome, Succeeded, TimedOut
+from duly.domain.progress import Progress
 from duly.moves.settle import Settled, settle_for
-from duly.store import awaited, hints
+from duly.store import awaited, hints, runs
 from duly.store.awaited import RECEIVER, Over, UnderWay
 from duly.store.database import Database
 from duly.store.leased import Handle
@@ -66,6 +68,19 @@ async def extend(database: Database, handle: Handle, span: timedelta) -> datetim
             f"attempt {under_way.run.attempt} of run {handle[0]} is over: its deadline, {deadline}, has passed"
         )
     raise Unsettled(f"run {handle[0]}: the answer to the webhook has not arrived; answer 202 first, then ask again")
+
+
+async def report(database: Database, handle: Handle, progress: Progress) -> None:
+    """Show how far a receiver has come, while its attempt is under way. Raises NotFound, AttemptOver, Unsettled."""
+    for _ in range(_LOOKS_MAX):  # Between two looks it may pass from its worker's hands into the receiver's.
+        found = await awaited.find(database, handle)
+        if found is None:
+            over = await awaited.ended(database, handle)
+            raise _not_found() if over is None else AttemptOver(_over_text(handle, over))
+        if await runs.save_progress(database, *handle, found.worker_id, progress):
+            return
+        await database.clock.sleep(_LOOK_PAUSE_SECONDS)
+    raise Unsettled(f"run {handle[0]}")
 
 
 async def time_out(database: Database, rng: Rng) -> int:

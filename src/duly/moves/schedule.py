@@ -12,7 +12,7 @@ from duly.domain.job import Recurring
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.on_event import OnEvent
-from duly.domain.triggers.planning import Skip, left_out_by_calendars, moments_between
+from duly.domain.triggers.planning import Skip, left_out_by_calendars, moments_between, stretch
 from duly.domain.triggers.schedules import Schedule
 from duly.store import jobs, overview
 from duly.store.database import Database
@@ -43,6 +43,7 @@ class Job(msgspec.Struct, frozen=True):
     options: str | None
     pending_at: datetime
     accountable_from: datetime
+    least_period: int | None
     read_at: datetime
 
 
@@ -83,6 +84,15 @@ class Seen(msgspec.Struct, frozen=True):
     def left_out(self) -> list[Skip]:
         """Give what calendars took from it by now and no fire will tell of, once it is timed anew."""
         return [*left_out_by_calendars(self.schedule, self.pending_at, self.job.accountable_from, self.read_at)]
+
+    def unfired(self, reason: str) -> list[Skip]:
+        """Give what it has named and not fired by now, since nothing else will tell; and what calendars took from it."""
+        skips = self.left_out()
+        last = None if self.schedule.trigger.is_estimate else self.schedule.latest_at_or_before(self.read_at)
+        if last is not None and last.scheduled_at >= self.pending_at:
+            why = "skipped_paused" if self.is_paused else reason
+            skips.append(stretch(self.schedule, self.pending_at, last.scheduled_at, why))
+        return skips
 
     @property
     def is_paused(self) -> bool:

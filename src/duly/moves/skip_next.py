@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.triggers.on_event import OnEvent
-from duly.domain.triggers.planning import arm
+from duly.domain.triggers.planning import arm, left_out_before
 from duly.moves.overtaken import until_settled
 from duly.moves.schedule import see
 from duly.store import schedules
@@ -24,8 +26,10 @@ async def skip_next(database: Database, job_id: UUID) -> datetime:
         if isinstance(seen.schedule.trigger, OnEvent):
             raise InvalidOption(f"job {job_id} waits for events and has no next occurrence; pause it instead")
         next_at, window = arm(seen.schedule, seen.pending_at) or (None, 0)
+        taken = left_out_before(seen.schedule, seen.pending_at, seen.job.accountable_from, is_last=next_at is None)
+        skips = msgspec.json.encode(taken).decode() if taken else None
         answer, moment = await schedules.skip_next(
-            database, job_id, seen.generation, seen.pending_at, next_at, window, seen.staged()
+            database, job_id, seen.generation, seen.pending_at, next_at, window, seen.staged(), skips
         )
         if answer == "over":
             raise NotFound(f"job {job_id} has ended; it fires no more")

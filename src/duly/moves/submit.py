@@ -44,13 +44,15 @@ async def submit_recurring(
     connection: Connection, job: Recurring, *, key: str, tenant: int = TENANT_DEFAULT
 ) -> Accepted:
     """Submit a recurring job with its next-fire timer. Raises TriggerError when its schedule cannot be kept."""
-    if is_closed(job.schedule):
+    if is_closed(job.schedule) and await store.least_period(connection, tenant) is None:
         timing = timing_of(job.schedule, job_id=None, now=EPOCH, calendars={})
         submitted = await store.submit_recurring(connection, tenant, key, None, job, timing)
         return _accepted(submitted, timing, {})
     found = await store.prepare(connection, tenant, key, job.digest(), calendars_in(job.schedule))
     calendars = read_calendars(msgspec.json.decode(found.calendars or "{}"))
-    timing = timing_of(job.schedule, job_id=str(found.job_id), now=found.now, calendars=calendars)
+    timing = timing_of(
+        job.schedule, job_id=str(found.job_id), now=found.now, calendars=calendars, least_period=found.least_period
+    )
     # What was accepted before is not judged again: its moment may have passed since.
     submitted = found.before or await store.submit_recurring(connection, tenant, key, found.job_id, job, timing)
     if (

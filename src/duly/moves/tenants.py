@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
+from duly.domain.limit import check_places
 from duly.domain.rate_limit import check_rate
 from duly.domain.run import TENANT_DEFAULT
 from duly.store import tenants
@@ -11,6 +15,8 @@ from duly.store.database import Database
 from duly.store.tenants import Limits, Tenant
 
 _COUNT_MAX = 2_000_000_000
+_WEIGHT_MAX = 1_000
+_LEAST_PERIOD, _LEAST_PERIOD_MAX = timedelta(seconds=1), timedelta(days=366)
 
 
 async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant:
@@ -54,4 +60,16 @@ def check_limits(limits: Limits) -> None:
         value = getattr(limits, name)
         if value is not None and not 0 <= value <= _COUNT_MAX:
             raise InvalidOption(f"{name} {value} is outside 0 to {_COUNT_MAX:,}; leave it out for no limit")
+    if limits.running_max is not None:
+        check_places(limits.running_max)
+    if not 1 <= limits.weight <= _WEIGHT_MAX:
+        raise InvalidOption(
+            f"weight {limits.weight} is outside 1 to {_WEIGHT_MAX:,}; a tenant that is to start nothing is paused:"
+            " duly pause --tenant NUMBER"
+        )
     check_rate(limits.submit_rate)
+    least = limits.least_period
+    if least is not None and (not _LEAST_PERIOD <= least <= _LEAST_PERIOD_MAX or least.microseconds):
+        raise InvalidOption(
+            f"least_period {to_iso(least)} is not a number of whole seconds from PT1S to P366D; leave it out for no limit"
+        )

@@ -22,6 +22,10 @@ class Caller:
         self._transport = transport
         self._log = log
 
+    def check(self, url: str) -> None:
+        """Refuse what a URL itself shows not to be allowed. Raises InvalidOption, NotAllowed."""
+        self._guard.check(url)
+
     async def call(self, url: str, request: Request, *, tenant: int, seconds: float) -> Answer:
         """Look up, connect, send and read within `seconds`. Raises InvalidOption and OutboundError."""
         scope = asyncio.timeout(seconds)

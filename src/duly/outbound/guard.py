@@ -27,6 +27,22 @@ class Pin(msgspec.Struct, frozen=True):
     addresses: tuple[Address, ...]
 
 
+def judge(egress: Egress, text: str) -> tuple[WebhookUrl, Address | None]:
+    """Judge a URL by what it says itself: its port, and the address that it names instead of a host, which is given.
+
+    Nothing is looked up, so this may be asked wherever a URL comes in. Raises InvalidOption, NotAllowed.
+    """
+    url = read_url(text)
+    literal = _literal(url)
+    if not egress.allows_port(url.port) or (literal and not egress.allows(literal, url.port)):
+        raise NotAllowed(
+            f"{url.origin} may not be called: {_why_not(egress, url, literal)};"
+            " ask the operator, whose settings egress_ports, egress_allow and egress_loopback decide it",
+            f"port {url.port}",
+        )
+    return url, literal
+
+
 class Guard:
     """Decides about every call out."""
 
@@ -40,15 +56,12 @@ class Guard:
 
     def _judge(self, text: str) -> tuple[WebhookUrl, Pin | None]:
         """Read the URL, and pin it where it names an address itself."""
-        url = read_url(text)
-        literal = _literal(url)
-        if not self._egress.allows_port(url.port) or (literal and not self._egress.allows(literal, url.port)):
-            raise NotAllowed(
-                f"{url.origin} may not be called: {self._why_not(url, literal)};"
-                " ask the operator, whose settings egress_ports, egress_allow and egress_loopback decide it",
-                f"port {url.port}",
-            )
+        url, literal = judge(self._egress, text)
         return url, None if literal is None else Pin(url, (literal,))
+
+    def check(self, text: str) -> None:
+        """Refuse what a URL itself shows not to be allowed, before anything is done for it. Raises InvalidOption, NotAllowed."""
+        self._judged(text)
 
     async def pin(self, text: str, tenant: int) -> Pin:
         """Give the addresses that may be called. Raises InvalidOption, NotAllowed, NotFound."""
@@ -76,11 +89,12 @@ class Guard:
             detail,
         )
 
-    def _why_not(self, url: WebhookUrl, literal: Address | None) -> str:
-        if literal is None or url.port not in self._egress.ports:
-            ports = ", ".join(map(str, sorted(self._egress.ports)))
-            return f"port {url.port} is not one that webhooks are sent to; usual ones are {ports}"
-        return f"address {literal} is not one that webhooks are sent to"
+
+def _why_not(egress: Egress, url: WebhookUrl, literal: Address | None) -> str:
+    if literal is None or url.port not in egress.ports:
+        ports = ", ".join(map(str, sorted(egress.ports)))
+        return f"port {url.port} is not one that webhooks are sent to; usual ones are {ports}"
+    return f"address {literal} is not one that webhooks are sent to"
 
 
 def _literal(url: WebhookUrl) -> Address | None:

@@ -11,31 +11,8 @@ from binascii import Error as NotBase64
 from collections.abc import Sequence
 from hashlib import sha256
 
-from duly.domain.errors import InvalidOption
-
-SECRET_PREFIX = "whsec_"  # noqa: S105 - what a secret begins with, and no secret
-SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
 SIGNATURES_MAX = 16  # More than anybody rotates; each costs the receiver a comparison.
 _VERSION = "v1"
-
-
-def read_secret(text: str) -> bytes:
-    """Read a secret as people are shown it: `whsec_` and base64. Raises InvalidOption, without the secret."""
-    try:
-        secret = b64decode(_padded(text.strip().removeprefix(SECRET_PREFIX)), validate=True)
-    except (NotBase64, ValueError):
-        raise InvalidOption(f"webhook secret: it is not base64; copy it whole, with its {SECRET_PREFIX}") from None
-    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
-        raise InvalidOption(
-            f"webhook secret: it has {len(secret)} bytes and must have {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX};"
-            " copy it whole"
-        )
-    return secret
-
-
-def show_secret(secret: bytes) -> str:
-    """Write a secret as people are shown it."""
-    return SECRET_PREFIX + b64encode(secret).decode()
 
 
 def sign(secrets: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
@@ -71,7 +48,3 @@ def _read(signature: str) -> bytes | None:
         return b64decode(text, validate=True)
     except (NotBase64, ValueError):
         return None
-
-
-def _padded(text: str) -> str:
-    return text + "=" * (-len(text) % 4)

@@ -23,6 +23,7 @@ from duly.sdk.job import Job
 from duly.sdk.retry import Retry
 from duly.sdk.target import Target, check_list
 from duly.sdk.when import When, shape_of
+from duly.sdk.workflow_handle import WorkflowHandle
 from duly.worker.context import RunContext
 from duly.worker.handlers import Handler as Registered
 from duly.worker.handlers import Registry, suggestion
@@ -189,6 +190,10 @@ class App:
     def job(self, job: UUID | str) -> Job[Any]:
         """Give a hand on a recurring job, by its name or its id; nothing is asked before it is used. Raises InvalidOption."""
         return Job(self, job)
+
+    def workflow(self, workflow_id: UUID) -> WorkflowHandle:
+        """Give a hand on a workflow that was submitted, by its id; nothing is asked before it is used."""
+        return WorkflowHandle(self, workflow_id)
 
     async def put_calendar(self, calendar: Mapping[str, Any]) -> int:
         """Keep a calendar, new or changed, for schedules to name. Gives how many were armed anew by it.

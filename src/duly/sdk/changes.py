@@ -11,11 +11,14 @@ import msgspec
 from duly.domain import payload as payloads
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption
-from duly.domain.job import Recurring, check_arguments, check_gate, check_name, check_priority, check_timeout
+from duly.domain.gate import Rate, check_concurrency, check_line, check_rate
+from duly.domain.job import Recurring, check_arguments, check_name, check_priority, check_timeout
 from duly.domain.run import amend_options
 from duly.domain.triggers import asking
 from duly.sdk.choices import Misfire, Mode, Overlap, spelled
 from duly.sdk.retry import Retry
+
+_NO_GATE: dict[str, Any] = {"gate": None, "fifo": False}
 
 if TYPE_CHECKING:
     from duly.worker.handlers import Handler
@@ -46,6 +49,8 @@ class Changes(TypedDict, total=False):
     retry: Retry
     timeout: Duration | None
     concurrency: tuple[str, int] | None
+    fifo: str | None
+    rate: Rate | None
 
 
 def changed(job: Recurring, changes: Changes, handler: Handler | None) -> Recurring:
@@ -89,7 +94,11 @@ def _options(job: Recurring, changes: Changes, handler: Handler | None) -> str |
     if "timeout" in changes:
         found["timeout_seconds"] = check_timeout(changes["timeout"])
     if "concurrency" in changes:
-        found["gate"] = None if changes["concurrency"] is None else check_gate(*changes["concurrency"])
+        found |= _NO_GATE if changes["concurrency"] is None else check_concurrency(*changes["concurrency"])
+    if "fifo" in changes:
+        found |= _NO_GATE if changes["fifo"] is None else check_line(changes["fifo"])
+    if "rate" in changes:
+        found["rate"] = None if changes["rate"] is None else check_rate(changes["rate"])
     return amend_options(job.options, found, None if handler is None else handler.options)
 
 

@@ -13,11 +13,11 @@ from msgspec import UNSET, UnsetType
 
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption
+from duly.domain.gate import Rate, check_concurrency, check_line, check_rate
 from duly.domain.job import (
     Recurring,
     Submission,
     check_delay,
-    check_gate,
     check_key,
     check_moment,
     check_name,
@@ -71,6 +71,10 @@ class Work(Protocol):
         """Write arguments as a payload. Raises InvalidArguments, InvalidPayload."""
         ...
 
+    def encode_open(self, args: Sequence[Any], kwargs: Mapping[str, Any], write: Callable[[Any], Any]) -> str:
+        """Write arguments of which some are not known yet, which `write` writes otherwise. Raises as `encode` does."""
+        ...
+
     def decode_result(self, result: str | None) -> Any:
         """Read what a run resulted in."""
         ...
@@ -103,6 +107,8 @@ class Choices:
     retry: Retry | None = None
     timeout: Duration | UnsetType | None = field(default=UNSET)
     concurrency: tuple[str, int] | None = None  # a key, and how many runs of it may be ready or running at once
+    fifo: str | None = None  # a key whose runs go one after another, in order
+    rate: Rate | None = None
     tags: Sequence[str] | None = None
     on_done: Told | None = None
     on_dead: Told | None = None
@@ -122,13 +128,21 @@ class Choices:
             check_priority(self.priority)
         if self.timeout is not UNSET:
             check_timeout(self.timeout)
-        if self.concurrency is not None:
-            check_gate(*self.concurrency)
+        self.waits()
         self.marks()
         if self.parent is not None and shape is not None:
             raise InvalidOption("parent= belongs to a one-shot; leave out every=, cron=, when= and schedule=")
         if self.tenant is not None and (isinstance(self.tenant, bool) or self.tenant < 1):
             raise InvalidOption(f"tenant {self.tenant!r} is not a tenant's number: 1 or more")
+
+    def waits(self) -> dict[str, Any]:
+        """Give what holds the runs back besides time, checked."""
+        if self.concurrency is not None and self.fifo is not None:
+            raise InvalidOption("give concurrency= or fifo=, not both; fifo= is a limit of 1 at once, in order")
+        found = {} if self.concurrency is None else check_concurrency(*self.concurrency)
+        if self.fifo is not None:
+            found = check_line(self.fifo)
+        return found if self.rate is None else {**found, "rate": check_rate(self.rate)}
 
     def marks(self) -> dict[str, Any]:
         """Give what the runs are marked with, checked: tags, who asked for them, and who is told of their ends."""
@@ -175,7 +189,7 @@ def submission(handler: Work, choices: Choices, payload: str) -> Submission:
         handler.priority if choices.priority is None else choices.priority,
         choices.at,
         None if choices.delay is None else check_delay(choices.delay),
-        run_options(handler, choices.retry, choices.timeout, choices.concurrency, choices.marks()),
+        run_options(handler, choices.retry, choices.timeout, {**choices.waits(), **choices.marks()}),
     )
 
 
@@ -188,7 +202,7 @@ def recurring(handler: Work, choices: Choices, shape: Mapping[str, Any], payload
         handler.priority if choices.priority is None else choices.priority,
         shape,
         choices.name,
-        run_options(handler, choices.retry, choices.timeout, choices.concurrency, choices.marks()),
+        run_options(handler, choices.retry, choices.timeout, {**choices.waits(), **choices.marks()}),
     )
 
 
@@ -202,15 +216,12 @@ def run_options(
     handler: Work,
     retry: Retry | None,
     timeout: Duration | UnsetType | None,
-    concurrency: tuple[str, int] | None,
-    marks: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> str | None:
     """Write what the runs of a job carry: the handler's own options, with what was chosen laid over them."""
-    changes: dict[str, Any] = dict(marks or {})
+    changes: dict[str, Any] = dict(more or {})
     if retry is not None:
         changes["retry"] = retry.policy()
-    if concurrency is not None:
-        changes["gate"] = check_gate(*concurrency)
     if timeout is not UNSET:
         changes["timeout_seconds"] = check_timeout(timeout)
     options = encode_options(msgspec.structs.replace(handler.options, **changes))

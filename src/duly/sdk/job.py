@@ -124,20 +124,20 @@ class Job(Generic[T]):
 
     async def backfill(
         self,
-        start: datetime,
-        end: datetime,
+        from_: datetime,
+        to: datetime,
         *,
         rate: float = 1.0,
         overlap: str = "queue",
         dry_run: bool = False,
         confirm: bool = False,
     ) -> Asked:
-        """Make the occurrences of [start, end) again, `rate` a second, below all that is on time.
+        """Make the occurrences of [from_, to) again, `rate` a second, below all that is on time.
 
         They wait for each other, unless `overlap` is `allow`. With `dry_run` they are only counted. More than 10,000 need
         `confirm`. Raises NotFound, InvalidOption, InvalidSchedule.
         """
-        stretch = check_moment(start, "start"), check_moment(end, "end")
+        stretch = check_moment(from_, "from"), check_moment(to, "to")
         database = await self._database()
         job_id = await self._job_id(database)
         return await backfills.backfill(
@@ -181,8 +181,8 @@ class Job(Generic[T]):
 
     def backfill_sync(
         self,
-        start: datetime,
-        end: datetime,
+        from_: datetime,
+        to: datetime,
         *,
         rate: float = 1.0,
         overlap: str = "queue",
@@ -191,7 +191,7 @@ class Job(Generic[T]):
     ) -> Asked:
         """Make occurrences again, from a plain function."""
         return self._app.background.run(
-            self.backfill(start, end, rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm)
+            self.backfill(from_, to, rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm)
         )
 
     def cancel_sync(self) -> CancelAnswer:

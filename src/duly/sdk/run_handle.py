@@ -79,7 +79,7 @@ class RunHandle(Generic[T]):
     async def cancel(self, *, children: bool = False) -> CancelAnswer:
         """Cancel the run; one that is running is asked to stop. Raises NotFound.
 
-        With `children`, its subtasks that have not started are cancelled as well, and theirs.
+        With `children`, its subtasks are cancelled as well, and theirs; of those that run, the workers are asked.
         """
         database = await self._app.connections.database()
         answer = await cancel_run(database, self.run_id)

@@ -10,6 +10,7 @@ from uuid import UUID
 from msgspec import UNSET, UnsetType
 
 from duly.domain.duration import Duration
+from duly.domain.gate import Rate
 from duly.sdk.choices import Choices, Misfire, Mode, Overlap, Told, Work
 from duly.sdk.handle import Handle
 from duly.sdk.retry import Retry
@@ -41,6 +42,11 @@ class Submittable(Generic[Q, T]):
         """The queue its runs go to, unless a submit says otherwise."""
         return self._work.queue
 
+    @property
+    def submitter(self) -> Submitter[Q, T]:
+        """The way to submit it with no choices made."""
+        return self._submitter
+
     def options(
         self,
         *,
@@ -67,6 +73,8 @@ class Submittable(Generic[Q, T]):
         retry: Retry | None = None,
         timeout: Duration | UnsetType | None = UNSET,
         concurrency: tuple[str, int] | None = None,
+        fifo: str | None = None,
+        rate: Rate | None = None,
         tags: Sequence[str] | None = None,
         on_done: Told | None = None,
         on_dead: Told | None = None,
@@ -84,11 +92,12 @@ class Submittable(Generic[Q, T]):
         `overlap`, a policy or its shape; and `every` the `mode` "fixed_delay", to count from the end of each run.
 
         `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number, such as
-        `("customer-7", 3)`: at most so many runs of that key at once. `tags`: words to find it by, instead of the handler's
-        own. `on_done` and `on_dead`: a URL, or the name of a job, that is told of each run's end, or of its burial.
-        `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run are told. `parent`: the run
-        whose subtask it is, which must be under way. `connection`: the caller's own, inside whose transaction it is
-        inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
+        `("customer-7", 3)`: at most so many runs of that key at once. `fifo`: a key whose runs go strictly one after another.
+        `rate`: `Rate("mail", 10, per="PT1S", burst=5)`: no more starts than that, across all workers. `tags`: words to find
+        it by, instead of the handler's own. `on_done` and `on_dead`: a URL, or the name of a job, that is told of each run's end,
+        or of its burial. `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run are told.
+        `parent`: the run whose subtask it is, which must be under way. `connection`: the caller's own, inside whose
+        transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
         choices = Choices(
             at=at,
@@ -114,6 +123,8 @@ class Submittable(Generic[Q, T]):
             retry=retry,
             timeout=timeout,
             concurrency=concurrency,
+            fifo=fifo,
+            rate=rate,
             tags=tags,
             on_done=on_done,
             on_dead=on_dead,

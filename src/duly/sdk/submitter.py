@@ -16,7 +16,7 @@ from duly.moves import submit as moves
 from duly.sdk.choices import Choices, Work, recurring, submission
 from duly.sdk.handle import Handle
 from duly.store import callers
-from duly.store.database import Connection, DiskFull, Unavailable
+from duly.store.database import Connection, Database, DiskFull, Unavailable
 from duly.store.jobs import Submitted
 
 if TYPE_CHECKING:
@@ -38,6 +38,21 @@ class Submitter(Generic[Q, T]):
         self._handler = handler
         self._choices = choices
         self._shape = choices.shape()
+
+    @property
+    def app(self) -> App:
+        """Whose it is."""
+        return self._app
+
+    @property
+    def work(self) -> Work:
+        """What is submitted."""
+        return self._handler
+
+    @property
+    def choices(self) -> Choices:
+        """What was chosen for it."""
+        return self._choices
 
     async def submit(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
         """Make one job durable. Raises Refused, DatabaseUnusable, or Unavailable when it cannot be known."""
@@ -77,7 +92,7 @@ class Submitter(Generic[Q, T]):
         key = self._key()
         if self._choices.connection is not None:
             return self._handles(key, await send(callers.awaited(self._choices.connection), key))
-        submitted = await self._ask_until_answered(send, key)
+        submitted = await ask_until_answered(await self._app.connections.database(), send, key, "job")
         if submitted and self._is_due_soon():
             (await self._app.connections.waker()).wake(self._choices.queue or self._handler.queue)
         return self._handles(key, submitted)
@@ -88,22 +103,6 @@ class Submitter(Generic[Q, T]):
         key = self._key()
         connection = callers.plain(self._choices.connection)
         return self._handles(key, callers.at_once(_answer(send(connection, key))))
-
-    async def _ask_until_answered(self, send: Send, key: str) -> Sequence[Submitted]:
-        database = await self._app.connections.database()
-        for pause in (*_AGAIN_SECONDS, None):
-            try:
-                return await send(database, key)
-            except DiskFull:
-                raise  # It is known that nothing was stored, and room does not come back in a moment.
-            except Unavailable as error:
-                if pause is None:
-                    raise Unavailable(
-                        f"{error}, asked {len(_AGAIN_SECONDS) + 1} times. The job may or may not be stored:"
-                        f" submit it again with key={key!r}, which stores it once"
-                    ) from error
-                await database.clock.sleep(pause)
-        raise AssertionError("unreachable")
 
     def _handles(self, key: str, submitted: Sequence[Submitted]) -> list[Handle[T]]:
         return [Handle(self._app, self._handler, key, one) for one in submitted]
@@ -120,6 +119,25 @@ class Submitter(Generic[Q, T]):
     @property
     def _tenant(self) -> int:
         return self._app.tenant if self._choices.tenant is None else self._choices.tenant
+
+
+async def ask_until_answered(
+    database: Database, send: Callable[[Database, str], Awaitable[T]], key: str, what: str
+) -> T:
+    """Submit under a key, again while nobody knows whether it was stored. Raises Unavailable when that stays so."""
+    for pause in (*_AGAIN_SECONDS, None):
+        try:
+            return await send(database, key)
+        except DiskFull:
+            raise  # It is known that nothing was stored, and room does not come back in a moment.
+        except Unavailable as error:
+            if pause is None:
+                raise Unavailable(
+                    f"{error}, asked {len(_AGAIN_SECONDS) + 1} times. The {what} may or may not be stored:"
+                    f" submit it again with key={key!r}, which stores it once"
+                ) from error
+            await database.clock.sleep(pause)
+    raise AssertionError("unreachable")
 
 
 async def _listed(submitting: Awaitable[Submitted]) -> Sequence[Submitted]:

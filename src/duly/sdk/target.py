@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
@@ -37,10 +37,14 @@ class TargetWork(msgspec.Struct, frozen=True):
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Write a payload, given by keywords or as one mapping. Raises InvalidArguments, InvalidPayload."""
+        return self.encode_open(args, kwargs, lambda given: given)
+
+    def encode_open(self, args: Sequence[Any], kwargs: Mapping[str, Any], write: Callable[[Any], Any]) -> str:
+        """Write a payload of which some is not known yet, which `write` writes otherwise. Raises as `encode` does."""
         if len(args) > 1 or (args and kwargs):
             raise InvalidArguments(f"{self.name} takes its payload by keywords, or as one mapping; give one of them")
         given = check_arguments(args[0], self.name) if args else kwargs
-        return payloads.encode(given, f"the payload of {self.name}")
+        return payloads.encode(write(dict(given)), f"the payload of {self.name}")
 
     def decode_result(self, result: str | None) -> Any:
         """Read what a run resulted in."""

@@ -154,9 +154,9 @@ def _body(args: Sequence[Any]) -> str:
 
 
 def _rows(rows: Any) -> Rows:
-    """Give rows as the store expects them, a job first; drivers differ in what a UUID is."""
+    """Give rows as the store expects them, a job, or none, first; drivers differ in what a UUID is."""
     plain_rows = (tuple(row.values()) if isinstance(row, Mapping) else tuple(row) for row in rows)
-    return [(UUID(str(job_id)), *others) for job_id, *others in plain_rows]
+    return [(job_id if job_id is None else UUID(str(job_id)), *others) for job_id, *others in plain_rows]
 
 
 def _translated(error: Exception) -> Exception:

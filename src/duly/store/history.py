@@ -51,8 +51,8 @@ async def forget_progress(database: Database, limit: int) -> None:
 
 async def release_waiting(database: Database, limit: int) -> int:
     """Let runs in that wait at a gate with a free place. Returns how many."""
-    released: int = await database.fetchval(SQL["release_waiting"], limit)
-    return released
+    released: int | None = await database.fetchval(SQL["release_waiting"], limit)
+    return released or 0
 
 
 async def forget_checkpoints(database: Database, limit: int) -> None:

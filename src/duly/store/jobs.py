@@ -74,13 +74,15 @@ def submit_arguments(
 class Prepared(msgspec.Struct, frozen=True):
     """What compiling a schedule needs of the store: the id its job will have, the time, and the calendars it names.
 
-    Where the same was submitted under the key before, `before` is the answer to that, and id and time are those of then.
+    `least_period` is how close together its occurrences may be, in seconds. Where the same was submitted under the key before,
+    `before` is the answer to that, and id and time are those of then.
     """
 
     job_id: UUID
     now: datetime
     calendars: str | None
     before: Submitted | None
+    least_period: int | None
 
 
 async def prepare(
@@ -88,11 +90,17 @@ async def prepare(
 ) -> Prepared:
     """Read what compiling a schedule needs."""
     rows = await connection.fetch(SQL["prepare"], tenant, key, list(calendars), body_hash)
-    job_id, now, found, made_id, scheduled_at, made_at = rows[0]
+    job_id, now, found, made_id, scheduled_at, made_at, least_period = rows[0]
     if made_id is None:
-        return Prepared(job_id, now, found, None)
+        return Prepared(job_id, now, found, None, least_period)
     before = Submitted(UUID(str(made_id)), scheduled_at, replayed=True)  # A driver of the caller's may give it as text.
-    return Prepared(before.job_id, made_at, found, before)
+    return Prepared(before.job_id, made_at, found, before, None)  # What was accepted before is not judged again.
+
+
+async def least_period(connection: Connection, tenant: int) -> int | None:
+    """Read how close together the occurrences of a tenant's schedules may be, in seconds; None: a second."""
+    rows = await connection.fetch(SQL["least_period"], tenant)
+    return None if rows[0][1] is None else int(rows[0][1])
 
 
 async def submit_recurring(
@@ -152,9 +160,9 @@ async def edit(
     return Edit(row[0], row[1])
 
 
-async def cancel_schedule(database: Database, job_id: UUID) -> bool:
-    """End a schedule through its timer. False: the timer was not there at this moment."""
-    return bool(await database.fetch(SQL["cancel_schedule"], job_id))
+async def cancel_schedule(database: Database, job_id: UUID, seen: datetime, skips: str | None) -> bool:
+    """End a schedule through its timer, as it was seen. False: the timer was not there at this moment, or had moved on."""
+    return bool(await database.fetch(SQL["cancel_schedule"], job_id, seen, skips))
 
 
 async def staged_runs(database: Database, job_id: UUID) -> list[UUID]:

@@ -1,9 +1,9 @@
-"""Pages of jobs, runs and dead letters: a tenant's own, chosen by a filter, in the order of a key, from a position on.
+"""Pages of jobs, runs, workflows and dead letters: a tenant's own, chosen by a filter, in the order of a key, from a position on.
 
 A page costs the same at any depth, because it is read from its position and stops: when it is full, or when it has looked at
 so many rows. Where few rows fit it may therefore be short, or even empty, while more may follow: `after` tells. Nothing is
-counted. Jobs come by falling id, runs by falling id, which begins with the moment they are for, dead letters by the moment
-they were buried.
+counted. Jobs and workflows come by falling id, runs by falling id, which begins with the moment they are for, dead letters by the
+moment they were buried.
 """
 
 from __future__ import annotations
@@ -73,6 +73,13 @@ class RunPage(msgspec.Struct, frozen=True):
     after: UUID | None
 
 
+class WorkflowPage(msgspec.Struct, frozen=True):
+    """Workflows, and the id behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: UUID | None
+
+
 class DeadPage(msgspec.Struct, frozen=True):
     """Dead letters, and the position behind which more may follow; none: this was all."""
 
@@ -132,6 +139,27 @@ async def runs(
     )
     rows, last = _fitting(found, size, looks)
     return RunPage(_each_once(rows), last["run_id"] if last else None)
+
+
+async def workflows(
+    database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
+) -> WorkflowPage:
+    """Read workflows, the newest first."""
+    submitted = chosen.moments.get("submitted_at", Span())
+    found = await database.fetch(
+        SQL["workflows"],
+        tenant,
+        _before(after, submitted.before),
+        _from(submitted.since and max(submitted.since, _EARLIEST) - _SUBMIT_MAX),
+        *(_any_of(chosen, field) for field in ("state", "name")),
+        chosen.beginnings.get("name"),
+        *_tags(chosen),
+        *_ends(submitted),
+        size,
+        size if chosen.is_empty else looks,
+    )
+    rows, last = _fitting(found, size, looks)
+    return WorkflowPage(rows, last["workflow_id"] if last else None)
 
 
 async def dead(

@@ -17,11 +17,16 @@ SQL = load("ready")
 
 
 async def claim(
-    database: Database, worker_id: UUID, queues: Sequence[str], handlers: Sequence[str], limit: int
+    database: Database,
+    worker_id: UUID,
+    queues: Sequence[str],
+    handlers: Sequence[str],
+    limit: int,
+    weights: Sequence[int] = (),
 ) -> list[Run]:
     """Move up to `limit` runs into the worker's hands. Raises WorkerExpired when its lease has ended."""
     try:
-        rows = await database.fetch(SQL["claim"], worker_id, queues, handlers, limit)
+        rows = await database.fetch(SQL["claim"], worker_id, queues, weights, handlers, limit)
         return [Run(*row) if row["options"] is None else _marked(Run(*row)) for row in rows]
     except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
         await drop_duplicates(database)

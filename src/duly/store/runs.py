@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.hold import Holds, Scope
+from duly.domain.limit import StandingLimits
 from duly.domain.progress import Progress, shown
 from duly.domain.run import read_options
 from duly.store.database import Database
@@ -29,10 +30,11 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """What a worker must be told: signals of its own, and what nobody may start."""
+    """What a worker must be told: signals of its own, what nobody may start, and how much may be under way."""
 
     signals: list[Signal]
     holds: Holds
+    limits: StandingLimits = StandingLimits()
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -77,7 +79,9 @@ async def look(database: Database, worker_id: UUID) -> News:
     rows = await database.fetch(SQL["look"], worker_id)
     database.clock.observe(rows[0]["read_at"])
     signals = [Signal(*row[1:4]) for row in rows if row["run_id"] is not None]
-    return News(signals, Holds(Scope(*row[4:]) for row in rows if row["what"] == "hold"))
+    holds = Holds(Scope(*row[4:6]) for row in rows if row["what"] == "hold")
+    limits = {Scope(*row[4:6]): row["places"] for row in rows if row["what"] == "limit"}
+    return News(signals, holds, StandingLimits(limits))
 
 
 async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Signal]) -> None:
@@ -108,6 +112,8 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
         "request_id": marks.request_id,
         "traceparent": marks.traceparent,
         "parent": None if marks.parent is None else UUID(marks.parent),
+        "workflow_id": None if marks.node is None else UUID(marks.node[0]),
+        "node": None if marks.node is None else marks.node[1],
         "attempts": [{name: value for name, value in attempt.items() if name != "marks"} for attempt in attempts],
     }
 
@@ -186,9 +192,9 @@ async def is_over(database: Database, run_id: UUID) -> bool:
     return bool(await database.fetchval(SQL["is_over"], run_id))
 
 
-async def waiting_subtasks(database: Database, run_id: UUID, after: UUID, limit: int) -> list[UUID]:
-    """Give subtasks of a run that have not started, by rising id behind one, up to a limit."""
-    return [row[0] for row in await database.fetch(SQL["waiting_subtasks"], run_id, after, limit)]
+async def live_subtasks(database: Database, run_id: UUID, after: UUID, limit: int) -> list[UUID]:
+    """Give subtasks of a run that have not ended, by rising id behind one, up to a limit."""
+    return [row[0] for row in await database.fetch(SQL["live_subtasks"], run_id, after, limit)]
 
 
 async def read_logs(database: Database, run_id: UUID, after: tuple[int, int]) -> list[dict[str, Any]]:

@@ -63,9 +63,10 @@ async def skip_next(
     next_at: datetime | None,
     window: int,
     staged: Sequence[datetime],
+    skips: str | None,
 ) -> tuple[str, datetime | None]:
-    """Leave one occurrence out: skipped with its moment, again, or over."""
-    values = (job_id, generation, seen, next_at, window, list(staged), zones.database_version())
+    """Leave one occurrence out: skipped with its moment, again, or over. `skips` go with the pending one."""
+    values = (job_id, generation, seen, next_at, window, list(staged), zones.database_version(), skips)
     row = await database.fetchrow(SQL["skip_next"], *values)
     assert row is not None
     return row[0], row[1]
@@ -212,8 +213,19 @@ async def find_backfill(database: Database, tenant: int, backfill_id: UUID) -> d
 
 
 async def put_calendar(database: Database, tenant: int, name: str, definition: str) -> None:
-    """Keep a calendar, new or changed."""
+    """Keep a calendar, new or changed, and beside it what it was, until it is settled."""
     await database.execute(SQL["put_calendar"], tenant, name, definition)
+
+
+async def calendar_settled(database: Database, tenant: int, name: str, definition: str) -> None:
+    """Forget what a calendar was: all that use it are timed by this definition."""
+    await database.execute(SQL["calendar_settled"], tenant, name, definition)
+
+
+async def earlier_calendars(database: Database, tenant: int) -> dict[str, list[Any]]:
+    """Read what calendars were while some jobs may be timed by that, the newest first."""
+    rows = await database.fetch(SQL["earlier_calendars"], tenant)
+    return {name: msgspec.json.decode(definitions) for name, definitions in rows}
 
 
 async def drop_calendar(database: Database, tenant: int, name: str) -> str:
@@ -239,6 +251,7 @@ class Pending(msgspec.Struct, frozen=True):
     made_at: datetime
     read_at: datetime
     accountable_from: datetime
+    cohort: int | None
 
 
 async def using_calendar(database: Database, tenant: int, name: str, after: UUID | None, limit: int) -> list[Pending]:

@@ -18,7 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from duly.store import applied, awaited, declared, destinations, events, jobs, leased, runs, schedules, workers
+from duly.store import (
+    applied,
+    awaited,
+    declared,
+    destinations,
+    events,
+    gates,
+    jobs,
+    leased,
+    runs,
+    schedules,
+    workers,
+    workflows,
+)
 from duly.store.database import AGAIN, Database, Unavailable, translated
 from duly.store.pool import Pool
 from duly.store.statements import load
@@ -44,6 +57,8 @@ _GUARDED = {
         awaited.SQL,
         events.SQL,
         destinations.SQL,
+        gates.SQL,
+        workflows.SQL,
         _RETIRE,
     )
     for name, twin in SQL.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import asyncpg
 import msgspec
@@ -15,11 +15,18 @@ SQL = load("tenants")
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a tenant may have; None: as much as it likes. The rate is of submits, a second."""
+    """What a tenant may have; None: as much as it likes. The rate is of submits, a second.
+
+    `running_max` is the tenant's row among the limits that claims keep to. `weight` is its share beside other tenants.
+    `least_period` is how close together the occurrences of one of its schedules may be.
+    """
 
     schedules_max: int | None = None
     ready_max: int | None = None
     submit_rate: float | None = None
+    running_max: int | None = None
+    weight: int = 1
+    least_period: timedelta | None = None
 
 
 class Tenant(msgspec.Struct, frozen=True):
@@ -97,5 +104,5 @@ async def _change(database: Database, name: str, tenant: int, *values: object) -
 
 
 def _tenant(row: asyncpg.Record) -> Tenant:
-    limits = Limits(row["schedules_max"], row["ready_max"], row["submit_rate"])
+    limits = Limits(*(row[name] for name in Limits.__struct_fields__))
     return Tenant(row["tenant"], row["name"], row["state"], limits, row["created_at"])

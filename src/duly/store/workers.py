@@ -30,6 +30,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     until: datetime
     read_at: datetime
     tenant: int | None = None  # None: ours, and serves every tenant
+    weights: list[int] = []  # of its queues, in their order; none: all alike
 
     def serves(self, tenant: int) -> bool:
         """Say whether it lives, and may be given runs of a tenant."""
@@ -65,6 +66,7 @@ class Identity(msgspec.Struct, frozen=True):
     slots: int
     lease: timedelta
     declares: Sequence[str] = ()
+    weights: Sequence[int] = ()  # of its queues, in their order; none: all alike
 
 
 async def register(database: Database, identity: Identity) -> None:
@@ -79,6 +81,7 @@ async def register(database: Database, identity: Identity) -> None:
         identity.slots,
         identity.lease,
         identity.declares,
+        identity.weights,
     )
 
 

@@ -12,19 +12,26 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from duly import __version__
 from duly.clock import Rng
 from duly.domain.duration import Duration, parse
 from duly.domain.errors import InvalidSchedule
 from duly.domain.job import check_moment
-from duly.domain.outcome import Outcome
+from duly.domain.outcome import Awaited, Outcome, Parked
 from duly.domain.run import Run
+from duly.domain.target import WORKFLOW
 from duly.moves.backfill import go_on
 from duly.moves.cancel import carry_out
 from duly.moves.claim import claim
 from duly.moves.declare import declare
+from duly.moves.defer import Deferred, defer
+from duly.moves.hand_out import hand_out
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import Cohorts, stage
+from duly.moves.workflow_runs import settle_ended
+from duly.moves.workflows import run_errands
 from duly.sdk.app import App
 from duly.sdk.handler import Handler
 from duly.store import ready, runs, schedules, shards, test_clock, workers
@@ -35,6 +42,7 @@ from duly.testing.scratch import scratch
 from duly.worker.attempt import attempt_in_thread, attempt_on_loop
 from duly.worker.context import RunContext
 from duly.worker.handlers import Handler as Registered
+from duly.worker.targets.workflow import start
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FIRES_AT_ONE_MOMENT_MAX = 10_000
@@ -85,8 +93,14 @@ class Environment:
         await self._renew(database)
         fired: list[Fire] = []
         while due := await self._take_due(database):
-            fired += [await self._fire(database, run) for run in due]
+            for run in due:
+                if run.handler == WORKFLOW:
+                    await self._start(database, run)
+                else:
+                    fired.append(await self._fire(database, run))
             await carry_out(database)
+            await run_errands(database)
+            await settle_ended(database, self._rng)
             if len(fired) > FIRES_AT_ONE_MOMENT_MAX:
                 raise RuntimeError(
                     f"{len(fired)} runs fired at {self._at} and there are more: does {fired[-1].handler} call itself?"
@@ -183,7 +197,7 @@ class Environment:
         staged = await stage(database, self._scheduler_id, self._epochs, cohorts=self._cohorts, horizon=timedelta())
         await go_on(database, list(self._epochs), self._at, _LANE_MAX)
         queues = [row["queue"] for row in await ready.depth(database)]
-        names = self._app.registry.names()
+        names = [*self._app.registry.names(), WORKFLOW]
         claimed = await claim(database, self._worker_id, queues, names, _CLAIM_MAX) if queues else []
         ahead = [run for run in claimed if run.due_at > self._at]
         await hand_back(database, self._worker_id, ahead)
@@ -192,9 +206,19 @@ class Environment:
         self._next_due_at = min(upcoming, default=None)
         return sorted((run for run in claimed if run.due_at <= self._at), key=_order)
 
+    async def _start(self, database: Database, run: Run) -> None:
+        """Start the workflow that a run is for; when that has ended, so has the run."""
+        came_to = await start(database, run)
+        if isinstance(came_to, Parked | Awaited):
+            await defer(database, self._worker_id, [Deferred(run, self._at, came_to)])
+        else:
+            await settle(database, self._worker_id, [Settled(run, self._at, self._at, came_to)], self._rng)
+
     async def _fire(self, database: Database, run: Run) -> Fire:
         handler = self._app.registry[run.handler]
-        payload = await _payload_of(database, run)
+        run = msgspec.structs.replace(run, payload=await _payload_of(database, run))
+        run = (await hand_out(database, [run])).get(run.run_id, run)
+        payload = run.payload
         desk = EnvironmentDesk(self._app, self._worker_id)
         saved = (await runs.checkpoints(database, [run.run_id])).get(run.run_id) if run.attempt > 1 else None
         context = RunContext(run, desk, started_at=self._at, saved=saved)

@@ -43,6 +43,14 @@ class CallbackExtended(Told, frozen=True):
     deadline_at: Moment
 
 
+class CallbackProgress(Asked, frozen=True):
+    """How far a run has come: `done` of `total`, which may be unknown."""
+
+    done: Annotated[float, Meta(ge=0)]
+    total: Annotated[float, Meta(ge=0)] | None = None
+    note: Annotated[str, Meta(max_length=1_000)] | None = None
+
+
 class Callback(Asked, frozen=True):
     """Who is told: a URL, by a signed webhook on the run's queue or another; or a job, by its name or id."""
 

@@ -11,6 +11,10 @@ from msgspec import Meta
 from duly.wire.shapes import Asked, Moment, Name, Told
 
 MEDIA_TYPE = "application/cloudevents+json"
+BATCH_MEDIA_TYPE = "application/cloudevents-batch+json"
+# What makes a request one in binary mode: the event's attributes are headers, and the body is its data, of any type.
+BINARY_MARK = "ce-specversion"
+EVENTS_MAX = 1_000
 SOURCE_CHARACTERS_MAX = 500
 
 Source = Annotated[
@@ -32,6 +36,7 @@ TYPES = (
     "duly.run.dead.v1",
     "duly.run.cancelled.v1",
     "duly.run.skipped.v1",
+    "duly.job.changed.v1",
     "duly.stream.gap.v1",
 )
 
@@ -61,12 +66,21 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
     data_base64: str | None = None
 
 
+CloudEvents = Annotated[list[CloudEvent], Meta(max_length=EVENTS_MAX)]
+
+
 class EventTaken(Told, frozen=True):
     """What became of an event: its runs, those of the first time when it had come before."""
 
     event_id: str
     duplicate: bool
     runs: list[UUID]
+
+
+class EventsTaken(Told, frozen=True):
+    """What became of each event of a batch, in its order."""
+
+    items: list[EventTaken]
 
 
 class StreamQuery(Asked, frozen=True):

@@ -16,6 +16,19 @@ from duly.wire.runs import Run, TargetSummary
 from duly.wire.schedule_schema import ScheduleShape
 from duly.wire.shapes import PRINTABLE, TAGS_MAX, Asked, Duration, Moment, Name, Priority, Told
 
+NODES_MAX = 1_000
+# What the schema says and the domain checks; the runs of a node that is mapped have a number behind it.
+_NODE = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+NODE_PATTERN = rf"^{_NODE}(\[[0-9]{{1,4}}\])?$"
+NodeName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="1 to 100 letters, digits, _, - and .; the first a letter, a digit or _.",
+        extra_json_schema={"pattern": f"^{_NODE}$", "maxLength": 100},
+    ),
+]
+
 Payload = Annotated[
     dict[str, Any], Meta(description="What the target is given, by name. At most 256 KiB, 64 levels deep.")
 ]
@@ -28,7 +41,7 @@ class FunctionTarget(Asked, frozen=True, tag_field="type", tag="function"):
     handler: Name
 
 
-Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget
+NodeTarget = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget
 
 
 class JobTarget(Told, frozen=True, omit_defaults=True):
@@ -37,7 +50,7 @@ class JobTarget(Told, frozen=True, omit_defaults=True):
     Types and fields may be added; whoever does not know one reads the rest.
     """
 
-    type: Annotated[str, Meta(examples=["function", "webhook", "command", "container"])]
+    type: Annotated[str, Meta(examples=["function", "webhook", "command", "container", "workflow"])]
     handler: str | None = None
     url: str | None = None
     method: str | None = None
@@ -55,6 +68,8 @@ class JobTarget(Told, frozen=True, omit_defaults=True):
     file_bytes: int | None = None
     ok: list[int] | None = None
     retry: list[int] | None = None
+    name: str | None = None
+    nodes: dict[str, Any] | None = None
 
 
 class RetryPolicy(Asked, frozen=True):
@@ -68,10 +83,83 @@ class RetryPolicy(Asked, frozen=True):
 
 
 class Concurrency(Asked, frozen=True):
-    """At most `limit` runs of all jobs with this key are under way at once."""
+    """At most `limit` runs of all jobs with this key are under way at once. With order fifo: one after another, in order."""
 
     key: Name
-    limit: Annotated[int, Meta(ge=1, le=999_999)]
+    limit: Annotated[int, Meta(ge=1, le=999_999)] = 1
+    order: Annotated[
+        Literal["fifo"] | None,
+        Meta(
+            description="fifo: in order of due moments, the next when the former has come to its end. Null: as places come free."
+        ),
+    ] = None
+
+
+class RateLimit(Asked, frozen=True):
+    """At most `limit` runs of all jobs with this key start in each `per`, evenly, across the whole fleet."""
+
+    key: Name
+    limit: Annotated[float, Meta(gt=0, le=1_000_000)]
+    per: Duration = "PT1S"
+    burst: Annotated[int, Meta(ge=1, le=999_999, description="How many may start at once after a rest.")] = 1
+
+
+class NodeEdge(Asked, frozen=True):
+    """A node that another waits for, and the end of it that lets that one run."""
+
+    node: NodeName
+    on: Annotated[
+        Literal["success", "failure", "always"], Meta(description="always: however it ends, also when it is skipped.")
+    ] = "success"
+
+
+class NodeReference(Asked, frozen=True, rename={"node": "$result"}):
+    """The result of another node, or with steps a part of it."""
+
+    node: NodeName
+    path: Annotated[
+        list[str | Annotated[int, Meta(ge=0)]], Meta(max_length=64, description="Keys of objects and places in lists.")
+    ] = msgspec.field(default_factory=list)
+
+
+class NodeDefinition(Asked, frozen=True):
+    """A node of a workflow: a job without a schedule, and what it waits for.
+
+    Anywhere in its payload `{"$result": "extract", "path": ["rows", 0]}` stands for the result of a node that it waits for,
+    directly or through others, or a part of it. With `map`, one run is made for each item of a list, and `{"$item": true}` stands
+    for it.
+    """
+
+    target: NodeTarget
+    after: Annotated[
+        list[NodeName | NodeEdge],
+        Meta(max_length=NODES_MAX, description="Nodes that must have ended; a name alone: that must have succeeded."),
+    ] = msgspec.field(default_factory=list)
+    map: NodeReference | None = None
+    queue: Name = "default"
+    priority: Priority = 5
+    payload: Payload = msgspec.field(default_factory=dict)
+    retry: RetryPolicy | None = None
+    timeout: Duration | None = None
+    concurrency: Concurrency | None = None
+    expires_at: None = None
+    tags: Tags = msgspec.field(default_factory=list)
+
+
+Nodes = Annotated[
+    dict[NodeName, NodeDefinition],
+    Meta(min_length=1, max_length=NODES_MAX, description="By their names: at most 1,000, those added later included."),
+]
+
+
+class WorkflowTarget(Asked, frozen=True, tag_field="type", tag="workflow"):
+    """A whole workflow, started each time; the run ends when it has ended. Without a name of its own it has that of its job."""
+
+    nodes: Nodes
+    name: Name | None = None
+
+
+Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget
 
 
 class JobDefinition(Asked, frozen=True):
@@ -87,6 +175,7 @@ class JobDefinition(Asked, frozen=True):
     retry: RetryPolicy | None = None
     timeout: Duration | None = None
     concurrency: Concurrency | None = None
+    rate_limit: RateLimit | None = None
     expires_at: None = None
     tags: Tags = msgspec.field(default_factory=list)
     on_done: Callback | None = None
@@ -151,6 +240,7 @@ class Job(Told, frozen=True):
     created_at: Moment | None
     on_done: ToldCallback | None = None
     on_dead: ToldCallback | None = None
+    rate_limit: RateLimit | None = None
 
 
 class JobSummary(Told, frozen=True):

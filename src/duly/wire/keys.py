@@ -6,12 +6,17 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from duly.domain.limit import PLACES_MAX
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.shapes import Asked, Moment, Name, Told, check_reach
+from duly.wire.shapes import Asked, Duration, Moment, Name, Told, check_reach
 
 Scope = Literal["jobs:read", "jobs:write", "jobs:trigger", "worker", "admin"]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000, description="Submits a second.")]
 Count = Annotated[int, Meta(ge=0, le=2_000_000_000)]
+Places = Annotated[int, Meta(ge=1, le=PLACES_MAX, description="So many runs may be under way at once.")]
+Weight = Annotated[
+    int, Meta(ge=1, le=1_000, description="Its share beside other tenants, when there is not room for all.")
+]
 TenantNumber = Annotated[int, Meta(ge=1, le=2_147_483_647)]
 
 
@@ -79,6 +84,12 @@ class TenantLimits(Asked, frozen=True):
     schedules_max: Count | None = None
     ready_max: Count | None = None
     submit_rate: Rate | None = None
+    running_max: Places | None = None
+    weight: Weight = 1
+    least_period: (
+        Annotated[Duration, Meta(description="How close together the occurrences of a schedule may be: PT1S to P366D.")]
+        | None
+    ) = None
 
 
 class TenantRequest(Asked, frozen=True):

@@ -77,6 +77,7 @@ KINDS: dict[str, Kind] = {
     "invalid_schedule": Kind(
         422, "The schedule cannot be kept", "Mend what `errors` names; /v1/triggers/preview tries it out."
     ),
+    "invalid_workflow": Kind(422, "The workflow cannot be kept", "Mend what `errors` names."),
     "invalid_manifest": Kind(422, "The file of schedules is not right", "Mend what `errors` names."),
     "invalid_payload": Kind(422, "The payload is not taken", "Send JSON within the limits."),
     "invalid_option": Kind(422, "An option is outside its range", "Mend what the detail names."),

@@ -92,6 +92,7 @@ class Worker(Told, frozen=True):
     version: str
     tenant: Annotated[int | None, Meta(description="The tenant it serves; null: all of them.")]
     queues: list[str]
+    weights: Annotated[list[int], Meta(description="Of its queues, in their order; none: all weigh the same.")]
     handlers: list[str]
     slots: int
     started_at: Moment

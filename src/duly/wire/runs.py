@@ -88,7 +88,10 @@ class Run(Told, frozen=True):
     progress: Progress | None
     checkpoint: CheckpointSize | None
     attempts: list[Attempt]
-    target: TargetSummary | None = None  # Always there; of an older server it is not.
+    # Always there; of an older server they are not.
+    target: TargetSummary | None = None
+    workflow_id: UUID | None = None
+    node: str | None = None
 
 
 class Progress(Told, frozen=True):
@@ -168,7 +171,8 @@ class Cancellation(Asked, frozen=True):
     """What else is cancelled."""
 
     children: Annotated[
-        bool, Meta(description="Cancel the run's subtasks that have not started as well, and theirs.")
+        bool,
+        Meta(description="Cancel the run's subtasks as well, and theirs; of those that run, the workers are asked."),
     ] = False
 
 
@@ -176,7 +180,8 @@ class RunCancelled(Told, frozen=True):
     """What became of a request to cancel, and the state of the run as of now.
 
     cancelled: it was waiting, and will never start. requested: it is in a worker's hands, who has been asked; what it came to
-    will be on the run. too_late: it had ended already, as `state` says. `children`: how many subtasks will not start any more.
+    will be on the run. too_late: it had ended already, as `state` says. `children`: how many subtasks
+    were cancelled, or asked to stop, with it.
     """
 
     run_id: UUID

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 from uuid import UUID
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType, field
 
 from duly.domain.job import REASON_CHARACTERS_MAX
 from duly.wire.jobs import Payload
@@ -79,11 +79,27 @@ class TriggeredRun(Told, frozen=True):
     state: Literal["ready", "blocked", "skipped_overlap", "replayed"]
 
 
-class BackfillRequest(Asked, frozen=True):
-    """Make the occurrences of [start, end) again, `rate` a second, below all that is on time."""
+def _older_name(name: str) -> Meta:
+    return Meta(description=f"Use `{name}`.", extra_json_schema={"deprecated": True})
 
-    start: Moment
-    end: Moment
+
+# Each end of the stretch is named once, by its name or by its older one.
+BACKFILL_NAMES = {
+    "allOf": [
+        rule
+        for new, old in (("from", "start"), ("to", "end"))
+        for rule in ({"anyOf": [{"required": [new]}, {"required": [old]}]}, {"not": {"required": [new, old]}})
+    ]
+}
+
+
+class BackfillRequest(Asked, frozen=True):
+    """Make the occurrences of [from, to) again, `rate` a second, below all that is on time."""
+
+    from_: Annotated[Moment, Meta(description="The first moment.")] | UnsetType = field(name="from", default=UNSET)
+    to: Annotated[Moment, Meta(description="The first moment no longer made.")] | UnsetType = UNSET
+    start: Annotated[Moment, _older_name("from")] | UnsetType = UNSET
+    end: Annotated[Moment, _older_name("to")] | UnsetType = UNSET
     rate: Annotated[float, Meta(gt=0, le=1000)] = 1.0
     overlap: Annotated[
         Literal["queue", "allow"], Meta(description="queue: one after the other. allow: beside each other.")
@@ -92,7 +108,23 @@ class BackfillRequest(Asked, frozen=True):
     confirm: bool = False
 
     def __post_init__(self) -> None:
-        check_reach(start=self.start, end=self.end)
+        check_reach(**{name: moment for name, moment in self._named() if moment is not UNSET})
+        self.stretch()
+
+    def stretch(self) -> tuple[Moment, Moment]:
+        """Give both ends, by whichever name they came. Raises ValueError when one has none, or two."""
+        return _either("from", self.from_, "start", self.start), _either("to", self.to, "end", self.end)
+
+    def _named(self) -> list[tuple[str, Any]]:
+        return [("from", self.from_), ("to", self.to), ("start", self.start), ("end", self.end)]
+
+
+def _either(name: str, value: Moment | UnsetType, older: str, other: Moment | UnsetType) -> Moment:
+    if value is UNSET and other is UNSET:
+        raise ValueError(f"Object missing required field `{name}`")
+    if value is not UNSET and other is not UNSET:
+        raise ValueError(f"{older} is an older name of {name}; give one of them")
+    return value if value is not UNSET else cast("Moment", other)
 
 
 class BackfillAsked(Told, frozen=True):

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from duly.wire.callbacks import ToldCallback
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, JobTarget, Payload, RetryPolicy
+from duly.wire.jobs import Concurrency, JobTarget, Payload, RateLimit, RetryPolicy
 from duly.wire.pages import NextPageToken
 from duly.wire.schedule_schema import ScheduleShape
 from duly.wire.shapes import Moment, Told
@@ -36,6 +36,7 @@ class JobVersion(Told, frozen=True):
     tags: list[str]
     on_done: ToldCallback | None = None
     on_dead: ToldCallback | None = None
+    rate_limit: RateLimit | None = None
 
 
 class JobVersionList(Told, frozen=True):

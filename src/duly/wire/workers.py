@@ -55,6 +55,7 @@ class ClaimedRun(Told, frozen=True):
     """A run to be started now. `deadline` is when its timeout ends, if it was started at once.
 
     `suspect`: its worker died under it before; run it where it can do no harm. `checkpoint` is what an earlier attempt saved.
+    Of a node of a workflow, `parents` is what the nodes before it came to, by their names.
     """
 
     run_id: UUID
@@ -75,6 +76,9 @@ class ClaimedRun(Told, frozen=True):
     request_id: str | None
     traceparent: str | None
     parent: UUID | None
+    workflow_id: UUID | None = None
+    node: str | None = None
+    parents: dict[str, Any] | None = None
 
 
 class ClaimedRuns(Told, frozen=True):

@@ -24,6 +24,8 @@ INTERRUPTED = "interrupted: the worker stopped before the handler had ended"
 
 async def attempt_on_loop(handler: Handler, context: RunContext, payload: str | None, timeout: float | None) -> Outcome:
     """Run an `async def` handler."""
+    if context.refused is not None:
+        return Failed(context.refused, retryable=False)
     token = current.set(context)
     try:
         kwargs = handler.decode(payload)
@@ -49,6 +51,8 @@ async def _within(handler: Handler, context: RunContext, kwargs: dict[str, Any],
 
 async def attempt_target(target: TargetHandler, context: RunContext, run: Run) -> Outcome | Deferral:
     """Do what a run's target says, within the run's timeout or else the target's own."""
+    if run.refused is not None:
+        return Failed(run.refused, retryable=False)
     seconds = run.policy.timeout_seconds or target.timeout_seconds
     scope = asyncio.timeout(seconds)
     try:
@@ -62,6 +66,8 @@ async def attempt_target(target: TargetHandler, context: RunContext, run: Run) -
 
 def attempt_in_thread(handler: Handler, context: RunContext, payload: str | None) -> Outcome:
     """Run a plain function; the caller's thread is the handler's."""
+    if context.refused is not None:
+        return Failed(context.refused, retryable=False)
     token = current.set(context)
     try:
         return succeeded(handler.call(context, handler.decode(payload)))

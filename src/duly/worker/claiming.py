@@ -14,9 +14,11 @@ import asyncpg
 import msgspec
 
 from duly.domain.errors import WorkerExpired
+from duly.domain.hold import Holds
 from duly.domain.run import Run, encode_options
 from duly.log import Log
 from duly.moves.claim import claim
+from duly.moves.hand_out import hand_out
 from duly.moves.settle import hand_back
 from duly.store import leased, runs
 from duly.store.database import Database, Unavailable
@@ -98,7 +100,8 @@ class Claiming:
                 continue
             held_before = intake.held_ahead
             claimed = await self._claim(intake, limit)
-            intake.more = len(claimed) >= limit
+            # Under a limit there may be more than we were given, and it comes with the end of what we hold.
+            intake.more = len(claimed) >= limit or bool(self._watch.limits)
             found_early = intake.held_ahead > held_before
             if found_early and intake.held_ahead < intake.room.ahead and len(claimed) >= limit // 2:
                 intake.room.grow()
@@ -109,6 +112,13 @@ class Claiming:
         """Look now."""
         for intake in self.intakes:
             intake.wake.set()
+
+    def wake_idle(self) -> bool:
+        """Look now where there was nothing more when we looked last. Says whether that was so anywhere."""
+        idle = [intake for intake in self.intakes if not intake.more]
+        for intake in idle:
+            intake.wake.set()
+        return bool(idle)
 
     def wake_if_worthwhile(self) -> None:
         """Look now where slots have come free, and there is more than was taken last time."""
@@ -125,9 +135,12 @@ class Claiming:
     async def _claim(self, intake: Intake, limit: int) -> list[Run]:
         try:
             async with intake.claiming:
+                identity, limits = self._identity, self._watch.limits
                 claimed = await claim(
-                    self._database, self._identity.worker_id, self._identity.queues, intake.handlers, limit
+                    self._database, identity.worker_id, identity.queues, intake.handlers, limit, identity.weights
                 )
+                if narrowed := self._watch.limits.narrowed_since(limits):
+                    claimed = await self._keep_within(narrowed, claimed)
                 await self._receive(intake, claimed)
         except Unavailable:
             self.doubt()
@@ -138,6 +151,12 @@ class Claiming:
                 self._on_expired()
             return []
         return claimed
+
+    async def _keep_within(self, narrowed: Holds, claimed: list[Run]) -> list[Run]:
+        """Hand back what may have been claimed before a limit was set that we have heard of meanwhile."""
+        if covered := [run for run in claimed if narrowed.cover(run)]:
+            await hand_back(self._database, self._identity.worker_id, covered)
+        return [run for run in claimed if not narrowed.cover(run)]
 
     async def _receive(self, intake: Intake, claimed: list[Run]) -> None:
         """Hold what was claimed: in the wheel until it is due, in line when it is."""
@@ -163,21 +182,20 @@ class Claiming:
         self._on_received()
 
     async def _fetch_extras(self, claimed: list[Run]) -> dict[UUID, tuple[Run, str | None]]:
-        """Fetch what stands outside the rows: large payloads, and checkpoints of earlier attempts."""
-        special = [run for run in claimed if run.payload_stored or run.attempt > 1]
+        """Fetch what stands outside the rows: large payloads, checkpoints of earlier attempts, what nodes are given."""
+        special = [run for run in claimed if run.payload_stored or run.attempt > 1 or run.is_node]
         if not special:
             return {}
         bodies = await runs.payloads(
             self._database, [(run.job_id, run.generation) for run in special if run.payload_stored]
         )
         saved = await runs.checkpoints(self._database, [run.run_id for run in special if run.attempt > 1])
-        return {
-            run.run_id: (
-                msgspec.structs.replace(run, payload=bodies.get((run.job_id, run.generation), run.payload)),
-                saved.get(run.run_id),
-            )
+        whole = [
+            msgspec.structs.replace(run, payload=bodies.get((run.job_id, run.generation), run.payload))
             for run in special
-        }
+        ]
+        handed = await hand_out(self._database, whole)
+        return {run.run_id: (handed.get(run.run_id, run), saved.get(run.run_id)) for run in whole}
 
     def _kind_of(self, run: Run) -> Kind:
         if (target := self._targets.get(run.handler)) is not None:

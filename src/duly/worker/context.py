@@ -167,6 +167,23 @@ class RunContext:
         return None if parent is None else UUID(parent)
 
     @property
+    def workflow_id(self) -> UUID | None:
+        """The workflow that this run is a node of; None when it is part of none."""
+        node = self._run.node
+        return None if node is None else node[0]
+
+    @property
+    def node(self) -> str | None:
+        """The name of this run in its workflow; None when it is part of none."""
+        node = self._run.node
+        return None if node is None else node[1]
+
+    @property
+    def parents(self) -> dict[str, Any]:
+        """What the nodes before this one came to, by name; those that did not succeed are not among them."""
+        return {} if self._run.parents is None else msgspec.json.decode(self._run.parents)
+
+    @property
     def due_at(self) -> datetime:
         """When this attempt was to start."""
         return self._run.due_at
@@ -239,6 +256,11 @@ class RunContext:
     def keep_line(self, level: str, message: str, fields: dict[str, Any]) -> None:
         """Keep a line that something else than the handler's `log` wrote."""
         self._desk.log(self._run, level, message, fields)
+
+    @property
+    def refused(self) -> str | None:
+        """Why the handler cannot be called: the run cannot be given what it is to work on."""
+        return self._run.refused
 
     @property
     def left_behind(self) -> bool:

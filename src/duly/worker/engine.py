@@ -21,7 +21,7 @@ from duly.domain.run import Run
 from duly.log import Log
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled, hand_back
-from duly.store import runs, workers
+from duly.store import hints, runs, workers
 from duly.store.database import Database, Unavailable
 from duly.store.workers import Identity
 from duly.worker.apart import Apart
@@ -45,6 +45,7 @@ PATIENCE_SECONDS = 1.0  # What will start within so long is not worth handing ba
 STALE_NEWS_SECONDS = 0.05
 LAST_WORDS_SECONDS = 2.0
 RETURN_SECONDS = 0.2
+HINT_SECONDS = 0.01  # No more often are others told to look for nodes that were released.
 PROGRESS_SECONDS = 0.25  # So often progress is written, however often handlers say it.
 
 
@@ -79,6 +80,7 @@ class Engine:
         self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe)
         self.outbox = Outbox(database, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
         self._wake_line = asyncio.Event()
+        self._hinted_at = float("-inf")
         self._stopping = False
         self._gone = asyncio.Event()
         self._children: set[asyncio.Task[None]] = set()
@@ -238,7 +240,7 @@ class Engine:
             await self._watch.rest(LOOK_SECONDS if self._hands else LOOK_IDLE_SECONDS)
 
     async def _look_once(self) -> None:
-        known = self._watch.holds
+        known, limits = self._watch.holds, self._watch.limits
         signals = (await self._watch.look()).signals
         for signal in signals:
             self._heed(signal)
@@ -248,9 +250,11 @@ class Engine:
             self._keep_back(self._watch.holds)
         if self._watch.holds != known:
             self._claiming.wake()  # What was lifted may be claimed now.
+        if narrowed := self._watch.limits.narrowed_since(limits):
+            self._keep_back(narrowed)  # It was claimed before the limit was, and is claimed again under it.
 
     def _keep_back(self, holds: Holds) -> None:
-        """Hand back what is held and was not started, wherever it waits."""
+        """Hand back what is covered and was not started, wherever it waits."""
         ahead = self._wheel.take_out(lambda held: holds.cover(held.run))
         for held in ahead:
             held.intake.held_ahead -= 1
@@ -335,6 +339,21 @@ class Engine:
             self._spawn(self._tidy_up(named, told))
         if any(_leads_on(item) for item in settled):
             self._claiming.wake()
+        elif self._watch.limits:
+            self._claiming.wake_if_worthwhile()  # A place has come free, which it had not while its run was ending.
+        if any(item.run.is_node for item in settled):
+            self._hint_at_children()
+
+    def _hint_at_children(self) -> None:
+        """Look for nodes that were released by what we settled, and let others look; under load everybody looks anyway."""
+        now = self._clock.monotonic()
+        if self._claiming.wake_idle() and now - self._hinted_at >= HINT_SECONDS:
+            self._hinted_at = now
+            self._spawn(self._hint())
+
+    async def _hint(self) -> None:
+        with contextlib.suppress(Unavailable):
+            await hints.send(self._database, self.identity.queues)
 
     async def _tidy_up(self, named: list[Run], told: list[runs.Signal]) -> None:
         """Take back what speaks for runs after our death, once their outcomes are written: names, and what we were told."""

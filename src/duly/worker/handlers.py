@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -88,14 +88,23 @@ class Handler:
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Write arguments as a payload. Raises InvalidArguments or InvalidPayload, naming the parameter."""
-        try:
-            arguments = self.shape.signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise InvalidArguments(f"{self.name}: {error}; {self.usage}") from None
+        arguments = self._bound(args, kwargs)
         text = self._write(arguments)
         if arguments:
             self._read(text)
         return text
+
+    def encode_open(self, args: Sequence[Any], kwargs: Mapping[str, Any], write: Callable[[Any], Any]) -> str:
+        """Write arguments of which some are not known yet: those that `write` writes otherwise. The rest are checked.
+
+        Raises InvalidArguments or InvalidPayload, naming the parameter.
+        """
+        arguments = self._bound(args, kwargs)
+        written = {name: write(value) for name, value in arguments.items()}
+        known = {name: value for name, value in arguments.items() if written[name] is value}
+        if known:
+            self._read(self._write(known), _part_of(self.shape.decoder.type, known))
+        return self._write(written)
 
     def decode(self, payload: str | None) -> dict[str, Any]:
         """Read a payload into keyword arguments of the annotated types. Raises InvalidArguments."""
@@ -122,6 +131,12 @@ class Handler:
         """Say what the handler takes, for an error message."""
         return f"it takes {_signature_text(self.shape.signature)}"
 
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return self.shape.signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidArguments(f"{self.name}: {error}; {self.usage}") from None
+
     def _write(self, arguments: Mapping[str, Any]) -> str:
         try:
             return payloads.encode(arguments, f"the payload of {self.name}")
@@ -130,9 +145,9 @@ class Handler:
                 payloads.encode(value, f"argument {name} of {self.name}")
             raise
 
-    def _read(self, text: str) -> Any:
+    def _read(self, text: str, decoder: msgspec.json.Decoder[Any] | None = None) -> Any:
         try:
-            return self.shape.decoder.decode(text)
+            return (decoder or self.shape.decoder).decode(text)
         except msgspec.MsgspecError as error:
             self._refuse(text, error)
 
@@ -243,6 +258,12 @@ def _field_of(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tupl
         return parameter.name, hint
     default = parameter.default
     return parameter.name, hint, msgspec.field(default_factory=lambda: default)
+
+
+def _part_of(struct: Any, names: Collection[str]) -> msgspec.json.Decoder[Any]:
+    """Give what reads some of a handler's arguments without the others."""
+    fields = [(field.name, field.type) for field in msgspec.structs.fields(struct) if field.name in names]
+    return msgspec.json.Decoder(msgspec.defstruct(struct.__name__, fields, forbid_unknown_fields=True))
 
 
 def _result_decoder(hint: Any) -> msgspec.json.Decoder[Any] | None:

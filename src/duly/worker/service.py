@@ -45,6 +45,7 @@ class WorkerOptions(msgspec.Struct, frozen=True):
 
     name: str
     queues: tuple[str, ...] = ("default",)
+    weights: tuple[int, ...] = ()  # of the queues, in their order; none: all alike
     slots: int = 100
     threads: int = 10
     webhooks: int = 500
@@ -233,6 +234,7 @@ class Worker:
             sum(number for pool, number in self._capacity().items() if pool is not Pool.ALONE),
             options.lease,
             self._declarations.entries() if self._declarations else [],
+            list(options.weights),
         )
 
     def _capacity(self) -> dict[Pool, int]:

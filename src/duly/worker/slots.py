@@ -1,4 +1,8 @@
-"""Who starts next: runs that are due wait in a line ordered by rank, one line for each pool of slots."""
+"""Who starts next: runs that are due wait in a line, one line for each pool of slots.
+
+The claim has decided who is served; a line by rank alone would undo that, because each new batch of somebody's old backlog
+would pass what came before it. So it is a line by arrival, in which rank is worth a quarter of a second this way or that.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from itertools import count
 from duly.domain.run import Run
 
 _HANDICAP_SECONDS = 30
+_RANK_SECONDS = 0.25  # so much, at most, rank moves a run in its line
+_RANK_SCALE = 1_200.0  # so many seconds of rank are worth one of them
 
 
 class Kind(StrEnum):
@@ -49,7 +55,7 @@ class Slots:
     def __init__(self, capacity: Mapping[Pool, int]) -> None:
         self.capacity = {pool: capacity.get(pool, 0) for pool in Pool}
         self._running = dict.fromkeys(Pool, 0)
-        self._lines: dict[Pool, list[tuple[float, int, Kind, Run, float]]] = {pool: [] for pool in Pool}
+        self._lines: dict[Pool, list[tuple[float, float, int, Kind, Run, float]]] = {pool: [] for pool in Pool}
         self._order = count()
 
     @property
@@ -73,20 +79,21 @@ class Slots:
     def waits_since(self, pool: Pool) -> float:
         """Give the moment since which the one next in line could have started."""
         line = self._lines[pool]
-        return line[0][4] if line else float("inf")
+        return line[0][5] if line else float("inf")
 
     def queue(self, kind: Kind, run: Run, now: float) -> None:
-        """Put a due run in line: by due moment and the handicap of its priority."""
+        """Put a due run in line: by its arrival, its due moment and the handicap of its priority."""
         due = run.due_at.timestamp()
         rank = due + run.priority * _HANDICAP_SECONDS
-        heappush(self._lines[POOL_OF[kind]], (rank, next(self._order), kind, run, max(due, now)))
+        turn = now + min(_RANK_SECONDS, max(-_RANK_SECONDS, (rank - now) / _RANK_SCALE))
+        heappush(self._lines[POOL_OF[kind]], (turn, rank, next(self._order), kind, run, max(due, now)))
 
     def take(self) -> list[tuple[Kind, Run]]:
         """Take everyone who can start now and occupy their slots."""
         starting: list[tuple[Kind, Run]] = []
         for pool, line in self._lines.items():
             taken = min(self.free_in(pool), len(line))
-            starting += [heappop(line)[2:4] for _ in range(taken)]
+            starting += [heappop(line)[3:5] for _ in range(taken)]
             self._running[pool] += taken
         return starting
 
@@ -99,7 +106,7 @@ class Slots:
         """Take out all but the first `keep` of a line: what others could start sooner."""
         line = self._lines[pool]
         line.sort()
-        given = [run for _, _, _, run, _ in line[keep:]]
+        given = [run for *_, run, _ in line[keep:]]
         del line[keep:]
         return given
 
@@ -107,9 +114,9 @@ class Slots:
         """Take out those who wait and are unwanted."""
         taken: list[Run] = []
         for line in self._lines.values():
-            if unwanted := [run for _, _, _, run, _ in line if is_unwanted(run)]:
+            if unwanted := [run for *_, run, _ in line if is_unwanted(run)]:
                 taken += unwanted
-                line[:] = sorted(place for place in line if not is_unwanted(place[3]))
+                line[:] = sorted(place for place in line if not is_unwanted(place[4]))
         return taken
 
     def drain(self) -> list[Run]:

@@ -1,4 +1,4 @@
-"""The watch: what this life knows of the holds, and how old its news is. News that is too old is not acted on."""
+"""The watch: what this life knows of holds and limits, and how old its news is. News that is too old is not acted on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from uuid import UUID
 
 from duly.domain.hold import Holds
+from duly.domain.limit import StandingLimits
 from duly.store import runs
 from duly.store.database import Database, Unavailable
 from duly.store.runs import News
@@ -19,6 +20,7 @@ class Watch:
 
     def __init__(self, database: Database, worker_id: UUID) -> None:
         self.holds = Holds()
+        self.limits = StandingLimits()
         self._database = database
         self._clock = database.clock
         self._worker_id = worker_id
@@ -41,7 +43,7 @@ class Watch:
             self._is_silent = True
             raise
         if sent_at >= self._looked_at:
-            self._looked_at, self.holds = sent_at, news.holds
+            self._looked_at, self.holds, self.limits = sent_at, news.holds, news.limits
         self._is_silent = False
         self._heard.set()
         return news

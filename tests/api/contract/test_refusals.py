@@ -24,7 +24,7 @@ from duly.store.tenants import Limits
 from duly.wire.batches import LINES_MAX
 from tests.api.contract.described import BY_NAME, NAMES, codes, faults
 from tests.api.contract.yard import A_WORKER, HOURLY_SINCE_LONG_AGO, UNKNOWN_ID, Asked, Yard, request_for, unknown
-from tests.api.front import CALLBACKS, Caller, Front
+from tests.api.front import A_TARGET, CALLBACKS, Caller, Front
 from tests.builders import a_key, a_leased_run, a_ready_run, a_schedule, a_worker
 
 A_LONG_WORD = "x" * 300_000
@@ -265,6 +265,15 @@ async def _(scene, operation, asked):
     return await asked.by(scene.api)
 
 
+@provokes("invalid_workflow")
+async def _(scene, operation, asked):
+    nodes = {"one": {"target": A_TARGET, "after": ["one"]}}
+    if "/workflows" not in operation.path:
+        instead = {"handler": None} if operation.method == "PATCH" else {}
+        return await asked.with_fields(target={"type": "workflow", "nodes": nodes, **instead}).by(scene.api)
+    return await asked.with_fields(nodes=nodes).by(scene.api)
+
+
 @provokes("invalid_manifest")
 async def _(scene, operation, asked):
     return await asked.with_fields(jobs={"one": {"nonsense": 1}}).by(scene.api)
@@ -352,7 +361,31 @@ async def without_a_keyring(scene: Scene, operation: Operation) -> httpx.Respons
         return await asked.by(scene.api)
 
 
+async def of_a_workflow_that_has_ended(scene: Scene, operation: Operation) -> httpx.Response:
+    asked = await scene.yard.request(operation)
+    await scene.api.post(f"{asked.path.rpartition('/')[0]}/cancel")
+    return await asked.by(scene.api)
+
+
+async def of_a_workflow_that_is_ending(scene: Scene, operation: Operation) -> httpx.Response:
+    asked = await scene.yard.request(operation)
+    if operation.name != "add_nodes":
+        await scene.yard.running_node(asked.path.split("/")[3])
+    await scene.api.post(f"{asked.path.rpartition('/')[0]}/cancel")
+    return await asked.by(scene.api)
+
+
+async def of_a_node_under_way(scene: Scene, operation: Operation) -> httpx.Response:
+    started = await scene.yard.request(BY_NAME["add_nodes"])
+    named = {"workflow_id": started.path.split("/")[3]}
+    return await request_for(operation, **named).by(scene.api)
+
+
 CONFLICTS: dict[str, Any] = {
+    "pause_workflow": of_a_workflow_that_has_ended,
+    "resume_workflow": of_a_workflow_that_is_ending,
+    "replay_workflow": of_a_node_under_way,
+    "add_nodes": of_a_workflow_that_is_ending,
     "create_job": of_a_parent_that_has_ended,
     "make_destination": without_a_keyring,
     "reveal_secrets": without_a_keyring,
@@ -390,7 +423,7 @@ async def under_another_name_than_its_path(scene: Scene, asked: Asked) -> httpx.
 
 
 async def with_its_end_before_its_start(scene: Scene, asked: Asked) -> httpx.Response:
-    return await asked.with_fields(end="2026-10-01T00:00:00Z").by(scene.api)
+    return await asked.with_fields(to="2026-10-01T00:00:00Z").by(scene.api)
 
 
 async def of_a_calendar_in_use(scene: Scene, asked: Asked) -> httpx.Response:
@@ -432,6 +465,10 @@ async def of_one_of_two_files(scene: Scene, asked: Asked) -> httpx.Response:
     return await asked.with_query("").by(scene.api)
 
 
+async def that_limits_nothing(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(limit=None, rate=None).by(scene.api)
+
+
 PAYLOADS: dict[str, Any] = {
     "take_in_event": {"data": A_LONG_WORD},
     "save_checkpoint": {"value": A_LONG_WORD},
@@ -446,6 +483,7 @@ async def of_steps_that_are_not_whole(scene, asked):
 OPTIONS: dict[str, Any] = {
     "read_series": of_steps_that_are_not_whole,
     "make_destination": with_two_lines_as("url"),
+    "limit_gate": that_limits_nothing,
     "resume_queue": of_a_name_that_is_none,
     "preview_trigger": after_the_end_of_time,
     "register_worker": with_a_lease_of_an_hour,
@@ -454,6 +492,8 @@ OPTIONS: dict[str, Any] = {
     "export_file": of_one_of_two_files,
     "take_in_event": with_two_lines_as("id"),
     "pause_job": with_two_lines_as("reason"),
+    "create_workflow": with_two_lines_as("name"),
+    "cancel_workflow": with_two_lines_as("reason"),
     "pause_queue": with_two_lines_as("reason"),
     "make_tenant": with_two_lines_as("name"),
     "make_key": with_two_lines_as("name"),

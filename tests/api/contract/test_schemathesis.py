@@ -52,6 +52,7 @@ NOT_IN_SCHEMAS = {
     "invalid_filter",
     "invalid_payload",
     "invalid_manifest",
+    "invalid_workflow",
     "not_the_files",
     "plan_changed",
     "rate_limited",

@@ -12,7 +12,7 @@ import pytest
 from duly.api.operations import EVENT_STREAM, Operation
 from duly.api.routes import OPERATIONS
 from duly.domain.outcome import Failed
-from tests.api.contract.yard import A_WORKER, HOURLY_SINCE_LONG_AGO, UNKNOWN, UNKNOWN_ID, Yard, request_for
+from tests.api.contract.yard import A_WORKER, A_WORKFLOW, HOURLY_SINCE_LONG_AGO, UNKNOWN, UNKNOWN_ID, Yard, request_for
 from tests.api.front import A_TARGET, Caller
 from tests.builders import a_leased_run, a_ready_run, a_retrying_run, a_waiting_run
 
@@ -63,7 +63,7 @@ async def estate(front, api, database):
     ids += [(await api.a_job(**gated))["job_id"] for _ in range(2)]
     asked = await api.post(
         f"/v1/jobs/{ids[0]}/backfill",
-        json={"start": "2026-11-01T00:00:00Z", "end": "2026-11-01T03:00:00Z", "confirm": True},
+        json={"from": "2026-11-01T00:00:00Z", "to": "2026-11-01T03:00:00Z", "confirm": True},
     )
     ids.append(asked.json()["backfill_id"])
     remote = await api.post("/v1/worker/register", json={**A_WORKER, "name": SECRET})
@@ -71,7 +71,11 @@ async def estate(front, api, database):
     for number in range(2):
         destination = await api.post("/v1/destinations", json={"url": f"https://{SECRET}-{number}.example"})
         ids.append(destination.json()["destination_id"])
+    flow = {**A_WORKFLOW, "name": SECRET, "tags": [SECRET]}
+    ids += [(await api.post("/v1/workflows", json=flow)).json()["workflow_id"] for _ in range(2)]
     await api.put(f"/v1/calendars/{SECRET}", json={"dates": ["2026-12-25"]})
+    for key in (SECRET, f"{SECRET}-2"):
+        await api.put(f"/v1/gates/{key}", json={"limit": 3})
     await api.post(f"/v1/queues/{SECRET}/pause", json={"reason": SECRET})
     jobs = {f"{SECRET}-file": {"target": "a:b", "schedule": "every day at 9am"}}
     await api.post("/v1/jobs:apply", json={"source": SECRET, "jobs": jobs})
@@ -101,9 +105,10 @@ async def belongings(database) -> dict[str, list[str]]:
 
 def paths(operation: Operation, estate: Estate) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
     """Give what B puts into a path: each thing of A's, and beside it what never was."""
-    [parameter] = PARAMETER.findall(operation.path)
+    [parameter, *others] = PARAMETER.findall(operation.path)
+    beside = {name: UNKNOWN[name] for name in others}
     for value in estate.of(parameter):
-        yield {parameter: value}, {parameter: UNKNOWN.get(parameter, UNKNOWN_ID)}
+        yield {parameter: value, **beside}, {parameter: UNKNOWN.get(parameter, UNKNOWN_ID), **beside}
 
 
 def told(answer: httpx.Response, named: dict[str, str]) -> tuple[Any, ...]:
@@ -143,7 +148,7 @@ async def test_what_is_anothers_answers_as_what_never_was_on_every_route(front, 
 
 async def forget(database, stranger: Caller) -> None:
     """Take away what B has made under a name, so that the next of that name is new to it."""
-    for table in ("calendars", "holds"):
+    for table in ("calendars", "gate_limits", "holds", "limits"):
         await database.execute(f"delete from duly.{table} where tenant = $1", stranger.tenant)
     await database.execute("update duly.jobs set name = null where tenant = $1", stranger.tenant)
 
@@ -196,7 +201,7 @@ async def test_lists_show_nothing_of_another(front, api, estate):
         if operation.method == "GET" and not PARAMETER.search(operation.path) and operation.answer_type != EVENT_STREAM:
             assert_of_b_alone(await request_for(operation).by(stranger), estate)
     for filter_text in (f"queue:{SECRET}", f"tag:{SECRET}", f"name:{SECRET}*"):
-        for path in ("/v1/jobs", "/v1/runs", "/v1/dead"):
+        for path in ("/v1/jobs", "/v1/runs", "/v1/dead", "/v1/workflows"):
             assert_of_b_alone(await stranger.get(path, params={"filter": filter_text}), estate, filter_text)
 
 

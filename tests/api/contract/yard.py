@@ -14,19 +14,24 @@ import msgspec
 from duly.api.operations import NDJSON, Operation
 from duly.domain.outcome import Failed, Outcome, Succeeded
 from duly.domain.run import Run
+from duly.moves.claim import claim
 from duly.moves.settle import Settled, settle
 from duly.store import runs
 from duly.store.database import Database
 from tests.api.contract.described import described
 from tests.api.contract.samples import least
 from tests.api.front import A_TARGET, CALLBACKS, EVERY_HOUR, Caller
-from tests.builders import HANDLER, RNG, a_leased_run, a_ready_run, an_awaited_run
+from tests.builders import HANDLER, RNG, a_leased_run, a_ready_run, a_worker, an_awaited_run
 
 UNKNOWN_ID = "00000000-0000-4000-8000-000000000000"
 UNKNOWN_TOKEN = f"cb_{'0' * 32}_1_{'A' * 43}"  # well written, and none of ours
-UNKNOWN = {"token": UNKNOWN_TOKEN, "key_id": "a" * 10, "tenant": "999999", "name": "never-was"}
+UNKNOWN = {"token": UNKNOWN_TOKEN, "key_id": "a" * 10, "tenant": "999999", "name": "never-was", "node": "first"}
 HOURLY_SINCE_LONG_AGO = {"trigger": {"type": "interval", "every": "PT1H", "anchor": "2026-11-01T00:00:00Z"}}
 A_WORKER: dict[str, Any] = {"name": "remote", "queues": ["remote"], "handlers": [HANDLER]}
+A_WORKFLOW: dict[str, Any] = {
+    "name": "nightly",
+    "nodes": {"first": {"target": A_TARGET}, "second": {"target": A_TARGET, "after": ["first"]}},
+}
 PARAMETER = re.compile(r"{(\w+)}")
 _A_BATCH = b'{"target": {"type": "function", "handler": "app:mail"}}\n{"nothing": 1}\n'
 
@@ -89,7 +94,7 @@ def unknown(operation: Operation) -> dict[str, str]:
 
 
 def _body(operation: Operation) -> Any:
-    [content] = described(operation)["requestBody"]["content"].values()
+    content = described(operation)["requestBody"]["content"][operation.media_type]
     return _BODIES.get(operation.name) or least(content["schema"])
 
 
@@ -97,7 +102,8 @@ def _body(operation: Operation) -> Any:
 _BODIES: dict[str, Any] = {
     "put_job_by_name": {"target": A_TARGET, "schedule": EVERY_HOUR},
     "keep_calendar": {"dates": ["2026-12-25"]},
-    "backfill_job": {"start": "2026-11-01T00:00:00Z", "end": "2026-11-01T03:00:00Z", "confirm": True},
+    "backfill_job": {"from": "2026-11-01T00:00:00Z", "to": "2026-11-01T03:00:00Z", "confirm": True},
+    "limit_gate": {"limit": 3},
     "pause": {"queue": "pausable"},
     "resume": {"queue": "pausable"},
     "replay_matching": {"filter": "", "dry_run": True},
@@ -109,6 +115,9 @@ _BODIES: dict[str, Any] = {
         "fence": 1,
     },
     "edit_matching": {"filter": "", "dry_run": True, "payload": {}},
+    "create_workflow": A_WORKFLOW,
+    "replay_workflow": {"node": "first"},
+    "add_nodes": {"node": "first", "fence": 1, "nodes": {"added": {"target": A_TARGET}}},
 }
 
 
@@ -128,6 +137,8 @@ class Yard:
             "worker_id": self._worker,
             "token": self._token,
             "destination_id": self._destination,
+            "workflow_id": self._workflow,
+            "node": self._node,
         }
 
     async def request(self, operation: Operation) -> Asked:
@@ -139,6 +150,8 @@ class Yard:
         if operation.name == "export_file":
             await self.api.a_job(name=f"to-export-{uuid4()}")
             return asked.with_query("by_hand=true")
+        if operation.name == "add_nodes":
+            return asked.with_fields(fence=await self.running_node(named["workflow_id"]))
         if {"run_id", "fence"} <= set(getattr(operation.body, "__struct_fields__", ())):
             return asked.with_fields(**await self._lease(named["worker_id"]))
         return asked
@@ -185,6 +198,9 @@ class Yard:
         if "/calendars/" in operation.path and operation.method != "PUT":
             answer = await self.api.put(f"/v1/calendars/{name}", json={"dates": ["2026-12-25"]})
             assert answer.status_code == 200, answer.text
+        elif "/gates/" in operation.path and operation.method != "PUT":
+            answer = await self.api.put(f"/v1/gates/{name}", json={"limit": 3})
+            assert answer.status_code == 200, answer.text
         elif "/by-name/" in operation.path and operation.method != "PUT":
             await self.api.a_job(name=name)
         return name
@@ -203,6 +219,26 @@ class Yard:
         answer = await self.api.post("/v1/destinations", json={"url": f"https://{uuid4()}.example/in"})
         assert answer.status_code == 201, answer.text
         return str(answer.json()["destination_id"])
+
+    async def _workflow(self, operation: Operation) -> str:
+        """Start a workflow; one to be replayed has been cancelled."""
+        answer = await self.api.post("/v1/workflows", json=A_WORKFLOW)
+        assert answer.status_code == 202, answer.text
+        path = f"/v1/workflows/{answer.json()['workflow_id']}"
+        if operation.name == "replay_workflow":
+            await self.api.post(f"{path}/cancel")
+        return path.rpartition("/")[2]
+
+    async def _node(self, _: Operation) -> str:
+        return "first"
+
+    async def running_node(self, workflow_id: str) -> int:
+        """Put the first node of a workflow into a worker's hands, and give the fence."""
+        handler = A_TARGET["handler"]
+        worker_id = await a_worker(self.database, handlers=[handler])
+        node = (await self.api.get(f"/v1/workflows/{workflow_id}/nodes/first")).json()
+        taken = await claim(self.database, worker_id, ["default"], [handler], 100)
+        return next(run.fence for run in taken if str(run.run_id) == node["run_id"])
 
     async def _lease(self, worker_id: str) -> dict[str, Any]:
         """Put a run into a worker's hands."""

@@ -22,8 +22,8 @@ from duly.domain.sealing import new_key_line, read_keyring
 from duly.domain.target import WEBHOOK, Webhook
 from duly.domain.target_shapes import told_target
 from duly.domain.verdict import Verdict
+from duly.domain.webhook_secret import show_secret
 from duly.moves.cancel import CancelAnswer, cancel_run
-from duly.outbound.signing import show_secret
 from duly.store import runs
 from duly.webhooks import verify
 from duly.worker.context import RunContext
@@ -350,7 +350,8 @@ async def test_what_the_url_itself_forbids_is_final():
     outcome = await attempt.of(Webhook("http://10.0.0.1/"))
     assert isinstance(outcome, Failed)
     assert not outcome.retryable
-    assert attempt.verdict is Verdict.IGNORED
+    assert "may not be called" in outcome.reason
+    assert (attempt.door.entered, attempt.door.left) == ([], []), "it is no destination: none is made"
 
 
 async def test_a_name_that_leads_inside_ends_as_one_that_is_not_there():

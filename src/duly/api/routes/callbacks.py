@@ -15,9 +15,10 @@ from duly.domain import payload as payloads
 from duly.domain.errors import NotFound
 from duly.domain.job import DELAY_MAX
 from duly.domain.outcome import Failed, Succeeded
-from duly.moves.receive import EXTENSION_MAX, extend, receive
+from duly.domain.progress import progress_of
+from duly.moves.receive import EXTENSION_MAX, extend, receive, report
 from duly.store.leased import Handle
-from duly.wire.callbacks import CallbackExtended, CallbackExtension, CallbackOutcome, CallbackSettled
+from duly.wire.callbacks import CallbackExtended, CallbackExtension, CallbackOutcome, CallbackProgress, CallbackSettled
 from duly.wire.shapes import Nothing
 
 routes = Routes("callbacks")
@@ -62,6 +63,23 @@ async def extend_callback(call: Call[Nothing, CallbackExtension]) -> Answer:
     span = read_span(call.body.within, "within", timedelta(seconds=1), EXTENSION_MAX)
     deadline_at = await extend(call.database, handle, span)
     return Answer(200, CallbackExtended(run_id=handle[0], deadline_at=deadline_at))
+
+
+@routes.add(
+    "POST",
+    "/v1/callbacks/{token}/progress",
+    scope=OPEN,
+    body=CallbackProgress,
+    answers={204: None},
+    refuses=("attempt_over", "conflict", "rate_limited"),
+    in_session=False,
+    is_keyed=False,
+)
+async def report_callback(call: Call[Nothing, CallbackProgress]) -> Answer:
+    """Show how far a run has come. Once a second is often enough; the deadline stays as it is."""
+    handle, said = await _handle(call), call.body
+    await report(call.database, handle, progress_of(said.done, said.total, said.note))
+    return Answer(204)
 
 
 async def _handle(call: Call[Any, Any]) -> Handle:

@@ -46,6 +46,7 @@ async def list_destinations(call: Call[PageQuery, None]) -> Answer:
 async def make_destination(call: Call[Nothing, DestinationRequest]) -> Answer:
     """Make a destination before the first webhook goes there, with limits and a secret. Asked again, its limits are set anew."""
     asked = call.body
+    call.allowed.check_url(asked.url)
     destination_id = await moves.make(call.database, call.needed_keyring, call.tenant, origin_of(asked.url), call.rng)
     made = await moves.limit(
         call.database, call.tenant, destination_id, places=asked.places, rate=asked.rate_per_second

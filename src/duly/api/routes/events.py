@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from duly.api.hub import Wanted
@@ -12,7 +14,17 @@ from duly.domain.errors import InvalidOption, InvalidPayload
 from duly.domain.job import check_name
 from duly.domain.payload import PAYLOAD_BYTES_MAX, encode
 from duly.moves.take_event import Event, take_event
-from duly.wire.events import MEDIA_TYPE, TYPES, CloudEvent, EventTaken, StreamQuery
+from duly.wire.binary_events import is_binary, read_binary
+from duly.wire.events import (
+    BATCH_MEDIA_TYPE,
+    MEDIA_TYPE,
+    TYPES,
+    CloudEvent,
+    CloudEvents,
+    EventsTaken,
+    EventTaken,
+    StreamQuery,
+)
 from duly.wire.reading import nearest
 from duly.wire.shapes import Nothing
 
@@ -25,22 +37,41 @@ routes = Routes("events")
     scope="jobs:trigger",
     body=CloudEvent,
     media_type=MEDIA_TYPE,
-    answers={202: EventTaken},
+    also_takes={BATCH_MEDIA_TYPE: CloudEvents},
+    is_binary=is_binary,
+    answers={200: EventsTaken, 202: EventTaken},
     refuses=("invalid_payload", "invalid_option", "rate_limited", "quota_reached"),
     body_bytes_max=2 * PAYLOAD_BYTES_MAX,
     is_submit=True,
 )
-async def take_in_event(call: Call[Nothing, CloudEvent]) -> Answer:
-    """Take an event (CloudEvents 1.0, structured mode): each active job with a matching `on_event` gets one run.
+async def take_in_event(call: Call[Nothing, CloudEvent | list[CloudEvent] | bytes]) -> Answer:
+    """Take an event (CloudEvents 1.0): each active job with a matching `on_event` gets one run.
 
     A run finds the event under `event` in its payload. The event is known by its source and id for at least 7 days: sent again,
-    it makes nothing, and the answer names the runs of the first time.
+    it makes nothing, and the answer names the runs of the first time. In binary mode its attributes are headers, from
+    `ce-specversion` on, and the body is its data, of any type. A batch is taken as a whole or not at all, each event as if it
+    came alone, and is answered with 200 and what became of each, in its order; each counts against the rate limit.
     """
-    event = _event(call.body)
+    if isinstance(call.body, list):
+        return await _take_batch(call, [_event(asked) for asked in call.body])
+    asked = read_binary(call.headers, call.body) if isinstance(call.body, bytes) else call.body
+    return Answer(202, await _take(call, _event(asked)))
+
+
+async def _take_batch(call: Call[Any, Any], events: list[Event]) -> Answer:
+    if len(events) > 1:
+        await call.admit(len(events) - 1)
+    # In one order, so that whoever sends the same ones at the same time waits for us and not we for each other.
+    order = sorted(range(len(events)), key=lambda number: (events[number].source, events[number].id))
+    taken = {number: await _take(call, events[number]) for number in order}
+    return Answer(200, EventsTaken(items=[taken[number] for number in range(len(events))]))
+
+
+async def _take(call: Call[Any, Any], event: Event) -> EventTaken:
     taken = await take_event(call.database, call.tenant, event, extra_of(call))
     for queue in taken.queues:
         call.wake(queue)
-    return Answer(202, EventTaken(event_id=event.id, duplicate=taken.is_duplicate, runs=taken.runs))
+    return EventTaken(event_id=event.id, duplicate=taken.is_duplicate, runs=taken.runs)
 
 
 def _event(asked: CloudEvent) -> Event:

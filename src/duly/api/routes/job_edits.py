@@ -76,7 +76,15 @@ async def change_job(call: Call[Nothing, dict[str, Any]]) -> Answer:
     scope="jobs:write",
     body=JobDefinition,
     answers={200: Job, 201: Job},
-    refuses=("invalid_schedule", "invalid_payload", "invalid_option", "declared_in_code", "conflict", "quota_reached"),
+    refuses=(
+        "invalid_schedule",
+        "invalid_payload",
+        "invalid_option",
+        "invalid_workflow",
+        "declared_in_code",
+        "conflict",
+        "quota_reached",
+    ),
 )
 async def put_job_by_name(call: Call[Nothing, JobDefinition]) -> Answer:
     """Make a job of this name, or bring the one there is to this definition. Asked twice, there is one job."""

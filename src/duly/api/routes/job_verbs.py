@@ -112,8 +112,7 @@ async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Answer:
     made = await backfills.backfill(
         call.database,
         found["job_id"],
-        asked.start,
-        asked.end,
+        *asked.stretch(),
         call.rng,
         rate=asked.rate,
         overlap=asked.overlap,

@@ -32,7 +32,7 @@ from duly.wire.verbs import Deleted, Deletion
 
 routes = Routes("jobs")
 _ONE_SHOT = "Delete it and create another; give jobs that are to be changed, or run again, a name or a schedule."
-REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "name_taken")
+REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "invalid_workflow", "name_taken")
 
 
 @routes.add(

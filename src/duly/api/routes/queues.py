@@ -139,7 +139,7 @@ def _queue(
 
 
 def _worker(row: WorkerRow) -> Worker:
-    copied = ("worker_id", "name", "version", "tenant", "queues", "handlers", "slots", "started_at")
+    copied = ("worker_id", "name", "version", "tenant", "queues", "weights", "handlers", "slots", "started_at")
     left = (row.until - row.read_at).total_seconds()
     return Worker(**{name: getattr(row, name) for name in copied}, lease_seconds_left=left)
 

@@ -229,6 +229,8 @@ _COPIED = (
     "request_id",
     "traceparent",
     "parent",
+    "workflow_id",
+    "node",
 )
 
 

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
+from duly.domain.duration import parse_option, to_iso
 from duly.domain.errors import NotFound
 from duly.moves import tenants as moves
 from duly.store import tenants
@@ -85,7 +86,13 @@ async def _found(call: Call[Any, Any]) -> tenants.Tenant:
 
 
 def _limits(asked: TenantLimits) -> Limits:
-    return Limits(**msgspec.structs.asdict(asked))
+    least = None if asked.least_period is None else parse_option(asked.least_period, "least_period")
+    return Limits(**{**msgspec.structs.asdict(asked), "least_period": least})
+
+
+def _shown_limits(limits: Limits) -> TenantLimits:
+    least = None if limits.least_period is None else to_iso(limits.least_period)
+    return TenantLimits(**{**msgspec.structs.asdict(limits), "least_period": least})
 
 
 def _shown(tenant: tenants.Tenant) -> Tenant:
@@ -93,6 +100,6 @@ def _shown(tenant: tenants.Tenant) -> Tenant:
         tenant=tenant.tenant,
         name=tenant.name,
         state="active" if tenant.state == "active" else "suspended",
-        limits=TenantLimits(**msgspec.structs.asdict(tenant.limits)),
+        limits=_shown_limits(tenant.limits),
         created_at=tenant.created_at,
     )

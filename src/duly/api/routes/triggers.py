@@ -6,7 +6,7 @@ from duly.api.operations import Answer, Call, Routes
 from duly.clock import moment_of
 from duly.domain.triggers.preview import preview_schedule
 from duly.domain.triggers.timing import calendars_in, read_calendars
-from duly.store import schedules
+from duly.store import jobs, schedules
 from duly.wire.previews import Preview, PreviewRequest
 from duly.wire.shapes import Nothing
 
@@ -31,4 +31,5 @@ async def preview_trigger(call: Call[Nothing, PreviewRequest]) -> Answer:
     known = read_calendars(await schedules.calendars(call.database, call.tenant, names) if names else {})
     after = moment_of(call.clock.now()) if asked.after is None else asked.after
     job_id = None if asked.job_id is None else str(asked.job_id)
-    return Answer(200, Preview(**preview_schedule(asked.schedule, after, asked.n, job_id, known)))
+    least = await jobs.least_period(call.database, call.tenant)
+    return Answer(200, Preview(**preview_schedule(asked.schedule, after, asked.n, job_id, known, least)))

@@ -50,6 +50,7 @@ def _shown(row: Mapping[str, Any]) -> JobVersion:
         retry=definitions.retry_shape(options),
         timeout=definitions.timeout_shape(options),
         concurrency=definitions.concurrency_shape(options),
+        rate_limit=definitions.rate_shape(options),
         tags=definitions.tags_shape(options),
         on_done=definitions.callback_shape(options, "done"),
         on_dead=definitions.callback_shape(options, "dead"),

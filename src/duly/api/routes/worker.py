@@ -270,7 +270,7 @@ async def _poll(
 
 
 def _shown(parcel: Parcel) -> ClaimedRun:
-    run, policy = parcel.run, parcel.run.policy
+    run, policy, node = parcel.run, parcel.run.policy, parcel.run.node
     span = None if policy.timeout_seconds is None else timedelta(seconds=policy.timeout_seconds)
     return ClaimedRun(
         **{name: getattr(run, name) for name in _COPIED},
@@ -282,6 +282,9 @@ def _shown(parcel: Parcel) -> ClaimedRun:
         request_id=policy.request_id,
         traceparent=policy.traceparent,
         parent=None if policy.parent is None else UUID(policy.parent),
+        workflow_id=None if node is None else node[0],
+        node=None if node is None else node[1],
+        parents=None if node is None else _raw(run.parents or "{}"),
     )
 
 

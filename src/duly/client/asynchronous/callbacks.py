@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from duly.client.asking import given, path, posting
+import msgspec
+
+from duly.client.asking import given, nothing, path, posting
 from duly.client.asynchronous.line import AsyncLine
 from duly.wire.callbacks import CallbackExtended, CallbackSettled
 
@@ -26,6 +28,12 @@ class AsyncCallbacks:
         """Say that it failed, and whether and when another attempt makes sense. Raises NotFound, Conflict."""
         body = given(outcome="failed", reason=reason, retry=retry, retry_after=retry_after)
         return await self._line.ask(posting(path("callbacks", token), CallbackSettled, body))
+
+    async def progress(self, token: str, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Show how far it has come: `done` of `total`, which may be unknown. Raises NotFound, Conflict."""
+        body = given(done=done, total=total, note=note)
+        ask = posting(path("callbacks", token, "progress"), CallbackSettled, body)
+        await self._line.ask(msgspec.structs.replace(ask, read=nothing))
 
     async def extend(self, token: str, within: str | float) -> CallbackExtended:
         """Say that it takes longer, counted from now. Raises NotFound, Conflict."""

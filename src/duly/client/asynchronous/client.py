@@ -17,14 +17,17 @@ from duly.client.asynchronous.callbacks import AsyncCallbacks
 from duly.client.asynchronous.dead import AsyncDead
 from duly.client.asynchronous.destinations import AsyncDestinations
 from duly.client.asynchronous.figures import AsyncFigures
+from duly.client.asynchronous.gates import AsyncGates
 from duly.client.asynchronous.jobs import AsyncJobs
 from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
+from duly.client.asynchronous.limits import AsyncLimits
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
 from duly.client.asynchronous.runs import AsyncRuns
+from duly.client.asynchronous.workflows import AsyncWorkflows
 from duly.client.streaming import Event, read_event
 from duly.client.talking import Patience
-from duly.wire.events import MEDIA_TYPE, EventTaken
+from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
 from duly.wire.previews import Preview
 
 if TYPE_CHECKING:
@@ -50,15 +53,18 @@ class AsyncClient:
         self._line = AsyncLine(Address(url, key), Patience(timeout=timeout, deadline=deadline), transport)
         self.jobs = AsyncJobs(self._line)
         self.runs = AsyncRuns(self._line)
+        self.workflows = AsyncWorkflows(self._line)
         self.dead = AsyncDead(self._line)
         self.backfills = AsyncBackfills(self._line)
         self.calendars = AsyncCalendars(self._line)
         self.callbacks = AsyncCallbacks(self._line)
         self.queues = AsyncQueues(self._line)
         self.holds = AsyncHolds(self._line)
+        self.limits = AsyncLimits(self._line)
         self.workers = AsyncWorkers(self._line)
         self.destinations = AsyncDestinations(self._line)
         self.figures = AsyncFigures(self._line)
+        self.gates = AsyncGates(self._line)
         self.keys = AsyncKeys(self._line)
         self.tenants = AsyncTenants(self._line)
 
@@ -104,6 +110,11 @@ class AsyncClient:
         event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
         ask = posting(path("events"), EventTaken, event)
         return await self._line.ask(msgspec.structs.replace(ask, media_type=MEDIA_TYPE))
+
+    async def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventTaken]:
+        """Send CloudEvents as one batch, up to 1,000: all are taken, or none. What became of each is told in their order."""
+        ask = posting(path("events"), EventsTaken, [{"specversion": "1.0", **event} for event in events])
+        return (await self._line.ask(msgspec.structs.replace(ask, media_type=BATCH_MEDIA_TYPE))).items
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None

@@ -66,7 +66,7 @@ class AsyncRuns:
     async def cancel(self, run_id: Id, *, children: bool = False) -> RunCancelled:
         """Cancel a run: one that waits is taken out; of one that runs, its worker is asked to end it. Raises NotFound.
 
-        With `children`, its subtasks that have not started are cancelled as well, and theirs.
+        With `children`, its subtasks are cancelled as well, and theirs; of those that run, the workers are asked.
         """
         ask = posting(path("runs", run_id, "cancel"), RunCancelled)
         return await self._line.ask(msgspec.structs.replace(ask, query=query_of({"children": children or None})))

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from duly.client.asking import given, path, posting
+import msgspec
+
+from duly.client.asking import given, nothing, path, posting
 from duly.client.synchronous.line import Line
 from duly.wire.callbacks import CallbackExtended, CallbackSettled
 
@@ -27,6 +29,12 @@ class Callbacks:
         """Say that it failed, and whether and when another attempt makes sense. Raises NotFound, Conflict."""
         body = given(outcome="failed", reason=reason, retry=retry, retry_after=retry_after)
         return self._line.ask(posting(path("callbacks", token), CallbackSettled, body))
+
+    def progress(self, token: str, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Show how far it has come: `done` of `total`, which may be unknown. Raises NotFound, Conflict."""
+        body = given(done=done, total=total, note=note)
+        ask = posting(path("callbacks", token, "progress"), CallbackSettled, body)
+        self._line.ask(msgspec.structs.replace(ask, read=nothing))
 
     def extend(self, token: str, within: str | float) -> CallbackExtended:
         """Say that it takes longer, counted from now. Raises NotFound, Conflict."""

@@ -19,13 +19,16 @@ from duly.client.synchronous.callbacks import Callbacks
 from duly.client.synchronous.dead import Dead
 from duly.client.synchronous.destinations import Destinations
 from duly.client.synchronous.figures import Figures
+from duly.client.synchronous.gates import Gates
 from duly.client.synchronous.jobs import Jobs
 from duly.client.synchronous.keys import Keys, Tenants
+from duly.client.synchronous.limits import Limits
 from duly.client.synchronous.line import Line
 from duly.client.synchronous.queues import Holds, Queues, Workers
 from duly.client.synchronous.runs import Runs
+from duly.client.synchronous.workflows import Workflows
 from duly.client.talking import Patience
-from duly.wire.events import MEDIA_TYPE, EventTaken
+from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
 from duly.wire.previews import Preview
 
 if TYPE_CHECKING:
@@ -51,15 +54,18 @@ class Client:
         self._line = Line(Address(url, key), Patience(timeout=timeout, deadline=deadline), transport)
         self.jobs = Jobs(self._line)
         self.runs = Runs(self._line)
+        self.workflows = Workflows(self._line)
         self.dead = Dead(self._line)
         self.backfills = Backfills(self._line)
         self.calendars = Calendars(self._line)
         self.callbacks = Callbacks(self._line)
         self.queues = Queues(self._line)
         self.holds = Holds(self._line)
+        self.limits = Limits(self._line)
         self.workers = Workers(self._line)
         self.destinations = Destinations(self._line)
         self.figures = Figures(self._line)
+        self.gates = Gates(self._line)
         self.keys = Keys(self._line)
         self.tenants = Tenants(self._line)
 
@@ -105,6 +111,11 @@ class Client:
         event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
         ask = posting(path("events"), EventTaken, event)
         return self._line.ask(msgspec.structs.replace(ask, media_type=MEDIA_TYPE))
+
+    def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventTaken]:
+        """Send CloudEvents as one batch, up to 1,000: all are taken, or none. What became of each is told in their order."""
+        ask = posting(path("events"), EventsTaken, [{"specversion": "1.0", **event} for event in events])
+        return (self._line.ask(msgspec.structs.replace(ask, media_type=BATCH_MEDIA_TYPE))).items
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None

@@ -116,8 +116,8 @@ class Jobs:
     def backfill(
         self,
         job_id: Id,
-        start: datetime,
-        end: datetime,
+        from_: datetime,
+        to: datetime,
         *,
         rate: float | None = None,
         overlap: Literal["queue", "allow"] | None = None,
@@ -125,8 +125,9 @@ class Jobs:
         confirm: bool = False,
         key: str | None = None,
     ) -> BackfillAsked:
-        """Make the occurrences of [start, end) again, `rate` a second; with `dry_run` they are only counted."""
-        body = given(start=start, end=end, rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm)
+        """Make the occurrences of [from_, to) again, `rate` a second; with `dry_run` they are only counted."""
+        choices = given(rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm)
+        body = {"from": from_, "to": to, **choices}
         return self._line.ask(posting(path("jobs", job_id, "backfill"), BackfillAsked, body, key=key))
 
     def apply(

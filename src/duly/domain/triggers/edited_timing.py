@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from duly.domain.triggers.calendars import Calendar
+from duly.domain.triggers.density import check_density
 from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.on_event import is_on_event
 from duly.domain.triggers.planning import arm
@@ -34,14 +35,17 @@ def edited_timing(
     now: datetime,
     floor: datetime | None,
     calendars: Mapping[str, Calendar],
+    least_period: int | None = None,
 ) -> Timing:
-    """Compile a changed schedule. Raises TriggerError.
+    """Compile a changed schedule. Raises TriggerError, also where it is denser than its tenant may have it from now on.
 
     Its first fire comes after `now`, and after `floor`, which cannot be taken back; there is none when the timing is as before.
     """
     timing = timing_of(_as_before(shape, before.stored), job_id=job_id, now=now, calendars=calendars)
     if _is_unchanged(timing, shape, before):
         return msgspec.structs.replace(timing, first_at=None, anchor_at=before.anchor_at)
+    schedule = schedule_of(timing.schedule, timing.every_seconds, timing.anchor_at or now, calendars)
+    check_density(schedule.trigger, now, least_period)
     if timing.overlap == AFTER_END:
         return timing
     if timing.every_seconds is not None and timing.anchor_at is None:

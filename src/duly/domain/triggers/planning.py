@@ -71,7 +71,8 @@ def plan_fire(schedule: Schedule, scheduled_at: datetime, *, is_late: bool, now:
         return _plan_late(schedule, scheduled_at, now)
     # From the occurrence and not from now, so that nothing between the two is lost.
     next_at, next_window = arm(schedule, scheduled_at) or (None, 0)
-    return FirePlan(scheduled_at, 0, _blocked(schedule, scheduled_at, scheduled_at), None, 0, next_at, next_window)
+    skips = _blocked(schedule, scheduled_at, scheduled_at) + _blocked_after(schedule, scheduled_at, next_at)
+    return FirePlan(scheduled_at, 0, skips, None, 0, next_at, next_window)
 
 
 def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
@@ -142,7 +143,7 @@ def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> Fir
     plan = _missed(schedule, scheduled_at, latest, now)
     return msgspec.structs.replace(
         plan,
-        skips=(*_blocked(schedule, scheduled_at, latest), *plan.skips),
+        skips=(*_blocked(schedule, scheduled_at, latest), *plan.skips, *_blocked_after(schedule, latest, next_at)),
         next_at=next_at,
         next_window=next_window,
     )
@@ -214,6 +215,17 @@ def left_out_by_calendars(
     return _blocked(schedule, pending_at, until, since)
 
 
+def left_out_before(schedule: Schedule, pending_at: datetime, since: datetime, *, is_last: bool) -> tuple[Skip, ...]:
+    """Give what calendars took between the fire before the pending one, or `since`, and it; behind the last, the rest too."""
+    before = _blocked(schedule, pending_at, pending_at, since)
+    return before + _blocked_after(schedule, pending_at, None) if is_last else before
+
+
+def left_out_behind(schedule: Schedule, moment: datetime) -> tuple[Skip, ...]:
+    """Give what calendars take after a moment, where no fire comes any more."""
+    return _blocked_after(schedule, moment, None)
+
+
 def first_left_out(plan: FirePlan) -> datetime | None:
     """Give the first occurrence that calendars took before a fire, if they took any."""
     return next((skip.first for skip in plan.skips if skip.reason == _BY_CALENDAR), None)
@@ -245,6 +257,15 @@ def _blocked(schedule: Schedule, first: datetime, last: datetime, since: datetim
     earliest = earliest if since is None else max(earliest, since)
     start = earliest if before is None else max(earliest, before.scheduled_at + _FINEST)
     blocked = counting.blocked_between(schedule, start, last)
+    return () if blocked is None else (Skip(_BY_CALENDAR, blocked.first, blocked.last, blocked.count),)
+
+
+def _blocked_after(schedule: Schedule, last: datetime, next_at: datetime | None) -> tuple[Skip, ...]:
+    """Give what calendars take behind the last fire of all, since none will tell of it; nothing where another comes."""
+    if next_at is not None or not schedule.uses:
+        return ()
+    until = last + timedelta(days=BLOCKED_DAYS_MAX)
+    blocked = counting.blocked_between(schedule, last + _FINEST, until if schedule.end is None else schedule.end)
     return () if blocked is None else (Skip(_BY_CALENDAR, blocked.first, blocked.last, blocked.count),)
 
 

@@ -20,12 +20,19 @@ _FINEST = timedelta(microseconds=1)
 
 
 def preview_schedule(
-    schedule: Mapping[str, Any], after: datetime, n: int, job_id: str | None, known_calendars: Mapping[str, Calendar]
+    schedule: Mapping[str, Any],
+    after: datetime,
+    n: int,
+    job_id: str | None,
+    known_calendars: Mapping[str, Calendar],
+    least_period: int | None = None,
 ) -> dict[str, Any]:
     """Show a schedule as seen from `after`; what is wrong is listed under `errors`."""
     try:
         _check_count(n)
-        compiled = compile_schedule(schedule, job_id=job_id, now=after, known_calendars=known_calendars)
+        compiled = compile_schedule(
+            schedule, job_id=job_id, now=after, known_calendars=known_calendars, least_period=least_period
+        )
     except TriggerError as error:
         return _answer(errors=[single.as_json() for single in error.errors])
     return _answer(

@@ -13,6 +13,7 @@ from duly.domain.triggers.at import At
 from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX, Calendar, Use
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.compiling import check_keys, check_object, compile_trigger
+from duly.domain.triggers.density import check_density
 from duly.domain.triggers.errors import TriggerError, nearest, shown, together
 from duly.domain.triggers.jitter import MAX_SECONDS, Jitter
 from duly.domain.triggers.moments import DAY, EPOCH, moment_of
@@ -35,11 +36,14 @@ def compile_schedule(
     job_id: str | None,
     now: datetime,
     known_calendars: Mapping[str, Calendar] | None = None,
-    fires_per_hour_max: int | None = None,
+    least_period: int | None = None,
 ) -> Schedule:
-    """Compile a schedule that is being created at `now`. Raises TriggerError, which carries all that is wrong."""
+    """Compile a schedule that is being created at `now`. Raises TriggerError, which carries all that is wrong.
+
+    With a `least_period`, in seconds, its occurrences may not be closer together.
+    """
     schedule = _read(check_object(shape, "schedule"), job_id, now, known_calendars or {})
-    _check(schedule, now, fires_per_hour_max)
+    _check(schedule, now, least_period)
     return schedule
 
 
@@ -91,12 +95,10 @@ def _trigger(shape: object, job_id: str | None, now: datetime) -> Compiled:
         raise error.within("trigger") from None
 
 
-def _check(schedule: Schedule, now: datetime, fires_per_hour_max: int | None) -> None:
+def _check(schedule: Schedule, now: datetime, least_period: int | None) -> None:
     """Refuse a schedule that can never fire, or more often than it may."""
     trigger = schedule.trigger
-    if fires_per_hour_max is not None and trigger.fires_per_hour_max > fires_per_hour_max:
-        message = f"trigger fires up to {trigger.fires_per_hour_max} times an hour; {fires_per_hour_max} are allowed"
-        raise TriggerError("LIMIT", message, "trigger")
+    check_density(trigger, now, least_period)
     if isinstance(trigger, At) and trigger.moment < now - timedelta(seconds=schedule.misfire.grace_seconds):
         message = (
             f"trigger: {trigger.moment:%Y-%m-%dT%H:%M:%SZ} is past; give a later moment, or leave it out to run now"

@@ -75,16 +75,22 @@ def is_closed(shape: Mapping[str, Any]) -> bool:
 
 
 def timing_of(
-    shape: Mapping[str, Any], *, job_id: str | None, now: datetime, calendars: Mapping[str, Calendar]
+    shape: Mapping[str, Any],
+    *,
+    job_id: str | None,
+    now: datetime,
+    calendars: Mapping[str, Calendar],
+    least_period: int | None = None,
 ) -> Timing:
     """Compile a schedule that is created at `now`. Raises TriggerError, which carries all that is wrong.
 
-    A trigger may stand there as it was stored, with what was `asked` for beside it.
+    `least_period` is how close together its occurrences may be, in seconds. A trigger may stand there as it was stored, with
+    what was `asked` for beside it.
     """
     if is_on_event(shape):
         return Timing(_json(shape), event_cohort(shape), first_at=NEVER, overlap="allow")
     asked, shape = shape.get("asked"), {key: value for key, value in shape.items() if key != "asked"}
-    schedule = compile_schedule(shape, job_id=job_id, now=now, known_calendars=calendars)
+    schedule = compile_schedule(shape, job_id=job_id, now=now, known_calendars=calendars, least_period=least_period)
     if isinstance(schedule.trigger, FixedRate) and is_closed(shape) and asked is None:
         return _closed(shape, schedule, schedule.trigger)
     stored = _json(stored_shape(shape, schedule) | ({} if asked is None else {"asked": asked}))

@@ -17,9 +17,14 @@ select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased
   left join duly.dead on dead.run_id = asked.run_id
 
 -- name: beyond
--- What lies beyond its tenant: how many come before it, up to a bound, and whether its worker lives.
-select (select count(*) from (select from duly.ready as other where other.queue = ready.queue and other.rank < ready.rank
-                               order by other.queue, other.rank limit $2) as ahead) as before,
+-- What lies around it: how many of its tenant's in its queue come before it by rank, up to a bound, and whether its worker lives.
+select (select count(*) from (
+            select from generate_series(0, 109) as line(priority) cross join lateral (
+                select from duly.ready as other
+                 where other.queue = ready.queue and other.tenant = ready.tenant and other.priority = line.priority
+                   and other.due_at < ready.due_at + (ready.priority - line.priority) * interval '30 seconds'
+                 order by other.queue, other.tenant, other.priority, other.due_at limit $2) as one
+             limit $2) as ahead) as before,
        coalesce(workers.name, departed.name) as worker, workers.until > duly.clock_now() as worker_is_live
   from (select $1::uuid as run_id) as asked
   left join duly.ready on ready.run_id = asked.run_id

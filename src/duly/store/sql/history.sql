@@ -48,11 +48,19 @@ delete from duly.progress where run_id in (
        and not exists (select from duly.live_runs where live_runs.run_id = progress.run_id) limit $1)
 
 -- name: release_waiting
--- A belt: a place that came free while its waiter was held by a transaction that rolled back.
-select coalesce(sum(duly.release_v1(array[tenant], array[options], 0)), 0) from (
-    select distinct on (blocked.tenant, blocked.gate) blocked.tenant, blocked.options from duly.blocked
-     where not duly.is_parked(blocked.gate) and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
-     order by blocked.tenant, blocked.gate limit $1) as waiting
+-- A belt: a place that came free while its waiter was held by a transaction that rolled back. Gate by gate, however many wait at each.
+with recursive waited as (
+    (select tenant, gate from duly.blocked order by tenant, gate limit 1)
+    union all
+    select next.tenant, next.gate from waited cross join lateral (
+        select tenant, gate from duly.blocked where (blocked.tenant, blocked.gate) > (waited.tenant, waited.gate) order by tenant, gate limit 1) as next),
+open as (
+    select waited.tenant, first.options from waited
+     cross join lateral (select options from duly.blocked where blocked.tenant = waited.tenant and blocked.gate = waited.gate order by due_at, run_id limit 1) as first
+     where duly.is_place(waited.gate)
+       and not coalesce((select gates.active >= gates.places from duly.gates where gates.tenant = waited.tenant and gates.gate = waited.gate), false)
+     limit $1)
+select coalesce(duly.release_v1(array_agg(tenant), array_agg(options), 0), 0) from open having count(*) > 0
 
 -- name: forget_checkpoints
 -- A checkpoint goes with its run; this finds the one that was being saved while the run ended.
@@ -85,7 +93,10 @@ inside as (
         select tenant, options->'gate'->>0 as gate from duly.ready where options ? 'gate'
         union all select tenant, options->'gate'->>0 from duly.leased where options ? 'gate'
         union all select tenant, options->'gate'->>0 from duly.timers where options ? 'held'
-        union all select tenant, options->'gate'->>0 from duly.blocked where options ? 'held') as gated group by 1, 2)
+        union all select tenant, options->'gate'->>0 from duly.blocked where options ? 'held') as gated group by 1, 2),
+lines as (
+    select tenant, (options->'gate'->>0) collate "C" as gate, due_at, duly.line_of(options) as line from duly.timers
+     where options ? 'fifo' and not options ? 'held' and (run_id is not null or priority < 7 or queue <> all (duly.overloaded())))
 select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from places group by run_id having count(*) > 1
 union all
 select 'schedule without its next fire', job_id::text, coalesce(name, handler) from duly.jobs
@@ -107,12 +118,36 @@ select 'lease without a worker', leased.run_id::text, leased.worker_id::text fro
    and not exists (select from duly.departed where departed.worker_id = leased.worker_id)
    and not exists (select from duly.awaited where awaited.run_id = leased.run_id and awaited.fence = leased.fence and leased.worker_id = duly.receiver())
 union all
+-- Those that were under way when a limit was set go on; a claim that was under way then may not have seen it.
+select 'limit exceeded', coalesce(limits.queue, 'every queue') || coalesce(' of tenant ' || limits.tenant, ''),
+       format('%s places, %s runs', limits.places, count(*))
+  from duly.limits join duly.leased on coalesce(limits.tenant, leased.tenant) = leased.tenant and coalesce(limits.queue, leased.queue) = leased.queue
+ group by limits.tenant, limits.queue, limits.places, limits.set_at
+having count(*) > limits.places and max(leased.claimed_at) > limits.set_at + interval '5 seconds'
+union all
 select 'gate whose count is wrong', coalesce(gates.gate, inside.gate), format('says %s, holds %s', gates.active, coalesce(inside.runs, 0))
   from duly.gates full join inside on inside.tenant = gates.tenant and inside.gate = gates.gate
  where coalesce(gates.active, 0) <> coalesce(inside.runs, 0)
 union all
 select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.gate from duly.blocked
- where not duly.is_parked(blocked.gate) and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
+ where duly.is_place(blocked.gate) and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
+   and not (blocked.options ? 'fifo' and exists (        -- Of a line, the first alone could enter, and only when nothing before it is on its way.
+       select from duly.blocked as before where before.tenant = blocked.tenant and before.gate = blocked.gate and before.options ? 'fifo'
+          and (before.due_at, duly.line_of(before.options), before.run_id) < (blocked.due_at, duly.line_of(blocked.options), blocked.run_id)
+       union all
+       select from lines where lines.tenant = blocked.tenant and lines.gate = blocked.gate
+          and (lines.due_at, lines.line) < (blocked.due_at, duly.line_of(blocked.options))))
+union all
+select 'gate with more inside than its line lets in', gates.gate, format('%s inside', gates.active) from duly.gates
+ where gates.active > 1 and (select count(*) from (
+       select from duly.ready where ready.tenant = gates.tenant and ready.options->'gate'->>0 = gates.gate and ready.options ? 'fifo'
+       union all select from duly.leased where leased.tenant = gates.tenant and leased.options->'gate'->>0 = gates.gate and leased.options ? 'fifo') as inside) > 1
+union all
+select 'run waiting for its turn at a rate that nobody minds', blocked.run_id::text, blocked.gate from duly.blocked
+ where left(blocked.gate, 1) = '~' and not exists (select from duly.paces where paces.tenant = blocked.tenant and '~' || paces.key = blocked.gate)
+union all
+select 'run that waits for its turn without its place', blocked.run_id::text, blocked.gate from duly.blocked
+ where left(blocked.gate, 1) = '~' and blocked.options ? 'gate' and not blocked.options ? 'held'
 union all
 select 'run waiting for a destination that would take it', blocked.run_id::text, blocked.gate from duly.blocked
   left join duly.destinations on destinations.tenant = blocked.tenant and '@' || destinations.origin = blocked.gate
@@ -121,4 +156,32 @@ select 'run waiting for a destination that would take it', blocked.run_id::text,
         or (destinations.state = 'closed' and destinations.rate_per_second is null
             and (select load.in_flight + load.waiting from duly.load_of_destination(destinations.destination_id) as load) = 0
             and destinations.asked_until < (select duly.clock_now()) and destinations.released_at < (select duly.clock_now()) - interval '1 minute'))
+union all
+select 'workflow whose count of open nodes is wrong', flow.workflow_id::text, format('says %s of %s, has %s of %s', flow.open_nodes, flow.nodes, counted.open, counted.all)
+  from duly.workflows as flow
+ cross join lateral (select count(*) as all, count(*) filter (where node.state in ('waiting', 'ready')) as open
+                       from duly.workflow_nodes as node where node.workflow_id = flow.workflow_id) as counted
+ where flow.open_nodes <> counted.open or flow.nodes <> counted.all
+union all
+select 'node whose count of parents is wrong', format('%s/%s', node.workflow_id, node.name), format('waits for %s, should for %s', node.waits, counted.open)
+  from duly.workflow_nodes as node
+ cross join lateral (select count(*) filter (where parent.state in ('waiting', 'ready')) as open from duly.workflow_edges as edge
+                       join duly.workflow_nodes as parent on parent.workflow_id = edge.workflow_id and parent.name = edge.parent
+                      where edge.workflow_id = node.workflow_id and edge.child = node.name) as counted
+ where node.state = 'waiting' and node.waits <> counted.open
+union all
+select 'node that nothing will move', format('%s/%s', node.workflow_id, node.name), node.state from duly.workflow_nodes as node
+  join duly.workflows as flow on flow.workflow_id = node.workflow_id
+ where node.state in ('waiting', 'ready') and (
+       not exists (select from places where places.run_id = node.run_id and places.box <> 'dead')
+       or (node.state = 'ready' and flow.state = 'running' and exists (
+               select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(node.workflow_id)))
+       or (node.state = 'waiting' and node.waits = 0 and flow.state <> 'paused'))
+   and not exists (select from duly.errands where errands.workflow_id = node.workflow_id)
+union all
+select 'run that waits for a workflow that is over', blocked.run_id::text, blocked.gate from duly.blocked
+ where left(blocked.gate, 1) = '&' and blocked.options ? 'node' and not exists (
+       select from duly.workflow_nodes as node join duly.workflows as flow on flow.workflow_id = node.workflow_id
+        where flow.workflow_id = (blocked.options->'node'->>0)::uuid and node.name = blocked.options->'node'->>1
+          and node.state in ('waiting', 'ready') and flow.ended_at is null)
 limit 100

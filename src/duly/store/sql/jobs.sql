@@ -15,9 +15,12 @@ select job_id, scheduled_at, replayed from duly.submit_subtasks_v1($1, $2, $3, $
 -- before comes with it.
 select duly.run_id(clock.now, duly.batch_name($1, $2, clock.now) || '0'), clock.now,
        (select jsonb_object_agg(name, definition)::text from duly.calendars where tenant = $1 and name = any ($3::text[])),
-       keys.job_id, keys.scheduled_at, duly.made_at(keys.job_id)
+       keys.job_id, keys.scheduled_at, duly.made_at(keys.job_id), duly.least_period($1)
   from (select duly.clock_now() as now offset 0) as clock
   left join duly.keys on keys.tenant = $1 and keys.key = $2 and keys.expires_at > clock.now and keys.body_hash = $4
+
+-- name: least_period
+select null::uuid, duly.least_period($1)
 
 -- name: submit_schedule
 select job_id, scheduled_at, replayed, case when not replayed then duly.timed_by_v1(job_id, $25)::text end from duly.submit_schedule_v2(
@@ -30,14 +33,8 @@ select answer, floor, case when answer = 'edited' then duly.timed_by_v1($1, $28)
     $23, $24, $25, $26::text::jsonb, $27)
 
 -- name: cancel_schedule
--- The next-fire timer is the job's mutex: it is deleted first. No row: it is being staged at this moment, or there is none.
-with mutex as (
-    delete from duly.timers where job_id = $1 and run_id is null returning job_id),
-lane as (
-    update duly.backfills set state = 'cancelled' from mutex where backfills.job_id = mutex.job_id and backfills.state = 'active')
-update duly.jobs set state = 'cancelled', updated_at = duly.clock_now()
-  from mutex where jobs.job_id = mutex.job_id and jobs.state in ('active', 'paused')
-returning jobs.job_id
+-- The next-fire timer is the job's mutex: it is deleted first. No row: it is being staged at this moment, has moved on, or there is none.
+select job_id from duly.cancel_schedule_v2($1, $2, $3::text::jsonb) as job_id
 
 -- name: staged_runs
 select run_id from duly.ready where job_id = $1 and run_id <> job_id
@@ -55,7 +52,8 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
        jobs.failures,
        coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options,
        array(select jsonb_array_elements_text(jobs.options->'tags')) as tags, jobs.created_at, case when timers.due_at < 'infinity' then timers.scheduled_at end as next_run_at,
-       timers.scheduled_at as pending_at, greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at) as accountable_from, timers.runs_left, duly.clock_now() as read_at
+       timers.scheduled_at as pending_at, greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at) as accountable_from, timers.runs_left,
+       duly.least_period(jobs.tenant) as least_period, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
   left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation
  where jobs.job_id = $1

@@ -27,3 +27,7 @@ select fits, number, run_id, job_id, job_name, tenant, queue, handler, priority,
        array(select jsonb_array_elements_text(marks->'tags')) as tags,
        marks->>'request_id' as request_id, marks->>'traceparent' as traceparent
   from duly.page_dead_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) order by number
+
+-- name: workflows
+select fits, number, workflow_id, tenant, name, state, nodes, open_nodes, tags, reason, replays, submitted_at, ended_at
+  from duly.page_workflows_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) order by number

@@ -1,7 +1,7 @@
 -- name: claim
 select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
        suspect, payload_stored, queue, handler, payload::text, options::text
-  from duly.claim_v1($1, $2, $3, $4)
+  from duly.claim_v2($1, $2, $3, $4, $5)
 
 -- name: drop_duplicates
 select duly.drop_duplicates_v1()

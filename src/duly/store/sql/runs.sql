@@ -8,11 +8,13 @@ select * from duly.signal_v1($1, $2)
 select * from duly.replay_v1($1)
 
 -- name: look
--- The database's time, always; and what the worker must be told, if anything: its signals, and everything that is held.
-select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what, null::integer as tenant, null::text as queue
+-- The database's time, always; and what the worker must be told, if anything: its signals, and everything that is held or limited.
+select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what, null::integer as tenant, null::text as queue, null::integer as places
   from (select 1) as one left join duly.signals on signals.worker_id = $1
 union all
-select duly.clock_now(), null, null, 'hold', tenant, queue from duly.holds
+select duly.clock_now(), null, null, 'hold', tenant, queue, null from duly.holds
+union all
+select duly.clock_now(), null, null, 'limit', tenant, queue, places from duly.limits
 
 -- name: drop_signals
 delete from duly.signals using unnest($2::uuid[], $3::bigint[]) as heeded(run_id, fence)
@@ -82,8 +84,8 @@ select case when fraction is null and message is null then done else fraction en
 select not exists (select from duly.timers where run_id = $1) and not exists (select from duly.blocked where run_id = $1)
    and not exists (select from duly.ready where run_id = $1) and not exists (select from duly.leased where run_id = $1)
 
--- name: waiting_subtasks
-select * from duly.waiting_subtasks_v1($1, $2, $3)
+-- name: live_subtasks
+select * from duly.live_subtasks_v1($1, $2, $3)
 
 -- name: append_logs
 insert into duly.logs (run_id, attempt, number, logged_at, level, message, fields)

@@ -15,7 +15,7 @@ select answer, duly.timed_by_v1($1, $7)::text, case when answer = 'active' then 
 -- name: skip_next
 select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity'),
        duly.timed_by_v1($1, $7)::text
-  from duly.skip_next_v1($1, $2, $3, $4, $5, $6) as moment
+  from duly.skip_next_v2($1, $2, $3, $4, $5, $6, $8::text::jsonb) as moment
 
 -- name: trigger
 select run_id, answer from duly.trigger_v1($1, $2, $3::text::jsonb, $4)
@@ -67,8 +67,10 @@ select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, as
 select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills where tenant = $1 and backfill_id = $2
 
 -- name: put_calendar
-insert into duly.calendars (tenant, name, definition, updated_at) values ($1, $2, $3::text::jsonb, duly.clock_now())
-on conflict (tenant, name) do update set definition = excluded.definition, updated_at = excluded.updated_at
+select duly.put_calendar_v1($1, $2, $3::text::jsonb)
+
+-- name: calendar_settled
+select duly.calendar_settled_v1($1, $2, $3::text::jsonb)
 
 -- name: drop_calendar
 with used as (
@@ -86,9 +88,14 @@ select job_id, max(scheduled_at) from duly.attempts
 -- name: calendars
 select name, definition::text from duly.calendars where tenant = $1 and ($2::text[] is null or name = any ($2)) order by name
 
+-- name: earlier_calendars
+-- What calendars were while some of their jobs are timed by that, the newest first.
+select name, earlier::text from duly.calendars where tenant = $1 and earlier is not null
+
 -- name: using_calendar
 select jobs.job_id, coalesce(jobs.name, jobs.job_id::text), timers.generation, timers.scheduled_at, timers.previous_scheduled_at,
-       jobs.schedule::text, duly.made_at(jobs.job_id), duly.clock_now(), greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at)
+       jobs.schedule::text, duly.made_at(jobs.job_id), duly.clock_now(), greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at),
+       timers.cohort
   from duly.jobs join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
  where jobs.tenant = $1 and jobs.state in ('active', 'paused') and ($3::uuid is null or jobs.job_id > $3)
    and jobs.schedule @> jsonb_build_object('calendars', jsonb_build_array(jsonb_build_object('name', $2::text)))

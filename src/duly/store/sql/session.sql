@@ -23,7 +23,7 @@ select answer, floor, case when answer = 'edited' then duly.api_timed_by_v1($1, 
     $23, $24, $25, $26::text::jsonb, $27)
 
 -- name: cancel_schedule
-select * from duly.api_cancel_schedule_v1($1)
+select job_id from duly.api_cancel_schedule_v2($1, $2, $3::text::jsonb) as job_id
 
 -- name: pause
 select duly.api_pause_v1($1, $2, $3, $4, $5)
@@ -37,7 +37,7 @@ select answer, duly.api_timed_by_v1($1, $7)::text, case when answer = 'active' t
 -- name: skip_next
 select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity'),
        duly.api_timed_by_v1($1, $7)::text
-  from duly.api_skip_next_v1($1, $2, $3, $4, $5, $6) as moment
+  from duly.api_skip_next_v2($1, $2, $3, $4, $5, $6, $8::text::jsonb) as moment
 
 -- name: trigger
 select run_id, answer from duly.api_trigger_v1($1, $2, $3::text::jsonb, $4)
@@ -54,6 +54,9 @@ select duly.api_cancel_backfill_v1($1)
 
 -- name: put_calendar
 select duly.api_put_calendar_v1($1, $2, $3::text::jsonb)
+
+-- name: calendar_settled
+select duly.api_calendar_settled_v1($1, $2, $3::text::jsonb)
 
 -- name: drop_calendar
 select duly.api_drop_calendar_v1($1, $2)
@@ -98,8 +101,8 @@ select * from duly.api_save_checkpoint_v2($1, $2, $3, $4)
 -- name: save_progress
 select * from duly.api_save_progress_v2($1, $2, $3, $4, $5, $6)
 
--- name: waiting_subtasks
-select * from duly.api_waiting_subtasks_v1($1, $2, $3)
+-- name: live_subtasks
+select * from duly.api_live_subtasks_v1($1, $2, $3)
 
 -- name: edit_dead
 select * from duly.api_edit_dead_v1($1, $2, $3::text::jsonb)
@@ -124,3 +127,25 @@ select duly.api_limit_destination_v1($1, $2, $3, $4)
 
 -- name: keep_secret
 select duly.api_keep_secret_v1($1, $2, $3, $4, $5)
+
+-- name: limit_gate
+select duly.api_limit_gate_v1($1, $2, $3, $4, $5)
+
+-- name: submit_workflow
+select workflow_id, replayed, state from duly.api_submit_workflow_v1(
+    $1, $2, $3, $4, $5, $6::text::jsonb, $7::text::jsonb, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+
+-- name: cancel_workflow
+select duly.api_cancel_workflow_v1($1, $2, $3)
+
+-- name: pause_workflow
+select duly.api_pause_workflow_v1($1, $2)
+
+-- name: resume_workflow
+select duly.api_resume_workflow_v1($1, $2)
+
+-- name: replay_workflow
+select duly.api_replay_workflow_v1($1, $2, $3, $4, $5)
+
+-- name: add_nodes
+select duly.api_add_nodes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)

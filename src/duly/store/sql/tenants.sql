@@ -1,23 +1,36 @@
 -- name: create
-insert into duly.tenants (name, schedules_max, ready_max, submit_rate, created_at) values ($1, $2, $3, $4, duly.clock_now())
-on conflict (name) do nothing
-returning tenant, name, state, schedules_max, ready_max, submit_rate, created_at
+with made as (
+    insert into duly.tenants (name, schedules_max, ready_max, submit_rate, weight, least_period, created_at) values ($1, $2, $3, $4, $6, $7, duly.clock_now())
+    on conflict (name) do nothing
+    returning tenant, name, state, schedules_max, ready_max, submit_rate, weight, least_period, created_at),
+limited as (
+    insert into duly.limits (tenant, places, set_by, set_at) select tenant, $5, 'the operator', created_at from made where $5::integer is not null)
+select *, $5::integer as running_max from made
 
 -- name: find
-select tenant, name, state, schedules_max, ready_max, submit_rate, created_at from duly.tenants where tenant = $1
+select tenant, name, state, schedules_max, ready_max, submit_rate, weight, least_period, created_at,
+       (select places from duly.limits where limits.tenant = tenants.tenant and limits.queue is null) as running_max from duly.tenants where tenant = $1
 
 -- name: by_name
-select tenant, name, state, schedules_max, ready_max, submit_rate, created_at from duly.tenants where name = $1
+select tenant, name, state, schedules_max, ready_max, submit_rate, weight, least_period, created_at,
+       (select places from duly.limits where limits.tenant = tenants.tenant and limits.queue is null) as running_max from duly.tenants where name = $1
 
 -- name: page
-select tenant, name, state, schedules_max, ready_max, submit_rate, created_at from duly.tenants
+select tenant, name, state, schedules_max, ready_max, submit_rate, weight, least_period, created_at,
+       (select places from duly.limits where limits.tenant = tenants.tenant and limits.queue is null) as running_max from duly.tenants
  where $1::integer is null or tenant > $1 order by tenant limit $2
 
 -- name: set_state
 update duly.tenants set state = $2 where tenant = $1 returning tenant
 
 -- name: set_limits
-update duly.tenants set schedules_max = $2, ready_max = $3, submit_rate = $4 where tenant = $1 returning tenant
+with known as (update duly.tenants set schedules_max = $2, ready_max = $3, submit_rate = $4, weight = $6, least_period = $7 where tenant = $1 returning tenant),
+freed as (delete from duly.limits where tenant = $1 and queue is null and $5::integer is null),
+limited as (
+    insert into duly.limits (tenant, places, set_by, set_at) select tenant, $5, 'the operator', duly.clock_now() from known where $5::integer is not null
+    on conflict (coalesce(tenant, 0), coalesce(queue, '')) do update set places = excluded.places, set_by = excluded.set_by, set_at = excluded.set_at
+     where limits.places <> excluded.places)
+select tenant from known
 
 -- name: draw
 select drawn, tokens from duly.draw_v1($1, $2, $3, $4, $5)

@@ -131,7 +131,8 @@ class Sender:
             call = _Call(run, policy, policy.target, read_url(policy.target.url), _seconds(policy), began)
             check_method(policy.target.method)
             check_headers(policy.target.headers)
-        except InvalidOption as error:
+            self._caller.check(policy.target.url)  # Before it has a place and a secret: it is no destination.
+        except (InvalidOption, NotAllowed) as error:
             return Failed(str(error), retryable=False)
         return await self._within_permit(context, call)
 

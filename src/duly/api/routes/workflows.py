@@ -1,0 +1,227 @@
+"""Workflows: start them whole, look at them and their nodes, and have them stopped, held, done again and added to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.api import paging, workflow_definitions
+from duly.api.operations import Answer, Call, Routes
+from duly.api.routes.jobs import extra_of
+from duly.domain.errors import LeaseOver, NotFound
+from duly.domain.filter import WORKFLOWS, parse
+from duly.domain.job import check_reason
+from duly.domain.workflow import NodeState
+from duly.domain.workflow_told import told_nodes
+from duly.moves import workflows as moves
+from duly.store import lists, workflows
+from duly.store.database import Database
+from duly.wire.pages import FilteredQuery
+from duly.wire.runs import TargetSummary
+from duly.wire.shapes import Nothing
+from duly.wire.workflows import (
+    Edge,
+    NewWorkflow,
+    Node,
+    NodeResult,
+    NodesAdded,
+    NodesToAdd,
+    StartedWorkflow,
+    Workflow,
+    WorkflowCancellation,
+    WorkflowList,
+    WorkflowReplay,
+    WorkflowReplayed,
+    WorkflowStatus,
+    WorkflowSummary,
+)
+
+routes = Routes("workflows")
+# A thousand nodes, each with a payload of a few KiB.
+WORKFLOW_BYTES_MAX = 8_388_608
+
+
+@routes.add(
+    "POST",
+    "/v1/workflows",
+    scope="jobs:write",
+    body=NewWorkflow,
+    answers={202: StartedWorkflow},
+    refuses=("invalid_workflow", "invalid_option", "rate_limited", "quota_reached"),
+    body_bytes_max=WORKFLOW_BYTES_MAX,
+    is_submit=True,
+)
+async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Answer:
+    """Start a workflow: it is durable, whole, when this answers, and its first nodes are ready.
+
+    It is checked whole: circles, unknown parents, results of what does not come before, and more than 1,000 nodes are
+    refused, and `errors` lead to what is wrong. Each node counts as a submit.
+    """
+    asked = workflow_definitions.workflow(call.body, call.allowed, extra_of(call))
+    if len(asked.nodes) > 1:
+        await call.admit(len(asked.nodes) - 1)
+    made = await moves.submit_workflow(call.database, call.tenant, call.key or str(call.rng.uuid()), asked)
+    for queue in {node.submission.queue for node in asked.nodes if not node.after}:
+        call.wake(queue)
+    state: Any = made.state
+    body = StartedWorkflow(workflow_id=made.workflow_id, name=asked.name, state=state, nodes=len(asked.nodes))
+    return Answer(202, body, {"Location": f"/v1/workflows/{made.workflow_id}"})
+
+
+@routes.add(
+    "GET",
+    "/v1/workflows",
+    scope="jobs:read",
+    query=FilteredQuery,
+    answers={200: WorkflowList},
+    refuses=("invalid_filter",),
+)
+async def list_workflows(call: Call[FilteredQuery, None]) -> Answer:
+    """List workflows, the newest first."""
+    asked, of = call.query, f"workflows {call.query.filter or ''}"
+    after = paging.position(asked.page_token, of, UUID)
+    page = await lists.workflows(
+        call.database, call.tenant, parse(asked.filter or "", WORKFLOWS), asked.page_size, after
+    )
+    items = [WorkflowSummary(**{name: row[name] for name in WorkflowSummary.__struct_fields__}) for row in page.rows]
+    return Answer(200, WorkflowList(items=items, next_page_token=paging.next_token(page.after, of)))
+
+
+@routes.add("GET", "/v1/workflows/{workflow_id}", scope="jobs:read", answers={200: Workflow})
+async def read_workflow(call: Call[Nothing, None]) -> Answer:
+    """Read a workflow as it stands, with all its nodes: where each stands, its run, and what it waits for."""
+    found = await _found(call.database, call.tenant, call.id("workflow_id"))
+    nodes = [_node(node) for node in told_nodes(found["nodes"])]
+    return Answer(200, Workflow(**{name: found[name] for name in _COPIED}, nodes=nodes))
+
+
+@routes.add("GET", "/v1/workflows/{workflow_id}/nodes/{node}", scope="jobs:read", answers={200: NodeResult})
+async def read_node(call: Call[Nothing, None]) -> Answer:
+    """Read a node of a workflow as it stands, with its result."""
+    workflow_id, name = call.id("workflow_id"), call.path["node"]
+    found = await _found(call.database, call.tenant, workflow_id)
+    told = next((node for node in told_nodes(found["nodes"]) if node["name"] == name), None)
+    kept = await workflows.node_result(call.database, call.tenant, workflow_id, name)
+    if told is None or kept is None:
+        raise NotFound(f"workflow {workflow_id} has no node {name!r}; GET /v1/workflows/{workflow_id} shows them")
+    payload, result = (
+        None if kept[part] is None else msgspec.json.decode(kept[part]) for part in ("payload", "result")
+    )
+    node = msgspec.structs.asdict(_node(told))
+    return Answer(200, NodeResult(**node, workflow_id=workflow_id, payload=payload, result=result))
+
+
+@routes.add(
+    "POST",
+    "/v1/workflows/{workflow_id}/cancel",
+    scope="jobs:write",
+    body=WorkflowCancellation,
+    answers={200: WorkflowStatus},
+    refuses=("invalid_option",),
+)
+async def cancel_workflow(call: Call[Nothing, WorkflowCancellation]) -> Answer:
+    """Cancel a workflow: what waits will never start, what runs is asked to stop, and when all have ended so has it.
+
+    One that has ended stays as it is.
+    """
+    workflow_id, reason = call.id("workflow_id"), check_reason(call.body.reason)
+    state = await moves.cancel_workflow(call.database, call.tenant, workflow_id, reason)
+    return _status(workflow_id, state)
+
+
+@routes.add(
+    "POST",
+    "/v1/workflows/{workflow_id}/pause",
+    scope="jobs:write",
+    answers={200: WorkflowStatus},
+    refuses=("conflict",),
+)
+async def pause_workflow(call: Call[Nothing, None]) -> Answer:
+    """Let no further node of a workflow start; those that run go on."""
+    workflow_id = call.id("workflow_id")
+    state = await moves.pause_workflow(call.database, call.tenant, workflow_id)
+    return _status(workflow_id, state)
+
+
+@routes.add(
+    "POST",
+    "/v1/workflows/{workflow_id}/resume",
+    scope="jobs:write",
+    answers={200: WorkflowStatus},
+    refuses=("conflict",),
+)
+async def resume_workflow(call: Call[Nothing, None]) -> Answer:
+    """Let a paused workflow go on. One that is not paused stays as it is."""
+    workflow_id = call.id("workflow_id")
+    state = await moves.resume_workflow(call.database, call.tenant, workflow_id)
+    await _wake(call, workflow_id)
+    return _status(workflow_id, state)
+
+
+@routes.add(
+    "POST",
+    "/v1/workflows/{workflow_id}/replay",
+    scope="jobs:write",
+    body=WorkflowReplay,
+    answers={202: WorkflowReplayed},
+    refuses=("conflict",),
+)
+async def replay_workflow(call: Call[Nothing, WorkflowReplay]) -> Answer:
+    """Run a node again, and all that follow from it. They keep the ids of their runs; the other nodes keep their results."""
+    workflow_id = call.id("workflow_id")
+    names = await moves.replay_workflow(call.database, call.tenant, workflow_id, call.body.node)
+    found = await _wake(call, workflow_id)
+    body = WorkflowReplayed(workflow_id=workflow_id, state=found["state"], nodes=names)
+    return Answer(202, body, {"Location": f"/v1/workflows/{workflow_id}"})
+
+
+@routes.add(
+    "POST",
+    "/v1/workflows/{workflow_id}/nodes",
+    scope="jobs:write",
+    body=NodesToAdd,
+    answers={200: NodesAdded},
+    refuses=("invalid_workflow", "lease_lost", "conflict"),
+    body_bytes_max=WORKFLOW_BYTES_MAX,
+)
+async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Answer:
+    """Add nodes in the name of one that runs, which its run's fence shows. A node that it has added before is left as it is."""
+    workflow_id, asked = call.id("workflow_id"), call.body
+    own = await workflows.node_result(call.database, call.tenant, workflow_id, asked.node)
+    if own is None:
+        await _found(call.database, call.tenant, workflow_id)
+    if own is None or own["state"] != NodeState.READY:
+        raise LeaseOver(f"workflow {workflow_id} has no node {asked.node!r} that runs; only such a one can add others")
+    nodes = workflow_definitions.nodes(asked.nodes, call.allowed)
+    names = await moves.add_nodes(call.database, call.tenant, own["run_id"], asked.fence, nodes)
+    return Answer(200, NodesAdded(workflow_id=workflow_id, nodes=names))
+
+
+async def _wake(call: Call[Any, Any], workflow_id: UUID) -> Mapping[str, Any]:
+    """Tell the queues of nodes that may run now, and give the workflow."""
+    found = await _found(call.database, call.tenant, workflow_id)
+    for queue in {node["queue"] for node in found["nodes"] if node["state"] == "ready"}:
+        call.wake(queue)
+    return found
+
+
+async def _found(database: Database, tenant: int, workflow_id: UUID) -> Mapping[str, Any]:
+    found = await workflows.find(database, tenant, workflow_id)
+    if found is None:
+        raise NotFound(f"no workflow {workflow_id}; GET /v1/workflows lists them")
+    return found
+
+
+def _status(workflow_id: UUID, state: Any) -> Answer:
+    return Answer(200, WorkflowStatus(workflow_id=workflow_id, state=state))
+
+
+def _node(told: Mapping[str, Any]) -> Node:
+    edges = [Edge(**edge) for edge in told["after"]]
+    return Node(**{**told, "target": TargetSummary(**told["target"]), "after": edges})
+
+
+_COPIED = ("workflow_id", "name", "state", "tags", "submitted_at", "ended_at", "reason", "run_id", "replays")

@@ -1,0 +1,111 @@
+"""`herd`: many cron jobs of one tenant at one instant, spread by their jitter, and another tenant's steady runs beside them.
+
+Skew is that of the herd against its due moments, by the handlers' own clock; `beside_ms` is that of the steady runs. The rate
+is that of the herd over its span, and the baseline what the jitter offers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from time import monotonic, time
+from uuid import UUID
+
+import msgspec
+
+from duly.bench.app import STAMPED
+from duly.bench.bench import Bench
+from duly.bench.report import Result, percentiles, rate, share
+from duly.domain.job import Recurring, Submission
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.moves.submit import submit, submit_recurring
+from duly.moves.tenants import create_tenant
+from duly.store import hints
+from duly.store.database import Database
+from duly.store.tenants import Limits
+
+_SETTLE_SECONDS = 60.0
+# The herd is copied from one job that was submitted; each copy has its own due moment behind the instant, as its jitter has it.
+_JOBS = """
+insert into duly.jobs
+select (jsonb_populate_record(first, jsonb_build_object('job_id', duly.run_id(first.created_at, 'herd/' || number)))).*
+  from duly.jobs as first, generate_series(2, $1::int) as number
+"""
+_TIMERS = """
+insert into duly.timers
+select (jsonb_populate_record(first, jsonb_build_object('job_id', jobs.job_id, 'shard', duly.shard_of(jobs.job_id)))).*
+  from duly.timers as first, duly.jobs where jobs.job_id <> first.job_id
+"""
+_INSTANT = """
+update duly.timers set scheduled_at = clock_timestamp() + $1::interval,
+       due_at = clock_timestamp() + $1::interval + random() * $2::interval
+"""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How many jobs, over how many seconds their jitter spreads them, and how many runs of another come beside them."""
+
+    jobs: int = 50_000
+    jitter_seconds: float = 60.0
+    steady_per_second: int = 50
+    ahead_seconds: float = 10.0
+
+
+async def measure(bench: Bench, options: Options) -> Result:
+    """Fire the herd once."""
+    await bench.place.renew()
+    async with bench.place.database() as database:
+        other = (await create_tenant(database, "other", Limits())).tenant
+        instant = await _fill(bench, database, options)
+        async with bench.roles(stamped=True, tell_seconds=0.2) as roles:
+            span = instant.timestamp() + options.jitter_seconds - time()
+            with bench.steps.step("the herd", span) as advance:
+                steady = await _steady(database, other, options, span, advance)
+            wanted = options.jobs + len(steady)
+            await roles.until(lambda: roles.settled >= wanted, _SETTLE_SECONDS, "settling every run")
+        stamps = await bench.stamps_by_database()
+    herd = [stamp for stamp in stamps if UUID(bytes=stamp.run_id) not in steady]
+    last = max(stamp.started for stamp in herd)
+    achieved = rate(len(herd), last - min(stamp.due for stamp in herd))
+    offered = options.jobs / options.jitter_seconds
+    return Result(
+        scenario="herd",
+        config=bench.config(options),
+        runs_per_second=achieved,
+        baseline_per_second=offered,
+        ratio=share(achieved, offered),
+        early=sum(stamp.started < stamp.due for stamp in stamps),
+        lost=options.jobs + len(steady) - len({stamp.run_id for stamp in stamps}),
+        duplicates=len(stamps) - len({stamp.run_id for stamp in stamps}),
+        skew_ms=percentiles(stamp.skew for stamp in herd),
+        more={"beside_ms": percentiles(stamp.skew for stamp in stamps if UUID(bytes=stamp.run_id) in steady)},
+    )
+
+
+async def _fill(bench: Bench, database: Database, options: Options) -> datetime:
+    """Make the herd. Returns its instant."""
+    jitter = f"PT{options.jitter_seconds:g}S"
+    schedule = {"trigger": {"type": "cron", "expr": "0 3 * * *", "tz": "Europe/Berlin"}, "jitter": {"max": jitter}}
+    with bench.steps.step(f"{options.jobs:,} jobs"):
+        first = Recurring(STAMPED, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT, schedule)
+        await submit_recurring(database, first, key="herd")
+        await database.execute(_JOBS, options.jobs)
+        await database.execute(_TIMERS)
+        ahead, spread = timedelta(seconds=options.ahead_seconds), timedelta(seconds=options.jitter_seconds)
+        await database.execute(_INSTANT, ahead, spread)
+    instant: datetime = await database.fetchval("select max(scheduled_at) from duly.timers")
+    return instant
+
+
+async def _steady(
+    database: Database, tenant: int, options: Options, seconds: float, advance: Callable[[float], None]
+) -> set[UUID]:
+    """Submit one-shots evenly until the herd's span is over. Returns the runs."""
+    job, made, began = Submission(STAMPED, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT), set[UUID](), monotonic()
+    while (passed := monotonic() - began) < seconds:
+        made.add((await submit(database, job, key=f"steady/{len(made)}", tenant=tenant)).job_id)
+        await hints.send(database, [QUEUE_DEFAULT])
+        advance(passed)
+        await asyncio.sleep(max(0.0, len(made) / options.steady_per_second - (monotonic() - began)))
+    return made

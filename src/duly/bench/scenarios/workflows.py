@@ -1,0 +1,126 @@
+"""`workflows`: how fast nodes follow each other, and how many a second when there are many.
+
+First chains of three nodes, one at a time, on a system with nothing else to do: from the end of a node to the start of the next,
+as recorded. Then workflows of a → width → z, all submitted beforehand; the clock runs from the commit of the last to the last
+settle. The baseline drains as many bare rows as there are nodes. Latency and skew are those of the chains' edges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from time import monotonic
+
+import msgspec
+
+from duly.bench import audit
+from duly.bench.app import NOOP
+from duly.bench.baseline import Meter
+from duly.bench.bench import Bench
+from duly.bench.report import Result, percentiles, rate, share
+from duly.domain.job import Submission
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
+from duly.domain.workflow import Edge, Node, Workflow
+from duly.moves.workflows import submit_workflow
+from duly.store import hints
+from duly.store.database import Database
+
+_CHAIN = 3
+_SLOWEST_PER_SECOND = 300
+_TELL_SECONDS = 0.05
+_EDGES = """
+select date_part('epoch', child.started_at - parent.finished_at) from duly.workflow_edges as edge
+  join duly.workflow_nodes as before on before.workflow_id = edge.workflow_id and before.name = edge.parent
+  join duly.workflow_nodes as after on after.workflow_id = edge.workflow_id and after.name = edge.child
+  join duly.attempts as parent on parent.run_id = before.run_id
+  join duly.attempts as child on child.run_id = after.run_id
+"""
+_UNENDED = "select count(*) from duly.workflows where state <> 'succeeded'"
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How much."""
+
+    workflows: int = 1_000
+    width: int = 100
+    chains: int = 200
+    pause_ms: int = 30
+
+
+async def measure(bench: Bench, options: Options) -> Result:
+    """Run chains, then wide workflows."""
+    nodes = options.workflows * (options.width + 2)
+    baseline = Meter(bench.place.url, nodes)
+    with bench.steps.step("baseline"):
+        await baseline.run()
+    await bench.place.renew()
+    edges = await _chains(bench, options)
+    await bench.place.renew()
+    async with bench.place.database() as database:
+        submit_seconds = await _submit(bench, database, options)
+        async with bench.roles(tell_seconds=_TELL_SECONDS) as roles:
+            began = monotonic()
+            await hints.send(database, [QUEUE_DEFAULT])
+            costs = bench.costs(roles)
+            with bench.steps.step(f"{nodes:,} nodes run", nodes) as advance:
+
+                def all_settled() -> bool:
+                    advance(roles.settled)
+                    return roles.settled >= nodes
+
+                await roles.until(all_settled, 20 + nodes / _SLOWEST_PER_SECOND, "settling every node")
+            seconds, spent = roles.told_at - began, costs.spent()
+        verdict = await audit.of_one_shots(database, nodes)
+        unended: int = await database.fetchval(_UNENDED)
+    achieved = rate(nodes, seconds)
+    return Result(
+        scenario="workflows",
+        config=bench.config(options),
+        runs_per_second=achieved,
+        baseline_per_second=baseline.bare.drain_per_second,
+        ratio=share(achieved, baseline.bare.drain_per_second),
+        early=verdict.early,
+        lost=verdict.lost + unended,
+        duplicates=verdict.duplicates,
+        latency_ms=percentiles(edges),
+        skew_ms=percentiles(edges),
+        more={
+            "seconds": round(seconds, 3),
+            "nodes": nodes,
+            "submitted_per_second": rate(nodes, submit_seconds),
+            "cpu_us_per_run": spent.per_run(nodes),
+            "edge_ms": percentiles(edges),
+        },
+    )
+
+
+async def _chains(bench: Bench, options: Options) -> list[float]:
+    """Run chains one at a time. Gives the seconds from the end of each node to the start of the next."""
+    chain = Workflow("chain", tuple(_node(number, [number - 1] if number else []) for number in range(_CHAIN)))
+    async with bench.place.database() as database, bench.roles(tell_seconds=_TELL_SECONDS) as roles:
+        with bench.steps.step(f"{options.chains:,} chains", options.chains) as advance:
+            for number in range(options.chains):
+                await submit_workflow(database, TENANT_DEFAULT, f"chain-{number}", chain)
+                await hints.send(database, [QUEUE_DEFAULT])
+                await asyncio.sleep(options.pause_ms / 1000 * random.uniform(0.5, 1.5))
+                advance(number)
+        await roles.until(lambda: roles.settled >= _CHAIN * options.chains, 30, "settling the last chain")
+        return [row[0] for row in await database.fetch(_EDGES)]
+
+
+async def _submit(bench: Bench, database: Database, options: Options) -> float:
+    """Submit all workflows. Gives the seconds that it took."""
+    width = options.width
+    middle = tuple(_node(number, [0]) for number in range(1, width + 1))
+    wide = Workflow("wide", (_node(0, []), *middle, _node(width + 1, list(range(1, width + 1)))))
+    began = monotonic()
+    with bench.steps.step(f"{options.workflows:,} workflows submitted", options.workflows) as advance:
+        for number in range(options.workflows):
+            await submit_workflow(database, TENANT_DEFAULT, f"wide-{number}", wide)
+            advance(number)
+    return monotonic() - began
+
+
+def _node(number: int, after: list[int]) -> Node:
+    submission = Submission(NOOP, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT)
+    return Node(f"n{number}", submission, tuple(Edge(f"n{parent}") for parent in after))

@@ -1,0 +1,88 @@
+"""`duly limits`: how much may be under way at once, of everything, a queue, a tenant, or a tenant's share of a queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import click
+
+from duly.cli.desk import Desk, at_desk
+from duly.cli.lazy import ListingGroup
+from duly.cli.options import with_settings
+from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list
+from duly.cli.pause import scope_options
+from duly.domain.hold import Scope
+from duly.domain.limit import PLACES_MAX, Limit
+from duly.settings import Settings
+
+COLUMNS = {
+    "of": lambda row: row["of"],
+    "places": lambda row: row["places"],
+    "running": lambda row: row["running"],
+    "set by": lambda row: row["set_by"],
+    "set at": lambda row: row["set_at"],
+}
+
+
+@click.group(cls=ListingGroup)
+def limits() -> None:
+    """Show, set and remove limits on what is under way at once. Without a command: show."""
+
+
+@limits.command("list")
+@listing_options
+@with_settings("url")
+def list_limits(settings: Settings, listing: Listing) -> None:
+    """Show every limit, and how much of it is under way."""
+
+    async def read(desk: Desk) -> Sequence[Row]:
+        return [_row(one) for one in await desk.limits()]
+
+    show_list(settings, listing, read, COLUMNS, "no limits: as much is under way as the workers have room for", at_desk)
+
+
+@limits.command("set")
+@click.argument("places", type=click.IntRange(1, PLACES_MAX))
+@scope_options
+@json_option
+@with_settings("url")
+def set_limit(settings: Settings, places: int, scope: Scope, as_json: bool) -> None:
+    """Let at most PLACES runs be under way at once, from the next claim on. What runs goes on."""
+    asyncio.run(_set(settings, scope, places, as_json))
+
+
+@limits.command("remove")
+@scope_options
+@with_settings("url")
+def remove(settings: Settings, scope: Scope) -> None:
+    """Take away the limit that was set with the same flags."""
+    asyncio.run(_remove(settings, scope))
+
+
+async def _set(settings: Settings, scope: Scope, places: int, as_json: bool) -> None:
+    async with at_desk(settings) as desk:
+        made = await desk.limit(scope, places)
+    if as_json:
+        print_json(_row(made))
+    else:
+        click.echo(f"{scope}: at most {places} at once, from the next claim on; {made.running} are under way")
+
+
+async def _remove(settings: Settings, scope: Scope) -> None:
+    async with at_desk(settings) as desk:
+        await desk.unlimit(scope)
+    click.echo(f"{scope}: no limit of its own any more")
+
+
+def _row(limit: Limit) -> dict[str, object]:
+    scope = limit.scope
+    return {
+        "of": str(scope),
+        "tenant": scope.tenant,
+        "queue": scope.queue,
+        "places": limit.places,
+        "running": limit.running,
+        "set_by": limit.set_by,
+        "set_at": limit.set_at,
+    }

@@ -1,0 +1,211 @@
+"""`duly workflows`: runs that wait for each other."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import click
+
+from duly.cli.as_code import read_document
+from duly.cli.failures import REFUSED
+from duly.cli.lazy import ListingGroup
+from duly.cli.options import with_settings
+from duly.cli.output import Listing, json_option, listing_options, moment, print_json, print_rows, show_list
+from duly.cli.paging import chosen, filter_option, limit_option, none_of
+from duly.cli.screen import some
+from duly.cli.workflow_desk import WorkflowDesk, at_workflows
+from duly.cli.workflow_tree import drawn
+from duly.clock import SystemClock
+from duly.domain.filter import WORKFLOW_STATES, WORKFLOWS
+from duly.domain.job import check_key, check_reason
+from duly.domain.manifest import read_workflow
+from duly.domain.workflow import FINAL, NODE_ENDS
+from duly.settings import Settings
+
+_NODES_SHOWN = 200
+_LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.1, 1.0
+
+COLUMNS = {
+    "id": lambda row: row["workflow_id"],
+    "name": lambda row: row["name"],
+    "state": lambda row: row["state"],
+    "nodes": lambda row: row["nodes"],
+    "submitted": lambda row: row["submitted_at"],
+    "took": lambda row: row["ended_at"] - row["submitted_at"] if row["ended_at"] else None,
+    "tags": lambda row: row["tags"],
+    "note": lambda row: row["reason"],
+}
+NODE_COLUMNS = {
+    "node": lambda row: row["drawing"],
+    "state": lambda row: row["state"],
+    "runs": lambda row: row["target"]["url"] or row["target"]["handler"],
+    "queue": lambda row: row["queue"],
+    "attempt": lambda row: row["attempt"],
+    "took": lambda row: row["ended_at"] - row["released_at"] if row["ended_at"] and row["released_at"] else None,
+    "run": lambda row: row["run_id"],
+    "note": lambda row: row["note"],
+}
+
+
+@click.group(cls=ListingGroup)
+def workflows() -> None:
+    """List, show, submit, cancel, pause, resume and replay workflows. Without a command: list."""
+
+
+@workflows.command("list")
+@click.option("--state", type=click.Choice(WORKFLOW_STATES))
+@click.option("--name", help="Only those of this name.")
+@click.option("--tag", help="Only those with this tag.")
+@filter_option
+@limit_option
+@listing_options
+@with_settings("url")
+def list_workflows(
+    settings: Settings,
+    listing: Listing,
+    state: str | None,
+    name: str | None,
+    tag: str | None,
+    filter_text: str,
+    limit: int,
+) -> None:
+    """List workflows, the newest first."""
+    wanted = chosen(filter_text, WORKFLOWS, state=state, name=name, tag=tag)
+    empty = none_of("workflows", wanted, "no workflows yet; make one: duly workflows submit FILE")
+    show_list(settings, listing, lambda desk: desk.list(wanted, limit), COLUMNS, empty, at_workflows)
+
+
+@workflows.command("show")
+@click.argument("workflow_id", metavar="WORKFLOW", type=click.UUID)
+@click.option("--result", "node", metavar="NODE", help="Show what this node came to, as JSON, and nothing else.")
+@listing_options
+@with_settings("url")
+def show_workflow(settings: Settings, listing: Listing, workflow_id: UUID, node: str | None) -> None:
+    """Show WORKFLOW: how it stands, and its nodes as a tree. With --watch, until it has ended."""
+    asyncio.run(_show(settings, listing, workflow_id) if node is None else _show_result(settings, workflow_id, node))
+
+
+@workflows.command("submit")
+@click.argument("file", metavar="FILE")
+@click.option("--key", help="Submitted again under the same key within a day, it is stored once.")
+@click.option("--wait", is_flag=True, help="Wait for its end, and exit with 1 unless it has succeeded.")
+@json_option
+@with_settings("url")
+def submit_workflow(settings: Settings, file: str, key: str | None, wait: bool, as_json: bool) -> int:
+    """Submit the workflow in FILE, YAML or JSON; - reads standard input. It is checked whole, and stored whole or not at all."""
+    chosen_key = secrets.token_urlsafe(16) if key is None else check_key(key)
+    return asyncio.run(_submit(settings, file, chosen_key, wait=wait, as_json=as_json))
+
+
+@workflows.command("cancel")
+@click.argument("workflow_ids", metavar="WORKFLOW...", type=click.UUID, nargs=-1, required=True)
+@click.option("--reason", default="cancelled on request", show_default=True)
+@with_settings("url")
+def cancel(settings: Settings, workflow_ids: tuple[UUID, ...], reason: str) -> None:
+    """Cancel workflows: what waits will never start, what runs is asked to stop."""
+    why = check_reason(reason)
+    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.cancel(workflow_id, why)))
+
+
+@workflows.command("pause")
+@click.argument("workflow_ids", metavar="WORKFLOW...", type=click.UUID, nargs=-1, required=True)
+@with_settings("url")
+def pause(settings: Settings, workflow_ids: tuple[UUID, ...]) -> None:
+    """Let no further node of workflows start; those that run go on."""
+    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.pause(workflow_id)))
+
+
+@workflows.command("resume")
+@click.argument("workflow_ids", metavar="WORKFLOW...", type=click.UUID, nargs=-1, required=True)
+@with_settings("url")
+def resume(settings: Settings, workflow_ids: tuple[UUID, ...]) -> None:
+    """Let paused workflows go on."""
+    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.resume(workflow_id)))
+
+
+@workflows.command("replay")
+@click.argument("workflow_id", metavar="WORKFLOW", type=click.UUID)
+@click.argument("node", metavar="NODE")
+@with_settings("url")
+def replay(settings: Settings, workflow_id: UUID, node: str) -> None:
+    """Run NODE of WORKFLOW again, and all that follow from it. The other nodes keep their results."""
+    asyncio.run(_replay(settings, workflow_id, node))
+
+
+async def _each(
+    settings: Settings, workflow_ids: Sequence[UUID], move: Callable[[WorkflowDesk, UUID], Awaitable[str]]
+) -> None:
+    async with at_workflows(settings) as desk:
+        for workflow_id in workflow_ids:
+            click.echo(f"workflow {workflow_id} is {await move(desk, workflow_id)}")
+
+
+async def _replay(settings: Settings, workflow_id: UUID, node: str) -> None:
+    async with at_workflows(settings) as desk:
+        names = await desk.replay(workflow_id, node)
+    click.echo(f"workflow {workflow_id}: {some(len(names), 'node')} run again: {', '.join(names[:20])}")
+
+
+async def _submit(settings: Settings, file: str, key: str, *, wait: bool, as_json: bool) -> int:
+    document, name = read_document(file)
+    workflow = read_workflow(document.value, document.places, name)
+    async with at_workflows(settings) as desk:
+        workflow_id = await desk.submit(workflow, key)
+        if not as_json:
+            click.echo(f"workflow {workflow_id} {workflow.name!r} of {some(len(workflow.nodes), 'node')}")
+        found = await (_ended(desk, workflow_id) if wait else desk.get(workflow_id))
+    if as_json:
+        print_json(found)
+    elif wait:
+        _print(found)
+    return REFUSED if wait and found["state"] != "succeeded" else 0
+
+
+async def _ended(desk: WorkflowDesk, workflow_id: UUID) -> Mapping[str, Any]:
+    pause = _LOOK_SECONDS_MIN
+    while True:
+        found = await desk.get(workflow_id)
+        if found["state"] in FINAL:
+            return found
+        await SystemClock().sleep(pause)
+        pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
+
+
+async def _show(settings: Settings, listing: Listing, workflow_id: UUID) -> None:
+    async with at_workflows(settings) as desk:
+        while True:
+            found = await desk.get(workflow_id)
+            if listing.watch and not listing.as_json and sys.stdout.isatty():
+                click.clear()
+            if listing.as_json:
+                print_json(found, is_one_line=listing.watch)
+            else:
+                _print(found)
+            if not listing.watch or found["state"] in FINAL:
+                return
+            await SystemClock().sleep(listing.interval)
+
+
+async def _show_result(settings: Settings, workflow_id: UUID, node: str) -> None:
+    async with at_workflows(settings) as desk:
+        print_json(await desk.result(workflow_id, node))
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    nodes = found["nodes"]
+    ended = sum(node["state"] in NODE_ENDS for node in nodes)
+    why = f": {found['reason']}" if found["reason"] else ""
+    click.echo(f"workflow {found['workflow_id']} {found['name']!r} is {found['state']}{why}")
+    until = f", ended {moment(found['ended_at'])}" if found["ended_at"] else ""
+    click.echo(f"{ended} of {some(len(nodes), 'node')} have ended; submitted {moment(found['submitted_at'])}{until}")
+    if found["tags"]:
+        click.echo(f"tags  {', '.join(found['tags'])}")
+    shown = drawn(nodes, _NODES_SHOWN)
+    print_rows(shown, NODE_COLUMNS, "no nodes")
+    if len(shown) < len(nodes):
+        click.echo(f"and {len(nodes) - len(shown)} more; --json shows all")

@@ -1,0 +1,57 @@
+"""Runs whose target is a workflow: one starts it, and waits in its receiver's hands until it has ended."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.outcome import Cancelled, Failed, Outcome, Succeeded
+from duly.domain.workflow import FINAL, WorkflowState
+from duly.moves.settle import Settled, settle_for
+from duly.store import awaited, workflows
+from duly.store.database import Database
+from duly.store.workflows import ToSettle
+
+BATCH_MAX = 100
+
+
+def outcome_of(workflow_id: UUID, name: str, state: WorkflowState, reason: str | None) -> Outcome:
+    """Say what a run came to whose workflow has ended so."""
+    match state:
+        case WorkflowState.SUCCEEDED:
+            return Succeeded(msgspec.json.encode({"workflow_id": workflow_id, "state": state}).decode())
+        case WorkflowState.CANCELLED:
+            return Cancelled(f"workflow {workflow_id} was cancelled: {reason or 'cancelled'}")
+    assert state is WorkflowState.FAILED, state
+    return Failed(
+        f"workflow {name} failed; `duly workflows show {workflow_id}` says where, `duly workflows replay` does a node again",
+        retryable=False,
+    )
+
+
+async def settle_ended(database: Database, rng: Rng) -> int:
+    """Settle the runs whose workflow has ended. One that is not in its receiver's hands yet is left for the next look."""
+    settled = 0
+    for one in await workflows.to_settle(database, BATCH_MAX):
+        state = WorkflowState(one.state)
+        if state in FINAL and one.is_live:
+            if not one.is_awaited:
+                continue
+            settled += await _settle(database, one, state, rng)
+        await workflows.drop_errand(database, one.errand_id)
+    return settled
+
+
+async def _settle(database: Database, one: ToSettle, state: WorkflowState, rng: Rng) -> int:
+    assert one.run_id is not None
+    assert one.fence is not None
+    handle = (one.run_id, one.fence)
+    under_way = await awaited.find(database, handle)
+    if under_way is None:
+        return 0
+    ended = Settled(under_way.run, under_way.started_at, None, outcome_of(one.workflow_id, one.name, state, one.reason))
+    there = await settle_for(database, awaited.RECEIVER, [ended], rng)
+    await awaited.close(database, handle)
+    return len(there)

@@ -1,0 +1,119 @@
+"""Workflows: submit them whole, stop them, hold them, do part of them again, and add to them from within.
+
+What follows from the end of a node is no move of ours: the database does it, in the transaction of whatever ended the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import LeaseOver, NotFound, Unsettled, WorkflowChanged
+from duly.domain.run import HORIZON, Run
+from duly.domain.workflow import (
+    Edge,
+    Node,
+    Workflow,
+    WorkflowState,
+    check_nodes,
+    check_workflow,
+    covered_by,
+    sinks,
+)
+from duly.store import workflows as store
+from duly.store.database import Connection, Database
+from duly.store.workflows import SubmittedWorkflow
+
+_LOOKS_MAX = 10
+_encoder = msgspec.msgpack.Encoder()
+
+
+async def submit_workflow(
+    connection: Connection, tenant: int, key: str, workflow: Workflow, *, for_run: Run | None = None
+) -> SubmittedWorkflow:
+    """Submit a workflow whole. Asked again with the same key and body, it answers the same.
+
+    For a run whose target it is, it is known by that run's id instead. Raises InvalidWorkflow, KeyConflict.
+    """
+    check_workflow(workflow)
+    return await store.submit(
+        connection, tenant, key, sha256(_encoder.encode(workflow)).digest(), workflow, HORIZON, for_run
+    )
+
+
+async def cancel_workflow(
+    database: Database, tenant: int, workflow_id: UUID, reason: str = "cancelled"
+) -> WorkflowState:
+    """End what waits and ask what runs to stop. Says where the workflow stands; one that had ended stays. Raises NotFound."""
+    return _found(await store.cancel(database, tenant, workflow_id, reason), workflow_id)
+
+
+async def pause_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
+    """Let nothing more of a workflow start. Raises NotFound, WorkflowChanged."""
+    state = _found(await store.pause(database, tenant, workflow_id), workflow_id)
+    if state is not WorkflowState.PAUSED:
+        raise WorkflowChanged(f"workflow {workflow_id} is {state}; only a running one can be paused")
+    return state
+
+
+async def resume_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
+    """Let a paused workflow go on. Raises NotFound, WorkflowChanged."""
+    state = _found(await store.resume(database, tenant, workflow_id), workflow_id)
+    if state is WorkflowState.CANCELLING:
+        raise WorkflowChanged(f"workflow {workflow_id} is {state}; replay a node of it when it has ended")
+    return state
+
+
+async def replay_workflow(database: Database, tenant: int, workflow_id: UUID, node: str) -> list[str]:
+    """Do a node and all behind it again. Returns their names. Raises NotFound, WorkflowChanged, Unsettled."""
+    for _ in range(_LOOKS_MAX):  # Nodes may be added between the look and the move.
+        graph = await store.graph(database, tenant, workflow_id)
+        if graph is None:
+            raise _not_found(workflow_id)
+        if node not in graph.nodes:
+            raise NotFound(f"workflow {workflow_id} has no node {node!r}; it has {', '.join(sorted(graph.nodes)[:20])}")
+        covered = sorted(covered_by(graph.edges, node))
+        answer = await store.replay(database, tenant, workflow_id, node, covered, len(graph.nodes))
+        if answer == "replayed":
+            return covered
+        if answer != "again":
+            raise WorkflowChanged(f"workflow {workflow_id} cannot be replayed from {node!r}: {answer}")
+    raise Unsettled(f"workflow {workflow_id}")
+
+
+async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, nodes: Sequence[Node]) -> list[str]:
+    """Add nodes behind the running node that asks. Those of a name that it has added before are left as they are.
+
+    Returns the names. Raises InvalidWorkflow, LeaseOver, WorkflowChanged.
+    """
+    own = await store.node_of(database, tenant, run_id)
+    if own is None:
+        raise NotFound(f"run {run_id} is no node of a workflow, so it cannot add any")
+    hung = [node if node.after else msgspec.structs.replace(node, after=(Edge(own.node),)) for node in nodes]
+    check_nodes(hung, {own.node})
+    answer = await store.add_nodes(database, tenant, own, run_id, fence, hung, sinks(hung))
+    if answer == "lost":
+        raise LeaseOver(f"run {run_id}, fence {fence}: the lease was lost; stop here")
+    if answer != "added":
+        raise WorkflowChanged(f"nodes cannot be added to workflow {own.workflow_id}: {answer}")
+    return [node.name for node in hung]
+
+
+async def run_errands(database: Database) -> bool:
+    """Do what is left to do for workflows beside their nodes' ends. Says whether runs wait to be settled by some that ended."""
+    while (answer := await store.run_errand(database)) == "done":
+        pass
+    return answer == "settle"
+
+
+def _found(state: str | None, workflow_id: UUID) -> WorkflowState:
+    if state is None:
+        raise _not_found(workflow_id)
+    return WorkflowState(state)
+
+
+def _not_found(workflow_id: UUID) -> NotFound:
+    return NotFound(f"no workflow {workflow_id}; `duly workflows list` lists them")

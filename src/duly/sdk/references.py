@@ -1,0 +1,127 @@
+"""What stands in a node's arguments for values that are not known yet: the result of another node, or an item of a list.
+
+A reference is written into the payload as it is, `{"$result": "extract", "path": ["rows", 0]}`, and replaced where the run is
+handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
+
+from duly.domain.errors import InvalidArguments
+from duly.domain.references import ITEM, RESULT
+from duly.domain.triggers.errors import shown
+
+On = Literal["success", "failure", "always"]
+
+
+class Placeholder:
+    """Stands for a value, or with steps for a part of it."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: tuple[str | int, ...] = ()) -> None:
+        self.path = path
+
+    def __getitem__(self, step: str | int) -> Self:
+        """Give a part: a key of an object, or a place in a list. Raises InvalidArguments."""
+        given: object = step
+        if isinstance(given, bool) or not isinstance(given, str | int) or (isinstance(given, int) and given < 0):
+            raise InvalidArguments(f"{shown(step)} leads to no part of {self!r}; give a key, or a place counted from 0")
+        return self.at((*self.path, step))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Refuse to be gone through: what is in it is known when the node has ended."""
+        raise InvalidArguments(f"{self!r} is not known yet; make one run for each of its items with map(over=…)")
+
+    def at(self, path: tuple[str | int, ...]) -> Self:
+        """Give the same with another path."""
+        raise NotImplementedError
+
+    def head(self) -> dict[str, Any]:
+        """Write what it stands for."""
+        raise NotImplementedError
+
+    def written(self) -> dict[str, Any]:
+        """Write it as it stands in a payload."""
+        return self.head() | ({"path": list(self.path)} if self.path else {})
+
+    def _steps(self) -> str:
+        return "".join(f"[{step!r}]" for step in self.path)
+
+
+class Reference(Placeholder):
+    """The result of a node, or a part of it: `extract.result["rows"][0]`. `owner` is what the node belongs to."""
+
+    __slots__ = ("node", "owner")
+
+    def __init__(self, owner: object, node: str, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(path)
+        self.owner = owner
+        self.node = node
+
+    def at(self, path: tuple[str | int, ...]) -> Self:
+        """Give the same with another path."""
+        return type(self)(self.owner, self.node, path)
+
+    def head(self) -> dict[str, Any]:
+        """Write whose result it is."""
+        return {RESULT: self.node}
+
+    def __repr__(self) -> str:
+        return f"{self.node}.result{self._steps()}"
+
+
+class Item(Placeholder):
+    """The item that a run of a mapped node is for, or a part of it: `wf.item["url"]`."""
+
+    __slots__ = ()
+
+    def at(self, path: tuple[str | int, ...]) -> Self:
+        """Give the same with another path."""
+        return type(self)(path)
+
+    def head(self) -> dict[str, Any]:
+        """Write that it is the item."""
+        return {ITEM: True}
+
+    def __repr__(self) -> str:
+        return f"item{self._steps()}"
+
+
+class Edge:
+    """A node that another waits for, and which end of it lets that one run. `owner` is what the node belongs to."""
+
+    __slots__ = ("node", "on", "owner")
+
+    def __init__(self, owner: object, node: str, on: On = "success") -> None:
+        self.owner = owner
+        self.node = node
+        self.on = on
+
+    def __repr__(self) -> str:
+        return f"{self.node} on {self.on}"
+
+
+def written(value: Any) -> Any:
+    """Write what is not known yet as it stands in a payload; a value that is known is given back as it is."""
+    if isinstance(value, Placeholder):
+        return value.written()
+    if not any(True for _ in placeholders(value)):
+        return value
+    if isinstance(value, Mapping):
+        return {key: written(part) for key, part in value.items()}
+    return [written(part) for part in value]
+
+
+def placeholders(value: Any) -> Iterator[Placeholder]:
+    """Give what is not known yet in a value, however deep it stands."""
+    if isinstance(value, Placeholder):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from placeholders(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from placeholders(part)

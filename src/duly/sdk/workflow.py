@@ -1,0 +1,284 @@
+"""A workflow, put together in Python: nodes, what each waits for, and what each is given of the others' results."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
+
+from duly.domain.errors import InvalidArguments, InvalidOption, InvalidWorkflow
+from duly.domain.job import check_key, check_name, check_priority, check_tags
+from duly.domain.manifest_export import workflow_spec
+from duly.domain.references import Reference as KnownReference
+from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
+from duly.domain.target import WORKFLOW
+from duly.domain.then import check_then
+from duly.domain.triggers.errors import shown
+from duly.domain.workflow import Edge as KnownEdge
+from duly.domain.workflow import Node as KnownNode
+from duly.domain.workflow import On, check_workflow
+from duly.domain.workflow import Workflow as Known
+from duly.domain.workflow_target import target_for
+from duly.moves.workflows import add_nodes, submit_workflow
+from duly.sdk.choices import Choices, Told, submission
+from duly.sdk.declaration import Declaration
+from duly.sdk.references import Edge, Item, Reference, placeholders, written
+from duly.sdk.submittable import Submittable
+from duly.sdk.submitter import Submitter, ask_until_answered
+from duly.sdk.target import TargetWork
+from duly.sdk.when import When, shape_of
+from duly.sdk.workflow_handle import WorkflowHandle
+from duly.worker.context import RunContext
+
+if TYPE_CHECKING:
+    from duly.sdk.app import App
+
+# What says when a job runs, or by itself what it is: a node runs when those before it have ended.
+_NOT_OF_A_NODE = (
+    *("at", "delay", "every", "cron", "when", "schedule", "tz", "mode", "start", "end", "max_runs", "jitter"),
+    *("misfire", "overlap", "calendars", "pause_on_failure", "name", "key", "on_done", "on_dead", "parent"),
+    *("connection", "tenant"),
+)
+
+
+class Node:
+    """A node of a workflow. In `after` it stands for its success, `failed` for its failure, `ended` for either."""
+
+    __slots__ = ("_owner", "name")
+
+    def __init__(self, owner: Workflow, name: str) -> None:
+        self._owner = owner
+        self.name = name
+
+    @property
+    def result(self) -> Reference:
+        """What it will result in, for the arguments of others; `result["rows"][0]` is a part of it."""
+        return Reference(self._owner, self.name)
+
+    @property
+    def succeeded(self) -> Edge:
+        """That it has succeeded."""
+        return Edge(self._owner, self.name, "success")
+
+    @property
+    def failed(self) -> Edge:
+        """That it has failed, was cancelled or has expired: it was to be done, and was not."""
+        return Edge(self._owner, self.name, "failure")
+
+    @property
+    def ended(self) -> Edge:
+        """That it has ended, however; also that it was skipped."""
+        return Edge(self._owner, self.name, "always")
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name} of {self._owner.name}>"
+
+
+class Workflow:
+    """A workflow of handlers and targets of one app. It may be submitted any number of times, and declared as a schedule.
+
+    `on_done` and `on_dead`: a URL, or the name of a job, that is told of its end, or of its failure.
+    """
+
+    item = Item()
+    """What stands, in the arguments of a mapped node, for the item that a run is for."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        app: App | None = None,
+        tags: Sequence[str] = (),
+        on_done: Told | None = None,
+        on_dead: Told | None = None,
+    ) -> None:
+        self.name = check_name(name, "workflow")
+        self._app = app
+        self._tags = check_tags(tags)
+        self._then = check_then(on_done, on_dead)
+        self._nodes: dict[str, KnownNode] = {}
+
+    def add(
+        self,
+        name: str,
+        work: Submittable[..., Any] | Submitter[..., Any],
+        /,
+        *args: Any,
+        after: Sequence[Node | Edge] = (),
+        **kwargs: Any,
+    ) -> Node:
+        """Add a node: a handler or a target, as it is or with `.options(…)`, and its arguments.
+
+        An argument may be, or contain, the `result` of another node, which then must succeed first. `after` names further nodes
+        to wait for. Raises InvalidWorkflow, InvalidArguments, InvalidPayload, InvalidOption, UnknownQueue.
+        """
+        return self._add(name, work, args, kwargs, after, None)
+
+    def map(
+        self,
+        name: str,
+        work: Submittable[..., Any] | Submitter[..., Any],
+        /,
+        *args: Any,
+        over: Reference,
+        after: Sequence[Node | Edge] = (),
+        **kwargs: Any,
+    ) -> Node:
+        """Add a node that has one run for each item of a list which another node results in, and results in the list of theirs.
+
+        The item is the first argument, unless `item` stands among the arguments. Raises as `add` does.
+        """
+        if not isinstance(over, Reference):
+            raise InvalidArguments(
+                f"over {shown(over)} is no result of a node; give one, such as listing.result, or add a node for each"
+            )
+        if not any(isinstance(one, Item) for one in placeholders([args, kwargs])):
+            args = (self.item, *args)
+        return self._add(name, work, args, kwargs, after, over)
+
+    def spec(self) -> dict[str, Any]:
+        """Give what `POST /v1/workflows` and `duly workflows submit` take. Raises InvalidWorkflow."""
+        return workflow_spec(self._checked())
+
+    async def submit(self, *, key: str | None = None) -> WorkflowHandle:
+        """Make it durable, whole, and let its first nodes run. Submitted again under the same `key` within a day, it is once.
+
+        Raises InvalidWorkflow, DatabaseUnusable, or Unavailable when it cannot be known.
+        """
+        app, workflow = self.app, self._checked()
+        chosen = secrets.token_urlsafe(16) if key is None else check_key(key)
+        made = await ask_until_answered(
+            await app.connections.database(),
+            lambda database, key: submit_workflow(database, app.tenant, key, workflow),
+            chosen,
+            "workflow",
+        )
+        waker = await app.connections.waker()
+        for queue in {node.submission.queue for node in workflow.nodes if not node.after}:
+            waker.wake(queue)
+        return WorkflowHandle(app, made.workflow_id, self.name, replayed=made.replayed)
+
+    def submit_sync(self, *, key: str | None = None) -> WorkflowHandle:
+        """Make it durable, from a plain function."""
+        return self.app.background.run(self.submit(key=key))
+
+    async def add_to(self, run: RunContext) -> list[str]:
+        """Add these nodes to the workflow that a running node is of, under its fence. Gives their names.
+
+        Those without `after` wait for the running node, and whatever follows it waits for them. What it has added before, in
+        another attempt, is left as it is. Raises InvalidWorkflow, WorkflowChanged, NotFound when the run is no node.
+        """
+        nodes = tuple(self._nodes.values())
+        return await add_nodes(await self.app.connections.database(), self.app.tenant, run.id, run.fence, nodes)
+
+    def add_to_sync(self, run: RunContext) -> list[str]:
+        """Add these nodes to the workflow that a running node is of, from a plain function."""
+        return self.app.background.run(self.add_to(run))
+
+    def declare(
+        self,
+        name: str | None = None,
+        *,
+        queue: str = QUEUE_DEFAULT,
+        priority: int = PRIORITY_DEFAULT,
+        **when: Unpack[When],
+    ) -> None:
+        """Give it a schedule, under its own name or another, which the app's workers register when they start.
+
+        Each occurrence starts it anew, and is active until it has ended: `overlap` covers the whole workflow. Raises
+        InvalidOption, InvalidWorkflow, UnknownQueue, TriggerError, InvalidSchedule.
+        """
+        chosen, shape, workflow = name or self.name, shape_of(when), self._checked()
+        if shape is None:
+            raise InvalidOption(f"the schedule {chosen!r} does not say when; give cron=, every=, when= or schedule=")
+        self.app.check_queue(check_name(queue, "queue"))
+        options = Options(
+            target=target_for(msgspec.structs.replace(workflow, then=None)), tags=self._tags, then=self._then
+        )
+        self.app.declare(
+            Declaration(chosen, TargetWork(WORKFLOW, options, queue, check_priority(priority)), shape, None)
+        )
+
+    @property
+    def app(self) -> App:
+        """The app whose handlers and targets it is of. Raises InvalidWorkflow while it has none."""
+        if self._app is None:
+            raise InvalidWorkflow(f"workflow {self.name!r} has no nodes; add one: wf.add(name, handler)")
+        return self._app
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.name} of {len(self._nodes)} nodes>"
+
+    def _add(
+        self,
+        name: str,
+        work: Submittable[..., Any] | Submitter[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        after: Sequence[Node | Edge],
+        over: Reference | None,
+    ) -> Node:
+        if name in self._nodes:
+            raise InvalidWorkflow(f"two nodes of {self.name} are called {name!r}; give one of them another name")
+        submitter = self._submitter(name, work)
+        given = [*placeholders([args, kwargs]), *(() if over is None else (over,))]
+        edges = self._edges(name, after, [one for one in given if isinstance(one, Reference)])
+        payload = submitter.work.encode_open(args, kwargs, written)
+        shot = submission(submitter.work, submitter.choices, payload)
+        reference = None if over is None else KnownReference(over.node, over.path)
+        self._nodes[check_name(name, "node")] = KnownNode(name, shot, edges, reference)
+        return Node(self, name)
+
+    def _submitter(self, name: str, work: object) -> Submitter[..., Any]:
+        submitter = work.submitter if isinstance(work, Submittable) else work
+        if not isinstance(submitter, Submitter):
+            raise InvalidWorkflow(
+                f"node {name!r}: {shown(work)} is neither a handler nor a target of an app; decorate it with @app.handler"
+            )
+        if self._app is not None and submitter.app is not self._app:
+            raise InvalidWorkflow(f"node {name!r}: {submitter.work.name} is of another app; a workflow is of one")
+        _check_choices(name, submitter.choices)
+        self._app = submitter.app
+        return submitter
+
+    def _edges(self, name: str, after: Sequence[Node | Edge], references: Sequence[Reference]) -> tuple[KnownEdge, ...]:
+        """Give what a node waits for: what was named, and for success what its arguments refer to."""
+        if isinstance(after, Node | Edge):
+            raise InvalidWorkflow(f"node {name!r}: after= takes a list, such as after=[{after!r}]")
+        found: dict[str, Edge] = {}
+        for one in after:
+            edge = one.succeeded if isinstance(one, Node) else one
+            if not isinstance(edge, Edge):
+                raise InvalidWorkflow(
+                    f"node {name!r}: after {shown(one)} is no node; give nodes that add() gave, or their .failed or .ended"
+                )
+            self._check_own(name, edge)
+            found[edge.node] = edge
+        for reference in references:
+            self._check_own(name, reference)
+            found.setdefault(reference.node, Edge(self, reference.node))
+        return tuple(KnownEdge(edge.node, On(edge.on)) for edge in found.values())
+
+    def _check_own(self, name: str, other: Edge | Reference) -> None:
+        if other.owner is not self:
+            raise InvalidWorkflow(
+                f"node {name!r}: {other.node!r} is a node of another workflow; a node waits for nodes of its own"
+            )
+
+    def _checked(self) -> Known:
+        nodes = tuple(self._nodes.values())
+        workflow = Known(self.name, nodes, self._tags, self._then)
+        check_workflow(workflow)
+        return workflow
+
+
+def _check_choices(name: str, choices: Choices) -> None:
+    """Refuse what says when a job runs. Raises InvalidOption."""
+    default = Choices()
+    said = [option for option in _NOT_OF_A_NODE if getattr(choices, option) != getattr(default, option)]
+    if said:
+        raise InvalidOption(
+            f"node {name!r}: {said[0]}= is no option of a node, which runs when those before it have ended; leave it out"
+        )

@@ -1,0 +1,167 @@
+"""A hand on a workflow: how it stands, what came of it, and what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import DulyError, NotFound
+from duly.domain.job import check_reason
+from duly.domain.workflow import FINAL
+from duly.domain.workflow_told import told_nodes
+from duly.moves import workflows as moves
+from duly.store import workflows
+from duly.store.database import Database
+
+if TYPE_CHECKING:
+    from duly.sdk.app import App
+
+_LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.005, 0.5
+
+
+class WorkflowFailed(DulyError):
+    """A workflow that was waited for has not succeeded; `failed` names the nodes that did not, each with its reason."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        self.workflow_id: UUID = found["workflow_id"]
+        self.state: str = found["state"]
+        self.failed: dict[str, str | None] = {
+            node["name"]: node["reason"] for node in found["nodes"] if node["state"] in ("failed", "expired")
+        }
+        nodes = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
+        why = nodes or found["reason"]
+        super().__init__(f"workflow {found['name']} {self.workflow_id} is {self.state}" + (f": {why}" if why else ""))
+
+
+class WorkflowHandle:
+    """One workflow that was submitted."""
+
+    __slots__ = ("_app", "name", "replayed", "workflow_id")
+
+    def __init__(self, app: App, workflow_id: UUID, name: str | None = None, *, replayed: bool = False) -> None:
+        self._app = app
+        self.workflow_id = workflow_id
+        self.name = name
+        self.replayed = replayed
+
+    async def status(self) -> str:
+        """Say how it stands: running, paused, cancelling, succeeded, failed or cancelled. Raises NotFound."""
+        state = await workflows.state(await self._database(), self._app.tenant, self.workflow_id)
+        if state is None:
+            raise self._not_found()
+        return state
+
+    async def nodes(self) -> dict[str, dict[str, Any]]:
+        """Tell how each node stands, by its name. Raises NotFound."""
+        return {node["name"]: node for node in told_nodes((await self._found())["nodes"])}
+
+    async def wait(self, timeout: float | None = None) -> str:
+        """Wait until it has ended, and say how. Raises TimeoutError after `timeout` seconds."""
+        return await self._final(timeout)
+
+    async def result(self, node: str | None = None, timeout: float | None = None) -> Any:
+        """Wait until it has ended, and give the result of a node; without one, by name those of the last nodes that succeeded.
+
+        Raises WorkflowFailed when it has not succeeded, NotFound when it has no such node, or TimeoutError after `timeout`
+        seconds.
+        """
+        state = await self._final(timeout)
+        if state == "succeeded" and node is not None:
+            return await self._result(node)
+        found = await self._found()
+        if state != "succeeded":
+            raise WorkflowFailed(found)
+        done = [one for one in found["nodes"] if one["state"] == "succeeded"]
+        followed = {edge["node"] for one in done for edge in one["parents"]}
+        return {one["name"]: await self._result(one["name"]) for one in done if one["name"] not in followed}
+
+    async def cancel(self, reason: str = "cancelled on request") -> str:
+        """Let no node start any more, ask those that run to stop, and say how it stands then. Raises NotFound."""
+        return await moves.cancel_workflow(
+            await self._database(), self._app.tenant, self.workflow_id, check_reason(reason)
+        )
+
+    async def pause(self) -> str:
+        """Let no further node start for now; those that run go on. Raises NotFound."""
+        return await moves.pause_workflow(await self._database(), self._app.tenant, self.workflow_id)
+
+    async def resume(self) -> str:
+        """Let it go on. Raises NotFound."""
+        return await moves.resume_workflow(await self._database(), self._app.tenant, self.workflow_id)
+
+    async def replay(self, node: str) -> list[str]:
+        """Run a node again, and all that follow from it; the others keep their results. Gives their names.
+
+        Raises NotFound, Refused while some of them are under way.
+        """
+        return await moves.replay_workflow(await self._database(), self._app.tenant, self.workflow_id, node)
+
+    def status_sync(self) -> str:
+        """Say how it stands, from a plain function."""
+        return self._app.background.run(self.status())
+
+    def nodes_sync(self) -> dict[str, dict[str, Any]]:
+        """Tell how each node stands, from a plain function."""
+        return self._app.background.run(self.nodes())
+
+    def wait_sync(self, timeout: float | None = None) -> str:
+        """Wait until it has ended, from a plain function."""
+        return self._app.background.run(self.wait(timeout))
+
+    def result_sync(self, node: str | None = None, timeout: float | None = None) -> Any:
+        """Wait until it has ended and give results, from a plain function."""
+        return self._app.background.run(self.result(node, timeout))
+
+    def cancel_sync(self, reason: str = "cancelled on request") -> str:
+        """Cancel it, from a plain function."""
+        return self._app.background.run(self.cancel(reason))
+
+    def pause_sync(self) -> str:
+        """Let no further node start for now, from a plain function."""
+        return self._app.background.run(self.pause())
+
+    def resume_sync(self) -> str:
+        """Let it go on, from a plain function."""
+        return self._app.background.run(self.resume())
+
+    def replay_sync(self, node: str) -> list[str]:
+        """Run a node and all that follow again, from a plain function."""
+        return self._app.background.run(self.replay(node))
+
+    def __repr__(self) -> str:
+        return f"<WorkflowHandle of {self.name or 'a workflow'} {self.workflow_id}>"
+
+    async def _database(self) -> Database:
+        return await self._app.connections.database()
+
+    async def _found(self) -> Mapping[str, Any]:
+        found = await workflows.find(await self._database(), self._app.tenant, self.workflow_id)
+        if found is None:
+            raise self._not_found()
+        return found
+
+    def _not_found(self) -> NotFound:
+        return NotFound(f"no workflow {self.workflow_id}: it was not committed, or it is no longer kept")
+
+    async def _result(self, node: str) -> Any:
+        found = await workflows.node_result(await self._database(), self._app.tenant, self.workflow_id, node)
+        if found is None:
+            raise NotFound(f"workflow {self.workflow_id} has no node {node!r}; nodes() names them")
+        return None if found["result"] is None else msgspec.json.decode(found["result"])
+
+    async def _final(self, timeout: float | None) -> str:
+        """Look until it has ended, ever less often. Raises NotFound, TimeoutError."""
+        clock = (await self._database()).clock
+        began, pause = clock.monotonic(), _LOOK_SECONDS_MIN
+        while True:
+            state = await self.status()
+            if state in FINAL:
+                return state
+            waited = clock.monotonic() - began
+            if timeout is not None and waited >= timeout:
+                raise TimeoutError(f"workflow {self.workflow_id} is {state} after {waited:.3g} s")
+            await clock.sleep(pause if timeout is None else min(pause, timeout - waited))
+            pause = min(pause * 1.5, _LOOK_SECONDS_MAX)

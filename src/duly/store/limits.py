@@ -1,0 +1,40 @@
+"""Limits: how much may be under way at once. Rows that stand beside the boxes; a claim under one locks it and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from duly.domain.hold import Scope
+from duly.domain.limit import Limit, limits_max
+from duly.store.database import Database
+from duly.store.statements import load
+
+SQL = load("limits")
+
+
+async def put(database: Database, scope: Scope, places: int, set_by: str) -> bool:
+    """Set the limit of this very scope. False: there is no room for another one."""
+    rows = await database.fetch(SQL["put"], scope.tenant, scope.queue, places, set_by, limits_max(scope))
+    return bool(rows)
+
+
+async def remove(database: Database, scope: Scope) -> bool:
+    """Take the limit of this very scope away. False: there was none."""
+    return bool(await database.fetch(SQL["remove"], scope.tenant, scope.queue))
+
+
+async def find(database: Database, scope: Scope) -> Limit | None:
+    """Read the limit of this very scope, and how much is under way."""
+    row = await database.fetchrow(SQL["find"], scope.tenant, scope.queue)
+    return _limit(row) if row else None
+
+
+async def standing(database: Database) -> Sequence[Limit]:
+    """Read every limit, the widest first, and how much of each is under way."""
+    return [_limit(row) for row in await database.fetch(SQL["standing"])]
+
+
+def _limit(row: asyncpg.Record) -> Limit:
+    return Limit(Scope(row["tenant"], row["queue"]), row["places"], row["running"], row["set_by"], row["set_at"])

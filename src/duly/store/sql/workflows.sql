@@ -1,0 +1,96 @@
+-- name: submit_workflow
+select workflow_id, replayed, state from duly.submit_workflow_v1(
+    $1, $2, $3, $4, $5, $6::text::jsonb, $7::text::jsonb, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+
+-- name: cancel_workflow
+select duly.cancel_workflow_v1($1, $2, $3)
+
+-- name: pause_workflow
+select duly.pause_workflow_v1($1, $2)
+
+-- name: resume_workflow
+select duly.resume_workflow_v1($1, $2)
+
+-- name: replay_workflow
+select duly.replay_workflow_v1($1, $2, $3, $4, $5)
+
+-- name: add_nodes
+select duly.add_nodes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+
+-- name: run_errand
+select duly.run_errand_v1()
+
+-- name: forget_workflows
+select duly.forget_workflows_v1($1, $2)
+
+-- name: names
+select name from duly.workflow_nodes where workflow_id = $2 and tenant = $1
+
+-- name: edges
+select parent, child, on_end as on from duly.workflow_edges where workflow_id = $2 and tenant = $1 order by child, parent
+
+-- name: node_of
+-- Only of a run under way: its options say it.
+select (options->'node'->>0)::uuid, options->'node'->>1 from duly.leased where run_id = $2 and tenant = $1 and options ? 'node'
+
+-- name: find_workflow
+select workflow_id, tenant, name, state, nodes as node_count, open_nodes, tags, then_tell::text as then_tell, marks->>'request_id' as request_id,
+       marks->>'traceparent' as traceparent, run_id, reason, replays, submitted_at, ended_at
+  from duly.workflows where workflow_id = $2 and tenant = $1
+
+-- name: nodes
+-- Where the run of a node that has not ended stands is told by its box; of the others nothing is looked up.
+select node.name, node.state, node.run_id, node.handler, node.queue, node.priority, node.item_of, node.items, node.added_by, node.map::text as map,
+       node.replays, node.released_at, node.ended_at, node.reason, octet_length(node.result::text) as result_bytes,
+       place.box, place.attempt, place.due_at, place.worker_id
+  from duly.workflow_nodes as node
+  left join lateral (
+                  select 'timers' as box, attempt, due_at, null::uuid as worker_id from duly.timers where timers.run_id = node.run_id and timers.tenant = $1
+        union all select 'blocked', attempt, due_at, null from duly.blocked where blocked.run_id = node.run_id and blocked.tenant = $1
+        union all select 'ready', attempt, due_at, null from duly.ready where ready.run_id = node.run_id and ready.tenant = $1
+        union all select 'leased', attempt, due_at, worker_id from duly.leased where leased.run_id = node.run_id and leased.tenant = $1
+        limit 1) as place on node.state in ('waiting', 'ready')
+ where node.workflow_id = $2 and node.tenant = $1
+ order by node.number, node.item_of is not null, (node.map->'path'->>-1)::text, node.name
+
+-- name: node
+select node.name, node.state, node.run_id, node.handler, node.queue, node.priority, node.item_of, node.items, node.added_by, node.map::text as map,
+       node.replays, node.released_at, node.ended_at, node.reason, node.payload::text as payload, node.options::text as options,
+       node.result::text as result
+  from duly.workflow_nodes as node where node.workflow_id = $2 and node.tenant = $1 and node.name = $3
+
+-- name: handed
+-- What runs are handed of others' results: those of the parents of each, and those that it names; no more than a run may be handed.
+-- An item of a map has the parents of its map, and not the other items.
+select workflow_id, name, parent, is_parent, total, case when total <= $6 then result end as result from (
+    select wanted.workflow_id, wanted.name, wanted.parent, wanted.is_parent, node.result::text as result,
+           sum(coalesce(octet_length(node.result::text), 0)) over (partition by wanted.workflow_id, wanted.name) as total
+      from (select asked.workflow_id, asked.name, edge.parent, true as is_parent
+              from unnest($1::uuid[], $2::text[]) as asked(workflow_id, name)
+              join duly.workflow_edges as edge on edge.workflow_id = asked.workflow_id and edge.child = split_part(asked.name, '[', 1)
+             where edge.parent not like '%]'
+            union all
+            select named.workflow_id, named.name, named.parent, false from unnest($3::uuid[], $4::text[], $5::text[]) as named(workflow_id, name, parent)
+             where not exists (select from duly.workflow_edges as edge where edge.workflow_id = named.workflow_id
+                                  and edge.child = split_part(named.name, '[', 1) and edge.parent = named.parent)) as wanted
+      join duly.workflow_nodes as node on node.workflow_id = wanted.workflow_id and node.name = wanted.parent and node.state = 'succeeded') as found
+
+-- name: items
+-- Which part of which result items of maps are for.
+select workflow_id, name, map::text from unnest($1::uuid[], $2::text[]) as asked(workflow_id, name)
+  join duly.workflow_nodes using (workflow_id, name)
+
+-- name: to_settle
+-- Runs whose workflow has ended: in their receiver's hands, or not yet; or nowhere any more.
+select errand.errand_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.run_id, leased.fence,
+       leased.worker_id = duly.receiver() as is_awaited,
+       exists (select from duly.live_runs where live_runs.run_id = flow.run_id and live_runs.state <> 'dead') as is_live
+  from duly.errands as errand join duly.workflows as flow on flow.workflow_id = errand.workflow_id
+  left join duly.leased on leased.run_id = flow.run_id
+ where errand.what = 'settle' order by errand.errand_id limit $1
+
+-- name: drop_errand
+delete from duly.errands where errand_id = $1
+
+-- name: vacuum_endings
+vacuum (skip_locked, truncate off) duly.endings

@@ -1,0 +1,64 @@
+"""Keys that hold runs back, and their limits, as they cross HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from duly.domain.gate import BURST_MAX, RATE_MAX
+from duly.domain.job import GATE_PLACES_MAX
+from duly.wire.pages import NextPageToken
+from duly.wire.shapes import Asked, Duration, Moment, Told
+
+Places = Annotated[
+    int, Meta(ge=1, le=GATE_PLACES_MAX, description="How many runs of the key are under way at once, at most.")
+]
+
+
+class GateRate(Asked, frozen=True):
+    """How many runs of a key start in each `per`; after a rest, `burst` of them at once."""
+
+    limit: Annotated[float, Meta(gt=0, le=RATE_MAX)]
+    per: Duration = "PT1S"
+    burst: Annotated[int, Meta(ge=1, le=BURST_MAX)] = 1
+
+
+class GateLimits(Asked, frozen=True):
+    """What a key allows, whatever its runs carry. What is left out is left to the runs."""
+
+    limit: Places | None = None
+    rate: GateRate | None = None
+
+
+class SetLimits(Told, frozen=True):
+    """What somebody has set for a key."""
+
+    limit: int | None
+    rate: GateRate | None
+    changed_at: Moment
+
+
+class Gate(Told, frozen=True):
+    """A key that holds runs back: how many are inside, and how many wait."""
+
+    key: str
+    kind: Annotated[
+        Literal["concurrency", "fifo", "overlap", "backfill", "rate"],
+        Meta(description="What it is for; rate: it has no places. A key with places may have a rate as well."),
+    ]
+    places: Annotated[
+        int | None, Meta(description="How many may be inside; null: nobody is, and nobody waits for a place.")
+    ]
+    inside: Annotated[int, Meta(description="Runs that hold a place.")]
+    waiting: Annotated[int, Meta(description="Runs that wait for a place, counted up to 10,000.")]
+    rate: Annotated[GateRate | None, Meta(description="How many start; null: at any rate.")]
+    waiting_turn: Annotated[int, Meta(description="Runs that wait for their turn at the rate, counted up to 10,000.")]
+    limits: Annotated[SetLimits | None, Meta(description="What was set for the key; null: what its runs carry counts.")]
+
+
+class GateList(Told, frozen=True):
+    """A page of keys that are in use or limited, in their order."""
+
+    items: list[Gate]
+    next_page_token: NextPageToken

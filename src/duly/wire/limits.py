@@ -1,0 +1,47 @@
+"""Limits on what is under way at once, as they cross HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from duly.wire.keys import Places, TenantNumber
+from duly.wire.shapes import Asked, Moment, Name, Told
+
+
+class LimitRequest(Asked, frozen=True):
+    """At most `places` runs of a queue, a tenant, or with `all` of everything, are under way at once.
+
+    An admin of a tenant limits its own share of a queue; all else is the operator's.
+    """
+
+    places: Places
+    all: bool = False
+    queue: Name | None = None
+    tenant: TenantNumber | None = None
+
+
+class LimitQuery(Asked, frozen=True):
+    """Whose limit: the same that was set."""
+
+    all: bool = False
+    queue: Name | None = None
+    tenant: TenantNumber | None = None
+
+
+class Limit(Told, frozen=True):
+    """A limit; without a tenant and a queue, of everything."""
+
+    tenant: int | None
+    queue: str | None
+    places: int
+    running: Annotated[int, Meta(description="How many runs of it are in a worker's or a receiver's hands.")]
+    set_by: str
+    set_at: Moment
+
+
+class LimitList(Told, frozen=True):
+    """All limits, the widest first."""
+
+    items: list[Limit]

@@ -1,0 +1,150 @@
+"""`duly workflows`: a file is submitted whole, shown as a tree, stopped, held and done again; at a database and over HTTP."""
+
+import json
+import re
+from uuid import uuid4
+
+import pytest
+
+from tests.cli.processes import inside
+
+FILE = """\
+name: nightly
+tags: [money]
+nodes:
+  extract:
+    target: add
+    payload: {a: 1, b: 2}
+  load:
+    target: {type: function, handler: add}
+    after: [extract]
+    payload: {a: {$result: extract}, b: 10}
+    retry: {max_attempts: 2}
+  alarm:
+    target: greet
+    after: [{node: load, on: failure}]
+  tidy:
+    target: greet
+    after: [extract, {node: load, on: always}]
+    payload: {name: tidy}
+"""
+
+
+@pytest.fixture
+def run(database_url, tmp_path):
+    """Run one command on a database that holds nothing, and where nobody works."""
+    return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
+
+
+@pytest.fixture
+def submitted(run, tmp_path):
+    """Submit the file, and give the workflow's id."""
+    (tmp_path / "flow.yaml").write_text(FILE)
+    done = run("workflows", "submit", "flow.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["workflow_id"]
+
+
+def states(run, workflow_id):
+    found = json.loads(run("workflows", "show", workflow_id, "--json").stdout)
+    return found["state"], {node["name"]: node["state"] for node in found["nodes"]}
+
+
+def test_a_workflow_is_listed_and_shown_as_a_tree(run, submitted):
+    listed = run("workflows", "--tag", "money").stdout
+    shown = run("workflows", "show", submitted).stdout
+
+    assert submitted in listed
+    assert "running" in listed
+    assert f"workflow {submitted} 'nightly' is running" in shown
+    assert "0 of 4 nodes have ended" in shown
+    drawn = re.findall(r"^[│├└─ ]*(?:extract|load|alarm|tidy)\b", shown, re.MULTILINE)
+    assert drawn == ["extract", "└─ load", "   ├─ alarm", "   └─ tidy"]
+    assert "when load fails" in shown
+    assert "after extract, when load has ended" in shown
+
+
+def test_filters_choose_and_nothing_fits_is_said(run, submitted):
+    assert json.loads(run("workflows", "--filter", "state:running AND name:night*", "--json").stdout) != []
+    assert "no workflows fit" in run("workflows", "--name", "weekly").stdout
+    assert run("workflows", "--filter", "colour:blue").returncode == 1
+
+
+def test_a_workflow_is_held_goes_on_is_cancelled_and_done_again(run, submitted):
+    assert run("workflows", "pause", submitted).stdout == f"workflow {submitted} is paused\n"
+    assert run("workflows", "resume", submitted).stdout == f"workflow {submitted} is running\n"
+    assert (
+        run("workflows", "cancel", submitted, "--reason", "wrong day").stdout == f"workflow {submitted} is cancelled\n"
+    )
+    refused = run("workflows", "pause", submitted)
+    assert (refused.returncode, "is cancelled" in refused.stderr) == (1, True)
+    replayed = run("workflows", "replay", submitted, "load")
+    assert "3 nodes run again: alarm, load, tidy" in replayed.stdout
+    assert states(run, submitted) == (
+        "running",
+        {"extract": "cancelled", "load": "ready", "alarm": "waiting", "tidy": "waiting"},
+    )
+
+
+def test_under_a_key_it_is_submitted_once(run, submitted):
+    ids = {
+        json.loads(run("workflows", "submit", "flow.yaml", "--key", "k", "--json").stdout)["workflow_id"] for _ in "ab"
+    }
+
+    assert len(ids) == 1
+
+
+def test_what_is_wrong_in_a_file_is_said_with_its_line_and_all_at_once(run, tmp_path):
+    text = FILE.replace("after: [extract]", "after: [extrakt]").replace("target: greet", "target: [greet]", 1)
+    (tmp_path / "wrong.yaml").write_text(text)
+    shape = run("workflows", "submit", "wrong.yaml")
+    (tmp_path / "wrong.yaml").write_text(FILE.replace("after: [extract]", "after: [extract, tidy]"))
+    circle = run("workflows", "submit", "wrong.yaml")
+
+    assert shape.returncode == 1
+    assert "wrong.yaml:13:5: nodes.alarm.target: ['greet'] is no target" in shape.stderr
+    assert circle.returncode == 1
+    assert "circle: load → tidy → load" in circle.stderr
+    assert "no workflows yet" in run("workflows").stdout
+
+
+def test_what_is_not_there_is_not_found(run, submitted):
+    unknown = str(uuid4())
+
+    for command in (["show", unknown], ["cancel", unknown], ["replay", unknown, "a"], ["replay", submitted, "none"]):
+        assert run("workflows", *command).returncode == 4, command
+    assert run("workflows", "show", submitted, "--result", "none").returncode == 4
+
+
+@pytest.fixture(params=["database", "http"])
+def desk(request, up, tmp_path):
+    """Run one command at a `duly up`: in its folder, or from elsewhere over HTTP."""
+    key = (up.folder / ".duly" / "api-key").read_text().strip()
+    if request.param == "database":
+        return lambda *arguments: inside(*arguments, cwd=up.folder)
+    return lambda *arguments: inside(*arguments, cwd=tmp_path, DULY_URL=up.address, DULY_API_KEY=key)
+
+
+def test_end_to_end_a_file_runs_hands_results_on_and_says_how_it_ended(desk, tmp_path):
+    (tmp_path / "flow.yaml").write_text(FILE)
+    done = desk("workflows", "submit", str(tmp_path / "flow.yaml"), "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    workflow_id = done.stdout.split()[1]
+
+    state, nodes = states(desk, workflow_id)
+    assert (state, nodes) == (
+        "succeeded",
+        {"extract": "succeeded", "load": "succeeded", "alarm": "skipped", "tidy": "succeeded"},
+    )
+    assert desk("workflows", "show", workflow_id, "--result", "load").stdout == "13\n"
+    assert "4 of 4 nodes have ended" in desk("workflows", "show", workflow_id, "--watch").stdout
+
+
+def test_end_to_end_a_workflow_that_fails_says_so(desk, tmp_path):
+    flow = {"name": "broken", "nodes": {"first": {"target": "fail", "payload": {"reason": "no disk"}}}}
+    (tmp_path / "flow.json").write_text(json.dumps(flow))
+    done = desk("workflows", "submit", str(tmp_path / "flow.json"), "--wait")
+
+    assert done.returncode == 1
+    assert "'broken' is failed" in done.stdout
+    assert "no disk" in done.stdout

@@ -1,0 +1,71 @@
+"""Keys that hold runs back: what is asked for is checked, carried, and told as it was asked."""
+
+import pytest
+
+from duly.domain.errors import InvalidOption
+from duly.domain.gate import Rate, check_concurrency, check_line, check_rate, kind_of, told_concurrency, told_rate
+from duly.domain.run import Options
+
+
+@pytest.mark.parametrize(
+    ("limit", "per", "told"),
+    [
+        (10, "PT1S", {"limit": 10, "per": "PT1S"}),
+        (10, "PT1M", {"limit": 10, "per": "PT1M"}),
+        (600, "PT1M", {"limit": 10, "per": "PT1S"}),
+        (7, "PT1H", {"limit": 7, "per": "PT1H"}),
+        (1, "P1D", {"limit": 1, "per": "P1D"}),
+        (2.5, 1, {"limit": 150, "per": "PT1M"}),
+    ],
+)
+def test_a_rate_is_told_in_whole_numbers(limit, per, told):
+    carried = check_rate(Rate("mail", limit, per=per, burst=4))
+
+    assert told_rate(Options(rate=carried)) == {"key": "mail", **told, "burst": 4}
+    again = check_rate(Rate("mail", told["limit"], told["per"], 4))
+    assert again[1] == pytest.approx(carried[1])
+
+
+def test_a_line_is_a_gate_of_one_place_in_order():
+    carried = Options(**check_line("orders"))
+
+    assert (carried.gate, carried.fifo) == (("orders", 1), True)
+    assert told_concurrency(carried) == {"key": "orders", "limit": 1, "order": "fifo"}
+    assert told_concurrency(Options(**check_concurrency("orders", 3))) == {"key": "orders", "limit": 3}
+
+
+@pytest.mark.parametrize("key", ["@host", "&flow", "~mail", "", "two\nlines"])
+def test_a_key_that_is_kept_or_none_is_refused(key):
+    with pytest.raises(InvalidOption):
+        check_concurrency(key, 1)
+    with pytest.raises(InvalidOption):
+        check_rate(Rate(key, 1))
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        (Rate("k", 0), "outside more than 0"),
+        (Rate("k", 2_000_000), "outside more than 0"),
+        (Rate("k", 1, per="PT0S"), "must be more than 0"),
+        (Rate("k", 1, burst=0), "burst 0 is outside"),
+        (Rate("k", True), "outside more than 0"),
+    ],
+)
+def test_a_rate_that_cannot_be_kept_is_refused(rate, words):
+    with pytest.raises(InvalidOption, match=words):
+        check_rate(rate)
+
+
+@pytest.mark.parametrize(("limit", "order"), [(2, "fifo"), (1, "lifo")])
+def test_an_order_that_cannot_be_is_refused(limit, order):
+    with pytest.raises(InvalidOption):
+        check_concurrency("k", limit, order)
+
+
+def test_a_key_says_what_it_is_for():
+    assert kind_of("overlap/1", is_line=False, has_places=True) == "overlap"
+    assert kind_of("catch-up/1", is_line=False, has_places=True) == "backfill"
+    assert kind_of("k", is_line=True, has_places=True) == "fifo"
+    assert kind_of("k", is_line=False, has_places=True) == "concurrency"
+    assert kind_of("k", is_line=False, has_places=False) == "rate"

@@ -1,0 +1,184 @@
+"""A workflow in a file: as the target of a job, and in a file of its own."""
+
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from duly.domain.manifest import read_manifest, read_workflow
+from duly.domain.manifest_diff import Kept, differences
+from duly.domain.manifest_export import export, workflow_spec
+from duly.domain.manifest_text import read_text
+from duly.domain.problems import InvalidManifest
+from duly.domain.run import target_of
+from duly.domain.target import Allowed, WorkflowTarget
+
+FILE = """\
+source: shop
+defaults: {queue: night, tags: [shop], on_dead: https://hooks.example/dead}
+jobs:
+  nightly:
+    schedule: every day at 2am
+    target:
+      type: workflow
+      nodes:
+        extract: {target: extract, payload: {day: 1}, retry: {max_attempts: 2}}
+        page:
+          target: fetch
+          map: {$result: extract, path: [pages]}
+          after: [extract]
+          payload: {url: {$item: true}}
+        load: {target: load, after: [page], queue: big, payload: {rows: {$result: page}}}
+        call:
+          target: {type: webhook, url: "https://shop.example/in", headers: {Authorization: Bearer x}}
+          after: [{node: load, on: always}]
+"""
+
+
+def read(text: str = FILE):
+    document = read_text(text, "duly.yaml")
+    return read_manifest(document.value, document.places, "duly.yaml")
+
+
+def faults(text: str) -> list[str]:
+    """Say what is wrong with a file."""
+    with pytest.raises(InvalidManifest) as refused:
+        read(text)
+    return str(refused.value).splitlines()
+
+
+def target(manifest) -> WorkflowTarget:
+    found = target_of(manifest.jobs["nightly"].job.options)
+    assert isinstance(found, WorkflowTarget)
+    return found
+
+
+def test_a_job_starts_a_workflow_of_its_own_name_and_tags():
+    manifest = read()
+    nodes = {node["name"]: node for node in target(manifest).nodes}
+
+    assert (manifest.jobs["nightly"].job.handler, target(manifest).name) == ("@workflow", "nightly")
+    assert target(manifest).tags == ("shop",)
+    assert {name: node["queue"] for name, node in nodes.items()} == {
+        "extract": "night",
+        "page": "night",
+        "load": "big",
+        "call": "night",
+    }
+    assert nodes["page"]["map"] == {"node": "extract", "path": ["pages"]}
+    assert "then" not in nodes["extract"]["options"], "who is told is said of the workflow as a whole"
+
+
+def test_what_is_exported_asks_for_the_same():
+    manifest = read()
+    written = export("shop", [kept(manifest)], {})
+    again = read_manifest(written)
+
+    assert written["jobs"]["nightly"]["target"]["nodes"]["call"]["target"]["headers"] == {"Authorization": "***"}
+    assert differences(kept(manifest), again.jobs["nightly"].job) == ()
+
+
+def kept(manifest) -> Kept:
+    """Give the job as it stands after the file was applied."""
+    job = manifest.jobs["nightly"].job
+    return Kept(
+        job_id=UUID(int=1),
+        name="nightly",
+        owner="file",
+        source="shop",
+        state="active",
+        pause_reason=None,
+        version=1,
+        applied=1,
+        handler=job.handler,
+        payload=job.payload,
+        queue=job.queue,
+        priority=job.priority,
+        options=job.options,
+        schedule=msgspec.json.encode(job.schedule).decode(),
+        every_seconds=None,
+        anchor_at=None,
+    )
+
+
+def test_a_plan_names_the_nodes_that_differ_and_no_secret():
+    before = kept(read())
+    after = read(FILE.replace("queue: big", "queue: small").replace("Bearer x", "Bearer y"))
+    found = {one.field: one for one in differences(before, after.jobs["nightly"].job)}
+
+    assert list(found) == ["target.nodes.load", "target.nodes.call"]
+    assert found["target.nodes.load"].after["queue"] == "small"
+    assert "Bearer" not in msgspec.json.encode(list(found.values())).decode()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "after: [page]",
+            "after: [pages]",
+            ":15:38: jobs.nightly.target.nodes.load.after[0]: node 'load' waits for 'pages'",
+        ),
+        ("after: [extract]", "after: [load]", "wait for each other in a circle: load → page → load"),
+        (
+            "$result: page",
+            "$result: call",
+            "jobs.nightly.target.nodes.load.payload: node 'load' is to be given the result",
+        ),
+        ("queue: big", "queu: big", "jobs.nightly.target.nodes.load.queu: 'queu' is no key here; did you mean queue?"),
+        ("type: workflow", "type: workflows", "'workflows' is no type of target; did you mean workflow?"),
+        ("on: always", "on: sometimes", "it is one of success, failure, always"),
+        (
+            "    target:\n      type",
+            "    payload: {a: 1}\n    target:\n      type",
+            "a job that starts a workflow has none",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(old, new, said):
+    assert old in FILE
+    assert any(said in line for line in faults(FILE.replace(old, new, 1))), faults(FILE.replace(old, new, 1))
+
+
+def test_what_nodes_do_is_held_to_what_is_allowed():
+    text = FILE.replace("target: load", "target: {type: command, argv: [/bin/rm]}")
+
+    read(text).check_allowed(Allowed(commands=frozenset({"/bin/rm"})))
+    with pytest.raises(InvalidManifest, match="command '/bin/rm' is not allowed here"):
+        read(text).check_allowed(Allowed())
+
+
+def test_a_workflow_of_its_own_is_read_and_written_as_http_asks_for_it():
+    value: dict[str, Any] = {
+        "name": "once",
+        "on_done": "https://hooks.example/done",
+        "nodes": {"first": {"target": "extract"}, "second": {"target": "load", "after": ["first"]}},
+    }
+
+    assert workflow_spec(read_workflow(value)) == {
+        "name": "once",
+        "on_done": {"url": "https://hooks.example/done"},
+        "nodes": {
+            "first": {"target": {"type": "function", "handler": "extract"}},
+            "second": {"target": {"type": "function", "handler": "load"}, "after": ["first"]},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([], "is not a mapping"),
+        ({"name": "x"}, "nodes is missing"),
+        ({"name": "x", "nodes": {}}, "give at least one node"),
+        ({"name": "x", "nodes": {"a": {}}}, "target is missing"),
+        ({"name": "", "nodes": {"a": {"target": "t"}}}, "name"),
+        ({"name": "x", "nodes": {"a": {"target": "t"}}, "tag": []}, "did you mean tags?"),
+    ],
+)
+def test_a_file_that_is_no_workflow_is_refused(value, said):
+    with pytest.raises(InvalidManifest) as refused:
+        read_workflow(value)
+
+    assert said in str(refused.value)

@@ -1,0 +1,53 @@
+"""References: what stands for results in a payload is put in, whole or in part."""
+
+import msgspec
+import pytest
+
+from duly.domain.references import Unresolved, has_references, resolved
+
+RESULTS = {"extract": {"rows": [{"id": 7}, {"id": 8}], "none": None}, "list": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        ({"a": {"$result": "extract", "path": ["rows", 1, "id"]}}, {"a": 8}),
+        ({"a": [{"$result": "list"}, "b"]}, {"a": [[1, 2], "b"]}),
+        ({"$result": "list"}, [1, 2]),
+        ({"a": {"$result": "extract", "path": ["none"]}}, {"a": None}),
+        ({"a": {"$result": "list", "path": [-1]}}, {"a": 2}),
+        ({"a": {"$item": True}}, {"a": {"page": 3}}),
+        ({"a": {"$item": True, "path": ["page"]}}, {"a": 3}),
+        ({"a": {"b": {"c": 1}}, "text": "$result"}, {"a": {"b": {"c": 1}}, "text": "$result"}),
+    ],
+)
+def test_references_are_put_in(payload, expected):
+    text = msgspec.json.encode(payload).decode()
+
+    assert msgspec.json.decode(resolved(text, RESULTS, {"page": 3})) == expected
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ({"a": {"$result": "load"}}, "node 'load' has no result"),
+        (
+            {"a": {"$result": "extract", "path": ["rows", 2]}},
+            r'the result of node \'extract\' has nothing at \["rows",2\]',
+        ),
+        ({"a": {"$result": "extract", "path": [0]}}, "has nothing at"),
+        ({"a": {"$result": "list", "path": ["x"]}}, "has nothing at"),
+        ({"a": {"$item": True, "path": ["x"]}}, "the item has nothing at"),
+        ({"a": {"$result": "list", "or": 1}}, "is no reference"),
+    ],
+)
+def test_what_leads_nowhere_says_so(payload, message):
+    with pytest.raises(Unresolved, match=message):
+        resolved(msgspec.json.encode(payload).decode(), RESULTS, {"page": 3})
+
+
+def test_what_may_be_a_reference_is_looked_at():
+    assert has_references('{"a": {"$result": "x"}}')
+    assert has_references('{"a": {"$item": true}}')
+    assert not has_references('{"a": "$results"}')
+    assert not has_references(None)

@@ -1,0 +1,240 @@
+"""Workflows: what is refused, in what order nodes come, which edges hold, and how it all ends."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.domain.errors import InvalidOption, InvalidWorkflow
+from duly.domain.references import Reference
+from duly.domain.workflow import (
+    NODE_ENDS,
+    NODES_MAX,
+    UNDONE,
+    Edge,
+    Node,
+    NodeState,
+    On,
+    Workflow,
+    WorkflowState,
+    ancestors,
+    check_nodes,
+    check_workflow,
+    covered_by,
+    end_of,
+    holds,
+    is_released,
+    read_edges,
+    read_map,
+    sinks,
+)
+from duly.domain.workflow_target import target_for, workflow_of
+from tests.builders import a_submission
+from tests.graphs import a_graph, a_node
+
+
+def refusal(workflow):
+    with pytest.raises(InvalidWorkflow) as caught:
+        check_workflow(workflow)
+    return str(caught.value), caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("shape", "message", "where"),
+    [
+        ("a:a", "node 'a' waits for itself: a → a", ("nodes", "a", "after", 0)),
+        ("a:b b:a", "nodes wait for each other in a circle: a → b → a", ("nodes", "a", "after")),
+        ("x a:c,x b:a c:b d:c", "nodes wait for each other in a circle: a → b → c → a", ("nodes", "a", "after")),
+        ("a b:a,z", "node 'b' waits for 'z', which is no node of this workflow: z → b", ("nodes", "b", "after", 1)),
+        ("a b:a,a!", "node 'b' names parent 'a' twice; leave one out", ("nodes", "b", "after", 1)),
+        ("a a", "node 'a' is there twice; give each a name of its own", ("nodes", "a")),
+        ("", "a workflow needs at least one node", ()),
+    ],
+)
+def test_what_is_no_graph_is_refused_with_the_path(shape, message, where):
+    assert refusal(a_graph(shape)) == (message, where)
+
+
+@pytest.mark.parametrize("name", ["", "-a", ".a", "a b", "a[0]", "ü", "a/b", "a" * 101])
+def test_names_that_are_none(name):
+    assert "is not a name" in refusal(Workflow("w", (a_node(name),)))[0]
+
+
+@pytest.mark.parametrize("name", ["a", "0", "_", "a.b-c_D", "a" * 100])
+def test_names_that_are_some(name):
+    assert check_workflow(Workflow("w", (a_node(name),))) == (name,)
+
+
+def test_a_workflow_needs_a_name():
+    with pytest.raises(InvalidOption):
+        check_workflow(Workflow("", (a_node("a"),)))
+
+
+def test_a_thousand_nodes_are_the_most():
+    nodes = tuple(a_node(f"n{number}", *([f"n{number - 1}"] if number else [])) for number in range(NODES_MAX + 1))
+
+    assert len(check_workflow(Workflow("w", nodes[:-1]))) == NODES_MAX
+    assert refusal(Workflow("w", nodes))[0].startswith("1001 nodes are too many; a workflow has at most 1000")
+    with pytest.raises(InvalidWorkflow, match="1001 nodes"):
+        check_nodes(nodes[:1], count=1000)
+
+
+def test_a_node_has_no_moment_of_its_own():
+    assert "has a moment" in refusal(Workflow("w", (Node("a", a_submission(delay=5)),)))[0]
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ({"rows": {"$result": "z"}}, "result of 'z', which does not come before it"),
+        ({"rows": {"$result": "c"}}, "result of 'c', which does not come before it"),
+        ({"rows": {"$result": "b"}}, "result of 'b', which does not come before it"),
+        ({"rows": [{"$result": 7}]}, "is no reference"),
+        ({"rows": {"$result": "a", "more": 1}}, "is no reference"),
+        ({"rows": {"$result": "a", "path": "x"}}, "is not a list of names and numbers"),
+        ({"rows": {"$item": True}}, 'names "$item" and has no map'),
+    ],
+)
+def test_references_that_lead_nowhere_are_refused(payload, message):
+    nodes = (a_node("a"), a_node("b", "a", payload=payload), a_node("c", "b"))
+
+    assert message in refusal(Workflow("w", nodes))[0]
+
+
+def test_references_to_all_that_comes_before_are_taken():
+    payload = {"deep": [{"$result": "a", "path": ["rows", 0]}], "near": {"$result": "b"}, "text": "$result"}
+    nodes = (a_node("a"), a_node("b", "a"), a_node("c", "b", payload=payload))
+
+    assert check_workflow(Workflow("w", nodes)) == ("a", "b", "c")
+
+
+def test_a_map_is_over_the_result_of_a_node_before():
+    assert "does not come before" in refusal(Workflow("w", (a_node("a"), a_node("b", over=Reference("a")))))[0]
+    item = a_node("b", "a", over=Reference("a"), payload={"item": {"$item": True, "path": ["id"]}})
+    assert check_workflow(Workflow("w", (a_node("a"), item))) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("given", "edges"),
+    [
+        ([], ()),
+        (["a"], (Edge("a"),)),
+        (["a", {"node": "b", "on": "failure"}], (Edge("a"), Edge("b", On.FAILURE))),
+        ([{"node": "b"}], (Edge("b"),)),
+    ],
+)
+def test_parents_are_read(given, edges):
+    assert read_edges("n", given) == edges
+
+
+@pytest.mark.parametrize(
+    "given", ["a", 7, [7], [{"on": "success"}], [{"node": "a", "on": "never"}], [{"node": "a", "x": 1}]]
+)
+def test_what_names_no_parents_is_refused(given):
+    with pytest.raises(InvalidWorkflow, match="'n'"):
+        read_edges("n", given)
+
+
+def test_a_map_is_read():
+    assert read_map("n", None) is None
+    assert read_map("n", {"$result": "a", "path": ["x", 0]}) == Reference("a", ("x", 0))
+    for wrong in ("a", {"$item": True}, {"a": 1}, {"$result": 1}):
+        with pytest.raises(InvalidWorkflow, match="'n'"):
+            read_map("n", wrong)
+
+
+@pytest.mark.parametrize("end", sorted(NODE_ENDS))
+def test_edges_hold_by_how_the_parent_ended(end):
+    assert holds(On.SUCCESS, end) == (end is NodeState.SUCCEEDED)
+    assert holds(On.FAILURE, end) == (end in {NodeState.FAILED, NodeState.EXPIRED, NodeState.CANCELLED})
+    assert holds(On.ALWAYS, end)
+
+
+def test_what_a_replay_covers():
+    edges = [("a", "b"), ("b", "d"), ("a", "c"), ("c", "d"), ("x", "c")]
+
+    assert covered_by(edges, "b") == {"b", "d"}
+    assert covered_by(edges, "a") == {"a", "b", "c", "d"}
+    assert covered_by(edges, "d") == {"d"}
+
+
+def test_a_workflow_comes_back_whole_from_a_target():
+    nodes = (
+        a_node("a", gate=("one", 1)),
+        a_node("b", "a!", over=Reference("a", ("x", 0)), payload={"$item": True}),
+    )
+    workflow = Workflow("w", nodes, ("nightly",))
+
+    assert workflow_of(target_for(workflow)) == workflow
+    large = Workflow("w", tuple(a_node(f"n{number}", payload={"x": "x" * 10_000}) for number in range(30)))
+    with pytest.raises(InvalidWorkflow, match="at most 262144"):
+        target_for(large)
+
+
+@st.composite
+def graphs(draw):
+    """Nodes whose parents stand among those before them, in some order."""
+    count = draw(st.integers(1, 12))
+    nodes = []
+    for number in range(count):
+        parents = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=4)) if number else []
+        after = tuple(Edge(f"n{parent}", draw(st.sampled_from(list(On)))) for parent in parents)
+        nodes.append(Node(f"n{number}", a_submission(), after))
+    return draw(st.permutations(nodes))
+
+
+@given(graphs())
+def test_parents_come_first_in_the_order(nodes):
+    order = check_nodes(nodes)
+
+    assert sorted(order) == sorted(node.name for node in nodes)
+    for node in nodes:
+        assert all(order.index(edge.parent) < order.index(node.name) for edge in node.after)
+
+
+@given(graphs(), st.data())
+def test_an_edge_back_makes_a_circle_that_is_named(nodes, data):
+    before = ancestors(nodes)
+    pairs = [(name, parent) for name, parents in before.items() for parent in sorted(parents)]
+    if not pairs:
+        return
+    name, parent = data.draw(st.sampled_from(pairs))
+    turned = [
+        Node(node.name, node.submission, (*node.after, Edge(name))) if node.name == parent else node for node in nodes
+    ]
+
+    with pytest.raises(InvalidWorkflow, match=r"in a circle|twice") as caught:
+        check_nodes(turned)
+    if "circle" in str(caught.value):
+        circle = str(caught.value).partition(": ")[2].split(" → ")
+        edges = {(edge.parent, node.name) for node in turned for edge in node.after}
+        assert circle[0] == circle[-1]
+        assert all(pair in edges for pair in pairwise(circle))
+
+
+@given(graphs())
+def test_covered_is_what_has_it_among_its_ancestors(nodes):
+    edges = [(edge.parent, node.name) for node in nodes for edge in node.after]
+    before = ancestors(nodes)
+
+    for node in nodes:
+        behind = {name for name, parents in before.items() if node.name in parents}
+        assert covered_by(edges, node.name) == behind | {node.name}
+    assert set(sinks(nodes)) == {node.name for node in nodes if not any(parent == node.name for parent, _ in edges)}
+
+
+@given(graphs(), st.data())
+def test_every_node_ends_and_so_does_the_workflow(nodes, data):
+    """Walk a graph with any ends: each node is run or skipped once, and the end follows from what nobody saw to."""
+    by_name = {node.name: node for node in nodes}
+    ends: dict[str, NodeState] = {}
+    for name in check_nodes(nodes):
+        runs = is_released(by_name[name], ends)
+        ends[name] = data.draw(st.sampled_from(sorted(UNDONE | {NodeState.SUCCEEDED}))) if runs else NodeState.SKIPPED
+
+    seen_to = {edge.parent for node in nodes for edge in node.after if edge.on in {On.FAILURE, On.ALWAYS}}
+    failed = any(end in UNDONE and name not in seen_to for name, end in ends.items())
+    expected = WorkflowState.FAILED if failed else WorkflowState.SUCCEEDED
+    assert end_of(nodes, ends, is_cancelling=False) is expected
+    assert end_of(nodes, ends, is_cancelling=True) is WorkflowState.CANCELLED

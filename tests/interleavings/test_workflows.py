@@ -1,0 +1,282 @@
+"""What can happen at once in a workflow, in every order: each node ends once, none is forgotten, and the workflow ends."""
+
+from typing import Any, ClassVar
+
+import pytest
+
+from duly.domain.outcome import Cancelled, Failed, Succeeded
+from duly.domain.retry import Retry
+from duly.moves.settle import Settled, settle
+from duly.moves.workflows import run_errands
+from duly.store import runs, workflows
+from tests.builders import RNG, a_worker, counts, ended, seconds, staged
+from tests.graphs import FAILS, a_node, a_workflow, carried_through, end, state_of, states_of, taken
+
+STORIES: list[type] = []
+FINAL = {"succeeded", "failed", "cancelled"}
+
+
+def story(told: type) -> type:
+    """Take a story up: `set_up` gives its two moves, `check` hears what they answered."""
+    STORIES.append(told)
+    return told
+
+
+async def errands_done(database, clock):
+    """Let maintenance come by until it has nothing to do."""
+    for _ in range(10):
+        await run_errands(database)
+        if not await database.fetchval("select count(*) from duly.errands where what <> 'settle'"):
+            return
+        await clock.advance(1)
+
+
+class Story:
+    """A workflow whose first nodes are in a worker's hands."""
+
+    shape = "a b z:a,b"
+    more: ClassVar[dict[str, Any]] = {}
+
+    async def set_up(self, database):
+        self.workflow_id = await a_workflow(database, self.shape, **self.more)
+        self.worker_id = await a_worker(database)
+        self.held = await taken(database, self.worker_id)
+        return await self.moves(database)
+
+    async def moves(self, database):
+        raise NotImplementedError
+
+    def settling(self, *names, outcome=None):
+        """Give the settle of nodes as a move."""
+        items = [self.held[name] for name in names]
+
+        async def move(side):
+            at = side.clock.at
+            return await settle(side, self.worker_id, [_ended(run, at, outcome or Succeeded()) for run in items], RNG)
+
+        return move
+
+    async def check(self, database, left, right):
+        assert not isinstance(left, BaseException), left
+        assert not isinstance(right, BaseException), right
+        await errands_done(database, database.clock)
+        worker_id = await a_worker(database)  # The clock may have passed the lease of the first.
+        for run in self.held.values():
+            await settle(database, self.worker_id, [ended(database, run, Cancelled())], RNG)
+        await carried_through(database, worker_id)
+        await errands_done(database, database.clock)
+        self.state, self.states = (
+            await state_of(database, self.workflow_id),
+            await states_of(database, self.workflow_id),
+        )
+        assert self.state in FINAL, (self.state, self.states)
+        assert not {"waiting", "ready"} & set(self.states.values())
+        assert {box for box in await counts(database) if box != "dead"} == set()
+        await self.says(database)
+
+    async def says(self, database):
+        """What else holds in the end."""
+
+
+def _ended(run, at, outcome):
+    return Settled(run, at, at, outcome)
+
+
+@story
+class TwoParentsSettled(Story):
+    async def moves(self, database):
+        return self.settling("a"), self.settling("b")
+
+    async def says(self, database):
+        assert self.states == {"a": "succeeded", "b": "succeeded", "z": "succeeded"}
+
+
+@story
+class TwoBatchesOfTwoWorkflowsInOppositeOrder(Story):
+    async def moves(self, database):
+        self.other_id = await a_workflow(database, self.shape)
+        other = await taken(database, self.worker_id)
+        batches = [[self.held["a"], other["b"]], [other["a"], self.held["b"]]]
+        return tuple(self._settling(batch) for batch in batches)
+
+    def _settling(self, batch):
+        async def move(side):
+            at = side.clock.at
+            return await settle(side, self.worker_id, [_ended(run, at, Succeeded()) for run in batch], RNG)
+
+        return move
+
+    async def says(self, database):
+        assert self.state == await state_of(database, self.other_id) == "succeeded"
+
+
+@story
+class OneParentFailsAsTheOtherSucceeds(Story):
+    shape = "a b z:a,b y:a?,b?"
+
+    async def moves(self, database):
+        return self.settling("a"), self.settling("b", outcome=FAILS)
+
+    async def says(self, database):
+        assert self.states == {"a": "succeeded", "b": "failed", "z": "skipped", "y": "succeeded"}
+
+
+@story
+class TheSameOutcomeIsSettledTwice(Story):
+    shape = "a z:a"
+
+    async def moves(self, database):
+        return self.settling("a"), self.settling("a", outcome=FAILS)
+
+    async def says(self, database):
+        assert self.states["a"] in {"succeeded", "failed"}
+
+
+@story
+class SettledAndCancelled(Story):
+    shape = "a z:a y:z"
+
+    async def moves(self, database):
+        return self.settling("a"), lambda side: workflows.cancel(side, 1, self.workflow_id, "enough")
+
+    async def says(self, database):
+        assert self.state == "cancelled"
+
+
+@story
+class SettledAndItsChildCancelledAsARun(Story):
+    shape = "a z:a y:z?"
+
+    async def moves(self, database):
+        [child] = [
+            row["run_id"] for row in await database.fetch("select run_id from duly.workflow_nodes where name = 'z'")
+        ]
+        return self.settling("a"), lambda side: runs.cancel(side, [child], "no")
+
+    async def says(self, database):
+        assert self.states["y"] == "succeeded"
+
+
+@story
+class SettledAndPausedAndResumed(Story):
+    shape = "a b z:a y:b"
+
+    async def moves(self, database):
+        async def pause_and_resume(side):
+            await workflows.pause(side, 1, self.workflow_id)
+            await workflows.resume(side, 1, self.workflow_id)
+
+        return self.settling("a", "b"), pause_and_resume
+
+    async def says(self, database):
+        assert set(self.states.values()) == {"succeeded"}
+
+
+@story
+class TriedAgainAndPaused(Story):
+    shape = "a"
+    more: ClassVar[dict[str, Any]] = {"retry": Retry(max_attempts=3)}
+
+    async def moves(self, database):
+        again = self.settling("a", outcome=Failed("flapping", retry_after=seconds(0)))
+        return again, lambda side: workflows.pause(side, 1, self.workflow_id)
+
+    async def check(self, database, left, right):
+        assert not isinstance(left, BaseException), left
+        assert right == "paused"
+        await errands_done(database, database.clock)
+        assert await taken(database, await a_worker(database)) == {}
+        await workflows.resume(database, 1, self.workflow_id)
+        assert await carried_through(database, await a_worker(database)) == [["a"]]
+
+
+@story
+class ReplayedAndSettled(Story):
+    shape = "a b z:a,b"
+
+    async def moves(self, database):
+        await end(database, self.worker_id, [self.held["a"]], FAILS)
+        return (
+            self.settling("b"),
+            lambda side: workflows.replay(side, 1, self.workflow_id, "a", ["a", "z"], 3),
+        )
+
+    async def says(self, database):
+        assert self.states == {"a": "succeeded", "b": "succeeded", "z": "succeeded"}
+
+
+@story
+class ReplayedAsADeadRunAndSettled(Story):
+    async def moves(self, database):
+        await end(database, self.worker_id, [self.held["a"]], FAILS)
+        return self.settling("b"), lambda side: runs.replay(side, [self.held["a"].run_id])
+
+    async def says(self, database):
+        assert self.states == {"a": "succeeded", "b": "succeeded", "z": "succeeded"}
+
+
+@story
+class ReplayedTwice(Story):
+    shape = "a z:a"
+
+    async def moves(self, database):
+        await end(database, self.worker_id, [self.held["a"]], FAILS)
+
+        def replay(side):
+            return workflows.replay(side, 1, self.workflow_id, "a", ["a", "z"], 2)
+
+        return replay, replay
+
+    async def says(self, database):
+        assert self.states == {"a": "succeeded", "z": "succeeded"}
+
+
+@story
+class CancelledTwice(Story):
+    async def moves(self, database):
+        def cancel(side):
+            return workflows.cancel(side, 1, self.workflow_id, "enough")
+
+        return cancel, cancel
+
+    async def says(self, database):
+        assert self.state == "cancelled"
+
+
+@story
+class NodesAreAddedAsItSettles(Story):
+    shape = "a z:a"
+
+    async def moves(self, database):
+        run = self.held["a"]
+        own = workflows.OwnNode(self.workflow_id, "a")
+        nodes = [a_node("m", "a")]
+        return (
+            self.settling("a"),
+            lambda side: workflows.add_nodes(side, 1, own, run.run_id, run.fence, nodes, ["m"]),
+        )
+
+    async def says(self, database):
+        assert set(self.states.values()) == {"succeeded"}
+
+
+@story
+class GatedSettledAndCancelled(Story):
+    shape = "a b z:a,b"
+    more: ClassVar[dict[str, Any]] = {"gate": ("one", 2)}
+
+    async def set_up(self, database):
+        self.workflow_id = await a_workflow(database, self.shape, **self.more)
+        self.worker_id = await a_worker(database)
+        await staged(database)
+        self.held = await taken(database, self.worker_id)
+        assert len(self.held) == 2
+        return self.settling("a", "b"), lambda side: workflows.cancel(side, 1, self.workflow_id, "enough")
+
+    async def says(self, database):
+        assert self.state in {"cancelled", "succeeded"}
+
+
+@pytest.mark.parametrize("told", STORIES)
+async def test_in_every_order(told, every_order):
+    assert await every_order(told) >= 2

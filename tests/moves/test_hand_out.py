@@ -1,0 +1,99 @@
+"""Hand out: a node is given what its parents came to, and what its payload names."""
+
+import msgspec
+
+from duly.domain.outcome import Succeeded
+from duly.domain.references import Reference
+from duly.domain.workflow import Workflow
+from duly.moves.hand_out import hand_out
+from duly.store.session import Sessions
+from tests.builders import a_leased_run, a_worker
+from tests.graphs import FAILS, a_node, a_workflow, end, taken
+
+
+async def given_to(database, name, worker_id):
+    run = (await taken(database, worker_id))[name]
+    return (await hand_out(database, [run]))[run.run_id]
+
+
+def decoded(run):
+    return msgspec.json.decode(run.payload), msgspec.json.decode(run.parents or "{}")
+
+
+async def test_a_node_is_given_its_parents_and_what_it_names(database):
+    payload = {"rows": {"$result": "a", "path": ["rows"]}, "kept": 1}
+    await a_workflow(database, Workflow("w", (a_node("a"), a_node("b", "a"), a_node("c", "b", payload=payload))))
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Succeeded('{"rows": [1, 2]}'))
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Succeeded('"done"'))
+
+    run = await given_to(database, "c", worker_id)
+
+    assert decoded(run) == ({"rows": [1, 2], "kept": 1}, {"b": "done"})
+    assert run.refused is None
+
+
+async def test_only_what_succeeded_has_a_result(database):
+    await a_workflow(database, "a b c:a!,b")
+    worker_id = await a_worker(database)
+    held = await taken(database, worker_id)
+    await end(database, worker_id, [held["a"]], FAILS)
+    await end(database, worker_id, [held["b"]])
+
+    assert decoded(await given_to(database, "c", worker_id)) == ({}, {"b": None})
+
+
+async def test_an_item_of_a_map_is_given_its_own(database):
+    pages = a_node(
+        "page", "list", over=Reference("list", ("pages",)), payload={"page": {"$item": True, "path": ["id"]}}
+    )
+    await a_workflow(database, Workflow("w", (a_node("list"), pages, a_node("sum", "page"))))
+    worker_id = await a_worker(database)
+    listed = {"list": Succeeded('{"pages": [{"id": 7}, {"id": 8}]}')}
+    await end(database, worker_id, (await taken(database, worker_id)).values(), listed["list"])
+
+    items = await taken(database, worker_id)
+    given = await hand_out(database, list(items.values()))
+    assert [decoded(given[items[name].run_id])[0] for name in sorted(items)] == [{"page": 7}, {"page": 8}]
+    assert decoded(given[items["page[0]"].run_id])[1] == {"list": {"pages": [{"id": 7}, {"id": 8}]}}
+
+    await end(database, worker_id, items.values(), Succeeded("1"))
+    assert decoded(await given_to(database, "sum", worker_id)) == ({}, {"page": [1, 1]})
+
+
+async def test_what_leads_nowhere_or_is_too_much_is_refused(database):
+    shape = (a_node("a"), a_node("b", "a", payload={"x": {"$result": "a", "path": ["x"]}}))
+    await a_workflow(database, Workflow("w", shape))
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Succeeded("{}"))
+    run = await given_to(database, "b", worker_id)
+    assert run.refused is not None
+    assert "has nothing at" in run.refused
+    await end(database, worker_id, [run], FAILS)
+
+    parents = [a_node(f"p{number}") for number in range(20)]
+    await a_workflow(database, Workflow("w", (*parents, a_node("z", *(node.name for node in parents)))))
+    large = Succeeded(msgspec.json.encode("x" * 60_000).decode())
+    await end(database, worker_id, (await taken(database, worker_id)).values(), large)
+    run = await given_to(database, "z", worker_id)
+    assert run.refused is not None
+    assert "1200040 bytes; the limit is 1048576" in run.refused
+
+
+async def test_a_run_that_is_no_node_is_given_nothing(database):
+    _, run = await a_leased_run(database)
+
+    assert await hand_out(database, [run]) == {}
+
+
+async def test_behind_the_wall_it_is_the_same(database):
+    await a_workflow(database, Workflow("w", (a_node("a"), a_node("b", "a", payload={"$result": "a"}))))
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Succeeded("[7]"))
+    run = (await taken(database, worker_id))["b"]
+
+    async with Sessions(database) as sessions:
+        async with sessions.open(1) as session:
+            assert (await hand_out(session, [run]))[run.run_id].payload == "[7]"
+        async with sessions.open(2) as session:
+            assert (await hand_out(session, [run]))[run.run_id].refused is not None

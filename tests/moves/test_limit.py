@@ -1,0 +1,181 @@
+"""Limits: how much is under way at once, by everybody together, changed while they claim."""
+
+import asyncio
+from collections import Counter
+from uuid import UUID
+
+import pytest
+
+from duly.domain.errors import InvalidOption, NotFound, Refused
+from duly.domain.hold import Scope
+from duly.domain.limit import TENANT_LIMITS_MAX
+from duly.moves.claim import claim
+from duly.moves.limit import limit, unlimit
+from duly.store import history, limits
+from duly.store.database import Database
+from tests.builders import HANDLER, a_worker, an_awaited_run, claimed, counts, many_ready_runs, settled
+
+EVERYTHING = Scope()
+
+
+async def limited(database, places, scope=EVERYTHING):
+    return await limit(database, scope, places, set_by="a test")
+
+
+@pytest.mark.parametrize("scope", [Scope(), Scope(queue="default"), Scope(tenant=1), Scope(1, "default")])
+async def test_no_more_are_under_way_than_there_are_places(database, scope):
+    await many_ready_runs(database, 20)
+    await limited(database, 3, scope)
+    worker_id = await a_worker(database)
+
+    [first, *_] = taken = await claimed(database, worker_id)
+    assert len(taken) == 3
+    assert await claimed(database, worker_id) == []
+
+    await settled(database, worker_id, first)
+    assert len(await claimed(database, worker_id)) == 1
+    [shown] = await limits.standing(database)
+    assert (shown.scope, shown.running) == (scope, 3)
+
+
+async def test_a_limit_leaves_what_it_does_not_cover_alone(database):
+    await many_ready_runs(database, 20, tenant=1)
+    await many_ready_runs(database, 20, tenant=2)
+    await many_ready_runs(database, 20, tenant=2, queue="mail")
+    await limited(database, 2, Scope(2, "default"))
+    queues = ["default", "mail"]
+
+    runs = await claimed(database, await a_worker(database, queues=queues), limit=60, queues=queues)
+
+    assert Counter((run.tenant, run.queue) for run in runs) == {(1, "default"): 20, (2, "default"): 2, (2, "mail"): 20}
+
+
+async def test_the_narrowest_of_several_limits_counts(database):
+    for tenant in (1, 2, 3):
+        await many_ready_runs(database, 20, tenant=tenant)
+    await limited(database, 9)
+    await limited(database, 8, Scope(queue="default"))
+    await limited(database, 1, Scope(tenant=2))
+    worker_id = await a_worker(database)
+
+    runs = [*await claimed(database, worker_id, limit=5), *await claimed(database, worker_id, limit=50)]
+
+    assert len(runs) == 8
+    assert Counter(run.tenant for run in runs)[2] == 1
+    assert await history.verify(database) == []
+
+
+async def test_places_under_a_limit_are_shared_out_between_tenants(database):
+    await many_ready_runs(database, 500, tenant=1, late=600)
+    await many_ready_runs(database, 500, tenant=2)
+    await limited(database, 10)
+
+    runs = await claimed(database, await a_worker(database), limit=10)
+
+    assert Counter(run.tenant for run in runs) == {1: 5, 2: 5}
+
+
+async def test_under_a_limit_nothing_is_taken_ahead_of_its_moment(database, clock):
+    await many_ready_runs(database, 5, late=-3)
+    await limited(database, 10)
+    worker_id = await a_worker(database)
+
+    assert await claimed(database, worker_id) == []
+    await clock.advance(3.1)
+    assert len(await claimed(database, worker_id)) == 5
+
+
+async def test_a_limit_that_is_lowered_lets_what_runs_go_on_and_nothing_else(database):
+    await many_ready_runs(database, 20)
+    worker_id = await a_worker(database)
+    runs = await claimed(database, worker_id, limit=5)
+
+    await limited(database, 2)
+    assert await claimed(database, worker_id) == []
+    assert await history.verify(database) == [], "they were under way before"
+
+    for run in runs[:4]:
+        await settled(database, worker_id, run)
+    assert len(await claimed(database, worker_id)) == 1
+
+
+async def test_a_limit_that_is_raised_or_removed_counts_at_the_next_claim(database):
+    await many_ready_runs(database, 20)
+    worker_id = await a_worker(database)
+    await limited(database, 1)
+    assert len(await claimed(database, worker_id)) == 1
+
+    await limited(database, 4)
+    assert len(await claimed(database, worker_id)) == 3
+
+    await unlimit(database, EVERYTHING)
+    assert len(await claimed(database, worker_id)) == 16
+
+
+async def test_what_a_receiver_has_taken_on_is_under_way(database):
+    await an_awaited_run(database)
+    await many_ready_runs(database, 5)
+    await limited(database, 2)
+
+    assert len(await claimed(database, await a_worker(database))) == 1
+
+
+async def test_a_broken_limit_is_told_by_verify(database, clock):
+    await limited(database, 1)
+    await clock.advance(6)
+    await many_ready_runs(database, 2)
+    worker_id = await a_worker(database)
+    await claimed(database, worker_id)
+    await database.execute("update duly.limits set places = 2")
+    await claimed(database, worker_id)
+    await database.execute("update duly.limits set places = 1")
+
+    [broken] = await history.verify(database)
+
+    assert (broken["broken"], broken["id"], broken["detail"]) == ("limit exceeded", "every queue", "1 places, 2 runs")
+
+
+async def test_a_limit_that_cannot_be_is_refused(database):
+    with pytest.raises(InvalidOption, match="places 0 is outside 1 to 1,000,000; to let nothing start, pause"):
+        await limited(database, 0)
+    with pytest.raises(InvalidOption, match="tenant 0 is not the number of a tenant"):
+        await limited(database, 1, Scope(tenant=0))
+    with pytest.raises(NotFound, match="no limit of queue mail; `duly limits` lists them"):
+        await unlimit(database, Scope(queue="mail"))
+
+
+async def test_a_tenant_has_so_many_limits_and_no_more(database):
+    for number in range(TENANT_LIMITS_MAX):
+        await limited(database, 1, Scope(1, f"queue {number}"))
+
+    with pytest.raises(Refused, match="queue one more of tenant 1 cannot have a limit beside 100 others"):
+        await limited(database, 1, Scope(1, "one more"))
+    await limited(database, 2, Scope(1, "queue 7"))
+    await limited(database, 1, Scope(2, "one more"))
+
+
+@pytest.mark.parametrize("scope", [Scope(), Scope(tenant=2), Scope(2, "default")])
+async def test_many_who_claim_at_once_never_exceed_it(database, database_url, scope):
+    """Eight connections claim and settle as fast as they can, and after each claim the whole is counted in one snapshot."""
+    places, wanted = 5, 400
+    await many_ready_runs(database, wanted, tenant=2, late=5)
+    await limited(database, places, scope)
+    most, done = 0, 0
+
+    async def work(number: int) -> None:
+        nonlocal most, done
+        async with Database(database_url, size_max=1, clock=database.clock) as mine:
+            worker_id: UUID = await a_worker(mine)
+            while done < wanted:
+                runs = await claim(mine, worker_id, ["default"], [HANDLER], 1 + number % 4)
+                most = max(most, await mine.fetchval("select count(*) from duly.leased"))
+                for run in runs:
+                    await settled(mine, worker_id, run)
+                    done += 1
+                await asyncio.sleep(0)
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*map(work, range(8)))
+
+    assert most == places, "all places are used, and no more"
+    assert await counts(database) == {}

@@ -1,0 +1,276 @@
+"""Rates: no stretch of time holds more planned starts than burst + rate × its length, and each attempt has its own turn."""
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from duly.domain.outcome import Failed, Lost
+from duly.domain.retry import Retry
+from duly.domain.run import Options, encode_options
+from duly.moves.cancel import cancel_run
+from duly.moves.pace import pace
+from duly.moves.settle import hand_back
+from duly.moves.submit import submit_many
+from duly.moves.trigger import trigger
+from duly.store import gates, history
+from tests.builders import (
+    a_key,
+    a_ready_run,
+    a_submission,
+    a_worker,
+    an_active_schedule,
+    boxes_of,
+    claimed,
+    counts,
+    settled,
+    staged,
+)
+
+KEY = "mail"
+NO_DELAY = Retry(max_attempts=5, base_seconds=0, cap_seconds=0)
+ROUNDING = timedelta(microseconds=2)
+
+
+async def a_crowd(database, number, rate=(KEY, 10, 1), **more):
+    """Submit runs of one rate, and let them come to it."""
+    jobs = [a_submission(rate=rate, retry=NO_DELAY, **more) for _ in range(number)]
+    submitted = await submit_many(database, jobs, key=a_key())
+    await staged(database)
+    return [one.job_id for one in submitted]
+
+
+async def planned(database):
+    """Read the planned moments of what is ready."""
+    return [row[0] for row in await database.fetch("select due_at from duly.ready order by due_at")]
+
+
+def check_rate(moments, per_second, burst):
+    """Look at every stretch from one start to another."""
+    moments = sorted(moments)
+    for first, start in enumerate(moments):
+        for last in range(first, len(moments)):
+            stretch = (moments[last] - start + ROUNDING).total_seconds()
+            assert last - first + 1 <= burst + per_second * stretch, (first, last, stretch)
+
+
+async def test_a_run_at_a_free_rate_is_ready_at_once(database, clock):
+    [run_id] = await a_crowd(database, 1)
+
+    assert await boxes_of(database, run_id) == ["ready"]
+    assert await planned(database) == [clock.at]
+
+
+async def test_turns_are_spaced_evenly_and_given_for_one_second(database, clock):
+    await a_crowd(database, 30)
+
+    moments = await planned(database)
+    assert moments == [clock.at + number * timedelta(seconds=0.1) for number in range(11)]
+    assert await counts(database) == {"blocked": 19, "ready": 11}
+    assert await history.verify(database) == []
+
+    await clock.advance(0.25)
+    await pace(database)
+    assert len(await planned(database)) == 13
+
+
+async def test_after_a_rest_a_burst_starts_at_once(database, clock):
+    await a_crowd(database, 30, rate=(KEY, 10, 5))
+
+    moments = await planned(database)
+    assert moments[:5] == [clock.at] * 5
+    assert moments[5] == clock.at + timedelta(seconds=0.1)
+
+
+async def test_what_is_slower_than_one_a_second_is_not_reserved_ahead(database, clock):
+    await a_crowd(database, 3, rate=(KEY, 0.1, 1))
+    assert await counts(database) == {"blocked": 2, "ready": 1}
+
+    await clock.advance(8)
+    await pace(database)
+    assert await counts(database) == {"blocked": 2, "ready": 1}, "its one second begins later"
+    worker_id = await a_worker(database)
+    for run in await claimed(database, worker_id):
+        await settled(database, worker_id, run)
+    await clock.advance(1.5)
+    await pace(database)
+    assert await planned(database) == [clock.at + timedelta(seconds=0.5)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_stretch_holds_more_than_it_may(database, clock, seed):
+    chance = random.Random(seed)
+    per_second, burst = chance.choice([(3.0, 1), (7.5, 4), (40.0, 10), (0.7, 2), (100.0, 1), (1 / 3, 3)])
+    worker_id = await a_worker(database, lease=timedelta(hours=1))
+    moments: list = []
+    for _ in range(25):
+        if chance.random() < 0.5:
+            jobs = [a_submission(rate=(KEY, per_second, burst), retry=NO_DELAY) for _ in range(chance.randrange(1, 12))]
+            await submit_many(database, jobs, key=a_key())
+        await staged(database)
+        await pace(database)
+        taken = await claimed(database, worker_id)
+        moments += [run.due_at for run in taken]
+        for run in taken:
+            ways = [settled(database, worker_id, run), settled(database, worker_id, run, Failed("again"))]
+            chosen = chance.randrange(3)
+            for number, way in enumerate(ways):
+                if number == chosen:
+                    await way
+                else:
+                    way.close()
+            if chosen == 2:
+                await hand_back(database, worker_id, [run])
+        assert await history.verify(database) == []
+        await clock.advance(chance.choice([0.05, 0.25, 0.25, 1, 3]))
+
+    assert len(moments) > 5
+    check_rate(moments, per_second, burst)
+
+
+@pytest.mark.parametrize("way", ["handed back", "failed", "lost"])
+async def test_every_attempt_has_a_turn_of_its_own(database, clock, way):
+    run_ids = await a_crowd(database, 11)
+    worker_id = await a_worker(database)
+    taken = await claimed(database, worker_id)
+    assert len(taken) == len(run_ids)
+    moments = [run.due_at for run in taken]
+
+    if way == "handed back":
+        await hand_back(database, worker_id, taken)
+    else:
+        for run in taken:
+            await settled(database, worker_id, run, Failed("again") if way == "failed" else Lost())
+    assert await planned(database) == []
+    for _ in range(8):
+        await staged(database)
+        await pace(database)
+        moments += [run.due_at for run in await claimed(database, worker_id)]
+        await clock.advance(0.25)
+
+    assert len(moments) == 22
+    check_rate(moments, 10, 1)
+
+
+async def test_a_gate_comes_first_and_its_place_is_kept_through_the_wait(database):
+    await a_crowd(database, 3, gate=("customer-7", 2))
+    assert await counts(database) == {"blocked": 1, "ready": 2}
+    assert await history.verify(database) == []
+
+    worker_id = await a_worker(database)
+    [first, _] = await claimed(database, worker_id)
+    await settled(database, worker_id, first)
+
+    assert await counts(database) == {"ready": 1, "leased": 1}
+    assert await history.verify(database) == []
+
+
+async def test_a_place_is_held_while_a_run_waits_for_its_turn_and_left_when_it_is_cancelled(database, clock):
+    await a_crowd(database, 3, rate=(KEY, 0.1, 1), gate=("customer-7", 2))
+    waiting = {row["gate"]: row["run_id"] for row in await database.fetch("select gate, run_id from duly.blocked")}
+    assert set(waiting) == {"~mail", "customer-7"}
+
+    await cancel_run(database, waiting["~mail"])
+
+    left = await database.fetch("select gate, run_id from duly.blocked")
+    assert [tuple(row) for row in left] == [("~mail", waiting["customer-7"])]
+    assert await history.verify(database) == []
+
+
+async def test_a_line_with_a_rate_keeps_both(database, clock):
+    jobs = [a_submission(fifo="orders", rate=(KEY, 10, 1), retry=NO_DELAY) for _ in range(4)]
+    run_ids = [one.job_id for one in await submit_many(database, jobs, key=a_key())]
+    worker_id = await a_worker(database)
+    order, moments, failed = [], [], False
+    for _ in range(40):
+        await staged(database)
+        await pace(database)
+        for run in await claimed(database, worker_id):
+            order.append(run.run_id)
+            moments.append(run.due_at)
+            await settled(database, worker_id, run, None if failed else Failed("again"))
+            failed = True
+        assert await history.verify(database) == []
+        await clock.advance(0.05)
+
+    assert order == [run_ids[0], *run_ids]
+    check_rate(moments, 10, 1)
+
+
+async def test_turns_that_nobody_takes_hold_up_their_queue_alone(database, clock):
+    await a_crowd(database, 60, queue="idle")
+    for _ in range(20):
+        await clock.advance(0.25)
+        await pace(database)
+    piled = await database.fetchval("select count(*) from duly.ready")
+    assert piled < 31, "about two seconds' worth"
+
+    await a_crowd(database, 3, queue="busy")
+    await clock.advance(0.25)
+    await pace(database)
+    assert await database.fetchval("select count(*) from duly.ready where queue = 'busy'") == 3
+
+
+async def test_a_changed_rate_counts_within_a_second_for_those_who_wait(database, clock):
+    await a_crowd(database, 30, rate=(KEY, 0.01, 1))
+    assert await counts(database) == {"blocked": 29, "ready": 1}
+
+    await gates.set_limits(database, 1, KEY, None, (20, 1))
+
+    moments = await planned(database)
+    assert len(moments) == 21
+    assert moments[1] == clock.at + timedelta(seconds=0.05)
+    check_rate(moments, 20, 1)
+
+
+async def test_a_lowered_rate_lets_no_more_be_planned_than_it_allows(database, clock):
+    await a_crowd(database, 30, rate=(KEY, 10, 1))
+    await gates.set_limits(database, 1, KEY, None, (1, 1))
+    before = await planned(database)
+
+    await clock.advance(12)
+    await database.execute("delete from duly.ready")
+    await pace(database)
+
+    assert len(before) == 11
+    assert len(await planned(database)) <= 2
+
+
+async def test_the_row_of_a_rate_goes_when_nobody_needs_it(database, clock):
+    await a_crowd(database, 2)
+    await clock.advance(1)
+    await pace(database)
+
+    assert await database.fetch("select from duly.paces") == []
+
+
+async def test_a_triggered_run_waits_for_its_turn(database, clock):
+    options = encode_options(Options(rate=(KEY, 0.5, 1)))
+    submitted = await an_active_schedule(database, every=3600, options=options)
+    first = await trigger(database, submitted.job_id, key="one")
+    second = await trigger(database, submitted.job_id, key="two")
+
+    assert (first.state, second.state) == ("ready", "blocked")
+    assert await history.verify(database) == []
+
+
+async def test_occurrences_of_a_schedule_wait_for_their_turn(database, clock):
+    options = encode_options(Options(rate=(KEY, 0.5, 1)))
+    await an_active_schedule(database, every=1, options=options)
+    for _ in range(4):
+        await clock.advance(1)
+        await staged(database)
+
+    assert await counts(database) == {"timers": 1, "blocked": 2, "ready": 2}
+    check_rate(await planned(database), 0.5, 1)
+
+
+async def test_a_single_run_comes_through_a_rate_and_leaves_nothing(database, clock):
+    run_id = await a_ready_run(database, rate=(KEY, 5, 1))
+    await staged(database)
+    worker_id = await a_worker(database)
+    [run] = await claimed(database, worker_id)
+    assert run.run_id == run_id
+    await settled(database, worker_id, run)
+
+    assert await counts(database) == {}

@@ -1,0 +1,155 @@
+"""Runs whose target is a workflow: one starts it once, and ends as it ends."""
+
+import pytest
+
+from duly.domain.outcome import Awaited, Failed, Succeeded
+from duly.domain.run import Options, encode_options
+from duly.domain.target import WORKFLOW, handler_of
+from duly.domain.workflow import Workflow
+from duly.domain.workflow_target import target_for
+from duly.moves.cancel import cancel_run
+from duly.moves.claim import claim
+from duly.moves.defer import Deferred, defer
+from duly.moves.replay import replay
+from duly.moves.settle import Settled, settle
+from duly.moves.submit import submit
+from duly.moves.workflow_runs import settle_ended
+from duly.moves.workflows import cancel_workflow, replay_workflow, run_errands
+from duly.store import history
+from duly.worker.context import RunContext
+from duly.worker.slots import Kind
+from duly.worker.targets.workflow import Starter
+from tests.builders import QUEUE, RNG, a_key, a_submission, a_worker, found_run
+from tests.graphs import FAILS, a_graph, carried_through, state_of
+
+
+@pytest.fixture
+async def starter(database):
+    """What starts workflows, as a worker has it."""
+    made = Starter(Kind.LOOP)
+    await made.begin(database, RNG.uuid())
+    return made
+
+
+async def a_run_of(database, shape="a b:a"):
+    """Submit a run whose target is a workflow."""
+    target = target_for(a_graph(shape))
+    options = encode_options(Options(target=target))
+    job = a_submission(handler=handler_of(target))
+    submission = type(job)(job.handler, job.payload, job.queue, job.priority, options=options)
+    return (await submit(database, submission, key=a_key())).job_id
+
+
+async def started(database, starter, worker_id):
+    """Claim the run and let it start its workflow."""
+    [run] = await claim(database, worker_id, [QUEUE], [WORKFLOW], 10)
+    outcome = await starter.attempt(RunContext(run, None), run)  # type: ignore[arg-type]
+    at = await database.read_clock()
+    if isinstance(outcome, Awaited):
+        await defer(database, worker_id, [Deferred(run, at, outcome)])
+    else:
+        await settle(database, worker_id, [Settled(run, at, at, outcome)], RNG)
+    return run, outcome
+
+
+async def the_workflow(database, run_id):
+    return await database.fetchval("select workflow_id from duly.workflows where run_id = $1", run_id)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state", "reason"),
+    [({}, "succeeded", None), ({"b": FAILS}, "dead", "workflow nightly failed; `duly workflows show")],
+)
+async def test_the_run_ends_as_its_workflow_ends(database, starter, outcomes, state, reason):
+    run_id = await a_run_of(database)
+    worker_id = await a_worker(database)
+    await started(database, starter, worker_id)
+    assert (await found_run(database, run_id))["state"] == "running"
+
+    assert await carried_through(database, worker_id, outcomes) == [["a"], ["b"]]
+    assert await settle_ended(database, RNG) == 1
+
+    found = await found_run(database, run_id)
+    assert found["state"] == state
+    assert (found["attempts"][-1]["reason"] or "").startswith(reason or "")
+    assert await database.fetchval("select count(*) from duly.errands") == 0
+    assert await database.fetchval("select count(*) from duly.awaited") == 0
+    assert await history.verify(database) == []
+
+
+async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database, starter):
+    run_id = await a_run_of(database)
+    worker_id = await a_worker(database)
+    [run] = await claim(database, worker_id, [QUEUE], [WORKFLOW], 10)
+    assert isinstance(await starter.attempt(RunContext(run, None), run), Awaited)  # type: ignore[arg-type]
+    at = await database.read_clock()
+    await settle(database, worker_id, [Settled(run, at, at, Failed("lost"))], RNG)
+    await carried_through(database, worker_id)
+    assert await settle_ended(database, RNG) == 0
+    await database.execute("update duly.timers set due_at = scheduled_at")
+    await database.execute(
+        "with moved as (delete from duly.timers returning *) insert into duly.ready select run_id, job_id, scheduled_at, due_at,"
+        " previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect, payload_stored, queue, handler,"
+        " payload, options, 1 from moved"
+    )
+
+    _, outcome = await started(database, starter, worker_id)
+
+    assert isinstance(outcome, Succeeded)
+    assert await database.fetchval("select count(*) from duly.workflows") == 1
+    assert (await found_run(database, run_id))["state"] == "succeeded"
+    assert await settle_ended(database, RNG) == 0
+    assert await database.fetchval("select count(*) from duly.errands") == 0
+
+
+async def test_a_cancel_of_the_run_stops_its_workflow(database, starter):
+    run_id = await a_run_of(database)
+    await started(database, starter, await a_worker(database))
+
+    await cancel_run(database, run_id)
+    await run_errands(database)
+
+    assert await state_of(database, await the_workflow(database, run_id)) == "cancelled"
+    assert await settle_ended(database, RNG) == 0
+    assert await database.fetchval("select count(*) from duly.errands where what = 'settle'") == 0
+
+
+async def test_a_cancel_of_the_workflow_ends_the_run(database, starter):
+    run_id = await a_run_of(database)
+    await started(database, starter, await a_worker(database))
+
+    await cancel_workflow(database, 1, await the_workflow(database, run_id), "enough")
+    await settle_ended(database, RNG)
+
+    found = await found_run(database, run_id)
+    assert (found["state"], found["attempts"][-1]["outcome"]) == ("cancelled", "cancelled")
+
+
+async def test_a_replay_of_the_dead_run_starts_another_workflow_and_one_of_a_node_goes_on_alone(database, starter):
+    run_id = await a_run_of(database)
+    worker_id = await a_worker(database)
+    await started(database, starter, worker_id)
+    first = await the_workflow(database, run_id)
+    await carried_through(database, worker_id, {"a": FAILS})
+    await settle_ended(database, RNG)
+
+    await replay_workflow(database, 1, first, "a")
+    await run_errands(database)
+    await carried_through(database, worker_id)
+    assert await state_of(database, first) == "succeeded"
+    assert await settle_ended(database, RNG) == 0
+
+    await replay(database, [run_id])
+    await started(database, starter, worker_id)
+    assert await the_workflow(database, run_id) not in {first, None}
+
+
+async def test_without_a_database_it_is_tried_again_and_what_cannot_be_read_is_not(database, starter):
+    await a_run_of(database)
+    [run] = await claim(database, await a_worker(database), [QUEUE], [WORKFLOW], 10)
+    await starter.end()
+    stopped = await starter.attempt(RunContext(run, None), run)  # type: ignore[arg-type]
+    assert isinstance(stopped, Failed)
+    assert stopped.retryable
+    with pytest.raises(Exception, match="at least one node"):
+        target_for(Workflow("w", ()))

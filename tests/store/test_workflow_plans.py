@@ -1,0 +1,109 @@
+"""What workflows touch follows the nodes that are concerned, never what is stored: by the server's own counters."""
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from duly.moves.claim import claim
+from duly.store import leased, lists, workflows
+from tests.builders import HANDLER, QUEUE, a_worker
+from tests.graphs import a_graph, a_workflow, names, taken
+
+WIDTH = 20
+MANY = 60
+SHAPE = "a " + " ".join(f"m{number}:a" for number in range(WIDTH)) + " z:" + ",".join(f"m{n}" for n in range(WIDTH))
+COUNTERS = """
+select relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) as rows from pg_stat_xact_user_tables
+ where schemaname = 'duly' and relname = any ($1)
+"""
+GROWING = ["workflows", "workflow_nodes", "workflow_edges", "blocked", "ready", "leased", "timers", "dead"]
+
+
+async def fetched(database, *calls):
+    """Run statements in one transaction, with what would be done at its end, and count the rows they fetch."""
+    async with database.transaction() as connection:
+        before = dict(await connection.fetch(COUNTERS, GROWING))
+        for query, *args in calls:
+            await connection.fetch(query, *args)
+        await connection.execute("set constraints all immediate")
+        after = dict(await connection.fetch(COUNTERS, GROWING))
+    return sum(after.values()) - sum(before.values())
+
+
+def finishing(worker_id, runs):
+    """Give the statement that finishes runs."""
+    moments = [run.due_at for run in runs]
+    return (
+        leased.SQL["finish"],
+        worker_id,
+        [run.place for run in runs],
+        [run.fence for run in runs],
+        moments,
+        moments,
+        ["1"] * len(runs),
+    )
+
+
+@pytest.fixture(params=["few", "many"])
+async def one(database, request):
+    """A workflow among few others, or among many; plans are made before there are many."""
+    workflow_id = await a_workflow(database, SHAPE)
+    worker_id = await a_worker(database)
+    held = await taken(database, worker_id)
+    for _ in range(MANY if request.param == "many" else 0):
+        await a_workflow(database, SHAPE)
+    return workflow_id, worker_id, list(held.values())
+
+
+async def test_a_settle_reads_the_nodes_it_ends_and_those_behind_them(database, one):
+    _, worker_id, held = one
+
+    # The node, its edges, its children in two tables, and the workflow, each a few times; never another workflow's.
+    assert await fetched(database, finishing(worker_id, held)) < 20 * WIDTH
+
+
+async def test_a_fan_in_reads_its_own_edges_alone(database, one):
+    _, worker_id, held = one
+    await fetched(database, finishing(worker_id, held))
+    middle = [run for run in await claim(database, worker_id, [QUEUE], [HANDLER], 1000) if "m" in names([run])[0]]
+
+    assert await fetched(database, finishing(worker_id, middle[:WIDTH])) < 20 * WIDTH
+
+
+@pytest.mark.parametrize("name", ["cancel_workflow", "pause_workflow", "resume_workflow"])
+async def test_what_is_done_to_one_reads_one(database, one, name):
+    workflow_id, _, _ = one
+    more = ("enough",) if name == "cancel_workflow" else ()
+
+    assert await fetched(database, (workflows.SQL[name], 1, workflow_id, *more)) < 30 * WIDTH
+
+
+async def test_what_is_read_of_one_reads_one(database, one):
+    workflow_id, _, _ = one
+    asked = [workflow_id] * WIDTH, [f"m{number}" for number in range(WIDTH)]
+
+    assert await fetched(database, (workflows.SQL["handed"], *asked, [], [], [], 1)) < 6 * WIDTH
+    assert await fetched(database, (workflows.SQL["nodes"], 1, workflow_id)) < 6 * WIDTH
+    assert await fetched(database, (workflows.SQL["edges"], 1, workflow_id)) < 6 * WIDTH
+    ends = UUID(int=(1 << 128) - 1), UUID(int=0)
+    assert await fetched(database, (lists.SQL["workflows"], 1, *ends, *[None] * 7, 3, 10)) < 12
+    assert await fetched(database, (workflows.SQL["run_errand"],)) < 5
+
+
+class Recorder:
+    """Notes what would be asked."""
+
+    def __init__(self):
+        self.call = ()
+
+    async def fetch(self, query, *args):
+        self.call = (query, *args)
+        return [(UUID(int=1), False, "running")]
+
+
+async def test_submitting_reads_nothing_of_others(database, one):
+    recorder = Recorder()
+    await workflows.submit(recorder, 1, "key", b"x", a_graph(SHAPE), timedelta(seconds=5))
+
+    assert await fetched(database, recorder.call) < 4 * WIDTH
