@@ -32,10 +32,15 @@ export function span(seconds: number | null | undefined): string {
   if (seconds < 0.9995) return `${seconds < 0.00995 ? trim((seconds * 1000).toFixed(1)) : Math.round(seconds * 1000)} ms`
   if (seconds < 10) return `${trim(seconds.toFixed(2))} s`
   if (seconds < 90) return `${trim(seconds.toFixed(1))} s`
+  if (seconds >= 600 && seconds < 5400) return `${Math.round(seconds / 60)} min`
   if (seconds < 5400) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`.replace(' 0 s', '')
   if (seconds < 172_800) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`.replace(' 0 min', '')
   return `${Math.round(seconds / 86_400)} days`
 }
+
+// As short as the axis of a chart wants it.
+export const brief = (seconds: number | null): string =>
+  seconds === null || seconds < 90 ? span(seconds) : seconds < 5400 ? `${trim((seconds / 60).toFixed(1))} min` : `${trim((seconds / 3600).toFixed(1))} h`
 
 export const between = (from: string | null, to: string | null): number | null =>
   from && to ? (new Date(to).getTime() - new Date(from).getTime()) / 1000 : null
