@@ -8,7 +8,7 @@ bin := .venv/bin
 # Tests wait for PostgreSQL and for real processes a third of their time and more, so three of them keep two cores busy.
 at_once := 3
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
-waiting := tests/end_to_end
+waiting := tests/end_to_end tests/dashboard
 # This one fills the machine by itself, so it runs after the others.
 alone := tests/simulation
 times := .venv/test-times
@@ -18,19 +18,24 @@ venv := .venv/stamp-venv
 runtime := .venv/stamp-runtime
 project := .venv/stamp-project
 dev := .venv/stamp-dev
+dashboard := .venv/stamp-dashboard
+# What the dashboard is built from; the types come from the description of the API.
+screens := $(shell find ui -type f -not -path '*/node_modules/*' -not -name types.gen.ts) docs/openapi.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev up test lint format simulate mutants proof lock clean
+.PHONY: help install install-dev dashboard up test lint format simulate mutants proof lock clean
 
 help:            ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
 
-install: $(project)         ## Create .venv and install Duly with its locked dependencies.
+install: $(project) $(dashboard)  ## Create .venv and install Duly with its locked dependencies.
 
-install-dev: $(project) $(dev)  ## The same, with what the tests and linters need.
+install-dev: $(project) $(dev) $(dashboard)  ## The same, with what the tests and linters need.
 
-up: $(project)      ## Start everything on the embedded PostgreSQL.
+dashboard: $(dashboard) ## Build the dashboard, with Node where there is one.
+
+up: $(project) $(dashboard) ## Start everything on the embedded PostgreSQL.
 	@$(bin)/duly up $(ARGS)
 
 test: export TEST_TIMES := $(times)
@@ -67,7 +72,7 @@ lock: $(venv)       ## Resolve the dependencies anew.
 	@scripts/lock $(bin)/uv
 
 clean:              ## Remove the environment and all caches; the data in .duly stays.
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf ui/node_modules src/duly/dashboard/static .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 
 $(venv):
 	@scripts/environment $(PYTHON)
@@ -86,3 +91,6 @@ $(dev): requirements-dev.lock $(runtime)
 	@echo "installing what tests and linters need"
 	@$(pip) install --quiet --require-hashes -r requirements-dev.lock
 	@touch $@
+
+$(dashboard): $(screens) $(venv)
+	@scripts/dashboard $@

@@ -65,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_certificate: Path | None
     tls_key: Path | None
     plain_http: bool
+    dashboard: bool
     app: str | None
     pooler: bool
     queues: tuple[str, ...]
@@ -331,6 +332,7 @@ KNOWN: Mapping[str, Known] = {
     "tls_certificate": Known(_path, None, "the certificate with which the API speaks TLS, as a PEM file"),
     "tls_key": Known(_path, None, "the key of that certificate, as a PEM file"),
     "plain_http": Known(_switch, False, "listen without TLS where others can reach it: a proxy in front speaks TLS"),
+    "dashboard": Known(_switch, True, "serve the dashboard at /, and let people log in with their keys"),
     "app": Known(_text, None, "the app that workers run, as module:name"),
     "pooler": Known(_switch, False, "the database is behind a transaction-mode pooler"),
     "queues": Known(_words, ("default",), "the queues that a worker serves, with their weights: critical=5,bulk"),

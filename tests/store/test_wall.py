@@ -53,6 +53,7 @@ READABLE = {
     "payloads",
     "progress",
     "ready",
+    "rollups",
     "subtasks",
     "test_clock",
     "timers",

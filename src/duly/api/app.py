@@ -20,7 +20,7 @@ from duly.api.health import Readiness, Vitals, readiness
 from duly.api.metrics import Metrics
 from duly.api.operations import Operation
 from duly.api.problems import Problems
-from duly.api.routes import OPERATIONS
+from duly.api.routes import OPERATIONS, session
 from duly.clock import Rng
 from duly.log import Log
 
@@ -28,15 +28,25 @@ AnyRequest = Request[Any, Any, Any]
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
-def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None) -> Litestar:
-    """Build the application over the vitals of this process; without a door it only tells how it is."""
+def create(
+    vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None, pages: Sequence[HTTPRouteHandler] = ()
+) -> Litestar:
+    """Build the application over the vitals of this process; without a door it only tells how it is.
+
+    `pages` are the dashboard, where there is one: it has the front page, and those who log in.
+    """
     operations = OPERATIONS if door is not None else []
     problems = Problems(Rng(), log)
     if door is not None:
         metrics.add(door.traffic)
         metrics.add(door.shedding)
     return Litestar(
-        [*_watching(vitals, metrics), *(served(door) if door else []), *_described(operations)],
+        [
+            *_watching(vitals, metrics),
+            *(served(door) if door else []),
+            *_described(operations),
+            *(pages or ([_front_page] if door else [])),
+        ],
         exception_handlers={HTTPException: problems.refused, Exception: problems.failed},
         openapi_config=None,
         logging_config=None,
@@ -48,7 +58,7 @@ def create(vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None)
 def served(door: Door) -> list[HTTPRouteHandler]:
     """Give a route for each operation; those with a verb behind a name share one, for a name may contain slashes."""
     together: dict[tuple[str, str], list[Operation]] = {}
-    for operation in OPERATIONS:
+    for operation in [*OPERATIONS, *(session.operations(door.logins) if door.logins else [])]:
         together.setdefault((operation.method, _route(operation)), []).append(operation)
     return [_served(door, path, sharing) for (_, path), sharing in together.items()]
 
@@ -93,17 +103,18 @@ def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:
         """Describe the API to people."""
         return Response(page, headers=handbook.HEADERS, media_type="text/html; charset=utf-8")
 
-    @get("/")
-    async def front_page() -> Response[None]:
-        """Lead people who typed the address alone to what there is to see."""
-        return Response(None, status_code=303, headers={**_NO_STORE, "Location": "/docs"})
-
     @get(handbook.STYLE_PATH)
     async def style() -> Response[str]:
         """Give the page its looks."""
         return Response(handbook.STYLE, headers=handbook.HEADERS, media_type="text/css; charset=utf-8")
 
-    return [openapi, docs, front_page, style]
+    return [openapi, docs, style]
+
+
+@get("/")
+async def _front_page() -> Response[None]:
+    """Lead people who typed the address alone to what there is to see."""
+    return Response(None, status_code=303, headers={**_NO_STORE, "Location": "/docs"})
 
 
 def _watching(vitals: Vitals, metrics: Metrics) -> list[HTTPRouteHandler]:

@@ -17,6 +17,7 @@ from litestar.response import Stream
 from duly.api import asked
 from duly.api.asked import AnyRequest
 from duly.api.hub import Hub
+from duly.api.logins import Logins, check_page, token_in
 from duly.api.once import Act, act_once, encoded
 from duly.api.operations import ANYBODY, Answer, Call, Identity, Operation
 from duly.api.refusals import Refusal, found_in
@@ -33,13 +34,15 @@ from duly.moves.admit import Admission
 from duly.moves.gather import Gatherer
 from duly.store.database import Database
 from duly.store.pressure import Gauge
-from duly.store.session import RolledBack, Sessions
+from duly.store.session import Opening, RolledBack, Sessions
 from duly.wire import problems
 from duly.wire.jobs import JobPatch
 
 _TRIES_MAX = 3
 # The first hint goes out at once; under load those of five milliseconds go together.
 WAKE_PAUSE_SECONDS = 0.005
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_FIGURE_TIMEOUT = timedelta(seconds=2)
 _ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -66,7 +69,11 @@ class Door:
         allowed: Allowed | None = None,
         keyring: Keyring | None = None,
         age_limit: timedelta = AGE_LIMIT,
+        logins: Logins | None = None,
+        figures: Sessions | None = None,
     ) -> None:
+        self.logins = logins
+        self._figures = figures or sessions
         self._database = database
         self._sessions = sessions
         self._keys = keys
@@ -131,7 +138,7 @@ class Door:
         self, operation: Operation, request: AnyRequest, request_id: str, headers: dict[str, str]
     ) -> Answer:
         asked.check_headers(request)
-        identity = ANYBODY if operation.is_open else await self._keys.identify(request.headers.get("authorization"))
+        identity = ANYBODY if operation.is_open else await self._identify(operation, request)
         if not operation.is_open:
             _check_scope(operation, identity)
         admit = partial(self._admit, identity, headers)
@@ -176,7 +183,7 @@ class Door:
                 key=key,
                 request_id=request_id,
                 database=database,
-                open_session=lambda: self._sessions.open(identity.tenant),
+                open_session=partial(self._open, operation, identity),
                 wake=woken.add,
                 admit=admit,
                 shedding=self.shedding,
@@ -192,10 +199,25 @@ class Door:
 
         return act
 
+    async def _identify(self, operation: Operation, request: AnyRequest) -> Identity:
+        """Say who asks, by a key, or by the cookie of a session; one that changes something comes from a page of ours."""
+        authorization, token = request.headers.get("authorization"), token_in(request.headers)
+        if self.logins is None or token is None or authorization is not None:
+            return await self._keys.identify(authorization)
+        identity = await self.logins.identify(token)
+        if operation.method not in _SAFE:
+            check_page(request.headers, token)
+        return identity
+
+    def _open(self, operation: Operation, identity: Identity) -> Opening:
+        if operation.is_figure:
+            return self._figures.open(identity.tenant, timeout=_FIGURE_TIMEOUT)
+        return self._sessions.open(identity.tenant)
+
     async def _is_admitted(self, operation: Operation, request: AnyRequest) -> bool:
         """Ask whether the key of a request that goes on may still do what it does; a silent database changes nothing."""
         try:
-            _check_scope(operation, await self._keys.identify(request.headers.get("authorization")))
+            _check_scope(operation, await self._identify(operation, request))
         except Refusal:
             return False
         except DulyError:
@@ -219,7 +241,7 @@ class Door:
             return await act(self._database)
         for tries_left in reversed(range(_TRIES_MAX)):
             try:
-                async with self._sessions.open(identity.tenant) as session:
+                async with self._open(operation, identity) as session:
                     return await act(session)
             except RolledBack:
                 if not tries_left:

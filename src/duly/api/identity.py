@@ -54,6 +54,13 @@ class Keys:
             raise _refusal()
         return identity
 
+    async def of_id(self, key_id: str) -> Identity:
+        """Say who a key is whose secret was shown before. Raises Refusal when it opens nothing any more."""
+        identity = await self._find(key_id)
+        if identity is None or not self._is_usable(identity.key):
+            raise _refusal()
+        return identity
+
     def _is_usable(self, key: ApiKey) -> bool:
         return key.is_usable(moment_of(self._database.clock.now())) and key.tenant_state == "active"
 

@@ -249,6 +249,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     takes_prefer: bool
     is_submit: bool
     may_stream: bool
+    is_figure: bool
 
     @property
     def is_open(self) -> bool:
@@ -286,9 +287,11 @@ class Routes:
         takes_prefer: bool = False,
         is_submit: bool = False,
         may_stream: bool = False,
+        is_figure: bool = False,
     ) -> Callable[[Act], Act]:
         """Declare an operation. A POST takes an idempotency key unless it says otherwise.
 
+        A figure is read over a small pool of its own, in two seconds or not at all.
         `also_takes` are bodies of other types, by their type. One whose headers are told by `is_binary` may be of any: it is
         given as it came. What `may_stream` answers with server-sent events to whoever accepts these.
         """
@@ -320,6 +323,7 @@ class Routes:
                     takes_prefer=takes_prefer,
                     is_submit=is_submit,
                     may_stream=may_stream,
+                    is_figure=is_figure,
                 )
             )
             return act

@@ -13,7 +13,7 @@ from duly.api.listening import Tls, address_of, listen, reach_of, read_tls, refu
 from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli.connect import database_url, run_loop
-from duly.cli.front_door import allowed_by, opened_door
+from duly.cli.front_door import allowed_by, opened_door, pages_of
 from duly.cli.keyring import keyring_of
 from duly.cli.options import span, with_settings
 from duly.cli.stopping import stop_on_signals
@@ -29,7 +29,9 @@ _COMMAND_SECONDS = 2.0
 
 
 @click.command
-@with_settings("host", "port", "tls_certificate", "tls_key", "plain_http", "pooler", "secrets_key", "queue_age_limit")
+@with_settings(
+    "host", "port", "tls_certificate", "tls_key", "plain_http", "pooler", "secrets_key", "queue_age_limit", "dashboard"
+)
 def api(settings: Settings) -> None:
     """Serve the HTTP API, health and metrics. Schedulers and workers run elsewhere, on the same database."""
     tls = read_tls(settings.tls_certificate, settings.tls_key)
@@ -42,12 +44,13 @@ async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> 
         database_url(settings), size_max=CONNECTIONS_MAX, pooler=settings.pooler, command_timeout=_COMMAND_SECONDS
     )
     age_limit = span(settings, "queue_age_limit")
-    async with database, opened_door(database, keyring_of(settings), allowed_by(settings), age_limit) as door:
+    opening = opened_door(database, keyring_of(settings), allowed_by(settings), age_limit, logs_in=settings.dashboard)
+    async with database, opening as door:
         await migrate.check(database)
         refuse_without_keys(settings.host, has_keys=await api_keys.any_usable(database))
         vitals = vitals_of(database)
         metrics = Metrics(vitals, Log("metrics"), age_limit)
-        server = Server(create(vitals, metrics, Log("api"), door), listener, tls)
+        server = Server(create(vitals, metrics, Log("api"), door, pages_of(settings)), listener, tls)
 
         def stop() -> None:
             door.close()

@@ -7,10 +7,13 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import msgspec
+from litestar.handlers import HTTPRouteHandler
 
 from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
+from duly.api.logins import Logins
 from duly.cli.egress import egress_of
+from duly.dashboard.pages import pages
 from duly.domain.errors import InvalidOption
 from duly.domain.overload import AGE_LIMIT
 from duly.domain.sealing import Keyring
@@ -24,21 +27,45 @@ from duly.store.database import Database
 from duly.store.session import Sessions
 from duly.store.waker import Waker
 
-SESSIONS_MAX = 8
+SESSIONS_MAX, FIGURES_MAX = 8, 2
 
 
 @asynccontextmanager
 async def opened_door(
-    database: Database, keyring: Keyring | None, allowed: Allowed | None = None, age_limit: timedelta = AGE_LIMIT
+    database: Database,
+    keyring: Keyring | None,
+    allowed: Allowed | None = None,
+    age_limit: timedelta = AGE_LIMIT,
+    *,
+    logs_in: bool = True,
 ) -> AsyncIterator[Door]:
-    """Open the door over a database, and close what it needed at the end."""
+    """Open the door over a database, and close what it needed at the end. `logs_in`: people may come in by a session."""
     waker = Waker(database, WAKE_PAUSE_SECONDS)
-    async with Sessions(database, size_max=SESSIONS_MAX) as sessions:
+    async with (
+        Sessions(database, size_max=SESSIONS_MAX) as sessions,
+        Sessions(database, size_max=FIGURES_MAX) as figures,
+    ):
         keys, admission = Keys(database), Admission(database)
         allowed = msgspec.structs.replace(allowed or Allowed(), webhooks=keyring is not None)
-        parts = database, sessions, keys, admission, waker.wake, Log("api")
-        yield Door(*parts, keyring=keyring, allowed=allowed, age_limit=age_limit)
+        yield Door(
+            database,
+            sessions,
+            keys,
+            admission,
+            waker.wake,
+            Log("api"),
+            keyring=keyring,
+            allowed=allowed,
+            age_limit=age_limit,
+            logins=Logins(database, keys) if logs_in else None,
+            figures=figures,
+        )
     await waker.close()
+
+
+def pages_of(settings: Settings) -> list[HTTPRouteHandler]:
+    """Give the pages of the dashboard, where it is wanted."""
+    return pages() if settings.dashboard else []
 
 
 def allowed_by(settings: Settings, *, loopback: bool | None = None) -> Allowed:

@@ -20,7 +20,7 @@ from duly.api.server import Server
 from duly.cli import demo, scheduler
 from duly.cli.egress import may_call_loopback
 from duly.cli.first_key import first_key, tell_key
-from duly.cli.front_door import allowed_by, opened_door
+from duly.cli.front_door import allowed_by, opened_door, pages_of
 from duly.cli.keyring import first_keyring
 from duly.cli.options import span
 from duly.cli.plan import Plan
@@ -74,7 +74,8 @@ class House:
             keyring = first_keyring(self._settings, self._postgres.data, Rng())
             allowed = allowed_by(self._settings, loopback=may_call_loopback(self._settings))
             age_limit = span(self._settings, "queue_age_limit")
-            async with api, opened_door(api, keyring, allowed, age_limit) as door:
+            opening = opened_door(api, keyring, allowed, age_limit, logs_in=self._settings.dashboard)
+            async with api, opening as door:
                 try:
                     await self._live(database, api, door)
                 finally:
@@ -104,7 +105,8 @@ class House:
         self._stager, self._maintenance = scheduler.build(self._settings, database, self._name)
         vitals = self._vitals(api)
         metrics = Metrics(vitals, Log("metrics"), span(self._settings, "queue_age_limit"))
-        self._server = Server(create(vitals, metrics, Log("api"), door), self._listener, self._plan.tls)
+        app = create(vitals, metrics, Log("api"), door, pages_of(self._settings))
+        self._server = Server(app, self._listener, self._plan.tls)
         for name, part in self._parts(metrics):
             self._spawn(name, part)
         job = await self._demo(database)
@@ -180,7 +182,8 @@ class House:
         if job is not None:
             state = "every 10 seconds   (off with --no-demo)" if job.state == "active" else f"is {job.state}"
             screen.fact("demo", f'job "{job.name}" {state}')
-        screen.fact("http", f"{address}    API /v1    docs /docs    health /readyz?verbose    metrics /metrics")
+        shown = "dashboard" if self._settings.dashboard else "http"
+        screen.fact(shown, f"{address}    API /v1    docs /docs    health /readyz?verbose    metrics /metrics")
         if may_call_loopback(self._settings):
             screen.fact(
                 "webhooks", "may be sent to this machine, too: development mode   (--no-egress-loopback forbids it)"

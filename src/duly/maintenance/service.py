@@ -23,7 +23,21 @@ from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
 from duly.moves.tell import tell
 from duly.moves.workflow_runs import settle_ended
 from duly.moves.workflows import run_errands
-from duly.store import answers, events, history, job_changes, leased, ready, shards, tenants, workers, workflows, zones
+from duly.store import (
+    answers,
+    browser_sessions,
+    events,
+    figures,
+    history,
+    job_changes,
+    leased,
+    ready,
+    shards,
+    tenants,
+    workers,
+    workflows,
+    zones,
+)
 from duly.store.database import Database
 
 PARTITION_DAYS_AHEAD = 4
@@ -34,6 +48,8 @@ EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
 CHANGES_KEPT = timedelta(hours=2)  # of definitions; a listener may come back an hour later
 _MIND_IDLE_SECONDS = 0.5  # how often destinations are looked at while none needs it
 _COUNT_SECONDS = 1.0
+_FOLD_SECONDS = 1.0
+ROLLUPS_KEPT = timedelta(days=90)
 _COUNT_SHARE = 0.05  # of our time, at most: where much waits, it is counted less often
 
 
@@ -77,6 +93,7 @@ class Maintenance:
             (TURNS_SECONDS, self._pace),
             (_COUNT_SECONDS, self._count_usage),
             (STEP_SECONDS, self._note_overloads),
+            (_FOLD_SECONDS, self.fold),
             (3.0, self._vacuum),
             (60.0, self._sweep),
             (600.0, self.keep_history),
@@ -146,6 +163,12 @@ class Maintenance:
         await ready.vacuum(self._database)
         await leased.vacuum(self._database)
         await workflows.vacuum_endings(self._database)
+        await figures.vacuum(self._database)
+
+    async def fold(self) -> None:
+        """Add what ended to the roll-ups, in batches; what another process folds meanwhile is not ours to do."""
+        while await figures.fold(self._database, BATCH_MAX) == BATCH_MAX:
+            pass
 
     async def _count_usage(self) -> None:
         """Count what waits for those tenants that may have only so much, and rest in proportion to what it took."""
@@ -172,6 +195,8 @@ class Maintenance:
         await answers.forget(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)
+        await figures.forget(self._database, ROLLUPS_KEPT, BATCH_MAX)
+        await browser_sessions.forget(self._database, BATCH_MAX)
         await workflows.forget(self._database, self._retention.failed, WORKFLOWS_MAX)
         await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
 

@@ -57,6 +57,8 @@ class RunSummary(Told, frozen=True):
     due_at: Moment
     finished_at: Moment | None
     reason: str | None
+    started_at: Moment | None = None  # Always there, as is what follows; of an older server it is not.
+    job_name: str | None = None
 
 
 class Run(Told, frozen=True):

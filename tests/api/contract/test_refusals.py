@@ -520,7 +520,12 @@ async def with_an_age_of_a_week(scene: Scene, asked: Asked) -> httpx.Response:
     return await asked.with_fields(age_limit="P7D").by(scene.api)
 
 
+async def of_steps_that_are_not_whole(scene, asked):
+    return await asked.with_query("step=90").by(scene.api)
+
+
 OPTIONS: dict[str, Any] = {
+    "read_series": of_steps_that_are_not_whole,
     "change_queue": with_an_age_of_a_week,
     "make_destination": with_two_lines_as("url"),
     "limit_gate": that_limits_nothing,

@@ -16,6 +16,7 @@ from duly.client.asynchronous.calendars import AsyncCalendars
 from duly.client.asynchronous.callbacks import AsyncCallbacks
 from duly.client.asynchronous.dead import AsyncDead
 from duly.client.asynchronous.destinations import AsyncDestinations
+from duly.client.asynchronous.figures import AsyncFigures
 from duly.client.asynchronous.gates import AsyncGates
 from duly.client.asynchronous.jobs import AsyncJobs
 from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
@@ -64,6 +65,7 @@ class AsyncClient:
         self.workers = AsyncWorkers(self._line)
         self.recovery = AsyncRecovery(self._line)
         self.destinations = AsyncDestinations(self._line)
+        self.figures = AsyncFigures(self._line)
         self.gates = AsyncGates(self._line)
         self.keys = AsyncKeys(self._line)
         self.tenants = AsyncTenants(self._line)

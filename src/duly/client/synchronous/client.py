@@ -18,6 +18,7 @@ from duly.client.synchronous.calendars import Calendars
 from duly.client.synchronous.callbacks import Callbacks
 from duly.client.synchronous.dead import Dead
 from duly.client.synchronous.destinations import Destinations
+from duly.client.synchronous.figures import Figures
 from duly.client.synchronous.gates import Gates
 from duly.client.synchronous.jobs import Jobs
 from duly.client.synchronous.keys import Keys, Tenants
@@ -65,6 +66,7 @@ class Client:
         self.workers = Workers(self._line)
         self.recovery = Recovery(self._line)
         self.destinations = Destinations(self._line)
+        self.figures = Figures(self._line)
         self.gates = Gates(self._line)
         self.keys = Keys(self._line)
         self.tenants = Tenants(self._line)

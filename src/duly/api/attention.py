@@ -1,0 +1,75 @@
+"""What needs a person, the worst first: each with a sentence that says what, and a code and an id that lead there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from duly.domain.hold import Hold
+from duly.store.figures import COUNTED_MAX, Buried
+from duly.wire.figures import Attention, QueueDepth
+
+OLD_SECONDS = 60.0
+
+
+def needing_attention(
+    queues: Sequence[QueueDepth],
+    held: Sequence[Hold],
+    buried: Buried,
+    shut: Sequence[Mapping[str, Any]],
+    failing: Sequence[Mapping[str, Any]],
+) -> list[Attention]:
+    """List what needs a person, from what was read."""
+    found = [*_holds(held), *_queues(queues), *_dead(buried), *_destinations(shut), *_schedules(failing)]
+    return sorted(found, key=lambda one: one.severity != "bad")
+
+
+def _holds(held: Sequence[Hold]) -> Iterator[Attention]:
+    for one in held:
+        if one.scope.queue is None:
+            yield Attention(
+                code="everything_held", severity="bad", text=f"Nothing starts: {one.reason} ({one.held_by})."
+            )
+        else:
+            text = f"Queue {one.scope.queue} is paused: {one.reason} ({one.held_by})."
+            yield Attention(code="queue_held", severity="warning", text=text, id=one.scope.queue)
+
+
+def _queues(queues: Sequence[QueueDepth]) -> Iterator[Attention]:
+    for one in queues:
+        if not one.ready or one.is_held:
+            continue
+        if not one.workers:
+            text = f"Nobody serves queue {one.name}, and {_runs(one.ready)} there: duly worker --queue {one.name}"
+            yield Attention(code="no_worker", severity="bad", text=text, id=one.name, count=one.ready)
+        elif one.oldest_age_seconds >= OLD_SECONDS:
+            text = f"The oldest run of queue {one.name} has waited {one.oldest_age_seconds:.0f} s; {_runs(one.ready)}."
+            yield Attention(code="queue_old", severity="warning", text=text, id=one.name, count=one.ready)
+
+
+def _runs(count: int) -> str:
+    return "1 run waits" if count == 1 else f"{count:,} runs wait"
+
+
+def _dead(buried: Buried) -> Iterator[Attention]:
+    more = "more than " if buried.runs > COUNTED_MAX else ""
+    if buried.lately:
+        lately = f"{min(buried.lately, COUNTED_MAX):,} {'run' if buried.lately == 1 else 'runs'}"
+        text = f"{more}{lately} gave up within the last hour; the last one said: {(buried.reason or 'nothing')[:200]}"
+        yield Attention(code="dead_lately", severity="bad", text=text[:1].upper() + text[1:], count=buried.lately)
+    elif buried.runs:
+        some = f"{min(buried.runs, COUNTED_MAX):,} dead {'letter' if buried.runs == 1 else 'letters'}"
+        text = f"{more}{some}, none from the last hour, for somebody to look at."
+        yield Attention(code="dead", severity="warning", text=text[:1].upper() + text[1:], count=buried.runs)
+
+
+def _destinations(shut: Sequence[Mapping[str, Any]]) -> Iterator[Attention]:
+    for one in shut:
+        text = f"{one['origin']} fails, so it is left alone for now, and what is to be sent there waits."
+        yield Attention(code="destination_open", severity="warning", text=text, id=str(one["destination_id"]))
+
+
+def _schedules(failing: Sequence[Mapping[str, Any]]) -> Iterator[Attention]:
+    for one in failing:
+        text = f"Schedule {one['name'] or one['job_id']} was paused: {one['pause_reason']}."
+        yield Attention(code="failing_schedule", severity="warning", text=text, id=str(one["job_id"]))

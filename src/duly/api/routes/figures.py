@@ -1,0 +1,258 @@
+"""Figures: what ended over time, how things stand now, and what fires next. Every read is bounded, in rows and in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, time, timedelta
+
+import msgspec
+
+from duly.api.attention import needing_attention
+from duly.api.job_views import no_job
+from duly.api.operations import Answer, Call, Routes
+from duly.clock import moment_of
+from duly.domain.errors import InvalidOption
+from duly.domain.figures import MINUTE, counted_per_minute, fires_per_minute, percentile
+from duly.domain.hold import Scope
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.planning import moments_between
+from duly.domain.triggers.timing import read_calendars, schedule_of
+from duly.store import figures, holds, jobs, schedules, workers
+from duly.store.database import Database
+from duly.store.figures import COUNTED_MAX, Coming, Step
+from duly.wire.figures import (
+    ComingFires,
+    ComingMinute,
+    DaysQuery,
+    JobDay,
+    JobDays,
+    Overview,
+    Point,
+    QueueDepth,
+    Series,
+    SeriesQuery,
+)
+from duly.wire.shapes import Nothing, check_reach
+
+routes = Routes("figures")
+POINTS_MAX = 1_500
+_HOUR = timedelta(hours=1)
+_SPAN_MAX, _MINUTES_SPAN_MAX = timedelta(days=92), timedelta(days=2)
+_RECENT = timedelta(minutes=5)
+_FINEST = timedelta(microseconds=1)
+_MINUTES = 60
+# Cohorts are compiled and asked one by one: beyond so many only the next fire of each is counted.
+_COHORTS_MAX = 200
+_FIRES_OF_COHORT_MAX = 3_600
+
+
+@routes.add(
+    "GET",
+    "/v1/series",
+    scope="jobs:read",
+    query=SeriesQuery,
+    answers={200: Series},
+    refuses=("invalid_option",),
+    is_figure=True,
+)
+async def read_series(call: Call[SeriesQuery, None]) -> Answer:
+    """Read what ended over time: counts, the share of successes, and how late and how long, as percentiles.
+
+    It is read from roll-ups by the minute, which are kept for 90 days; over more than two days, by the hour.
+    """
+    asked = call.query
+    since, until, step = _stretch(asked, moment_of(call.clock.now()))
+    grain = "minute" if step < _HOUR or until - since <= _MINUTES_SPAN_MAX else "hour"
+    found = await figures.series(call.database, call.tenant, since, until, step, asked.queue, grain)
+    by_moment = {one.at: one for one in found}
+    moments = [since + number * step for number in range((until - since) // step)]
+    points = [_point(at, by_moment.get(at)) for at in moments]
+    total = _point(since, _summed(found))
+    seconds = round(step.total_seconds())
+    return Answer(200, Series(since=since, until=until, step=seconds, queue=asked.queue, total=total, points=points))
+
+
+@routes.add("GET", "/v1/overview", scope="jobs:read", answers={200: Overview}, in_session=False, is_figure=True)
+async def read_overview(call: Call[Nothing, None]) -> Answer:
+    """Show how things stand, in four numbers, queue by queue, and what needs a person.
+
+    The numbers: how long the oldest run has waited, how late runs begin, how many end a second, and how many fail.
+    """
+    now = await call.database.read_clock()
+    living = [row for row in await workers.live(call.database) if row.serves(call.tenant)]
+    held = [one for one in await holds.standing(call.database) if one.scope.tenant in (None, call.tenant)]
+    async with call.open() as session:
+        recent = await _recent(session, call.tenant, now)
+        waiting = await figures.waiting(session, call.tenant)
+        buried = await figures.buried(session, call.tenant)
+        shut = await figures.shut_destinations(session, call.tenant)
+        failing = await figures.failing_schedules(session, call.tenant)
+    summed = _summed(recent)
+    depths = {one.queue: one for one in waiting}
+    named = (one.scope.queue for one in held if one.scope.queue is not None)
+    names = sorted({*depths, *named, *(queue for row in living for queue in row.queues)})
+    queues = [
+        QueueDepth(
+            name=name,
+            ready=depths[name].runs if name in depths else 0,
+            oldest_age_seconds=_age(depths[name].oldest_due_at, now) if name in depths else 0.0,
+            workers=sum(name in row.queues for row in living),
+            is_held=any(one.scope.touches(Scope(queue=name)) for one in held),
+        )
+        for name in names
+    ]
+    ready = sum(one.runs for one in waiting)
+    shown = Overview(
+        read_at=now,
+        oldest_ready_seconds=max((one.oldest_age_seconds for one in queues), default=0.0),
+        skew_p95_seconds=percentile(summed.skew, 0.95),
+        runs_per_second=_rate(recent, now),
+        failing=summed.failed + summed.timed_out + summed.lost,
+        ready=min(ready, COUNTED_MAX),
+        ready_is_more=ready > COUNTED_MAX,
+        dead=min(buried.runs, COUNTED_MAX),
+        dead_is_more=buried.runs > COUNTED_MAX,
+        queues=queues,
+        attention=needing_attention(queues, held, buried, shut, failing),
+    )
+    return Answer(200, shown)
+
+
+@routes.add("GET", "/v1/coming", scope="jobs:read", answers={200: ComingFires}, in_session=False, is_figure=True)
+async def read_coming(call: Call[Nothing, None]) -> Answer:
+    """Count the fires of the next hour, minute by minute."""
+    now = (await call.database.read_clock()).replace(second=0, microsecond=0)
+    until = now + _MINUTES * MINUTE
+    async with call.open() as session:
+        timers = await figures.coming(session, call.tenant, until)
+    counts, is_cut = await _fires(call.database, timers, now, until)
+    minutes = [ComingMinute(at=now + number * MINUTE, fires=count) for number, count in enumerate(counts)]
+    is_complete = not is_cut and not any(one.is_cut for one in timers)
+    return Answer(200, ComingFires(minutes=minutes, is_complete=is_complete))
+
+
+@routes.add("GET", "/v1/jobs/{job_id}/days", scope="jobs:read", query=DaysQuery, answers={200: JobDays}, is_figure=True)
+async def read_job_days(call: Call[DaysQuery, None]) -> Answer:
+    """Count what became of a schedule's occurrences, day by day of UTC."""
+    job_id = call.id("job_id")
+    job = await jobs.find(call.database, job_id)
+    if job is None or job["tenant"] != call.tenant:
+        raise no_job(job_id)
+    today = moment_of(call.clock.now()).astimezone(UTC).date()
+    since = datetime.combine(today - timedelta(days=call.query.days - 1), time.min, UTC)
+    found = await figures.days_of_job(call.database, call.tenant, job_id, since)
+    return Answer(200, JobDays(items=[JobDay(**msgspec.structs.asdict(one)) for one in found]))
+
+
+def _stretch(asked: SeriesQuery, now: datetime) -> tuple[datetime, datetime, timedelta]:
+    """Say from when to when, in what steps, all of them whole. Raises InvalidOption."""
+    try:
+        check_reach(**{"from": asked.since, "to": asked.until})
+    except ValueError as error:
+        raise InvalidOption(str(error)) from None
+    until = now + _FINEST if asked.until is None else asked.until  # The step that begins just now is in it.
+    since = until - _HOUR if asked.since is None else asked.since
+    if not timedelta() < until - since <= _SPAN_MAX:
+        raise InvalidOption("from and to are not right: from comes before to, by 92 days at most")
+    step = _step(until - since) if asked.step is None else timedelta(seconds=asked.step)
+    grain = MINUTE if until - since <= _MINUTES_SPAN_MAX else _HOUR
+    if step % grain:
+        raise InvalidOption(f"step {asked.step} is not whole; over this long give a multiple of {grain.seconds}")
+    begin, end = _floor(since, step), _floor(until - _FINEST, step) + step
+    if (end - begin) // step > POINTS_MAX:
+        raise InvalidOption(f"step {asked.step} makes more than {POINTS_MAX} points; give a larger one")
+    return begin, end, step
+
+
+def _step(span: timedelta) -> timedelta:
+    """Choose the step that makes about a hundred points."""
+    if span <= timedelta(hours=3):
+        return MINUTE
+    if span <= timedelta(days=1):
+        return 10 * MINUTE
+    if span <= _MINUTES_SPAN_MAX:
+        return 30 * MINUTE
+    return _HOUR if span <= timedelta(days=14) else 12 * _HOUR
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _floor(moment: datetime, step: timedelta) -> datetime:
+    return _EPOCH + (moment - _EPOCH) // step * step
+
+
+def _point(at: datetime, step: Step | None) -> Point:
+    found = step or _NOTHING
+    failed = found.failed + found.timed_out + found.lost
+    judged = found.succeeded + failed
+    return Point(
+        at=at,
+        ended=found.started,
+        failed=failed,
+        success_rate=found.succeeded / judged if judged else None,
+        **{name: getattr(found, name) for name in ("succeeded", "retried", "dead", "cancelled", "skipped", "expired")},
+        skew_p50=percentile(found.skew, 0.50),
+        skew_p95=percentile(found.skew, 0.95),
+        skew_p99=percentile(found.skew, 0.99),
+        duration_p50=percentile(found.duration, 0.50),
+        duration_p95=percentile(found.duration, 0.95),
+        duration_p99=percentile(found.duration, 0.99),
+    )
+
+
+_COUNTS = tuple(name for name in Step.__struct_fields__ if name not in ("at", "skew", "duration"))
+
+
+def _summed(steps: Sequence[Step]) -> Step:
+    counts = {name: sum(getattr(one, name) for one in steps) for name in _COUNTS}
+    skew = [sum(places) for places in zip(*(one.skew for one in steps), strict=True)]
+    duration = [sum(places) for places in zip(*(one.duration for one in steps), strict=True)]
+    return Step(at=_EPOCH, **counts, skew=skew, duration=duration)
+
+
+_NOTHING = _summed([])
+
+
+async def _recent(session: Database, tenant: int, now: datetime) -> list[Step]:
+    return await figures.series(session, tenant, _floor(now - _RECENT, MINUTE), now, MINUTE, None, "minute")
+
+
+def _rate(recent: Sequence[Step], now: datetime) -> float:
+    """Give how many attempts ended a second, over the last minute that is whole."""
+    last = _floor(now, MINUTE) - MINUTE
+    return sum(one.started for one in recent if one.at == last) / MINUTE.total_seconds()
+
+
+def _age(due_at: datetime, now: datetime) -> float:
+    return max(0.0, (now - due_at).total_seconds())
+
+
+async def _fires(
+    database: Database, timers: Sequence[Coming], start: datetime, until: datetime
+) -> tuple[list[int], bool]:
+    """Count fires by the minute, and say whether something was left out."""
+    counts = [0] * _MINUTES
+    cohorts = sorted({one.cohort for one in timers if one.cohort is not None and one.repeats})
+    compiled = {one.cohort: one for one in await schedules.definitions(database, cohorts[:_COHORTS_MAX])}
+    for one in timers:
+        found = _of_timer(one, compiled, start, until)
+        counts = [count + one.timers * more for count, more in zip(counts, found, strict=True)]
+    return counts, len(cohorts) > _COHORTS_MAX
+
+
+def _of_timer(one: Coming, known: dict[int, schedules.Definition], start: datetime, until: datetime) -> list[int]:
+    if one.repeats and one.every_seconds is not None:
+        return fires_per_minute(one.due_at, timedelta(seconds=one.every_seconds), start, _MINUTES)
+    definition = known.get(one.cohort) if one.repeats and one.cohort is not None else None
+    if definition is None:
+        return counted_per_minute([one.due_at], start, _MINUTES)
+    try:
+        schedule = schedule_of(definition.schedule, None, None, read_calendars(definition.calendars))
+    except TriggerError:  # The scheduler's log says so; here its next fire is all that is known.
+        return counted_per_minute([one.due_at], start, _MINUTES)
+    return counted_per_minute(
+        [one.due_at, *moments_between(schedule, one.due_at + _FINEST, until, _FIRES_OF_COHORT_MAX)],
+        start,
+        _MINUTES,
+    )

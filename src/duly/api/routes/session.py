@@ -1,0 +1,67 @@
+"""The session of a browser: log in with a key, ask who one is, log out. For the dashboard alone: programs have keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duly import __version__
+from duly.api.logins import Logins, check_origin, cookie_for, csrf_of, token_in
+from duly.api.operations import OPEN, Answer, Call, Identity, Operation, Routes
+from duly.domain.api_key import Secret
+from duly.wire.sessions import LogIn, Who
+from duly.wire.shapes import Nothing
+
+_PATH = "/v1/session"
+_BODY_BYTES_MAX = 1_000
+
+
+def operations(logins: Logins) -> list[Operation]:
+    """Give the operations over these log-ins."""
+    routes = Routes("session")
+
+    @routes.add(
+        "POST",
+        _PATH,
+        scope=OPEN,
+        body=LogIn,
+        answers={200: Who},
+        body_bytes_max=_BODY_BYTES_MAX,
+        in_session=False,
+        is_keyed=False,
+        is_submit=True,
+    )
+    async def open_session(call: Call[Nothing, LogIn]) -> Answer:
+        """Log in with a key."""
+        check_origin(call.headers, is_required=False)
+        identity, token = await logins.open(call.body.key.strip())
+        return _told(call, identity, token)
+
+    @routes.add("GET", _PATH, scope="jobs:read", answers={200: Who}, in_session=False)
+    async def read_session(call: Call[Nothing, None]) -> Answer:
+        """Say who asks, and let the browser keep its cookie for another while."""
+        by_key = call.headers.get("authorization") is not None
+        return _told(call, call.identity, None if by_key else token_in(call.headers))
+
+    @routes.add("DELETE", _PATH, scope="jobs:read", answers={204: None}, in_session=False)
+    async def close_session(call: Call[Nothing, None]) -> Answer:
+        """Log out."""
+        token = token_in(call.headers)
+        if token is not None:
+            await logins.close(token)
+        return Answer(204, headers={"Set-Cookie": cookie_for(call.headers, None)})
+
+    return routes.operations
+
+
+def _told(call: Call[Any, Any], identity: Identity, token: Secret | None) -> Answer:
+    who = Who(
+        tenant=identity.tenant,
+        tenant_name=identity.key.tenant_name,
+        key_id=identity.key.key_id,
+        key_name=identity.key.name,
+        scopes=sorted(identity.scopes),
+        is_operator=identity.is_operator,
+        csrf=None if token is None else csrf_of(token),
+        version=__version__,
+    )
+    return Answer(200, who, {} if token is None else {"Set-Cookie": cookie_for(call.headers, token)})

@@ -1,0 +1,1 @@
+"""The dashboard: files built from `ui/`, served as they are."""

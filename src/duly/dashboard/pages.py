@@ -1,0 +1,117 @@
+"""The pages of the dashboard: one page for every path, and the files it is made of, read once and kept in memory.
+
+Files under `assets/` have a hash in their name and never change, so a browser keeps them for good. Nothing inline is allowed, and
+nothing from elsewhere. Without a build there is one page that says how to make one.
+"""
+
+from __future__ import annotations
+
+import gzip
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get
+from litestar.exceptions import NotFoundException
+from litestar.handlers import HTTPRouteHandler
+
+STATIC = files("duly.dashboard").joinpath("static")
+INDEX = "index.html"
+_ASSETS = "assets/"
+_SHORT = 1_000  # bytes; below this it is not worth packing
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+    "json": "application/json",
+    "txt": "text/plain; charset=utf-8",
+}
+_POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Vary": "Accept-Encoding",
+}
+_FOR_GOOD, _EACH_TIME = "public, max-age=31536000, immutable", "no-cache"
+NOT_BUILT = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Duly: the dashboard is not built</title></head>
+<body>
+<h1>The dashboard is not built</h1>
+<p>The server runs, and the API answers under <a href="/docs">/v1</a>.</p>
+<p>The dashboard is built from source, with Node 18 or newer and npm:</p>
+<pre>make dashboard</pre>
+<p>or, by hand:</p>
+<pre>cd ui &amp;&amp; npm ci &amp;&amp; npm run build</pre>
+<p>Then start the server again.</p>
+</body>
+</html>
+"""
+
+AnyRequest = Request[Any, Any, Any]
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file as it is sent."""
+
+    body: bytes
+    packed: bytes | None
+    media_type: str
+    cache: str
+
+    def answer(self, accepted: str) -> Response[bytes]:
+        """Give it to whoever accepts these encodings."""
+        headers = {**HEADERS, "Cache-Control": self.cache}
+        if self.packed is None or "gzip" not in accepted:
+            return Response(self.body, headers=headers, media_type=self.media_type)
+        return Response(self.packed, headers={**headers, "Content-Encoding": "gzip"}, media_type=self.media_type)
+
+
+def pages(static: Traversable = STATIC) -> list[HTTPRouteHandler]:
+    """Give the routes of the dashboard. The files are read when the first of them is asked for."""
+
+    @cache
+    def known() -> dict[str, File]:
+        return read_files(static)
+
+    @get(["/", "/ui", "/ui/{path:path}"])
+    async def page(request: AnyRequest) -> Response[bytes]:
+        """Give a file, or the page that shows what the path names. Raises NotFoundException."""
+        asked = request.url.path.removeprefix("/ui").lstrip("/")
+        found = known().get(asked)
+        if found is None and asked.startswith(_ASSETS):
+            raise NotFoundException  # A page of an older build asks: what it wants is gone.
+        return (found or known()[INDEX]).answer(request.headers.get("accept-encoding", ""))
+
+    return [page]
+
+
+def read_files(static: Traversable) -> dict[str, File]:
+    """Read all that was built; without a build, the page that says how."""
+    found = dict(_walk(static, "")) if static.is_dir() else {}
+    return found if INDEX in found else {INDEX: _file(INDEX, NOT_BUILT.encode())}
+
+
+def _walk(folder: Traversable, prefix: str) -> list[tuple[str, File]]:
+    found: list[tuple[str, File]] = []
+    for entry in folder.iterdir():
+        name = f"{prefix}{entry.name}"
+        if entry.is_dir():
+            found += _walk(entry, f"{name}/")
+        else:
+            found.append((name, _file(name, entry.read_bytes())))
+    return found
+
+
+def _file(name: str, body: bytes) -> File:
+    kind = _TYPES.get(name.rpartition(".")[2], "application/octet-stream")
+    packed = gzip.compress(body, mtime=0) if len(body) >= _SHORT else None
+    return File(body, packed, kind, _FOR_GOOD if name.startswith(_ASSETS) else _EACH_TIME)

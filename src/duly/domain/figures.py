@@ -1,0 +1,50 @@
+"""Figures for charts: histograms and what is read off them, and how many fires an interval has in each minute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from math import ceil
+
+# Of all histograms, in seconds; `duly.bucket_of` in the schema knows the same. Below the first there is one more bucket.
+BOUNDS = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0),
+)
+MINUTE = timedelta(minutes=1)
+
+
+def percentile(counts: Sequence[int], share: float) -> float | None:
+    """Read off a histogram below what so large a share of its values lie; None when it is empty.
+
+    Within a bucket values are taken to be spread evenly. What lies above the last bound is told as that bound.
+    """
+    total = sum(counts)
+    if total == 0:
+        return None
+    wanted, passed = share * total, 0
+    for number, count in enumerate(counts):
+        if passed + count >= wanted and count:
+            if number >= len(BOUNDS):
+                return BOUNDS[-1]
+            low = BOUNDS[number - 1] if number else 0.0
+            return low + (BOUNDS[number] - low) * max(0.0, wanted - passed) / count
+        passed += count
+    return BOUNDS[-1]
+
+
+def fires_per_minute(first: datetime, every: timedelta, start: datetime, minutes: int) -> list[int]:
+    """Count the moments first, first + every, … in each of the minutes from `start` on."""
+    passed = [max(0, ceil((start + number * MINUTE - first) / every)) for number in range(minutes + 1)]
+    return [later - earlier for earlier, later in pairwise(passed)]
+
+
+def counted_per_minute(moments: Sequence[datetime], start: datetime, minutes: int) -> list[int]:
+    """Count the moments that lie in each of the minutes from `start` on."""
+    counts = [0] * minutes
+    for moment in moments:
+        number = (moment - start) // MINUTE
+        if 0 <= number < minutes:
+            counts[number] += 1
+    return counts

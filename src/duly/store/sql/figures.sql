@@ -1,0 +1,66 @@
+-- name: fold
+select duly.fold_tallies_v1($1)
+
+-- name: vacuum
+vacuum (skip_locked, truncate off) duly.tallies
+
+-- name: forget
+delete from duly.rollups where ctid = any (array(
+    select ctid from duly.rollups where at < (select duly.clock_now()) - $1::interval order by at limit $2))
+
+-- name: series
+-- $5: seconds of a step; $6: the queue, or nothing for all of them.
+with chosen as materialized (
+    select to_timestamp(floor(date_part('epoch', at) / $5::integer) * $5::integer) as step, rollups.* from duly.rollups
+     where tenant = $1 and grain = $2 and queue = $6 and at >= $3 and at < $4),
+counted as (
+    select step, sum(started)::bigint as started, sum(succeeded)::bigint as succeeded, sum(failed)::bigint as failed, sum(timed_out)::bigint as timed_out,
+           sum(lost)::bigint as lost, sum(cancelled)::bigint as cancelled, sum(snoozed)::bigint as snoozed, sum(skipped)::bigint as skipped,
+           sum(expired)::bigint as expired, sum(fenced)::bigint as fenced, sum(retried)::bigint as retried, sum(dead)::bigint as dead
+      from chosen group by 1),
+placed as (
+    select step, place, sum(late)::bigint as late, sum(long)::bigint as long
+      from chosen cross join lateral unnest(skew, duration) with ordinality as buckets(late, long, place) group by 1, 2),
+shaped as (
+    select step, array_agg(late order by place) as skew, array_agg(long order by place) as duration from placed group by 1)
+select counted.*, shaped.skew, shaped.duration from counted join shaped using (step) order by step
+
+-- name: waiting
+-- What of a tenant may be claimed, queue by queue, up to a bound; one row more says that there is more.
+select queue, count(*) as runs, min(due_at) as oldest_due_at
+  from (select queue, due_at from duly.ready where tenant = $1 limit $2) as waiting group by 1 order by 1
+
+-- name: dead
+-- How many are dead, up to a bound; how many of them were buried lately; and the last of them.
+select count(*) as runs, count(*) filter (where buried_at > duly.clock_now() - interval '1 hour') as lately,
+       (array_agg(reason order by buried_at desc))[1] as reason
+  from (select buried_at, reason from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit $2) as buried
+
+-- name: shut
+select destination_id, origin, wait_until from duly.destinations where tenant = $1 and state <> 'closed' order by turned_at desc limit $2
+
+-- name: paused
+-- Schedules that were paused because they kept failing, up to a bound.
+select job_id, name, pause_reason from duly.jobs where tenant = $1 and state = 'paused' and failures > 0 order by job_id desc limit $2
+
+-- name: coming
+-- Next fires and one-shots of a tenant, from the front of each shard; whether that was all.
+select cohort, every_seconds, due_at, count(*) as timers, bool_or(number = $3) as is_cut, run_id is null and overlap is distinct from 'after_end' as repeats
+  from generate_series(0, 63) as slice(shard) cross join lateral (
+       select run_id, cohort, every_seconds, due_at, overlap, tenant, row_number() over () as number
+         from (select run_id, cohort, every_seconds, due_at, overlap, tenant from duly.timers
+                where timers.shard = slice.shard and due_at < $2 order by due_at limit $3) as front) as front
+ where tenant = $1 group by 1, 2, 3, 6
+
+-- name: days_of_job
+-- What became of a job's occurrences on each day of UTC, the last first, up to a bound on what is looked at.
+with looked as (
+    (select scheduled_at, 'succeeded' as became from duly.attempts_succeeded
+      where job_id = $1 and run_id <> job_id and tenant = $2 and run_id >= $4 order by job_id desc, run_id desc limit $5)
+    union all
+    (select scheduled_at, became::text from duly.attempts_failed
+      where job_id = $1 and run_id <> job_id and tenant = $2 and finished_at >= $3 and outcome <> 'fenced' order by job_id desc, finished_at desc limit $5))
+select (scheduled_at at time zone 'UTC')::date as day, count(*) filter (where became = 'succeeded') as succeeded,
+       count(*) filter (where became in ('retrying', 'ready', 'scheduled', 'blocked')) as retried, count(*) filter (where became = 'dead') as dead,
+       count(*) filter (where became in ('skipped', 'expired')) as skipped, count(*) filter (where became = 'cancelled') as cancelled
+  from looked where scheduled_at >= $3 group by 1 order by 1

@@ -1,0 +1,140 @@
+"""Figures as they cross HTTP: what ended over time, how things stand, and what comes."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from duly.wire.shapes import Asked, Moment, Name, Told
+
+StepSeconds = Annotated[
+    int, Meta(ge=60, le=604_800, description="Seconds of a step: whole minutes; over more than two days, whole hours.")
+]
+Seconds = Annotated[float | None, Meta(description="In seconds; null: nothing began.")]
+
+
+class SeriesQuery(Asked, frozen=True, rename={"since": "from", "until": "to"}):
+    """Which stretch of time, in what steps, and of which queue."""
+
+    since: Annotated[Moment | None, Meta(description="Where it begins; an hour before its end unless given.")] = None
+    until: Annotated[Moment | None, Meta(description="Where it ends; now unless given.")] = None
+    step: StepSeconds | None = None
+    queue: Name | None = None
+
+
+class Point(Told, frozen=True):
+    """What ended within one step. Counts are of attempts; `failed` counts those that timed out or were lost too."""
+
+    at: Moment
+    ended: Annotated[int, Meta(description="Attempts that had begun and ended.")]
+    succeeded: int
+    failed: int
+    retried: Annotated[int, Meta(description="Of those that failed: another attempt follows.")]
+    dead: Annotated[int, Meta(description="Of those that failed: nothing follows by itself.")]
+    cancelled: int
+    skipped: Annotated[int, Meta(description="Occurrences that were left out.")]
+    expired: int
+    success_rate: Annotated[float | None, Meta(description="Of those that succeeded or failed; null: none did.")]
+    skew_p50: Seconds
+    skew_p95: Seconds
+    skew_p99: Seconds
+    duration_p50: Seconds
+    duration_p95: Seconds
+    duration_p99: Seconds
+
+
+class Series(Told, frozen=True, rename={"since": "from", "until": "to"}):
+    """Every step from the beginning to the end, and the whole as one."""
+
+    since: Moment
+    until: Moment
+    step: int
+    queue: str | None
+    total: Point
+    points: list[Point]
+
+
+class QueueDepth(Told, frozen=True):
+    """What waits in a queue, and who serves it."""
+
+    name: str
+    ready: int
+    oldest_age_seconds: float
+    workers: int
+    is_held: bool
+
+
+class Attention(Told, frozen=True):
+    """Something that needs a person: what kind, how bad, in a sentence; and what it is about, where that has a name."""
+
+    code: Literal[
+        "everything_held",
+        "queue_held",
+        "no_worker",
+        "queue_old",
+        "dead_lately",
+        "dead",
+        "destination_open",
+        "failing_schedule",
+    ]
+    severity: Literal["bad", "warning"]
+    text: str
+    id: str | None = None
+    count: int | None = None
+
+
+class Overview(Told, frozen=True):
+    """How things stand for a tenant, in four numbers and what is behind them."""
+
+    read_at: Moment
+    oldest_ready_seconds: Annotated[
+        float, Meta(description="How long the oldest run that may be claimed has been due.")
+    ]
+    skew_p95_seconds: Annotated[float | None, Meta(description="Over the last five minutes.")]
+    runs_per_second: Annotated[float, Meta(description="Attempts that ended, over the last whole minute.")]
+    failing: Annotated[int, Meta(description="Attempts that failed in the last five minutes.")]
+    ready: Annotated[int, Meta(description="Runs that may be claimed, counted up to 10,000.")]
+    ready_is_more: bool
+    dead: Annotated[int, Meta(description="Dead letters, counted up to 10,000.")]
+    dead_is_more: bool
+    queues: list[QueueDepth]
+    attention: list[Attention]
+
+
+class ComingMinute(Told, frozen=True):
+    """How many fires fall into one minute."""
+
+    at: Moment
+    fires: int
+
+
+class ComingFires(Told, frozen=True):
+    """The fires of the next hour. Those of jobs that wait for an end or an event cannot be known."""
+
+    minutes: list[ComingMinute]
+    is_complete: Annotated[bool, Meta(description="Whether all timers of the hour were looked at.")]
+
+
+class DaysQuery(Asked, frozen=True):
+    """How far back."""
+
+    days: Annotated[int, Meta(ge=1, le=90)] = 35
+
+
+class JobDay(Told, frozen=True):
+    """What became of a job's occurrences on one day of UTC. `retried` counts attempts that were not the last."""
+
+    day: date
+    succeeded: int
+    retried: int
+    dead: int
+    skipped: int
+    cancelled: int
+
+
+class JobDays(Told, frozen=True):
+    """Each day on which something became of one. Of 20,000 records at most; successes go as history forgets them."""
+
+    items: list[JobDay]

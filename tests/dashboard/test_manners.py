@@ -1,0 +1,213 @@
+"""How the dashboard behaves everywhere: readable by all, on a phone, in both themes, by keys, and with text that stays text."""
+
+import json
+import re
+import subprocess
+from urllib.parse import quote
+
+import pytest
+from playwright.async_api import expect
+
+from tests.dashboard.conftest import ROOT, visiting
+from tests.dashboard.payloads import PAYLOADS
+
+AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
+FIRST_PAGE_BYTES_MAX = 250 * 1024
+HEADINGS = {"gj": "Jobs", "gr": "Runs", "gd": "Dead letters", "gq": "Queues and workers", "go": "Overview"}
+# What no screen of ours has within its content.
+FOREIGN = (
+    "script, iframe, object, embed, img, math, base, meta, link, style, marquee, video, audio, [onerror], [onload]"
+)
+
+
+@pytest.fixture(scope="module")
+async def places(house):
+    """The path of each screen, each with something to see."""
+    good, bad = await house.submit("greet", name="Ada"), await house.submit("fails", why="broken")
+    job_id = await house.schedule("looked-at", tags=["seen"])
+    await house.ask("POST", f"/v1/jobs/{job_id}/trigger", {})
+    await house.until(good, "succeeded")
+    await house.until(bad, "dead")
+    listed = ["/overview", "/jobs", f"/jobs/{job_id}", "/jobs/new", f"/jobs/{job_id}/edit", "/runs"]
+    return [*listed, f"/runs/{good}", f"/runs/{bad}", "/dead", "/queues"]
+
+
+async def settled(visitor):
+    """Wait until what a screen reads is there."""
+    await visitor.page.wait_for_load_state("load")
+    await expect(visitor.page.locator("main :is(.card, .table)").first).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing_serious(browser, house, places, scheme):
+    visitor = await visiting(browser, house, color_scheme=scheme)
+    await visitor.page.goto(house.url + "/")
+    await expect(visitor.page.get_by_label("API key")).to_be_visible()
+    found = {"log-in": await serious(visitor)}
+    await visitor.log_in()
+    for path in places:
+        await visitor.go(path)
+        await settled(visitor)
+        found[path] = await serious(visitor)
+    await visitor.page.context.close()
+
+    assert {fault: path for path, faults in found.items() for fault in faults} == {}
+    assert visitor.complaints == []
+
+
+async def serious(visitor):
+    """Name what axe finds serious or critical."""
+    await visitor.page.evaluate(AXE.read_text())
+    told = await visitor.page.evaluate("async () => JSON.stringify(await axe.run())")
+    return [
+        f"{one['id']}: {one['nodes'][0]['html'][:160]}"
+        for one in json.loads(told)["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+async def test_on_a_phone_nothing_hangs_over_the_edge(browser, house, places):
+    visitor = await visiting(browser, house, viewport={"width": 360, "height": 740})
+    await visitor.log_in()
+    wide = {}
+    for path in places:
+        await visitor.go(path)
+        await settled(visitor)
+        wide[path] = await visitor.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    await visitor.page.context.close()
+
+    assert {path: by for path, by in wide.items() if by > 0} == {}
+
+
+async def test_the_theme_is_chosen_and_remembered(visitor):
+    page = visitor.page
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    light = await page.evaluate(ground)
+    await page.get_by_role("button", name=re.compile("^Theme")).click()
+    await page.get_by_role("button", name=re.compile("^Theme")).click()
+    dark = await page.evaluate(ground)
+    await page.reload()
+    await page.get_by_role("navigation", name="Screens").wait_for()
+
+    assert light != dark
+    assert await page.evaluate(ground) == dark
+
+
+async def test_keys_lead_everywhere(visitor, places):
+    page = visitor.page
+    await visitor.go("/overview")
+    for keys, heading in HEADINGS.items():
+        for key in keys:
+            await page.keyboard.press(key)
+        await expect(page.get_by_role("heading", name=heading, exact=True, level=1)).to_be_visible()
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_be_hidden()
+    await page.keyboard.press("g")
+    await page.keyboard.press("r")
+    await expect(page.locator(".table tbody tr").nth(1)).to_be_visible()
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")
+    second = await page.locator("[data-row]").nth(1).get_attribute("href")
+    assert await page.evaluate("document.activeElement.getAttribute('href')") == second
+    await page.keyboard.press("/")
+    await expect(page.get_by_label("Queue", exact=True)).to_be_focused()
+
+
+async def test_the_palette_finds_a_job_by_its_name(visitor, places):
+    page = visitor.page
+    await visitor.go("/overview")
+    await page.keyboard.press("Control+k")
+    await page.get_by_role("combobox").fill("looked-at")
+    await page.get_by_role("option", name="looked-at").click()
+
+    await expect(page.get_by_role("heading", name="looked-at")).to_be_visible()
+
+
+async def test_times_are_local_with_utc_beside_them(browser, house, places):
+    visitor = await visiting(browser, house, timezone_id="Asia/Tokyo", locale="en-GB")
+    await visitor.log_in()
+    await visitor.go(places[2])
+    shown = visitor.page.get_by_label("Next fires", exact=True).locator("time").first
+    await expect(shown).to_contain_text("13:00")  # at 04:00 UTC
+
+    assert "04:00:00 UTC" in (await shown.get_attribute("title") or "")
+    await visitor.page.context.close()
+
+
+async def test_the_first_page_is_small(browser, house):
+    visitor = await visiting(browser, house)
+    sizes = {}
+
+    async def weigh(response):
+        if "/v1/" not in response.url:
+            sizes[response.url] = (await response.request.sizes())["responseBodySize"]
+
+    seen = []
+    visitor.page.on("requestfinished", lambda request: seen.append(request))
+    await visitor.log_in()
+    for request in seen:
+        response = await request.response()
+        assert response is not None
+        await weigh(response)
+    await visitor.page.context.close()
+
+    assert 0 < sum(sizes.values()) <= FIRST_PAGE_BYTES_MAX, sizes
+
+
+class TestText:
+    """What others wrote is shown as they wrote it, wherever it is shown."""
+
+    async def test_it_never_becomes_markup(self, visitor, house):
+        whole = " ".join(PAYLOADS)
+        printable = re.sub(r"[^\x20-\x7e]", "", whole)
+        name, tag, queue = f"x{printable}"[:200], f"t{printable}"[:200], f"q{printable}"[:200]
+        job_id = await house.schedule(name, tags=[tag], queue=queue, payload={"name": whole, whole[:1000]: 1})
+        await house.ask("POST", f"/v1/jobs/{job_id}/pause", {"reason": f"r{printable}"[:500]})
+        dead = await house.submit("fails", why=whole)
+        good = await house.submit("greet", name=whole)
+        await house.until(dead, "dead")
+        await house.until(good, "succeeded")
+        await house.ask("POST", f"/v1/queues/{'q'}/pause", {"reason": f"h{printable}"[:500]})
+
+        of_the_job = [f"/jobs/{job_id}", f"/jobs/{job_id}/edit"]
+        for path in ["/overview", "/jobs", *of_the_job, "/runs", f"/runs/{dead}", f"/runs/{good}", "/dead", "/queues"]:
+            await visitor.go(path)
+            await settled(visitor)
+            await visitor.page.wait_for_timeout(300)
+            assert await visitor.page.evaluate("window.hacked ?? null") is None, path
+            assert await visitor.page.locator(f"main :is({FOREIGN})").count() == 0, path
+        await house.ask("POST", "/v1/queues/q/resume", {})
+
+    @pytest.mark.parametrize(
+        "place", ["/jobs?name={}", "/jobs?filter={}", "/runs?queue={}", "/dead?filter={}", "/runs/{}", "/nothing/{}"]
+    )
+    async def test_what_stands_in_the_url_is_text_too(self, visitor, place):
+        for payload in PAYLOADS[::6]:
+            await visitor.page.goto(f"{visitor.house.url}/ui{place.format(quote(payload, safe=''))}")
+            await expect(visitor.page.locator("main")).to_be_visible()
+            assert await visitor.page.evaluate("window.hacked ?? null") is None, payload
+        visitor.complaints.clear()  # The browser notes what was refused.
+
+
+def test_the_sources_are_sound():
+    check = ["npm", "run", "--silent", "check"]
+    found = subprocess.run(check, cwd=ROOT / "ui", capture_output=True, text=True, timeout=110)
+
+    assert found.returncode == 0, found.stdout
+
+
+def test_no_source_makes_markup_of_text():
+    sources = [path for path in (ROOT / "ui" / "src").rglob("*") if path.suffix in (".svelte", ".ts")]
+    forbidden = r"\{@html|(inner|outer)HTML|insertAdjacentHTML|document\.write|eval\(|new Function|[\s<]style=\""
+
+    assert len(sources) > 40
+    assert {str(path) for path in sources if re.search(forbidden, path.read_text())} == set()
+
+
+def test_the_lock_names_no_registry():
+    lock = (ROOT / "ui" / "package-lock.json").read_text()
+
+    assert '"resolved"' not in lock
+    assert "http" not in re.sub(r'"(url|funding)": "[^"]*"', "", lock)

@@ -1,0 +1,72 @@
+"""The files of the dashboard: kept for good where their name has a hash, one page for every path, nothing inline."""
+
+import httpx
+import pytest
+from litestar import Litestar
+
+from duly.dashboard.pages import NOT_BUILT, pages
+
+PAGE = '<!doctype html><script type="module" src="/ui/assets/app-1a2b3c.js"></script>'
+
+
+@pytest.fixture
+def static(tmp_path):
+    """A build."""
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "index.html").write_text(PAGE)
+    (tmp_path / "assets" / "app-1a2b3c.js").write_text("console.log(1);" * 200)
+    return tmp_path
+
+
+async def asked(folder, path, **headers):
+    transport = httpx.ASGITransport(Litestar(pages(folder), openapi_config=None))  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:
+        return await client.get(path, headers=headers)
+
+
+@pytest.mark.parametrize("path", ["/", "/ui", "/ui/", "/ui/jobs", "/ui/runs/0192?tab=logs", "/ui/a/b/c"])
+async def test_every_path_leads_to_the_page(static, path):
+    answer = await asked(static, path)
+
+    assert answer.text == PAGE
+    assert answer.headers["cache-control"] == "no-cache"
+
+
+async def test_what_has_a_hash_in_its_name_is_kept_for_good(static):
+    answer = await asked(static, "/ui/assets/app-1a2b3c.js")
+
+    assert "immutable" in answer.headers["cache-control"]
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert answer.headers["content-encoding"] == "gzip"
+
+
+async def test_who_takes_nothing_packed_gets_it_plain(static):
+    answer = await asked(static, "/ui/assets/app-1a2b3c.js", **{"Accept-Encoding": "identity"})
+
+    assert "content-encoding" not in answer.headers
+    assert answer.text.startswith("console.log")
+
+
+@pytest.mark.parametrize("path", ["/ui/assets/app-000000.js", "/ui/assets/../../pages.py", "/ui/assets/%2e%2e/x"])
+async def test_what_is_gone_is_not_the_page(static, path):
+    answer = await asked(static, path)
+
+    assert answer.status_code == 404 or answer.text == PAGE
+
+
+async def test_nothing_inline_and_nothing_from_elsewhere_is_allowed(static):
+    headers = (await asked(static, "/")).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+
+    assert policy["default-src"] == policy["script-src"] == policy["style-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["object-src"] == policy["base-uri"] == "'none'"
+    assert "unsafe" not in headers["content-security-policy"]
+    assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+
+
+async def test_without_a_build_the_page_says_how_to_make_one(tmp_path):
+    answer = await asked(tmp_path / "nothing", "/ui/jobs")
+
+    assert answer.text == NOT_BUILT
+    assert "make dashboard" in answer.text
+    assert "<script" not in answer.text

@@ -1,0 +1,370 @@
+"""Each screen and each action, by clicks in a real browser; what came of it is read through the API."""
+
+import re
+from functools import partial
+from uuid import uuid4
+
+import pytest
+from playwright.async_api import expect
+
+from tests.dashboard.conftest import eventually
+
+
+def a_name(word: str) -> str:
+    return f"{word}-{uuid4().hex[:8]}"
+
+
+async def a_dead_run(house, why="broken"):
+    run_id = await house.submit("fails", why=why)
+    await house.until(run_id, "dead")
+    return run_id
+
+
+class TestLogIn:
+    async def test_what_is_no_key_is_refused_in_words(self, stranger):
+        page = stranger.page
+        await page.goto(stranger.house.url + "/ui/jobs?state=paused")
+        await page.get_by_label("API key").fill("duly_nonsense")
+        await page.get_by_role("button", name="Log in").click()
+
+        await expect(page.get_by_role("alert")).to_contain_text("no valid key", ignore_case=True)
+
+    async def test_who_logs_in_is_where_the_link_led(self, stranger):
+        page, house = stranger.page, stranger.house
+        await page.goto(house.url + "/ui/jobs?state=paused")
+        await page.get_by_label("API key").fill(house.key)
+        await page.get_by_role("button", name="Log in").click()
+
+        await expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+        await expect(page.get_by_label("State")).to_have_value("paused")
+
+    async def test_no_script_can_read_the_session(self, visitor):
+        assert await visitor.page.evaluate("document.cookie") == ""
+        assert await visitor.page.evaluate("JSON.stringify(localStorage)") == "{}"
+
+    async def test_who_logs_out_is_out(self, visitor):
+        await visitor.page.get_by_role("button", name="Log out").click()
+
+        await expect(visitor.page.get_by_label("API key")).to_be_visible()
+        await visitor.page.reload()
+        await expect(visitor.page.get_by_label("API key")).to_be_visible()
+
+    async def test_a_key_that_may_only_read_sees_no_buttons(self, stranger, house):
+        key = await house.ask("POST", "/v1/keys", {"name": "reader", "scopes": ["jobs:read"]})
+        job_id, run_id = await house.schedule(a_name("read")), await a_dead_run(house)
+        await stranger.log_in(key["key"])
+
+        for path in ("/jobs", f"/jobs/{job_id}", f"/runs/{run_id}", "/dead", "/queues"):
+            await stranger.go(path)
+            await expect(stranger.page.locator("main table, main .card").first).to_be_visible()
+            words = await stranger.page.locator("main button, main a.button").all_inner_texts()
+            verbs = {"New job", "Run now", "Pause", "Delete", "Edit", "Replay", "Discard", "Replay all", "Cancel"}
+            assert not verbs & {word.strip() for word in words}, path
+
+
+class TestOverview:
+    async def test_it_shows_the_numbers_and_what_needs_a_person(self, visitor, house):
+        await house.until(await house.submit("greet"), "succeeded")
+        await a_dead_run(house)
+        await visitor.go("/overview")
+
+        await expect(visitor.page.get_by_label("Needs attention")).to_contain_text("gave up")
+        await expect(visitor.page.get_by_label("Oldest waiting run")).to_be_visible()
+        await expect(visitor.page.get_by_role("img", name=re.compile("Ended, by outcome"))).to_be_visible()
+        await visitor.page.get_by_label("Needs attention").get_by_role("link", name="Look").first.click()
+        await expect(visitor.page.get_by_role("heading", name="Dead letters")).to_be_visible()
+
+    async def test_a_failure_is_counted_without_a_reload(self, visitor, house):
+        await visitor.go("/overview")
+        number = visitor.page.get_by_label("Failing now").locator(".value")
+        await expect(number).to_be_visible()
+        before = int(await number.inner_text())
+        await a_dead_run(house)
+
+        await expect(number).not_to_have_text(str(before), timeout=30_000)
+
+
+class TestJobs:
+    async def test_one_is_made_with_a_preview_of_its_fires(self, visitor, house):
+        page, name = visitor.page, a_name("made")
+        await visitor.go("/jobs")
+        await page.get_by_role("link", name="New job").click()
+        await page.get_by_label("Name").fill(name)
+        await page.get_by_label("Handler").fill("greet")
+        await page.get_by_label("In words").fill("every day at 4:15am")
+        await expect(page.get_by_label("When").get_by_text("At 04:15")).to_be_visible()
+        await page.get_by_role("button", name="Make it").click()
+        await expect(page.get_by_role("heading", name=name)).to_be_visible()
+
+        job = await house.ask("GET", f"/v1/jobs/by-name/{name}")
+        assert job["schedule"]["trigger"]["text"] == "every day at 4:15am"
+        assert job["target"]["handler"] == "greet"
+
+    async def test_a_schedule_that_cannot_be_kept_is_refused_while_it_is_typed(self, visitor):
+        await visitor.go("/jobs/new")
+        await visitor.page.get_by_role("button", name="Cron").click()
+        await visitor.page.get_by_label("Cron", exact=True).fill("61 * * * *")
+
+        await expect(visitor.page.get_by_label("When").locator(".bad")).to_contain_text("61")
+
+    async def test_one_is_found_by_the_beginning_of_its_name_and_the_url_keeps_it(self, visitor, house):
+        name = a_name("needle")
+        await house.schedule(name)
+        await house.schedule(a_name("hay"))
+        await visitor.go("/jobs")
+        await visitor.page.get_by_label("Name begins with").fill(name[:10])
+
+        await expect(visitor.page.locator("tbody tr")).to_have_count(1)
+        assert f"name={name[:10]}" in visitor.page.url
+        await visitor.page.reload()
+        await expect(visitor.page.locator("tbody tr")).to_have_count(1)
+
+    async def test_one_runs_now_is_paused_and_goes_on_from_the_list(self, visitor, house):
+        page, name = visitor.page, a_name("listed")
+        job_id = await house.schedule(name)
+        await visitor.go(f"/jobs?name={name}")
+
+        await page.get_by_role("button", name=f"Run now: {name}").click()
+        await eventually(lambda: has_runs(house, job_id, "succeeded"))
+        await page.get_by_role("button", name=f"Pause {name}").click()
+        await expect(page.locator("tbody [data-state=paused]")).to_be_visible()
+        assert (await house.ask("GET", f"/v1/jobs/{job_id}"))["status"] == "paused"
+        await page.get_by_role("button", name=f"Resume {name}").click()
+        await expect(page.locator("tbody [data-state=active]")).to_be_visible()
+
+    async def test_pages_go_on_by_key_and_back(self, visitor, house):
+        tag = a_name("many")
+        for number in range(51):
+            await house.schedule(f"{tag}-{number}", tags=[tag])
+        await visitor.go(f"/jobs?tag={tag}")
+        rows = visitor.page.locator("tbody tr")
+        await expect(rows).to_have_count(50)
+
+        await visitor.page.get_by_role("button", name="Next page").click()
+        await expect(rows).to_have_count(1)
+        await visitor.page.get_by_role("button", name="Back").click()
+        await expect(rows).to_have_count(50)
+
+    async def test_a_filter_that_is_not_understood_says_so(self, visitor):
+        await visitor.go("/jobs?filter=nonsense:1")
+
+        await expect(visitor.page.get_by_role("alert")).to_contain_text("nonsense")
+        visitor.complaints.clear()  # The browser notes the 422.
+
+
+async def has_runs(house, job_id, state):
+    page = await house.ask("GET", "/v1/runs", filter=f"job_id:{job_id} AND state:{state}")
+    return bool(page["items"])
+
+
+class TestJob:
+    async def test_it_shows_fires_runs_calendar_and_definition(self, visitor, house):
+        job_id = await house.schedule(a_name("shown"), payload={"name": "Ada"})
+        await house.ask("POST", f"/v1/jobs/{job_id}/trigger", {})
+        await eventually(lambda: has_runs(house, job_id, "succeeded"))
+        await visitor.go(f"/jobs/{job_id}")
+        page = visitor.page
+
+        await expect(page.get_by_label("Next fires", exact=True).locator("li")).to_have_count(3)
+        await expect(page.get_by_role("img", name=re.compile("Calendar of fires"))).to_be_visible()
+        await expect(page.get_by_label("Runs", exact=True).locator("[data-state=succeeded]")).to_be_visible()
+        await page.get_by_text("All of it").click()
+        await expect(page.get_by_label("definition", exact=True)).to_contain_text("Ada")
+
+    async def test_it_is_paused_with_a_reason_skipped_and_deleted(self, visitor, house):
+        page, job_id = visitor.page, await house.schedule(a_name("handled"))
+        await visitor.go(f"/jobs/{job_id}")
+        before = (await house.ask("GET", f"/v1/jobs/{job_id}"))["next_run_at"]
+        await page.get_by_role("button", name="Skip next").click()
+        await eventually(lambda: fires_later(house, job_id, before))
+
+        await page.get_by_role("button", name="Pause").click()
+        await page.get_by_role("textbox", name="Why").fill("for the audit")
+        await page.get_by_role("button", name="Pause it").click()
+        await expect(page.locator(".head [data-state=paused]")).to_be_visible()
+        assert (await house.ask("GET", f"/v1/jobs/{job_id}"))["pause_reason"] == "for the audit"
+
+        await page.get_by_role("button", name="Delete").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("1 job ends for good")
+        await page.get_by_role("button", name="Delete it").click()
+        await expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+        assert (await house.ask("GET", f"/v1/jobs/{job_id}"))["status"] == "cancelled"
+
+    async def test_it_is_edited_with_a_diff_and_keeps_what_it_was(self, visitor, house):
+        page, job_id = visitor.page, await house.schedule(a_name("edited"), payload={"name": "Ada"})
+        await visitor.go(f"/jobs/{job_id}")
+        await page.get_by_role("link", name="Edit").click()
+        await page.get_by_label("Payload").fill('{"name": "Grace"}')
+        changes = page.get_by_label("What changes").first
+        await expect(changes.locator(".gone")).to_contain_text("Ada")
+        await expect(changes.locator(".new")).to_contain_text("Grace")
+        await page.get_by_role("button", name="Change it").click()
+
+        await expect(page.get_by_label("History of the definition")).to_contain_text("Version 2, now")
+        job = await house.ask("GET", f"/v1/jobs/{job_id}")
+        assert (job["payload"], job["version"]) == ({"name": "Grace"}, 2)
+        await page.get_by_role("button", name="Show what changed").click()
+        await expect(page.get_by_label("What changes").locator(".gone")).to_contain_text("Ada")
+
+
+class TestRuns:
+    async def test_they_are_narrowed_by_state(self, visitor, house):
+        run_id = await a_dead_run(house)
+        await visitor.go("/runs?state=dead")
+
+        await expect(visitor.page.locator(f"a[href$='{run_id}']")).to_be_visible()
+        shown = await visitor.page.locator("tbody [data-state]").all()
+        assert {await one.get_attribute("data-state") for one in shown} == {"dead"}
+
+    async def test_one_that_starts_is_there_within_a_second_or_so(self, visitor, house):
+        await visitor.go("/runs?state=running")
+        await expect(
+            visitor.page.get_by_text("No run fits").or_(visitor.page.locator("tbody tr").first)
+        ).to_be_visible()
+        run_id = await house.submit("takes_long")
+        try:
+            await expect(visitor.page.locator(f"a[href$='{run_id}']")).to_be_visible()
+        finally:
+            await house.ask("POST", f"/v1/runs/{run_id}/cancel")
+
+
+class TestRun:
+    async def test_it_shows_its_story_its_log_and_its_result(self, visitor, house):
+        run_id = await house.submit("greet", name="Ada")
+        await house.until(run_id, "succeeded")
+        await visitor.go(f"/runs/{run_id}")
+        page = visitor.page
+
+        await expect(page.locator(".head").first).to_contain_text("Succeeded: began")
+        await expect(page.get_by_role("log")).to_contain_text("greeting Ada")
+        await expect(page.get_by_label("result", exact=True)).to_contain_text('"hello": "Ada"')
+        await expect(page.get_by_label("Why it is where it is").locator("li").first).to_be_visible()
+
+    async def test_its_log_grows_on_screen_and_it_is_cancelled(self, visitor, house):
+        run_id = await house.submit("takes_long")
+        await house.until(run_id, "running")
+        await visitor.go(f"/runs/{run_id}")
+        page = visitor.page
+        await expect(page.get_by_role("log")).to_contain_text("number=3")
+
+        await page.get_by_role("button", name="Cancel").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("1 run, running")
+        await page.get_by_role("button", name="Cancel it").click()
+        await expect(page.locator(".head [data-state=cancelled]")).to_be_visible()
+        assert await house.state(run_id) == "cancelled"
+
+    async def test_a_dead_one_is_replayed(self, visitor, house):
+        run_id = await a_dead_run(house, "try me again")
+        await visitor.go(f"/runs/{run_id}")
+        page = visitor.page
+        await expect(page.get_by_label("Attempts")).to_contain_text("RuntimeError: try me again")
+
+        await page.keyboard.press("r")
+        await page.get_by_role("button", name="Replay it").click()
+        await eventually(lambda: has_attempts(house, run_id, 2))
+
+    async def test_a_dead_one_is_discarded(self, visitor, house):
+        run_id = await a_dead_run(house)
+        await visitor.go(f"/runs/{run_id}")
+        await visitor.page.get_by_role("button", name="Discard").click()
+        await visitor.page.get_by_role("button", name="Discard it").click()
+
+        await expect(visitor.page.locator(".head [data-state=cancelled]")).to_be_visible()
+        assert await house.state(run_id) != "dead"
+
+    async def test_what_is_no_run_is_said_to_be_none(self, visitor):
+        await visitor.page.goto(f"{visitor.house.url}/ui/runs/00000000-0000-4000-8000-000000000000")
+
+        await expect(visitor.page.get_by_role("alert").first).to_contain_text("no run")
+        visitor.complaints.clear()  # The browser notes the 404s.
+
+
+async def has_attempts(house, run_id, number):
+    return len((await house.ask("GET", f"/v1/runs/{run_id}"))["attempts"]) >= number
+
+
+async def fires_later(house, job_id, than):
+    return (await house.ask("GET", f"/v1/jobs/{job_id}"))["next_run_at"] > than
+
+
+class TestDead:
+    async def test_errors_that_are_alike_are_one_group_and_are_replayed_together(self, visitor, house):
+        word = a_name("alike").replace("-", "")
+        runs = [await a_dead_run(house, f"{word}: customer {number} has no address") for number in range(3)]
+        await visitor.go("/dead")
+        group = visitor.page.locator(".group", has_text=word)
+        await expect(group).to_have_count(1)
+        await expect(group.locator("[data-state=dead]").first).to_have_text("3 runs")
+
+        await group.get_by_role("button", name="Replay these").click()
+        await expect(visitor.page.get_by_role("dialog")).to_contain_text("3 dead runs")
+        await visitor.page.get_by_role("button", name="Replay 3").click()
+        for run_id in runs:
+            await eventually(partial(has_attempts, house, run_id, 2))
+
+    async def test_a_payload_is_edited_and_the_replay_gets_it(self, visitor, house):
+        word = a_name("edit")
+        run_id = await a_dead_run(house, word)
+        await visitor.go(f"/dead?filter=reason:%22RuntimeError: {word}%22")
+        page = visitor.page
+        await page.get_by_role("button", name="Edit the payload").click()
+        await page.get_by_role("dialog").get_by_label("Payload").fill("{nonsense")
+        await page.get_by_role("button", name="Save it").click()
+        await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("not JSON")
+        await page.get_by_role("dialog").get_by_label("Payload").fill('{"why": "another reason"}')
+        await page.get_by_role("button", name="Save it").click()
+        await page.get_by_role("button", name=f"Replay {run_id[-8:]}").click()
+
+        await eventually(lambda: has_attempts(house, run_id, 2))
+        await house.until(run_id, "dead")
+        assert "another reason" in (await house.ask("GET", f"/v1/runs/{run_id}"))["reason"]
+
+    async def test_what_fits_is_discarded_after_its_number_was_told(self, visitor, house):
+        word = a_name("discard")
+        runs = [await a_dead_run(house, word) for _ in range(2)]
+        await visitor.go(f"/dead?filter=reason:%22RuntimeError: {word}%22")
+        await visitor.page.get_by_role("button", name="Discard all that fit").click()
+        await expect(visitor.page.get_by_role("dialog")).to_contain_text("2 dead runs")
+        await visitor.page.get_by_role("button", name="Discard 2").click()
+
+        await expect(visitor.page.get_by_text("No dead letter fits")).to_be_visible()
+        assert {await house.state(run_id) for run_id in runs} == {"cancelled"}
+
+
+class TestQueues:
+    async def test_a_queue_is_paused_with_a_reason_and_goes_on(self, visitor, house):
+        await visitor.go("/queues")
+        page = visitor.page
+        await page.get_by_role("button", name="Pause queue default").click()
+        await page.get_by_role("textbox", name="Why").fill("flooded")
+        await page.get_by_role("button", name="Pause it").click()
+        await expect(page.get_by_label("What is held")).to_contain_text("flooded")
+        assert [hold["queue"] for hold in (await house.ask("GET", "/v1/holds"))["items"]] == ["default"]
+
+        await page.get_by_role("button", name="Resume queue default").click()
+        await expect(page.get_by_label("What is held")).to_be_hidden()
+        assert (await house.ask("GET", "/v1/holds"))["items"] == []
+
+    async def test_everything_is_paused_and_goes_on(self, visitor, house):
+        await visitor.go("/queues")
+        page = visitor.page
+        await page.get_by_role("button", name="Pause everything").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("nothing new starts")
+        await page.get_by_role("dialog").get_by_role("button", name="Pause everything").click()
+        await expect(page.get_by_label("What is held")).to_contain_text("Everything")
+
+        await page.get_by_label("What is held").get_by_role("button", name="Resume").click()
+        await expect(page.get_by_label("What is held")).to_be_hidden()
+        assert (await house.ask("GET", "/v1/holds"))["items"] == []
+
+    async def test_it_shows_who_serves(self, visitor):
+        await visitor.go("/queues")
+
+        await expect(visitor.page.get_by_label("Workers").locator("tbody")).to_contain_text("greet")
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/jobs/a/b/c"])
+async def test_a_path_that_leads_nowhere_says_so(visitor, path):
+    await visitor.go(path)
+
+    await expect(visitor.page.get_by_role("heading", name="Nothing is here")).to_be_visible()

@@ -1,0 +1,136 @@
+"""Roll-ups: each end is counted once, in the minute it belongs to, whoever folds and whatever dies in between."""
+
+import asyncio
+from datetime import timedelta
+
+from duly.domain.figures import BOUNDS
+from duly.domain.outcome import Failed, Succeeded
+from duly.maintenance.service import ROLLUPS_KEPT
+from duly.moves.settle import Settled, settle
+from duly.store import figures
+from tests.builders import QUEUE, RNG, a_leased_run, a_ready_run, a_retrying_run, a_worker, claimed, settled
+from tests.clock import START
+
+MINUTE = timedelta(minutes=1)
+
+
+async def ended(database, outcome=None, queue=QUEUE):
+    """Let a run end now."""
+    worker_id = await a_worker(database, queues=[queue])
+    await a_ready_run(database, queue=queue)
+    [run] = await claimed(database, worker_id, queues=[queue])
+    await settled(database, worker_id, run, outcome)
+
+
+async def counts(database, grain="minute", queue=""):
+    columns = "at, started, succeeded, failed, retried, dead"
+    statement = f"select {columns} from duly.rollups where grain = $1 and queue = $2 order by at"
+    return [tuple(row) for row in await database.fetch(statement, grain, queue)]
+
+
+async def test_the_database_and_we_know_the_same_bounds(database):
+    found = [await database.fetchval("select duly.bucket_of($1)", bound) for bound in BOUNDS]
+
+    assert found == list(range(1, len(BOUNDS) + 1))
+    assert await database.fetchval("select duly.bucket_of(0)") == 0
+
+
+async def test_an_end_is_counted_in_its_minute_its_hour_its_queue_and_in_all(database):
+    await ended(database, queue="mail")
+    await ended(database, Failed("no", retryable=False), queue="slow")
+
+    assert await figures.fold(database, 100) == 2
+
+    assert await counts(database) == [(START, 2, 1, 1, 0, 1)]
+    assert await counts(database, "hour") == [(START.replace(minute=0), 2, 1, 1, 0, 1)]
+    assert await counts(database, queue="mail") == [(START, 1, 1, 0, 0, 0)]
+
+
+async def test_what_is_tried_again_is_told_apart(database):
+    await a_retrying_run(database)
+    await figures.fold(database, 100)
+
+    assert await counts(database) == [(START, 1, 0, 1, 1, 0)]
+
+
+async def test_what_comes_late_is_added_to_the_minute_it_belongs_to(database, clock):
+    await ended(database)
+    await figures.fold(database, 100)
+    worker_id, run = await a_leased_run(database)
+    began = await database.read_clock()
+    await clock.advance(timedelta(seconds=14))
+    await settle(database, worker_id, [Settled(run, began, began, Succeeded())], rng=RNG)
+    await figures.fold(database, 100)
+
+    assert await counts(database) == [(START, 2, 2, 0, 0, 0)]
+
+
+async def test_a_fold_that_is_rolled_back_has_counted_nothing(database):
+    await ended(database)
+
+    class Died(Exception):
+        pass
+
+    try:
+        async with database.transaction() as connection:
+            await connection.fetch(figures.SQL["fold"], 100)
+            raise Died
+    except Died:
+        pass
+
+    assert await counts(database) == []
+    assert await figures.fold(database, 100) == 1
+    assert await counts(database) == [(START, 1, 1, 0, 0, 0)]
+
+
+async def test_while_somebody_folds_others_leave_it_to_them(database):
+    await ended(database)
+    async with database.transaction() as connection:
+        await connection.fetch(figures.SQL["fold"], 100)
+        assert await figures.fold(database, 100) == 0
+
+    assert await figures.fold(database, 100) == 0
+    assert await counts(database) == [(START, 1, 1, 0, 0, 0)]
+
+
+async def test_many_who_fold_at_once_count_each_end_once(database):
+    for _ in range(20):
+        await ended(database)
+    for _ in range(5):
+        await asyncio.gather(*(figures.fold(database, 3) for _ in range(4)))
+    while await figures.fold(database, 3):
+        pass
+
+    assert await counts(database) == [(START, 20, 20, 0, 0, 0)]
+    assert await database.fetchval("select count(*) from duly.tallies") == 0
+
+
+async def test_histograms_hold_how_late_and_how_long(database, clock):
+    worker_id, run = await a_leased_run(database)
+    began = run.due_at + timedelta(seconds=0.3)
+    await clock.advance(timedelta(seconds=4))
+    await settle(database, worker_id, [Settled(run, began, began + timedelta(seconds=3), Succeeded())], rng=RNG)
+    await figures.fold(database, 100)
+    [step] = await figures.series(database, 1, START, START + MINUTE, MINUTE, None, "minute")
+
+    assert [number for number, count in enumerate(step.skew) if count] == [BOUNDS.index(0.2) + 1]
+    assert [number for number, count in enumerate(step.duration) if count] == [BOUNDS.index(2.0) + 1]
+
+
+async def test_roll_ups_are_forgotten_after_their_time(database, clock):
+    await ended(database)
+    await figures.fold(database, 100)
+    await clock.advance(ROLLUPS_KEPT)
+    await figures.forget(database, ROLLUPS_KEPT, 100)
+    assert len(await counts(database)) == 1  # its minute has not passed
+
+    await clock.advance(timedelta(hours=1))
+    await figures.forget(database, ROLLUPS_KEPT, 100)
+
+    assert await counts(database) == []
+
+
+async def test_a_statement_that_records_nothing_notes_nothing(database):
+    await database.execute("insert into duly.attempts select * from duly.attempts where false")
+
+    assert await database.fetchval("select count(*) from duly.tallies") == 0

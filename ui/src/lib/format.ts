@@ -1,0 +1,55 @@
+// Numbers, spans and moments as people read them. Moments are local; the UTC one is shown on hover.
+const dayAndTime = new Intl.DateTimeFormat(undefined, {
+  year: 'numeric', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23',
+})
+const timeOnly = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' })
+const dayAndMinute = new Intl.DateTimeFormat(undefined, {
+  weekday: 'short', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', hourCycle: 'h23',
+})
+const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' })
+const whole = new Intl.NumberFormat('en')
+
+export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone
+
+export const moment = (text: string): string => dayAndTime.format(new Date(text))
+export const minute = (text: string): string => dayAndMinute.format(new Date(text))
+export const clock = (text: string): string => timeOnly.format(new Date(text))
+export const utc = (text: string): string => new Date(text).toISOString().replace('T', ' ').replace(/(\.\d+)?Z$/, ' UTC')
+
+export function ago(text: string, now: number): string {
+  const seconds = (new Date(text).getTime() - now) / 1000
+  const size = Math.abs(seconds)
+  if (size < 1.5) return 'now'
+  if (size < 90) return relative.format(Math.round(seconds), 'second')
+  if (size < 5400) return relative.format(Math.round(seconds / 60), 'minute')
+  if (size < 129_600) return relative.format(Math.round(seconds / 3600), 'hour')
+  return relative.format(Math.round(seconds / 86_400), 'day')
+}
+
+export function span(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined) return '–'
+  if (seconds < 0.0005) return '0 ms'
+  if (seconds < 0.9995) return `${seconds < 0.00995 ? trim((seconds * 1000).toFixed(1)) : Math.round(seconds * 1000)} ms`
+  if (seconds < 10) return `${trim(seconds.toFixed(2))} s`
+  if (seconds < 90) return `${trim(seconds.toFixed(1))} s`
+  if (seconds >= 600 && seconds < 5400) return `${Math.round(seconds / 60)} min`
+  if (seconds < 5400) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`.replace(' 0 s', '')
+  if (seconds < 172_800) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`.replace(' 0 min', '')
+  return `${Math.round(seconds / 86_400)} days`
+}
+
+// As short as the axis of a chart wants it.
+export const brief = (seconds: number | null): string =>
+  seconds === null || seconds < 90 ? span(seconds) : seconds < 5400 ? `${trim((seconds / 60).toFixed(1))} min` : `${trim((seconds / 3600).toFixed(1))} h`
+
+export const between = (from: string | null, to: string | null): number | null =>
+  from && to ? (new Date(to).getTime() - new Date(from).getTime()) / 1000 : null
+
+export const count = (number: number): string => whole.format(number)
+export const some = (number: number, one: string, many = `${one}s`): string => `${count(number)} ${number === 1 ? one : many}`
+export const percent = (share: number | null): string =>
+  share === null ? '–' : share === 1 ? '100 %' : `${(Math.floor(share * 1000) / 10).toFixed(1)} %`
+export const rate = (number: number): string => (number >= 100 ? count(Math.round(number)) : trim(number.toFixed(number < 0.1 ? 3 : number < 1 ? 2 : 1)))
+export const short = (id: string): string => id.slice(-8)
+
+const trim = (text: string): string => (text.includes('.') ? text.replace(/\.?0+$/, '') : text)

@@ -1,0 +1,62 @@
+// Keys: `g` and a letter goes somewhere, j and k walk along the rows of a table, / searches, ? shows all of it.
+import { router } from './router.svelte'
+
+export const PLACES: { key: string; text: string; path: string }[] = [
+  { key: 'o', text: 'Overview', path: '/overview' },
+  { key: 'j', text: 'Jobs', path: '/jobs' },
+  { key: 'r', text: 'Runs', path: '/runs' },
+  { key: 'd', text: 'Dead letters', path: '/dead' },
+  { key: 'q', text: 'Queues and workers', path: '/queues' },
+]
+
+class Keyboard {
+  showsPalette = $state(false)
+  showsHelp = $state(false)
+  #wantsPlace = false
+
+  press(event: KeyboardEvent): void {
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k') {
+      event.preventDefault()
+      this.showsPalette = !this.showsPalette
+      return
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector('dialog[open]')) return
+    if (this.#wantsPlace) {
+      this.#wantsPlace = false
+      const place = PLACES.find((one) => one.key === event.key)
+      if (place) router.go(place.path)
+      return
+    }
+    const act = this.#acts[event.key]
+    if (!act) return
+    event.preventDefault()
+    act()
+  }
+
+  #acts: Record<string, () => void> = {
+    g: () => {
+      this.#wantsPlace = true
+      setTimeout(() => (this.#wantsPlace = false), 1500)
+    },
+    '/': () => document.querySelector<HTMLElement>('[data-search]')?.focus(),
+    '?': () => (this.showsHelp = true),
+    j: () => walk(1),
+    k: () => walk(-1),
+    e: () => document.querySelector<HTMLElement>('[data-key=e]')?.click(),
+    r: () => document.querySelector<HTMLElement>('[data-key=r]')?.click(),
+  }
+}
+
+function isTyping(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
+}
+
+function walk(step: number): void {
+  const rows = [...document.querySelectorAll<HTMLElement>('[data-row]')]
+  const at = rows.findIndex((row) => row === document.activeElement || row.contains(document.activeElement))
+  const next = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + step))]
+  next?.focus()
+  next?.scrollIntoView({ block: 'nearest' })
+}
+
+export const keyboard = new Keyboard()

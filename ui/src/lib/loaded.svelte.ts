@@ -1,0 +1,36 @@
+// Something that was read and is read again. What was there stays on screen until the new answer is, so nothing flickers;
+// an answer that was overtaken by a later one is dropped.
+import { Refused } from './api'
+import type { Problem } from './types.gen'
+
+export class Loaded<T> {
+  value = $state<T | undefined>()
+  problem = $state<Problem | undefined>()
+  isLoading = $state(false)
+  #number = 0
+
+  constructor(private readonly read: () => Promise<T>) {}
+
+  async load(): Promise<void> {
+    const number = ++this.#number
+    this.isLoading = true
+    try {
+      const value = await this.read()
+      if (number !== this.#number) return
+      this.value = value
+      this.problem = undefined
+    } catch (error) {
+      if (number !== this.#number) return
+      if (!(error instanceof Refused)) throw error
+      this.problem = error.problem
+    } finally {
+      if (number === this.#number) this.isLoading = false
+    }
+  }
+
+  clear(): void {
+    this.#number += 1
+    this.value = undefined
+    this.problem = undefined
+  }
+}

@@ -1,0 +1,49 @@
+// Who is logged in. The cookie itself is out of our reach; what it stands for is asked from the server.
+import { ask } from './api'
+
+export type Who = {
+  tenant: number
+  tenant_name: string
+  key_id: string
+  key_name: string
+  scopes: string[]
+  is_operator: boolean
+  csrf: string | null
+  version: string
+}
+
+class Session {
+  who = $state<Who | null>(null)
+  isKnown = $state(false)
+
+  async find(): Promise<void> {
+    try {
+      this.who = await ask<Who>('GET', '/v1/session')
+    } catch {
+      this.who = null
+    }
+    this.isKnown = true
+  }
+
+  async logIn(key: string): Promise<void> {
+    this.who = await ask<Who>('POST', '/v1/session', { body: { key } })
+  }
+
+  async logOut(): Promise<void> {
+    try {
+      await ask('DELETE', '/v1/session')
+    } finally {
+      this.end()
+    }
+  }
+
+  end(): void {
+    this.who = null
+  }
+
+  may(scope: string): boolean {
+    return this.who?.scopes.includes(scope) ?? false
+  }
+}
+
+export const session = new Session()
