@@ -297,6 +297,8 @@ class TestChange:
             "retry": None,
             "timeout": None,
             "concurrency": None,
+            "rate_limit": None,
+            "expires_after": None,
             "tags": None,
             "payload": {"lines": None},
         }

@@ -100,6 +100,7 @@ def _note_passage(run: RunContext, key: str, number: int, way: str) -> None:
         file.write(msgspec.json.encode(passage) + b"\n")
 
 
+@app.handler
 async def node(run: RunContext, seconds: float = 0.0, flaps: int = 0, *, fails: bool = False) -> int:
     """A node of a workflow: it may fail for good, or a few times before it succeeds."""
     note(run)

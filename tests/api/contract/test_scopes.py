@@ -57,7 +57,11 @@ async def test_every_scope_opens_something_and_none_but_admin_opens_all(front):
 
 
 async def test_what_is_open_is_said_once_more(front):
-    assert {operation.name for operation in OPERATIONS if operation.is_open} == {"settle_callback", "extend_callback"}
+    assert {operation.name for operation in OPERATIONS if operation.is_open} == {
+        "settle_callback",
+        "extend_callback",
+        "report_callback",
+    }
 
 
 async def test_an_admin_of_another_tenant_is_no_operator(front):
