@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 from schemathesis import Case, GenerationMode
@@ -153,6 +154,11 @@ def what_fits_is_accepted(world: World, name: str, number: int) -> None:
     programme()
 
 
+def is_beyond_its_patterns(case: Case) -> bool:
+    """Say whether a name in the path holds letters that the tool takes for none, because they lie beyond the first 65,536."""
+    return any(ord(character) > 0xFFFF for character in unquote(str(case.path_parameters.get("name", ""))))
+
+
 def what_does_not_fit_is_refused(world: World, name: str, number: int) -> None:
     """Send data that does not fit the description."""
 
@@ -160,6 +166,7 @@ def what_does_not_fit_is_refused(world: World, name: str, number: int) -> None:
     @few(number)
     @given(case=operation_of(name).as_strategy(GenerationMode.NEGATIVE, headers=world.headers))
     def programme(case: Case) -> None:
+        assume(not is_beyond_its_patterns(case))
         response = case.call(base_url=world.url, headers=world.headers)
         world.judge(case, response)
         case.validate_response(response, checks=[negative_data_rejection], headers=world.headers)
