@@ -37,11 +37,12 @@ async def test_there_is_always_the_default(database):
 
 
 async def test_a_tenant_is_made_with_its_limits(database):
-    made = await tenants.create(database, "other", Limits(10, 20, 3.0, 5, 2, timedelta(minutes=1)))
+    limits = Limits(10, 20, 3.0, 5, 2, timedelta(minutes=1))
+    made = await tenants.create(database, "other", limits)
 
     assert made.tenant > 1
     assert await tenants.find(database, made.tenant) == made
-    assert made.limits == Limits(schedules_max=10, ready_max=20, submit_rate=3.0, least_period=timedelta(minutes=1))
+    assert made.limits == limits
     assert [row.name for row in await tenants.page(database, None, 10)] == ["default", "other"]
     assert [row.name for row in await tenants.page(database, 1, 10)] == ["other"]
 
