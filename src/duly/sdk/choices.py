@@ -215,7 +215,9 @@ def _after(values: Sequence[Followed | tuple[Followed, On]]) -> After:
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise InvalidOption(f"after {values!r} is not a list; give one: [{values!r}]")
     pairs = (value if isinstance(value, tuple) else (value, "success") for value in values)
-    return check_after((getattr(job, "job_id", job), on) for job, on in pairs)
+    return check_after(
+        (job if isinstance(job, UUID | str) else getattr(job, "job_id", repr(job)), on) for job, on in pairs
+    )
 
 
 def spelled(option: str) -> str:
