@@ -94,7 +94,7 @@ class Process:
         """Everything it has said."""
         return "\n".join(self.lines)
 
-    def wait_for_line(self, words: str, seconds: float = 15) -> str:
+    def wait_for_line(self, words: str, seconds: float = 60) -> str:
         """Wait until it says a line with these words in it."""
 
         def look() -> str | None:

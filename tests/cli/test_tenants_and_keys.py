@@ -23,14 +23,14 @@ class TestTenants:
         assert made.stdout.startswith("tenant other is made, number ")
 
         assert [line.split() for line in duly("tenants").stdout.splitlines()][1:] == [
-            ["1", "default", "active", "none", "none", "none", "none"],
-            [made.stdout.split()[-1], "other", "active", "10", "none", "none", "none"],
+            ["1", "default", "active", "none", "none", "none", "none", "1", "none"],
+            [made.stdout.split()[-1], "other", "active", "10", "none", "none", "none", "1", "none"],
         ]
         assert duly("tenants", "limits", "other", "--ready-max", "5", "--submit-rate", "2.5").stdout == (
-            "tenant other: schedules_max 10, ready_max 5, submit_rate 2.5, least_period none\n"
+            "tenant other: schedules_max 10, ready_max 5, submit_rate 2.5, running_max none, weight 1, least_period none\n"
         )
         assert duly("tenants", "limits", "other", "--schedules-max", "none").stdout == (
-            "tenant other: schedules_max none, ready_max 5, submit_rate 2.5, least_period none\n"
+            "tenant other: schedules_max none, ready_max 5, submit_rate 2.5, running_max none, weight 1, least_period none\n"
         )
         assert "tenant other is suspended" in duly("tenants", "suspend", "other").stdout
         assert [row["state"] for row in json.loads(duly("tenants", "--json").stdout)] == ["active", "suspended"]
@@ -56,7 +56,7 @@ class TestTenants:
 
     def test_schedules_denser_than_a_tenant_may_have_are_refused_with_the_remedy(self, duly, tmp_path):
         set_to = duly("tenants", "limits", "default", "--least-period", "PT1M").stdout
-        assert set_to == "tenant default: schedules_max none, ready_max none, submit_rate none, least_period PT1M\n"
+        assert set_to.endswith("submit_rate none, running_max none, weight 1, least_period PT1M\n")
 
         for dense in (["--every", "PT59S"], ["--cron", "*/30 * * * * *"], ["--every", "PT1S", "--mode", "fixed_delay"]):
             said = duly("submit", "report", *dense)

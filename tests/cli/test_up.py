@@ -63,7 +63,7 @@ def test_the_first_minutes(tmp_path):
             "schema",
             "scheduler",
             "demo",
-            "http",
+            "dashboard",
             "webhooks",
             "key",
             "try",

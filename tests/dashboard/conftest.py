@@ -123,13 +123,15 @@ class Visitor:
         self.page = page
         self.house = house
         self.complaints: list[str] = []
+        self.may_be_refused = False  # The browser notes each answer that is no success.
         page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         page.on("console", lambda message: self._hear(message.type, message.text))
         page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
 
     def _hear(self, kind: str, text: str) -> None:
         # That nobody is logged in yet, and that a key opens nothing, is told by 401.
-        if kind == "error" and "401" not in text:
+        is_refusal = "the server responded with a status of 4" in text and (self.may_be_refused or "401" in text)
+        if kind == "error" and not is_refusal:
             self.complaints.append(f"console: {text}")
 
     async def log_in(self, key: str | None = None) -> None:

@@ -245,6 +245,7 @@ class NodeShape(_Shape, frozen=True):
     retry: RetryShape | None = None
     timeout: Period | UnsetType | None = UNSET
     concurrency: ConcurrencyShape | None = None
+    rate_limit: RateShape | None = None
     tags: Tags | None = None
 
 

@@ -170,7 +170,8 @@ class NodeDefinition(Asked, frozen=True):
     retry: RetryPolicy | None = None
     timeout: Duration | None = None
     concurrency: Concurrency | None = None
-    expires_at: None = None
+    rate_limit: RateLimit | None = None
+    expires_at: Annotated[Moment, Meta(description="Not started after this; then it ends as expired.")] | None = None
     tags: Tags = msgspec.field(default_factory=list)
 
 
