@@ -67,18 +67,22 @@ create function duly.count_ends_v1(p_parents uuid[], p_states text[], p_children
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 begin
-    with gone as (
-        delete from duly.followers using unnest(p_parents, p_states) as ended(run_id, state)
-         where followers.parent = ended.run_id and followers.child = any (p_children)
-        returning child, parent, on_end, ended.state,
-                  duly.holds_for(on_end, case ended.state when 'dead' then 'failed' else ended.state end) as holds),
+    with found as materialized (                       -- By place: whatever the tables were when this was planned, each is looked up by its key.
+        select place.ctid, place.child, place.parent, place.on_end, ended.state,
+               duly.holds_for(place.on_end, case ended.state when 'dead' then 'failed' else ended.state end) as holds
+          from unnest(p_parents, p_states) as ended(run_id, state)
+         cross join lateral (select ctid, child, parent, on_end from duly.followers where followers.parent = ended.run_id offset 0) as place
+         where place.child = any (p_children)),
+    gone as (delete from duly.followers where ctid = any (array(select ctid from found))),
     counted as (
         select child, count(*)::integer as ended,
                min(format('job %s is %s, and this was to run %s', parent, state,
                           case on_end when 'always' then 'after its end' else 'on its ' || on_end end)) filter (where not holds) as unmet
-          from gone group by child)
-    update duly.followings set waits = waits - counted.ended, unmet = coalesce(followings.unmet, counted.unmet)
-      from counted where followings.child = counted.child;
+          from found group by child)
+    update duly.followings set waits = waits - told.ended, unmet = coalesce(followings.unmet, told.unmet)
+      from (select counted.ended, counted.unmet, place.ctid from counted
+             cross join lateral (select ctid from duly.followings where followings.child = counted.child offset 0) as place) as told
+     where followings.ctid = told.ctid;
 end $$;
 
 -- Let go those that wait for nothing any more, whose followings are locked: each goes on, or is skipped. One whose row somebody else
@@ -121,7 +125,7 @@ begin
     insert into duly.followed (run_id, became, is_first)
     select ended.run_id, ended.became, v_mode = '' and row_number() over () = 1
       from unnest(p_run_ids, p_became) as ended(run_id, became)
-     where exists (select from duly.followers where followers.parent = ended.run_id);
+     where (select true from duly.followers where followers.parent = ended.run_id limit 1);
     if found then
         perform set_config('duly.following', 'noted', true);
     end if;
@@ -190,6 +194,7 @@ declare
     v_parents  uuid[];
     v_states   text[];
     v_moving   uuid[];
+    v_gone     uuid[];
 begin
     with taken as (
         delete from duly.follow_checks where check_id = any (array(
@@ -201,16 +206,15 @@ begin
     end if;
     perform set_config('duly.following', 'opening', true);
     perform from duly.followings where child = any (v_children) order by child for no key update;
-    with gone as (
-        delete from duly.followings where child = any (v_children)
-           and not exists (select from duly.blocked where blocked.run_id = followings.child and blocked.gate = '&after')
-        returning child)
-    delete from duly.followers using gone where followers.child = gone.child;
+    v_gone := array(select child from unnest(v_children) as child
+                     where (select true from duly.blocked where blocked.run_id = child and blocked.gate = '&after') is null);
+    delete from duly.followings where child = any (v_gone);
+    delete from duly.followers where child = any (v_gone);
     with asked as materialized (select distinct parent from duly.followers where child = any (v_children)),
     placed as materialized (                           -- One statement, one snapshot: a run stands in one box of it at most.
         select parent,
-               exists (select from duly.timers where timers.run_id = parent) or exists (select from duly.blocked where blocked.run_id = parent)
-               or exists (select from duly.ready where ready.run_id = parent) or exists (select from duly.leased where leased.run_id = parent) as is_live,
+               coalesce((select true from duly.timers where timers.run_id = parent), (select true from duly.blocked where blocked.run_id = parent),
+                        (select true from duly.ready where ready.run_id = parent), (select true from duly.leased where leased.run_id = parent), false) as is_live,
                coalesce((select true from duly.timers where timers.run_id = parent for key share skip locked),
                         (select true from duly.blocked where blocked.run_id = parent for key share skip locked),
                         (select true from duly.ready where ready.run_id = parent for key share skip locked),
@@ -255,12 +259,12 @@ begin
     end if;
     select asked.job_id, exists (select from duly.jobs where jobs.job_id = asked.job_id and jobs.tenant = p_tenant) as is_schedule into v_bad
       from (select distinct (pair->>0)::uuid as job_id from unnest(p_options) as given(options) cross join jsonb_array_elements(given.options->'after') as pair) as asked
-     where not exists (select from duly.timers where timers.run_id = asked.job_id and timers.job_id = asked.job_id and timers.tenant = p_tenant)
-       and not exists (select from duly.blocked where blocked.run_id = asked.job_id and blocked.job_id = asked.job_id and blocked.tenant = p_tenant)
-       and not exists (select from duly.ready where ready.run_id = asked.job_id and ready.job_id = asked.job_id and ready.tenant = p_tenant)
-       and not exists (select from duly.leased where leased.run_id = asked.job_id and leased.job_id = asked.job_id and leased.tenant = p_tenant)
-       and not exists (select from duly.dead where dead.run_id = asked.job_id and dead.job_id = asked.job_id and dead.tenant = p_tenant)
-       and not exists (select from duly.attempts where attempts.run_id = asked.job_id and attempts.job_id = asked.job_id and attempts.tenant = p_tenant)
+     where coalesce((select true from duly.timers where timers.run_id = asked.job_id and timers.job_id = asked.job_id and timers.tenant = p_tenant),
+                    (select true from duly.blocked where blocked.run_id = asked.job_id and blocked.job_id = asked.job_id and blocked.tenant = p_tenant),
+                    (select true from duly.ready where ready.run_id = asked.job_id and ready.job_id = asked.job_id and ready.tenant = p_tenant),
+                    (select true from duly.leased where leased.run_id = asked.job_id and leased.job_id = asked.job_id and leased.tenant = p_tenant),
+                    (select true from duly.dead where dead.run_id = asked.job_id and dead.job_id = asked.job_id and dead.tenant = p_tenant),
+                    (select true from duly.attempts where attempts.run_id = asked.job_id and attempts.job_id = asked.job_id and attempts.tenant = p_tenant limit 1)) is null
      limit 1;
     if found then
         raise exception using errcode = 'DU005', message = case when v_bad.is_schedule
