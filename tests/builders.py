@@ -62,6 +62,7 @@ def a_submission(
     rate: tuple[str, float, int] | None = None,
     tags: Sequence[str] = (),
     parent: UUID | None = None,
+    after: Sequence[UUID | tuple[UUID, str]] = (),
     then: Then | None = None,
     expires_at: datetime | None = None,
     expires_after: float | None = None,
@@ -74,7 +75,10 @@ def a_submission(
     carried = Options(
         retry=retry or Retry(), gate=gate, fifo=fifo is not None, rate=rate, tags=tuple(tags), parent=of, then=then
     )
-    options = encode_options(msgspec.structs.replace(carried, expires_at=until, expires_seconds=expires_after))
+    follows = tuple((str(one), "success") if isinstance(one, UUID) else (str(one[0]), one[1]) for one in after)
+    options = encode_options(
+        msgspec.structs.replace(carried, expires_at=until, expires_seconds=expires_after, after=follows)
+    )
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 

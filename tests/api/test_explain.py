@@ -10,7 +10,7 @@ from duly.moves.destinations import report
 from duly.moves.overload import note_overloads
 from duly.moves.submit import submit
 from duly.store.destinations import Told
-from tests.api.front import EVERY_HOUR
+from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_runs import a_run
 from tests.builders import (
     RNG,
@@ -191,6 +191,29 @@ async def test_shed(api, database, clock):
 
     assert (found["code"], found["probable_start_at"]) == ("shed", None)
     assert "queue default is overloaded" in found["text"]
+
+
+async def test_blocked_parent_of_a_node(api):
+    nodes = {"extract": {"target": A_TARGET}, "load": {"target": A_TARGET, "after": ["extract"]}}
+    made = await api.post("/v1/workflows", json={"name": "nightly", "nodes": nodes})
+    shown = (await api.get(f"/v1/workflows/{made.json()['workflow_id']}")).json()
+    [load] = [node["run_id"] for node in shown["nodes"] if node["name"] == "load"]
+
+    found = await holding(api, load)
+
+    assert (found["code"], found["frees"]) == ("blocked_parent", "the end of extract")
+    assert (found["text"], found["probable_start_at"]) == ("it waits for the end of extract", None)
+
+
+async def test_blocked_parent_of_a_job_that_follows_others(api, database):
+    first, second = await a_waiting_run(database), await a_waiting_run(database)
+    child = await a_run(api, after=[str(first), {"job": str(second), "on": "always"}])
+
+    found = await holding(api, child)
+
+    assert (found["code"], found["probable_start_at"]) == ("blocked_parent", None)
+    assert f"job {first}" in found["text"]
+    assert f"job {second}" in found["frees"]
 
 
 @pytest.mark.parametrize("outcome", [None, Failed("broken", retryable=False)])

@@ -142,3 +142,28 @@ async def test_a_workflow_that_counts_wrongly_or_stands_still_is_found(database,
     await database.execute(damage)
 
     assert await broken(database) == found
+
+
+FOLLOWING = "run that follows others and that nothing will move"
+MISCOUNTED = "run whose count of jobs before it is wrong"
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        ("update duly.followings set waits = 2", [MISCOUNTED]),
+        ("delete from duly.followings", [FOLLOWING]),
+        ("delete from duly.timers", [FOLLOWING]),
+        ("with gone as (delete from duly.followers) update duly.followings set waits = 0", [FOLLOWING]),
+        ("delete from duly.blocked", ["follower that waits no more"]),
+    ],
+)
+async def test_a_run_that_follows_others_is_found(database, damage, found):
+    await a_ready_run(database, after=[await a_waiting_run(database)])
+    assert await verify(database) == []
+    await database.execute("delete from duly.follow_checks")
+    assert await verify(database) == []
+
+    await database.execute(damage)
+
+    assert await broken(database) == found

@@ -42,6 +42,7 @@ READABLE = {
     "dead",
     "destination_secrets",
     "destinations",
+    "followers",
     "gate_limits",
     "gates",
     "job_tags",

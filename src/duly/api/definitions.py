@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 import msgspec
 
 from duly.domain import payload as payloads
+from duly.domain.after import After, check_after
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, InvalidWorkflow, Refused
 from duly.domain.expiry import check_expires_after, check_expires_at
@@ -54,7 +55,7 @@ from duly.wire.jobs import (
     RetryRule,
     WorkflowTarget,
 )
-from duly.wire.runs import TargetSummary
+from duly.wire.runs import FollowedJob, TargetSummary
 
 NEXT_FIRES = 3
 # What a node says as a job does.
@@ -95,6 +96,10 @@ def recurring(job: JobDefinition, now: datetime, extra: Mapping[str, Any]) -> Re
     """Read a job with a definition of its own; without a schedule it fires once, at `now`. Raises Refused."""
     if parent_of(job) is not None:
         raise InvalidOption("parent belongs to a one-shot without a name; leave out its name, schedule or on_event")
+    if after_of(job):
+        raise InvalidOption(
+            "after belongs to a one-shot without a name; leave out its name, schedule or on_event, or let on_done trigger it"
+        )
     handler, target = _target(job)
     shape = _shape(job, now)
     return Recurring(
@@ -207,7 +212,8 @@ def options_text(job: JobDefinition, target: Target | None, extra: Mapping[str, 
     if (asked := job.rate_limit) is not None:
         own["rate"] = check_rate(Rate(asked.key, asked.limit, asked.per, asked.burst))
     then = check_then(callback_of(job.on_done), callback_of(job.on_dead))
-    marks = {"tags": check_tags(job.tags), "parent": parent_of(job), "then": then, **_expiry(job)}
+    marks: dict[str, Any] = {"tags": check_tags(job.tags), "parent": parent_of(job), "after": after_of(job)}
+    marks |= {"then": then, **_expiry(job)}
     text = encode_options(Options(**extra, **own, **marks))
     return said(text) if own else text
 
@@ -262,6 +268,13 @@ def callback_shape(options: str | None, when: Literal["done", "dead"]) -> ToldCa
 def parent_of(job: JobDefinition) -> str | None:
     """Give the id of the run whose subtask a job is, as runs carry it."""
     return str(job.parent) if isinstance(job, NewJob) and job.parent is not None else None
+
+
+def after_of(job: JobDefinition) -> After:
+    """Give what a job follows, as runs carry it. Raises InvalidOption."""
+    if not isinstance(job, NewJob):
+        return ()
+    return check_after((one.job, one.on) if isinstance(one, FollowedJob) else (one, "success") for one in job.after)
 
 
 def marks_of(options: str | None) -> dict[str, Any]:

@@ -48,7 +48,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
     carried = await overview.arguments(database, job_id)
     options, is_live = carried.get("options"), run.state not in runs.FINAL
     return Job(
-        **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags")},
+        **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "after")},
         name=None,
         status="active" if is_live else "cancelled" if run.state == "cancelled" else "completed",
         target=definitions.target_shape(run.handler, options),

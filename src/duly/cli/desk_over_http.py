@@ -61,7 +61,9 @@ class HttpDesk:
 
     async def submit(self, job: Submission | Recurring, key: str) -> Sent:
         """Make a job durable, and say when it fires."""
-        made = await self._client.jobs.create(rows.target_of_job(job), key=key, **rows.fields_of(job, host_now()))
+        made = await self._client.jobs.create(
+            rows.target_of_job(job), key=key, after=rows.after_of(job), **rows.fields_of(job, host_now())
+        )
         what = f"{made.description}: {what_job_runs(job)} on queue {job.queue}"
         if isinstance(job, Recurring):
             return Sent(made.job_id, False, [what, *_fire_lines(made.next_fires, job.schedule)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
+from uuid import UUID
 
 import msgspec
 
@@ -22,7 +23,7 @@ from duly.domain.triggers.summary import sentence
 from duly.wire.jobs import FunctionTarget, Job, JobSummary, JobTarget, Target
 from duly.wire.jobs import WorkflowTarget as AskedWorkflow
 from duly.wire.queues import Queue
-from duly.wire.runs import Attempt, Run
+from duly.wire.runs import Attempt, FollowedJob, Run
 
 
 def text(value: object) -> str | None:
@@ -41,6 +42,7 @@ def run(found: Run) -> dict[str, Any]:
         "checkpoint": None if found.checkpoint is None else msgspec.structs.asdict(found.checkpoint),
         "target": None if found.target is None else msgspec.structs.asdict(found.target),
         "attempts": [_attempt(attempt) for attempt in found.attempts],
+        "after": [(str(one.job), one.on) for one in found.after],
     }
 
 
@@ -113,6 +115,12 @@ def fields_of(job: Submission | Recurring, now: datetime) -> JobFields:
     elif (at := job.at or (_after(job.delay, now) if job.delay else None)) is not None:
         fields["schedule"] = {"trigger": {"type": "at", "at": at.isoformat()}}
     return {**fields, **_options_of(job.options)}
+
+
+def after_of(job: Submission | Recurring) -> list[FollowedJob] | None:
+    """Give what a job follows; None when nothing."""
+    followed = read_options(job.options, None).after
+    return [FollowedJob(job=UUID(one), on=cast(Any, on)) for one, on in followed] or None
 
 
 def _waits_for(job: Recurring) -> JobFields:

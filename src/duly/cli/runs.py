@@ -183,6 +183,7 @@ def _marks_line(found: Mapping[str, Any]) -> str:
         "request": found["request_id"],
         "trace": found["traceparent"],
         "parent": found["parent"],
+        "after": ", ".join(f"{job} ({on})" for job, on in found["after"]),
         "workflow": found["workflow_id"],
         "node": found["node"],
     }

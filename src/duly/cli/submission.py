@@ -15,6 +15,7 @@ from duly.cli.retry_flags import RetryTyped, changed_retry, expiry_changes, is_t
 from duly.cli.target_flags import read_target
 from duly.clock import Rng
 from duly.domain import payload as payloads
+from duly.domain.after import check_after, read_after
 from duly.domain.errors import InvalidOption
 from duly.domain.job import (
     Recurring,
@@ -65,6 +66,7 @@ class Typed(RetryTyped, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     on_done: str | None = None
     on_dead: str | None = None
+    after: tuple[str, ...] = ()
 
 
 class Defaults(msgspec.Struct, frozen=True):
@@ -152,6 +154,8 @@ def _arguments(typed: Typed, target: Target | None, app: Any | None) -> tuple[st
 def _recurring(typed: Typed, handler: str, shape: dict[str, Any], payload: str, defaults: Defaults) -> Recurring:
     if typed.expires_at is not None:
         raise click.UsageError("--expires-at is for what runs once; for each run of a schedule give --expires-after")
+    if typed.after:
+        raise click.UsageError("--after is for what runs once; a schedule is triggered by --on-done of another job")
     if typed.delay is not None:
         raise click.UsageError("a schedule takes no --delay; --every begins with --at, and any other with --start")
     return Recurring(
@@ -190,6 +194,8 @@ def _options(typed: Typed, options: Options) -> Options:
         options = msgspec.structs.replace(options, **waits)
     if typed.tags:
         options = msgspec.structs.replace(options, tags=check_tags(typed.tags))
+    if typed.after:
+        options = msgspec.structs.replace(options, after=check_after(map(read_after, typed.after)))
     if (then := check_then(typed.on_done, typed.on_dead)) is not None:
         options = msgspec.structs.replace(options, then=then)
     return options

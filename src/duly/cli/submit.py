@@ -49,6 +49,12 @@ def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--delay", metavar="DURATION", help="Once, so long from now, as PT10M or seconds.")
 @schedule_flags
 @click.option("--name", help="The schedule's name.")
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="JOB[:ON]",
+    help="Once that one-shot has succeeded, or as :failure or :always says; may be given again.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id.")
 @with_settings("app", "url")
 def submit(settings: Settings, quiet: bool, **typed: Any) -> None:

@@ -50,6 +50,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     traceparent: str | None = None
     parent: str | None = None  # the id of the run whose subtask this is
     node: tuple[str, str] | None = None  # the id of the workflow, and its name there
+    after: tuple[tuple[str, str], ...] = ()  # jobs that it follows, and the end that is asked of each
     then: Then | None = None
 
 
@@ -57,7 +58,7 @@ DEFAULTS = Options()
 # What has no say in how a run is run: what it is marked with, until when it is worth running, and how its life went so far.
 _EXPIRY = frozenset({"expires_at", "expires_seconds"})
 _LIFE = frozenset({"replays", "attempts_before", "since", "snoozes", "probes"})
-MARKS = frozenset({"tags", "request_id", "traceparent", "parent", "node", "then"}) | _EXPIRY | _LIFE
+MARKS = frozenset({"tags", "request_id", "traceparent", "parent", "node", "after", "then"}) | _EXPIRY | _LIFE
 _MARKS_QUOTED = tuple(f'"{mark}"' for mark in MARKS)
 _KEPT_QUOTED = tuple(f'"{mark}"' for mark in _EXPIRY | _LIFE)
 _decoder = msgspec.json.Decoder(Options)

@@ -18,6 +18,7 @@ from duly.moves import receive
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
 from duly.moves.expire import expire
+from duly.moves.follow import check_followers
 from duly.moves.overload import note_overloads
 from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
 from duly.moves.tell import tell
@@ -28,6 +29,7 @@ from duly.store import (
     browser_sessions,
     events,
     figures,
+    followers,
     history,
     job_changes,
     leased,
@@ -88,6 +90,7 @@ class Maintenance:
             (STEP_SECONDS, self._reap),
             (STEP_SECONDS, self._tell),
             (STEP_SECONDS, self._run_errands),
+            (STEP_SECONDS, self._check_followers),
             (STEP_SECONDS, self._expire),
             (TICK_SECONDS, self._mind),
             (TURNS_SECONDS, self._pace),
@@ -144,6 +147,10 @@ class Maintenance:
         if await run_errands(self._database):
             await settle_ended(self._database, self._rng)
 
+    async def _check_followers(self) -> None:
+        """Let go what was submitted after jobs that had ended, or were about to."""
+        await check_followers(self._database)
+
     async def _expire(self) -> None:
         """End what waits and is worthless by now: a worker may never come for it."""
         if ended := await expire(self._database):
@@ -163,6 +170,7 @@ class Maintenance:
         await ready.vacuum(self._database)
         await leased.vacuum(self._database)
         await workflows.vacuum_endings(self._database)
+        await followers.vacuum(self._database)
         await figures.vacuum(self._database)
 
     async def fold(self) -> None:

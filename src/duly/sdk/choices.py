@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from duly.domain.after import After, check_after
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption
 from duly.domain.expiry import check_expires_after, check_expires_at
@@ -38,6 +39,19 @@ Misfire = Literal["fire_once", "fire_all", "skip"] | Mapping[str, Any]
 Overlap = Literal["skip", "buffer_one", "queue", "cancel_running", "allow"] | Mapping[str, Any]
 Told = str | Mapping[str, str]  # a URL, the name of a job, or the fields of either
 Mode = Literal["fixed_rate", "fixed_delay"]
+
+
+class OneShot(Protocol):
+    """The handle of a one-shot, as far as one that follows it needs to know it."""
+
+    @property
+    def job_id(self) -> UUID:
+        """The job."""
+        ...
+
+
+Followed = OneShot | UUID | str
+On = Literal["success", "failure", "always"]
 
 
 class Work(Protocol):
@@ -118,6 +132,7 @@ class Choices:
     request_id: str | None = None
     traceparent: str | None = None
     parent: RunContext | UUID | None = None
+    after: Sequence[Followed | tuple[Followed, On]] | None = None
     connection: Any = None
     tenant: int | None = None
 
@@ -137,6 +152,10 @@ class Choices:
             raise InvalidOption("expires_at= is for what runs once; for each run of a schedule give expires_after=")
         if self.parent is not None and shape is not None:
             raise InvalidOption("parent= belongs to a one-shot; leave out every=, cron=, when= and schedule=")
+        if self.after is not None and shape is not None:
+            raise InvalidOption(
+                "after= belongs to a one-shot; leave out every=, cron=, when= and schedule=, or let on_done= trigger the schedule"
+            )
         if self.tenant is not None and (isinstance(self.tenant, bool) or self.tenant < 1):
             raise InvalidOption(f"tenant {self.tenant!r} is not a tenant's number: 1 or more")
 
@@ -156,12 +175,14 @@ class Choices:
             "request_id": self.request_id,
             "traceparent": self.traceparent,
             "parent": self.parent,
+            "after": self.after,
         }
         checks: dict[str, Callable[[Any], Any]] = {
             "tags": check_tags,
             "request_id": check_request_id,
             "traceparent": check_traceparent,
             "parent": _parent,
+            "after": _after,
         }
         then = check_then(self.on_done, self.on_dead)
         marks = {name: checks[name](value) for name, value in given.items() if value is not None}
@@ -187,6 +208,16 @@ def _parent(value: RunContext | UUID) -> str:
     if not isinstance(run_id, UUID):
         raise InvalidOption(f"parent {value!r} is not a run; give the run that your handler was given, or a run's id")
     return str(run_id)
+
+
+def _after(values: Sequence[Followed | tuple[Followed, On]]) -> After:
+    """Take what is followed: handles or ids of one-shots, or each with the end that is asked of it. Raises InvalidOption."""
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise InvalidOption(f"after {values!r} is not a list; give one: [{values!r}]")
+    pairs = (value if isinstance(value, tuple) else (value, "success") for value in values)
+    return check_after(
+        (job if isinstance(job, UUID | str) else getattr(job, "job_id", repr(job)), on) for job, on in pairs
+    )
 
 
 def spelled(option: str) -> str:

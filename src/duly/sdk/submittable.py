@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from duly.domain.duration import Duration
 from duly.domain.gate import Rate
-from duly.sdk.choices import Choices, Misfire, Mode, Overlap, Told, Work
+from duly.sdk.choices import Choices, Followed, Misfire, Mode, On, Overlap, Told, Work
 from duly.sdk.handle import Handle
 from duly.sdk.retry import Retry
 from duly.sdk.submitter import Submitter
@@ -83,6 +83,7 @@ class Submittable(Generic[Q, T]):
         request_id: str | None = None,
         traceparent: str | None = None,
         parent: RunContext | UUID | None = None,
+        after: Sequence[Followed | tuple[Followed, On]] | None = None,
         connection: Any = None,
         tenant: int | None = None,
     ) -> Submitter[Q, T]:
@@ -100,8 +101,9 @@ class Submittable(Generic[Q, T]):
         find it by, instead of the handler's own. `on_done` and `on_dead`: a URL, or the name of a job, that is told of each
         run's end, or of its burial. `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run
         are told.
-        `parent`: the run whose subtask it is, which must be under way. `connection`: the caller's own, inside whose
-        transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
+        `parent`: the run whose subtask it is, which must be under way. `after`: handles or ids of one-shots that must have
+        succeeded before it runs, or pairs such as `(handle, "always")`, or `"failure"`. `connection`: the caller's own, inside
+        whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
         choices = Choices(
             at=at,
@@ -137,6 +139,7 @@ class Submittable(Generic[Q, T]):
             request_id=request_id,
             traceparent=traceparent,
             parent=parent,
+            after=after,
             connection=connection,
             tenant=tenant,
         )

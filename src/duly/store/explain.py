@@ -188,7 +188,8 @@ async def _parents(database: Database, tenant: int, around: Any) -> Parents | No
     if not gate.startswith(PARENTS):
         return None
     if around["node"] is None:
-        return Parents(())
+        followed = await database.fetch(SQL["followed"], around["run_id"], tenant, _PARENTS_SHOWN)
+        return Parents([f"job {row[0]}" for row in followed])
     workflow_id = UUID(gate.removeprefix(PARENTS))
     rows = await database.fetch(SQL["parents"], workflow_id, around["node"], tenant, _PARENTS_SHOWN)
     is_paused = await database.fetchval(SQL["workflow_is_paused"], workflow_id, tenant)

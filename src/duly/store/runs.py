@@ -119,6 +119,7 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
         "parent": None if marks.parent is None else UUID(marks.parent),
         "workflow_id": None if marks.node is None else UUID(marks.node[0]),
         "node": None if marks.node is None else marks.node[1],
+        "after": marks.after,
         "attempts": [{name: value for name, value in attempt.items() if name != "marks"} for attempt in attempts],
     }
 

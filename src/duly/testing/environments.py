@@ -28,6 +28,7 @@ from duly.moves.claim import claim
 from duly.moves.declare import declare
 from duly.moves.defer import Deferred, defer
 from duly.moves.expire import expire
+from duly.moves.follow import check_followers
 from duly.moves.hand_out import hand_out
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import Cohorts, stage
@@ -92,6 +93,7 @@ class Environment:
             raise InvalidSchedule("; ".join(refused))
         database = await self._app.connections.database()
         await self._renew(database)
+        await check_followers(database)
         fired: list[Fire] = []
         while due := await self._take_due(database):
             for run in due:
@@ -101,6 +103,7 @@ class Environment:
                     fired.append(await self._fire(database, run))
             await carry_out(database)
             await run_errands(database)
+            await check_followers(database)
             await settle_ended(database, self._rng)
             if len(fired) > FIRES_AT_ONE_MOMENT_MAX:
                 raise RuntimeError(

@@ -12,11 +12,12 @@ from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTar
 from duly.wire.callbacks import Callback, ToldCallback
 from duly.wire.events import EventMatch
 from duly.wire.pages import NextPageToken
-from duly.wire.runs import Run, TargetSummary
+from duly.wire.runs import FollowedJob, Run, TargetSummary
 from duly.wire.schedule_schema import ScheduleShape
 from duly.wire.shapes import PRINTABLE, TAGS_MAX, Asked, Duration, Moment, Name, Priority, Told
 
 NODES_MAX = 1_000
+AFTER_MAX = 100
 # What the schema says and the domain checks; the runs of a node that is mapped have a number behind it.
 _NODE = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 NODE_PATTERN = rf"^{_NODE}(\[[0-9]{{1,4}}\])?$"
@@ -226,6 +227,13 @@ class NewJob(JobDefinition, frozen=True):
     parent: (
         Annotated[UUID, Meta(description="The run whose subtask this is. It waits or runs; this is a one-shot.")] | None
     ) = None
+    after: Annotated[
+        list[UUID | FollowedJob],
+        Meta(
+            max_length=AFTER_MAX,
+            description="One-shots that must have ended before this one-shot runs; an id alone: that must have succeeded.",
+        ),
+    ] = msgspec.field(default_factory=list)
 
 
 class Fire(Told, frozen=True):
@@ -276,6 +284,7 @@ class Job(Told, frozen=True):
     rate_limit: RateLimit | None = None
     expires_at: Moment | None = None
     expires_after: str | None = None
+    after: list[FollowedJob] = msgspec.field(default_factory=list)
 
 
 class JobSummary(Told, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
+import msgspec
 from msgspec import Meta
 
 from duly.wire.pages import FilteredQuery, FilterText, NextPageToken, PageToken
@@ -61,6 +62,15 @@ class RunSummary(Told, frozen=True):
     job_name: str | None = None
 
 
+class FollowedJob(Asked, frozen=True):
+    """A one-shot that another follows, and the end of it that lets that one run."""
+
+    job: UUID
+    on: Annotated[
+        Literal["success", "failure", "always"], Meta(description="always: however it ends, also when it is skipped.")
+    ] = "success"
+
+
 class Run(Told, frozen=True):
     """A run as it stands, with its attempts so far, the latest last."""
 
@@ -92,6 +102,7 @@ class Run(Told, frozen=True):
     target: TargetSummary | None = None
     workflow_id: UUID | None = None
     node: str | None = None
+    after: list[FollowedJob] = msgspec.field(default_factory=list)
 
 
 class Progress(Told, frozen=True):

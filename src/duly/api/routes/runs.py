@@ -30,6 +30,7 @@ from duly.wire.runs import (
     AttemptList,
     Cancellation,
     CheckpointSize,
+    FollowedJob,
     LogPage,
     LogQuery,
     Progress,
@@ -203,6 +204,7 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
     is_final = found["state"] in runs.FINAL
     return Run(
         **{name: found[name] for name in _COPIED},
+        after=[FollowedJob(job=UUID(job), on=on) for job, on in found["after"]],
         started_at=started,
         finished_at=_last([row["finished_at"] for row in found["attempts"]]) if is_final else None,
         fire_skew_ms=_skew(found["attempts"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Unpack
 
@@ -17,6 +17,7 @@ from duly.wire.batches import LineAnswer
 from duly.wire.explanations import Explanation
 from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobSummary
 from duly.wire.manifests import Applied
+from duly.wire.runs import FollowedJob
 from duly.wire.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
 from duly.wire.versions import JobVersion
 
@@ -36,14 +37,16 @@ class AsyncJobs:
         key: str | None = None,
         wait: int | None = None,
         parent: Id | None = None,
+        after: Sequence[Id | FollowedJob] | None = None,
         **fields: Unpack[JobFields],
     ) -> CreatedJob:
         """Create a job: durable when this returns. Without a schedule it runs now, once. Raises ApiError.
 
         With `wait`, the end of a one-shot is waited for, up to so many seconds; `run` is there when it came. `parent` is the run
-        whose subtask a one-shot is: it waits or runs.
+        whose subtask a one-shot is: it waits or runs. `after` are one-shots that must have ended before this one runs: by their
+        ids, which must have succeeded, or as `FollowedJob(job=…, on="always")`.
         """
-        body = {**definition(target, fields), **given(parent=parent)}
+        body = {**definition(target, fields), **given(parent=parent, after=after)}
         return await self._line.ask(creating(body, key, wait))
 
     async def create_many(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Unpack
 
@@ -18,6 +18,7 @@ from duly.wire.batches import LineAnswer
 from duly.wire.explanations import Explanation
 from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobSummary
 from duly.wire.manifests import Applied
+from duly.wire.runs import FollowedJob
 from duly.wire.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
 from duly.wire.versions import JobVersion
 
@@ -37,14 +38,16 @@ class Jobs:
         key: str | None = None,
         wait: int | None = None,
         parent: Id | None = None,
+        after: Sequence[Id | FollowedJob] | None = None,
         **fields: Unpack[JobFields],
     ) -> CreatedJob:
         """Create a job: durable when this returns. Without a schedule it runs now, once. Raises ApiError.
 
         With `wait`, the end of a one-shot is waited for, up to so many seconds; `run` is there when it came. `parent` is the run
-        whose subtask a one-shot is: it waits or runs.
+        whose subtask a one-shot is: it waits or runs. `after` are one-shots that must have ended before this one runs: by their
+        ids, which must have succeeded, or as `FollowedJob(job=…, on="always")`.
         """
-        body = {**definition(target, fields), **given(parent=parent)}
+        body = {**definition(target, fields), **given(parent=parent, after=after)}
         return self._line.ask(creating(body, key, wait))
 
     def create_many(

@@ -1,6 +1,6 @@
 -- name: around
 -- What is known of a run that waits or runs besides its state: its gate, since when it is claimed, and what it carries.
-select duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
+select asked.run_id, duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
        coalesce(blocked.options->'fifo', 'false') not in ('false', 'null') as is_fifo,
        blocked.options->'node'->>1 as node,
        coalesce(ready.options, blocked.options, leased.options, dead.options, timers.options)::text as options,
@@ -58,6 +58,10 @@ select parents.name from duly.workflow_edges as edges
   join duly.workflow_nodes as parents on parents.workflow_id = edges.workflow_id and parents.name = edges.parent
  where edges.workflow_id = $1 and edges.child = $2 and edges.tenant = $3 and parents.state in ('waiting', 'ready')
  order by parents.number limit $4
+
+-- name: followed
+-- The jobs that a run follows, and that have not ended.
+select parent from duly.followers where child = $1 and tenant = $2 order by parent limit $3
 
 -- name: workflow_is_paused
 select state = 'paused' from duly.workflows where workflow_id = $1 and tenant = $2

@@ -184,4 +184,20 @@ select 'run that waits for a workflow that is over', blocked.run_id::text, block
        select from duly.workflow_nodes as node join duly.workflows as flow on flow.workflow_id = node.workflow_id
         where flow.workflow_id = (blocked.options->'node'->>0)::uuid and node.name = blocked.options->'node'->>1
           and node.state in ('waiting', 'ready') and flow.ended_at is null)
+union all
+select 'run whose count of jobs before it is wrong', following.child::text, format('waits for %s, should for %s', following.waits, counted.open)
+  from duly.followings as following
+ cross join lateral (select count(*) as open from duly.followers where followers.child = following.child) as counted
+ where following.waits <> counted.open
+union all
+select 'run that follows others and that nothing will move', blocked.run_id::text, coalesce(format('waits for %s', following.waits), 'is not counted') from duly.blocked
+  left join duly.followings as following on following.child = blocked.run_id
+ where blocked.gate = '&after' and not exists (select from duly.follow_checks where follow_checks.child = blocked.run_id)
+   and (coalesce(following.waits, 0) = 0 or exists (
+       select from duly.followers where followers.child = blocked.run_id
+          and not exists (select from places where places.run_id = followers.parent and places.box <> 'dead')))
+union all
+select 'follower that waits no more', followers.child::text, format('of %s', followers.parent) from duly.followers
+ where not exists (select from duly.blocked where blocked.run_id = followers.child and blocked.gate = '&after')
+   and not exists (select from duly.follow_checks where follow_checks.child = followers.child)
 limit 100

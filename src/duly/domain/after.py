@@ -1,0 +1,50 @@
+"""What a one-shot follows: other jobs, and the end that is asked of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from duly.domain.errors import InvalidOption
+from duly.domain.triggers.errors import shown
+
+AFTER_MAX = 100
+ON = ("success", "failure", "always")
+
+After = tuple[tuple[str, str], ...]  # as runs carry it: a job's id, and one of ON
+
+
+def check_after(asked: Iterable[tuple[UUID | str, str]]) -> After:
+    """Take jobs with the end that is asked of each. Raises InvalidOption."""
+    pairs = tuple((_job(job), _end(on, job)) for job, on in asked)
+    if len(pairs) > AFTER_MAX:
+        raise InvalidOption(
+            f"after names {len(pairs)} jobs; the limit is {AFTER_MAX}. Let some follow others, or use a workflow"
+        )
+    return pairs if len({job for job, _ in pairs}) == len(pairs) else _refuse_twice([job for job, _ in pairs])
+
+
+def read_after(text: str) -> tuple[str, str]:
+    """Read a job as it is typed: its id, or with `:failure` or `:always` behind it. Raises InvalidOption."""
+    job, _, on = text.partition(":")
+    return check_after([(job, on or ON[0])])[0]
+
+
+def _job(value: UUID | str) -> str:
+    try:
+        return str(value if isinstance(value, UUID) else UUID(value))
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidOption(
+            f"after {shown(value)} is not a job's id; give the id that its submit has answered"
+        ) from None
+
+
+def _end(on: str, job: UUID | str) -> str:
+    if on not in ON:
+        raise InvalidOption(f"after {job} on {shown(on)} is not possible; on is success, failure or always")
+    return on
+
+
+def _refuse_twice(jobs: Sequence[str]) -> After:
+    twice = next(job for job in jobs if jobs.count(job) > 1)
+    raise InvalidOption(f"after names job {twice} twice; name it once, with on: always for either end")

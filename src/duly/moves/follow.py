@@ -1,0 +1,16 @@
+"""Follow: let runs go whose jobs before them had ended when they were submitted, and see to what no end could see to."""
+
+from __future__ import annotations
+
+from duly.store import followers
+from duly.store.database import Database
+
+BATCH_MAX = 100
+
+
+async def check_followers(database: Database) -> int:
+    """Look at those that are due to be looked at, each batch in a transaction of its own. Returns how many."""
+    looked = total = await followers.check(database, BATCH_MAX)
+    while looked == BATCH_MAX:
+        total += (looked := await followers.check(database, BATCH_MAX))
+    return total

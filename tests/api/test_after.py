@@ -1,0 +1,106 @@
+"""One-shots that follow others, over HTTP: asked for, told back, let go, and refused with the remedy."""
+
+import msgspec
+import pytest
+
+from duly.domain.outcome import Failed
+from duly.moves.follow import check_followers
+from tests.api.front import A_TARGET, EVERY_HOUR
+from tests.api.test_runs import a_run
+from tests.builders import a_leased_run, a_waiting_run, settled
+
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+
+
+async def read(api, run_id):
+    """Read a run."""
+    return (await api.get(f"/v1/runs/{run_id}")).json()
+
+
+async def test_it_waits_is_told_back_and_runs_when_they_have_ended(api, database):
+    worker_id, run = await a_leased_run(database)
+    waiting = await a_waiting_run(database)
+    after = [str(run.run_id), {"job": str(waiting), "on": "always"}]
+    child = await a_run(api, after=after)
+
+    told = [{"job": str(run.run_id), "on": "success"}, {"job": str(waiting), "on": "always"}]
+    assert ((await read(api, child))["state"], (await read(api, child))["after"]) == ("blocked", told)
+    assert (await api.get(f"/v1/jobs/{child}")).json()["after"] == told
+    await settled(database, worker_id, run)
+    assert (await read(api, child))["state"] == "blocked"
+    await api.post(f"/v1/runs/{waiting}/cancel")
+
+    assert (await read(api, child))["state"] == "ready"
+
+
+async def test_one_that_is_skipped_says_why_and_still_what_it_followed(api, database):
+    worker_id, run = await a_leased_run(database)
+    child = await a_run(api, after=[str(run.run_id)])
+
+    await settled(database, worker_id, run, Failed("broken", retryable=False))
+
+    found = await read(api, child)
+    assert (found["state"], found["reason"]) == (
+        "skipped",
+        f"job {run.run_id} is dead, and this was to run on its success",
+    )
+    assert found["after"] == [{"job": str(run.run_id), "on": "success"}]
+    why = (await api.get(f"/v1/runs/{child}/explain")).json()["reasons"][0]["text"]
+    assert f"it was not run: job {run.run_id} is dead" in why
+
+
+async def test_one_of_a_batch_follows_what_has_ended(api, database):
+    worker_id, run = await a_leased_run(database)
+    await settled(database, worker_id, run)
+    lines = [
+        {"target": A_TARGET},
+        {"target": A_TARGET, "after": [str(run.run_id)]},
+        {"target": A_TARGET, "after": [UNKNOWN]},
+    ]
+    content = b"\n".join(map(msgspec.json.encode, lines))
+
+    answer = await api.post("/v1/jobs:batch", content=content, headers={"Content-Type": "application/x-ndjson"})
+
+    told = [msgspec.json.decode(line) for line in answer.content.splitlines()]
+    made = [one for one in told if one.get("job_id")]
+    assert len(made) == 2, told
+    assert UNKNOWN in str(told), "the third names what nobody knows"
+    assert {(await read(api, one["job_id"]))["state"] for one in made} == {"ready", "blocked"}
+    await check_followers(database)
+    assert {(await read(api, one["job_id"]))["state"] for one in made} == {"ready"}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"after": [UNKNOWN]}, "nothing is known"),
+        ({"after": [UNKNOWN, UNKNOWN]}, "twice"),
+        ({"after": [UNKNOWN], "schedule": EVERY_HOUR}, "on_done"),
+        ({"after": [UNKNOWN], "name": "nightly"}, "on_done"),
+    ],
+)
+async def test_what_cannot_be_followed_is_refused(api, more, words):
+    answer = await api.post("/v1/jobs", json={"target": A_TARGET, **more})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
+    assert words in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("after", [["nightly"], [{"job": UNKNOWN, "on": "maybe"}], [UNKNOWN] * 101, UNKNOWN])
+async def test_what_is_no_list_of_jobs_is_refused(api, after):
+    answer = await api.post("/v1/jobs", json={"target": A_TARGET, "after": after})
+
+    assert answer.status_code in {400, 422}
+    assert answer.json()["errors"][0]["pointer"].startswith("/after")
+
+
+async def test_a_schedule_is_refused_with_the_remedy(api):
+    schedule = await api.a_job(schedule=EVERY_HOUR)
+
+    answer = await api.post("/v1/jobs", json={"target": A_TARGET, "after": [schedule["job_id"]]})
+
+    assert answer.status_code == 422
+    assert (
+        "is a schedule and has no one end; let each of its runs trigger this job with on_done"
+        in answer.json()["detail"]
+    )

@@ -1,0 +1,35 @@
+"""`duly submit --after`: the same words on a database and over HTTP."""
+
+import pytest
+
+from tests.cli.processes import inside
+
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def local(database_url, tmp_path):
+    """Run one command on a database."""
+    return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
+
+
+@pytest.fixture
+def remote(up, tmp_path):
+    """Run one command over HTTP, from a folder in which nothing runs."""
+    key = (up.folder / ".duly" / "api-key").read_text().strip()
+    return lambda *arguments: inside(*arguments, cwd=tmp_path, DULY_URL=up.address, DULY_API_KEY=key)
+
+
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_a_job_is_submitted_behind_others(where, request):
+    duly = request.getfixturevalue(where)
+    first = duly("submit", "greet", "name=x", "--delay", "PT1H", "-q").stdout.strip()
+    made = duly("submit", "greet", "name=y", "--after", f"{first}:always", "-q")
+    assert made.returncode == 0, made.stderr
+
+    shown = duly("runs", "show", made.stdout.strip())
+
+    assert f"after {first} (always)" in shown.stdout, shown
+    assert f"the end of job {first}" in duly("explain", made.stdout.strip()).stdout
+    assert "nothing is known" in duly("submit", "greet", "name=z", "--after", UNKNOWN).stderr
+    assert "--on-done" in duly("submit", "greet", "name=z", "--every", "60", "--after", first).stderr

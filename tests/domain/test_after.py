@@ -1,0 +1,37 @@
+"""What a one-shot follows, as it is said."""
+
+from uuid import UUID
+
+import pytest
+
+from duly.domain.after import AFTER_MAX, check_after, read_after
+from duly.domain.errors import InvalidOption
+
+JOB = UUID(int=7)
+
+
+def test_jobs_are_taken_in_their_order_as_runs_carry_them():
+    assert check_after([(JOB, "success"), (str(UUID(int=8)).upper(), "always")]) == (
+        (str(JOB), "success"),
+        (str(UUID(int=8)), "always"),
+    )
+    assert check_after([]) == ()
+
+
+@pytest.mark.parametrize(("typed", "on"), [("", "success"), (":failure", "failure"), (":always", "always")])
+def test_a_job_is_typed_with_or_without_its_end(typed, on):
+    assert read_after(f"{JOB}{typed}") == (str(JOB), on)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ([("nightly", "success")], "'nightly' is not a job's id"),
+        ([(JOB, "maybe")], "success, failure or always"),
+        ([(JOB, "success"), (JOB, "always")], f"job {JOB} twice"),
+        ([(UUID(int=number), "success") for number in range(AFTER_MAX + 1)], "names 101 jobs; the limit is 100"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_with_the_remedy(asked, words):
+    with pytest.raises(InvalidOption, match=words):
+        check_after(asked)
