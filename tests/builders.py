@@ -1,5 +1,6 @@
 """Things a story needs, saying only what matters to it."""
 
+import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import count
@@ -206,6 +207,30 @@ async def many_ready_runs(
         handler,
         payload,
     )
+
+
+async def many_blocked_runs(
+    database: Database, number: int, *, gate: str, handler: str = HANDLER, options: str | None = None
+) -> None:
+    """Put runs into `blocked` straight away. A %s in `gate` is their number."""
+    await database.execute(
+        "insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,"
+        "                          payload_stored, queue, handler, options, gate, blocked_at)"
+        " select gen_random_uuid(), gen_random_uuid(), at, at, 1, 1, 0, 5, 0, false, false, $1, $2, $3, format($4::text, n), at"
+        "   from (select n, duly.clock_now() as at from generate_series(1, $5) as n) as made",
+        QUEUE,
+        handler,
+        options,
+        gate,
+        number,
+    )
+    await database.execute("analyze duly.blocked")
+
+
+async def blocks_read(database: Database, query: str, *arguments: object) -> int:
+    """Run a statement and count the blocks it has looked at."""
+    [answer] = json.loads(await database.fetchval(f"explain (analyze, buffers, format json) {query}", *arguments))
+    return int(answer["Plan"]["Shared Hit Blocks"])
 
 
 async def a_leased_run(database: Database, worker_id: UUID | None = None, **more: Any) -> tuple[UUID, Run]:

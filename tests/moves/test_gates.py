@@ -1,6 +1,7 @@
 """Gates: at most so many runs of a name are ready or leased at once, and nobody waits at a gate with a free place."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -17,9 +18,11 @@ from tests.builders import (
     a_ready_run,
     a_worker,
     an_active_schedule,
+    blocks_read,
     boxes_of,
     claimed,
     counts,
+    many_blocked_runs,
     seconds,
     settled,
     staged,
@@ -187,3 +190,13 @@ async def test_a_waiter_forgotten_at_a_free_place_is_let_in_by_maintenance(datab
 
     assert await history.release_waiting(database, 10) == 2
     assert await history.verify(database) == []
+
+
+async def test_maintenance_passes_over_all_that_waits_for_no_place_and_misses_no_gate(database):
+    for kind in ("&", "@", "~"):
+        await many_blocked_runs(database, 1_000, gate=f"{kind}%s")
+    for name in ("%", "'", "A", "a", "a\x01", "\x7f"):
+        await many_blocked_runs(database, 1, gate=name.replace("%", "%%"), options=json.dumps({"gate": [name, 1]}))
+
+    assert await blocks_read(database, history.SQL["release_waiting"].replace("duly.release_v1", "num_nulls"), 10) < 200
+    assert await history.release_waiting(database, 10) == 6

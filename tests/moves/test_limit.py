@@ -9,11 +9,23 @@ import pytest
 from duly.domain.errors import InvalidOption, NotFound, Refused
 from duly.domain.hold import Scope
 from duly.domain.limit import TENANT_LIMITS_MAX
+from duly.domain.target import WORKFLOW
 from duly.moves.claim import claim
 from duly.moves.limit import limit, unlimit
 from duly.store import history, limits
 from duly.store.database import Database
-from tests.builders import HANDLER, a_worker, an_awaited_run, claimed, counts, many_ready_runs, settled
+from tests.builders import (
+    HANDLER,
+    QUEUE,
+    a_ready_run,
+    a_worker,
+    an_awaited_run,
+    claimed,
+    counts,
+    many_ready_runs,
+    settled,
+    taken_on,
+)
 
 EVERYTHING = Scope()
 
@@ -118,6 +130,21 @@ async def test_what_a_receiver_has_taken_on_is_under_way(database):
     await limited(database, 2)
 
     assert len(await claimed(database, await a_worker(database))) == 1
+
+
+async def test_a_run_that_waits_for_its_workflow_leaves_the_place_to_its_nodes(database, clock):
+    await limited(database, 1)
+    await clock.advance(6)
+    await a_ready_run(database, handler=WORKFLOW)
+    worker_id = await a_worker(database, handlers=[WORKFLOW, HANDLER])
+    [run] = await claim(database, worker_id, [QUEUE], [WORKFLOW], 1)
+    await taken_on(database, worker_id, run)
+    await many_ready_runs(database, 2)
+
+    assert len(await claimed(database, worker_id)) == 1
+    [shown] = await limits.standing(database)
+    assert shown.running == 1
+    assert await history.verify(database) == []
 
 
 async def test_a_broken_limit_is_told_by_verify(database, clock):

@@ -10,6 +10,7 @@ from duly.domain.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded
 from duly.domain.retry import Retry
 from duly.domain.run import Options, encode_options
 from duly.moves.cancel import cancel_run
+from duly.moves.expire import expire
 from duly.moves.replay import replay
 from duly.moves.settle import hand_back
 from duly.moves.stage import stage
@@ -169,6 +170,42 @@ async def test_when_the_earlier_one_is_cancelled_in_its_timer_the_later_one_ente
     await cancel_run(database, first)
 
     assert await boxes_of(database, second) == ["ready"]
+
+
+async def test_when_the_earlier_one_expires_in_its_timer_the_later_one_enters_at_once(database, clock):
+    first, second, _, right = await apart(database)
+    await database.execute(
+        "update duly.timers set options = options || jsonb_build_object('expires_seconds', 1) where run_id = $1", first
+    )
+    await stage(database, *right)
+    await clock.advance(2)
+
+    assert await expire(database) == 1
+
+    assert (await boxes_of(database, first), await boxes_of(database, second)) == ([], ["ready"])
+    assert await history.verify(database) == []
+
+
+@pytest.mark.parametrize("first", ["of the line", "others"])
+async def test_others_who_share_its_key_have_one_place_with_a_line(database, first):
+    line, others = [a_submission(fifo=LINE)], [a_submission(gate=(LINE, 3)) for _ in range(3)]
+    worker_id = await a_worker(database)
+    for jobs in (line, others) if first == "of the line" else (others, line, others):
+        await submit_many(database, jobs, key=a_key())
+        await staged(database)
+    if first == "others":
+        inside = await claimed(database, worker_id)
+        assert len(inside) == 3
+        for run in inside:
+            await settled(database, worker_id, run)
+
+    [alone] = await claimed(database, worker_id)
+    assert "fifo" in (alone.options or "")
+    assert await history.release_waiting(database, 10) == 0
+
+    await settled(database, worker_id, alone)
+    assert len(await claimed(database, worker_id)) == 3, "the line is empty, and they have their places again"
+    assert await history.verify(database) == []
 
 
 async def test_batches_of_one_change_nothing_about_the_order(database):

@@ -1,11 +1,13 @@
 """Who is claimed first: shares of queues and tenants, priorities with a floor, what is due before what is ahead."""
 
+import json
 from collections import Counter
 from uuid import UUID
 
 import pytest
 
 from duly.domain.hold import Scope
+from duly.domain.retry import Retry
 from duly.moves.hold import hold
 from duly.store import history, tenants
 from duly.store.tenants import Limits
@@ -120,6 +122,33 @@ class TestQueues:
         rows = await database.fetch("select * from duly.claim_v1($1, array['a', 'b'], array['greet'], 20)", worker_id)
 
         assert Counter(row["queue"] for row in rows) == {"a": 10, "b": 10}
+
+    @pytest.mark.parametrize("priorities", [(5, 5), (3, 5)], ids=["one line", "two lines"])
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            {"node": ["0190b8a2-0000-7000-8000-000000000001", "extract"]},
+            {"expires_at": 4_000_000_000},
+            {"expires_seconds": 60},
+            {"retry": {"policy": "fixed"}},
+            {"retry": {"delays": [1]}},
+            {"retry": {"jitter": 0}},
+            {"retry": {"max_age_seconds": 60}},
+            {"retry": {"rules": []}},
+        ],
+        ids=str,
+    )
+    async def test_a_worker_of_the_version_before_passes_over_what_it_does_not_know(self, database, asked, priorities):
+        ahead, behind = priorities
+        newer = await a_ready_run(database, priority=ahead)
+        await database.execute("update duly.ready set options = $1", json.dumps(asked))
+        known = await a_ready_run(database, priority=behind, retry=Retry(max_attempts=3))
+        worker_id = await a_worker(database)
+
+        rows = await database.fetch("select * from duly.claim_v1($1, array['default'], array['greet'], 10)", worker_id)
+
+        assert [row["run_id"] for row in rows] == [known]
+        assert [run.run_id for run in await claimed(database, worker_id)] == [newer]
 
 
 class TestPriorities:

@@ -15,14 +15,17 @@ from duly.moves.submit import submit_many
 from duly.moves.trigger import trigger
 from duly.store import gates, history
 from tests.builders import (
+    HANDLER,
     a_key,
     a_ready_run,
     a_submission,
     a_worker,
     an_active_schedule,
+    blocks_read,
     boxes_of,
     claimed,
     counts,
+    many_blocked_runs,
     settled,
     staged,
 )
@@ -209,6 +212,31 @@ async def test_turns_that_nobody_takes_hold_up_their_queue_alone(database, clock
     await clock.advance(0.25)
     await pace(database)
     assert await database.fetchval("select count(*) from duly.ready where queue = 'busy'") == 3
+
+
+@pytest.mark.parametrize("left", [{"handler": "nobody.has"}, {"suspect": True}])
+async def test_a_turn_that_nobody_takes_holds_up_its_own_kind_alone(database, clock, left):
+    await a_crowd(database, 31, handler=left.get("handler", HANDLER))
+    for box in ("ready", "blocked"):
+        await database.execute(f"update duly.{box} set suspect = $1", "suspect" in left)
+    await clock.advance(2)
+
+    run_ids = await a_crowd(database, 3)
+
+    assert [await boxes_of(database, run_id) for run_id in run_ids] == [["ready"]] * 3
+    assert await counts(database) == {"blocked": 20, "ready": 14}, "what was given before, and those three"
+
+
+async def test_those_who_wait_in_vain_are_not_walked_through(database, clock):
+    await a_crowd(database, 1, handler="nobody.has")
+    await clock.advance(2)
+    await many_blocked_runs(
+        database, 5_000, gate=f"~{KEY}", handler="nobody.has", options=f'{{"rate": ["{KEY}", 10, 1]}}'
+    )
+    await a_crowd(database, 3)
+    await clock.advance(1)
+
+    assert await blocks_read(database, "select duly.next_at_rate_v1(1, $1, 10, duly.clock_now())", KEY) < 200
 
 
 async def test_a_changed_rate_counts_within_a_second_for_those_who_wait(database, clock):

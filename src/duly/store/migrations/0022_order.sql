@@ -140,13 +140,14 @@ end $$;
 
 ---------------------------------------------------------------------------------------------------------------- limits
 
--- How many runs of a scope are in somebody's hands, counted up to a bound. Reads the whole of leased, which is as large as all workers'
--- hands together; an index would cost every claim of those who have no limits.
+-- How many runs of a scope are in somebody's hands, counted up to a bound. One that waits for its workflow is not, because the nodes
+-- of that workflow are: counted with them it would hold the place that they wait for. Reads the whole of leased, which is as large as
+-- all workers' hands together; an index would cost every claim of those who have no limits.
 create function duly.count_leased(p_tenant integer, p_queue text, p_up_to integer) returns integer
 language plpgsql stable set enable_seqscan = on set enable_indexscan = off set enable_indexonlyscan = off set jit = off as $$
 begin
     return (select count(*) from (select from duly.leased where (p_tenant is null or leased.tenant = p_tenant)
-                                     and (p_queue is null or leased.queue = p_queue) limit p_up_to) as counted);
+                                     and (p_queue is null or leased.queue = p_queue) and leased.handler <> '@workflow' limit p_up_to) as counted);
 end $$;
 
 create function duly.is_within(p_limit duly.limits, p_tenant integer, p_queue text) returns boolean language sql immutable parallel safe as $$
@@ -187,10 +188,18 @@ end $$;
 
 ---------------------------------------------------------------------------------------------------------------- choose
 
+-- Whether a run asks for what a worker of the version before knows nothing of: it would run a node without what its parents gave, start
+-- what has expired, and retry by other rules.
+create function duly.is_for_newer(p_options jsonb) returns boolean language sql immutable parallel safe as $$
+    select coalesce(p_options ?| array['node', 'expires_at', 'expires_seconds']
+                    or p_options->'retry' ?| array['policy', 'rules', 'delays', 'jitter', 'max_age_seconds'], false)
+$$;
+
 -- How much each line gives in one round: its part of the plan, where what goes by rank is counted out among a tenant's priorities.
 -- Looks at what waits and locks nothing.
 create function duly.quotas_v1(
-    p_lines duly.line[], p_weights integer[], p_handlers text[], p_takes_suspects boolean, p_until timestamptz, p_limit integer, p_seed bigint)
+    p_lines duly.line[], p_weights integer[], p_handlers text[], p_takes_suspects boolean, p_is_older boolean, p_until timestamptz, p_limit integer,
+    p_seed bigint)
 returns integer[]
 language plpgsql stable as $$
 #variable_conflict use_column
@@ -224,6 +233,7 @@ begin
                             select duly.rank(ready.due_at, line.priority) as rank from duly.ready
                              where ready.queue = line.queue and ready.tenant = line.tenant and ready.priority = line.priority
                                and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= p_until
+                               and not (p_is_older and duly.is_for_newer(ready.options))
                              order by ready.due_at limit line.rest offset line.taken) as peek
                          where line.rest > 0) as ranked
                  where ranked.place <= ranked.rest group by ranked.number) as first on first.number = given.number
@@ -238,8 +248,8 @@ end $$;
 -- until the commit, and counts in a statement that began after that lock was had: so the count is exact, and who leaves only lowers it.
 -- Runs under the planner settings of the claim that calls it.
 create function duly.choose_v1(
-    p_queues text[], p_weights integer[], p_handlers text[], p_tenant integer, p_is_ahead boolean, p_takes_suspects boolean, p_limit integer,
-    p_fence bigint, p_now timestamptz)
+    p_queues text[], p_weights integer[], p_handlers text[], p_tenant integer, p_is_ahead boolean, p_takes_suspects boolean, p_is_older boolean,
+    p_limit integer, p_fence bigint, p_now timestamptz)
 returns tid[]
 language plpgsql as $$
 #variable_conflict use_column
@@ -277,6 +287,7 @@ begin
             select ctid from duly.ready
              where ready.queue = (v_lines[1]).queue and ready.tenant = (v_lines[1]).tenant and ready.priority = (v_lines[1]).priority
                and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= v_until
+               and not (p_is_older and duly.is_for_newer(ready.options))
              order by ready.due_at limit p_limit for update skip locked);
     end if;
     v_is_due := true;
@@ -288,7 +299,7 @@ begin
         end if;
         exit when v_asked = '{}' or v_left <= 0;
         v_upto := case when v_is_due then p_now else v_until end;
-        v_quotas := duly.quotas_v1(v_asked, p_weights, p_handlers, p_takes_suspects, v_upto, v_left, p_fence * 8 + round);
+        v_quotas := duly.quotas_v1(v_asked, p_weights, p_handlers, p_takes_suspects, p_is_older, v_upto, v_left, p_fence * 8 + round);
         if v_limits <> '{}' then
             v_quotas := duly.within_rooms(v_asked, v_quotas, v_limits, v_rooms, p_fence);
         end if;
@@ -299,6 +310,7 @@ begin
                 select ready.ctid as place from duly.ready
                  where ready.queue = line.queue and ready.tenant = line.tenant and ready.priority = line.priority
                    and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= v_upto
+                   and not (p_is_older and duly.is_for_newer(ready.options))
                  order by ready.due_at limit line.quota offset line.taken for update skip locked) as slice
              where line.quota > 0)
         select array(select found.place from found),
@@ -336,7 +348,8 @@ end $$;
 -- Move up to p_limit runs into the hands of a live worker: shared out between queues by their weights, between tenants by theirs, and
 -- within a tenant by rank, with a floor for each of its priorities. The worker's row is held for key share, which does not hinder its
 -- heartbeat but makes the reaper's delete wait, so that no lease can outlive the row it hangs on. What is held stays where it is.
-create function duly.claim_v2(p_worker_id uuid, p_queues text[], p_weights integer[], p_handlers text[], p_limit integer)
+create function duly.claim_v2(
+    p_worker_id uuid, p_queues text[], p_weights integer[], p_handlers text[], p_limit integer, p_is_older boolean default false)
 returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
                previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
                suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb)
@@ -361,7 +374,7 @@ begin
         return;                                        -- An idle poll ends here: no fence drawn, nothing written, no commit to wait for.
     end if;
     v_fence := nextval('duly.fences');
-    v_places := duly.choose_v1(v_open, v_weights, p_handlers, null, true, true, p_limit, v_fence, v_now);
+    v_places := duly.choose_v1(v_open, v_weights, p_handlers, null, true, true, p_is_older, p_limit, v_fence, v_now);
     if v_places = '{}' then
         return;
     end if;
@@ -377,14 +390,14 @@ begin
               suspect, payload_stored, queue, handler, payload, options;
 end $$;
 
--- For workers of the version before: all queues weigh the same.
+-- For workers of the version before: all queues weigh the same, and what they cannot run as it asks stays for others.
 create or replace function duly.claim_v1(p_worker_id uuid, p_queues text[], p_handlers text[], p_limit integer)
 returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
                previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
                suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 begin
-    return query select * from duly.claim_v2(p_worker_id, p_queues, '{}', p_handlers, p_limit);
+    return query select * from duly.claim_v2(p_worker_id, p_queues, '{}', p_handlers, p_limit, true);
 end $$;
 
 -- Of these queues, those that are not held for a tenant, and where it has a place left under each limit. Who asks to know whether to
@@ -467,7 +480,7 @@ begin
     end if;
     v_crowd := exists (select from duly.leased where leased.worker_id = p_worker_id and leased.suspect);
     v_fence := nextval('duly.fences');
-    v_places := duly.choose_v1(v_open, array_fill(1, array[cardinality(v_open)]), v_worker.handlers, v_worker.tenant, false, not v_crowd, v_room, v_fence, v_now);
+    v_places := duly.choose_v1(v_open, array_fill(1, array[cardinality(v_open)]), v_worker.handlers, v_worker.tenant, false, not v_crowd, false, v_room, v_fence, v_now);
     if v_places = '{}' then
         return;
     end if;
@@ -496,5 +509,5 @@ end $$;
 
 revoke execute on function
     duly.chance, duly.plan_claim_v1, duly.walk_v1, duly.turn_v1, duly.lines_v1, duly.count_leased, duly.is_within, duly.lock_limits, duly.within_rooms,
-    duly.quotas_v1, duly.choose_v1, duly.claim_v2, duly.roomy_queues
+    duly.is_for_newer, duly.quotas_v1, duly.choose_v1, duly.claim_v2, duly.roomy_queues
     from public;

@@ -4,7 +4,7 @@
 
 create sequence duly.lines cache 1;
 
-alter table duly.gates add column in_line boolean not null default false;      -- its runs go one after another, in order
+alter table duly.gates add column in_line boolean not null default false;      -- who is inside came from a line, and is alone there
 
 -- What somebody has set for a key; it comes before what runs carry.
 create table duly.gate_limits (
@@ -78,6 +78,8 @@ create index blocked_in_line on duly.blocked (tenant, gate, due_at, duly.line_of
 create index timers_in_line on duly.timers (tenant, ((options->'gate'->>0) collate "C"), due_at, duly.line_of(options)) where options ? 'fifo';
 -- Turns that were given and not taken.
 create index ready_paced on duly.ready (tenant, ((options->'rate'->>0) collate "C"), due_at) where options ? 'rate';
+-- Who waits for a turn, by who may take it.
+create index blocked_by_taker on duly.blocked (tenant, gate, queue, handler, suspect, due_at, run_id) where left(gate, 1) = '~';
 
 -- Queues on which no more recurring work of low priority is piled.
 create function duly.overloaded() returns text[] language sql stable as $$
@@ -86,8 +88,49 @@ $$;
 
 ------------------------------------------------------------------------------------------------------------------ rates
 
--- Give turns at one rate whose row the caller has locked, up to a second ahead, to the oldest who wait. A queue whose turns nobody
--- takes gets no more. Moments are rounded up, so that no stretch holds more than it may. Returns how many turns were given.
+-- The oldest who wait for a turn at a rate, without those of a queue and a handler that nobody serves: their turns lie in ready and are
+-- not taken. Suspects count apart, because each of them waits until a worker is free for it alone. Kind by kind, however many wait.
+create function duly.next_at_rate_v1(p_tenant integer, p_key text, p_turns integer, p_now timestamptz) returns uuid[]
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_queues   text[];
+    v_handlers text[];
+    v_suspects boolean[];
+begin
+    select array_agg(queue), array_agg(handler), array_agg(suspect) into v_queues, v_handlers, v_suspects
+      from (select distinct ready.queue, ready.handler, ready.suspect from duly.ready
+             where ready.tenant = p_tenant and ((ready.options->'rate'->>0) collate "C") = p_key and ready.options ? 'rate'
+               and ready.due_at < p_now - interval '1 second') as stuck;
+    if v_queues is null then
+        return array(select run_id from duly.blocked where blocked.tenant = p_tenant and blocked.gate = '~' || p_key
+                      order by due_at, run_id limit p_turns for update skip locked);
+    end if;
+    return array(
+        with recursive kinds as (
+            (select queue, handler, suspect from duly.blocked
+              where blocked.tenant = p_tenant and blocked.gate = '~' || p_key and left(blocked.gate, 1) = '~'
+              order by queue, handler, suspect limit 1)
+            union all
+            select next.* from kinds cross join lateral (
+                select queue, handler, suspect from duly.blocked
+                 where blocked.tenant = p_tenant and blocked.gate = '~' || p_key and left(blocked.gate, 1) = '~'
+                   and (blocked.queue, blocked.handler, blocked.suspect) > (kinds.queue, kinds.handler, kinds.suspect)
+                 order by queue, handler, suspect limit 1) as next),
+        oldest as materialized (
+            select waiter.run_id from kinds cross join lateral (
+                select due_at, run_id from duly.blocked
+                 where blocked.tenant = p_tenant and blocked.gate = '~' || p_key and left(blocked.gate, 1) = '~'
+                   and blocked.queue = kinds.queue and blocked.handler = kinds.handler and blocked.suspect = kinds.suspect
+                 order by due_at, run_id limit p_turns) as waiter
+             where not exists (select from unnest(v_queues, v_handlers, v_suspects) as stuck(queue, handler, suspect)
+                                where stuck.queue = kinds.queue and stuck.handler = kinds.handler and stuck.suspect = kinds.suspect)
+             order by waiter.due_at, waiter.run_id limit p_turns)
+        select run_id from duly.blocked where blocked.run_id = any (array(select oldest.run_id from oldest)) for update skip locked);
+end $$;
+
+-- Give turns at one rate whose row the caller has locked, up to a second ahead, to the oldest who wait. Those whose turns nobody takes
+-- get no more. Moments are rounded up, so that no stretch holds more than it may. Returns how many turns were given.
 create function duly.pace_one_v1(p_tenant integer, p_key text, p_now timestamptz) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
@@ -96,10 +139,10 @@ declare
     c_turns   constant integer := 1000;                 -- in one statement
     v_pace    duly.paces;
     v_limit   duly.gate_limits;
-    v_stuck   text[];
     v_owed    double precision;                         -- how far the next free turn lies ahead, were there no burst, in seconds
     v_burst   double precision;                         -- how far ahead of that one may start, in seconds
     v_turns   integer;
+    v_next    uuid[];
     v_given   integer;
     v_waiting boolean;
 begin
@@ -111,15 +154,9 @@ begin
     v_owed := v_owed / v_pace.per_second;               -- What is reserved are runs, and not a stretch of time.
     v_burst := (v_pace.burst - 1) / v_pace.per_second;
     v_turns := least(greatest(floor((c_ahead + v_burst - v_owed) * v_pace.per_second) + 1, 0), c_turns);
-    v_stuck := array(select distinct ready.queue from duly.ready
-                      where ready.tenant = p_tenant and ((ready.options->'rate'->>0) collate "C") = p_key and ready.options ? 'rate'
-                        and ready.due_at < p_now - interval '1 second');
+    v_next := duly.next_at_rate_v1(p_tenant, p_key, v_turns, p_now);
     with taken as (
-        delete from duly.blocked where run_id = any (array(
-            select run_id from duly.blocked
-             where blocked.tenant = p_tenant and blocked.gate = '~' || p_key and blocked.queue <> all (v_stuck)
-             order by due_at, run_id limit v_turns for update skip locked))
-        returning *),
+        delete from duly.blocked where run_id = any (v_next) returning *),
     staged as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                                 suspect, payload_stored, queue, handler, payload, options, rank)
@@ -186,7 +223,8 @@ end $$;
 -- waiting ones enter while there are places. Called by every move that takes a run out of ready or leased, or brings one to a
 -- gate, as the last thing it does: gates are locked in one order, and whoever locks a gate last sees what the one before has done, so
 -- that nobody waits at a gate with a free place. A count that was wrong must not hold up what leaves.
--- Of a line the first enters when nobody is inside, and nothing that comes before it is due and still in timers.
+-- Of a line the first enters when nobody is inside, and nothing that comes before it is due and still in timers. While one of a line is
+-- inside or waits, the gate has one place, also for others who share its key.
 create function duly.release_v2(p_tenants integer[], p_options jsonb[], p_left integer, p_arrived duly.blocked[]) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
 set jit = off as $$
@@ -197,7 +235,6 @@ declare
     v_tenants      integer[];
     v_gates        text[];
     v_places       integer[];
-    v_lines        boolean[];
     v_left         integer[];
     v_policies     text[];
     v_waiting_max  integer[];
@@ -207,29 +244,32 @@ declare
     v_turns        jsonb[];
     v_released     integer := 0;
 begin
-    select array_agg(tenant), array_agg(gate), array_agg(places), array_agg(in_line), array_agg(left_gate), array_agg(policy), array_agg(waiting_max)
-      into v_tenants, v_gates, v_places, v_lines, v_left, v_policies, v_waiting_max
-      from (select tenant, gate, max(places) as places, bool_or(in_line) as in_line, sum(left_gate) as left_gate, max(policy) as policy, max(waiting_max) as waiting_max
-              from (select u.tenant, (u.options->'gate'->>0) collate "C" as gate, (u.options->'gate'->>1)::integer as places, u.options ? 'fifo' as in_line,
+    select array_agg(tenant), array_agg(gate), array_agg(places), array_agg(left_gate), array_agg(policy), array_agg(waiting_max)
+      into v_tenants, v_gates, v_places, v_left, v_policies, v_waiting_max
+      from (select tenant, gate, max(places) as places, sum(left_gate) as left_gate, max(policy) as policy, max(waiting_max) as waiting_max
+              from (select u.tenant, (u.options->'gate'->>0) collate "C" as gate,
+                           case when not u.options ? 'fifo' then (u.options->'gate'->>1)::integer end as places,     -- Of a line, its one place says nothing of others.
                            case when u.options ? 'outside' then 0 else p_left end as left_gate,
                            u.options->'overlap'->>0 as policy, (u.options->'overlap'->>1)::integer as waiting_max
                       from unnest(p_tenants, p_options) as u(tenant, options)
                      where u.options ? 'gate' and not (p_left = 0 and u.options ? 'held')
                     union all
-                    select tenant, gate, (options->'gate'->>1)::integer, false, 0, null, null from unnest(p_arrived)) as each
+                    select tenant, gate, (options->'gate'->>1)::integer, 0, null, null from unnest(p_arrived)) as each
              group by tenant, gate order by tenant, gate) as sorted;
     if v_tenants is not null then
-        insert into duly.gates (tenant, gate, places, in_line)      -- Locks those that are there, and writes them not.
-        select * from unnest(v_tenants, v_gates, v_places, v_lines) as u(tenant, gate, places, in_line)
+        insert into duly.gates (tenant, gate, places)               -- Locks those that are there, and writes them not.
+        select tenant, gate, coalesce(places, 1) from unnest(v_tenants, v_gates, v_places) as u(tenant, gate, places)
         on conflict (tenant, gate) do update set places = excluded.places where false;
         with asked as materialized (
-            select u.tenant, u.gate, row.place, row.active - u.left_gate as active, line.stands,
-                   case when line.stands then 1 else coalesce(row.limit_places, u.places) end as places,
-                   case when line.stands then 1 else coalesce(row.limit_places, u.places) end - greatest(row.active - u.left_gate, 0) as free
+            select u.tenant, u.gate, row.place, row.active - u.left_gate as active, line.stands, row.in_line,
+                   case when line.stands or row.in_line then 1 else row.places end as places,
+                   case when line.stands or row.in_line then 1 else row.places end - greatest(row.active - u.left_gate, 0) as free
               from unnest(v_tenants, v_gates, v_places, v_left) as u(tenant, gate, places, left_gate)
              cross join lateral (
-                   select gates.ctid as place, gates.active,
-                          (select limits.places from duly.gate_limits as limits where limits.tenant = u.tenant and limits.key = u.gate) as limit_places
+                   select gates.ctid as place, gates.active, gates.in_line and gates.active > u.left_gate as in_line,
+                          coalesce((select limits.places from duly.gate_limits as limits where limits.tenant = u.tenant and limits.key = u.gate), u.places,
+                                   (select (options->'gate'->>1)::integer from duly.blocked where blocked.tenant = u.tenant and blocked.gate = u.gate
+                                     order by due_at, run_id limit 1), 1) as places
                      from duly.gates where gates.tenant = u.tenant and gates.gate = u.gate limit 1) as row
              cross join lateral (
                    select exists (select from duly.blocked where blocked.tenant = u.tenant and blocked.gate = u.gate and blocked.options ? 'fifo') as stands
@@ -310,14 +350,15 @@ begin
              where (select count(*) from staged) + (select count(*) from left_out) < (select count(*) from arrived) + (select count(*) from taken)
                and run_id not in (select staged.run_id from staged union all select left_out.run_id from left_out)),
         totals as materialized (
-            select max(place) as place, max(places) as places, greatest(sum(active), 0) + sum(entered) as active from (
-                   select tenant, gate, place, places, active, 0 as entered from asked
-                   union all select tenant, options->'gate'->>0, null, null, 0, 1 from staged
-                   union all select tenant, options->'gate'->>0, null, null, 0, 1 from turning) as each
+            select max(place) as place, max(places) as places, greatest(sum(active), 0) + sum(entered) as active, bool_or(in_line) as in_line from (
+                   select tenant, gate, place, places, active, 0 as entered, in_line from asked
+                   union all select tenant, options->'gate'->>0, null, null, 0, 1, options ? 'fifo' from staged
+                   union all select tenant, options->'gate'->>0, null, null, 0, 1, options ? 'fifo' from turning) as each
              group by tenant, gate),
         counted as (
-            update duly.gates set active = totals.active, places = totals.places from totals
-             where gates.ctid = totals.place and totals.active > 0 and (gates.active <> totals.active or gates.places <> totals.places)),
+            update duly.gates set active = totals.active, places = totals.places, in_line = totals.in_line from totals
+             where gates.ctid = totals.place and totals.active > 0
+               and (gates.active, gates.places, gates.in_line) <> (totals.active, totals.places, totals.in_line)),
         closed as (
             delete from duly.gates where ctid = any (array(select totals.place from totals where totals.active = 0)))
         select (select count(*) from staged) + (select count(*) from turning), array_agg(tenant), array_agg(options->'rate')
@@ -994,6 +1035,6 @@ create policy of_its_tenant on duly.paces for select to duly_api using (tenant =
 grant select on duly.gate_limits, duly.paces to duly_api;
 
 revoke execute on function
-    duly.may_pass, duly.waits_at, duly.is_place, duly.keeping_place, duly.line_of, duly.numbered, duly.overloaded, duly.pace_one_v1, duly.pace_v1,
+    duly.may_pass, duly.waits_at, duly.is_place, duly.keeping_place, duly.line_of, duly.numbered, duly.overloaded, duly.next_at_rate_v1, duly.pace_one_v1, duly.pace_v1,
     duly.pace_due_v1, duly.release_v2, duly.look_again_v1, duly.limit_gate_v1, duly.api_limit_gate_v1 from public;
 grant execute on function duly.api_limit_gate_v1 to duly_api;

@@ -80,8 +80,9 @@ begin
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'expired', queue, handler,
                'expired at ' || to_char(duly.expiry(scheduled_at, options) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), duly.marks_of(options)
           from gone),
-    leaving as (
-        select job_id, tenant, case when inside then options else options - 'gate' end as options from gone where duly.has_consequence(options))
+    leaving as (                                       -- It may have stood before others in a line.
+        select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'gate' end as options
+          from gone where duly.has_consequence(options))
     select (select array_agg(run_id) from gone), array_agg(job_id), array_agg(tenant), array_agg(options)
       into v_gone, v_job_ids, v_tenants, v_options from leaving;
     perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;

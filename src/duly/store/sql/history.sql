@@ -48,12 +48,14 @@ delete from duly.progress where run_id in (
        and not exists (select from duly.live_runs where live_runs.run_id = progress.run_id) limit $1)
 
 -- name: release_waiting
--- A belt: a place that came free while its waiter was held by a transaction that rolled back. Gate by gate, however many wait at each.
+-- A belt: a place that came free while its waiter was held by a transaction that rolled back. Gate by gate, however many wait at each;
+-- what is waited for otherwise than for a place is passed over in one step, however many gates of the kind there are.
 with recursive waited as (
     (select tenant, gate from duly.blocked order by tenant, gate limit 1)
     union all
     select next.tenant, next.gate from waited cross join lateral (
-        select tenant, gate from duly.blocked where (blocked.tenant, blocked.gate) > (waited.tenant, waited.gate) order by tenant, gate limit 1) as next),
+        select tenant, gate from duly.blocked where (blocked.tenant, blocked.gate) >= (waited.tenant,
+            case when duly.is_place(waited.gate) then waited.gate || chr(1) else chr(ascii(waited.gate) + 1) end) order by tenant, gate limit 1) as next),
 open as (
     select waited.tenant, first.options from waited
      cross join lateral (select options from duly.blocked where blocked.tenant = waited.tenant and blocked.gate = waited.gate order by due_at, run_id limit 1) as first
@@ -122,6 +124,7 @@ union all
 select 'limit exceeded', coalesce(limits.queue, 'every queue') || coalesce(' of tenant ' || limits.tenant, ''),
        format('%s places, %s runs', limits.places, count(*))
   from duly.limits join duly.leased on coalesce(limits.tenant, leased.tenant) = leased.tenant and coalesce(limits.queue, leased.queue) = leased.queue
+   and leased.handler <> '@workflow'
  group by limits.tenant, limits.queue, limits.places, limits.set_at
 having count(*) > limits.places and max(leased.claimed_at) > limits.set_at + interval '5 seconds'
 union all

@@ -16,7 +16,7 @@ select tenant, queue, places, duly.count_leased(tenant, queue, 1000000) as runni
 
 -- name: standing
 -- Counted in one walk over what is leased, however many limits there are.
-with held as (select tenant, queue, count(*) as runs from duly.leased group by tenant, queue)
+with held as (select tenant, queue, count(*) as runs from duly.leased where handler <> '@workflow' group by tenant, queue)
 select limits.tenant, limits.queue, limits.places, limits.set_by, limits.set_at,
        coalesce((select sum(held.runs) from held where coalesce(limits.tenant, held.tenant) = held.tenant
                     and coalesce(limits.queue, held.queue) = held.queue), 0)::integer as running
