@@ -77,7 +77,7 @@ async def test_the_run_ends_as_its_workflow_ends(database, starter, outcomes, st
     assert await history.verify(database) == []
 
 
-async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database, starter):
+async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database, starter, clock):
     run_id = await a_run_of(database)
     worker_id = await a_worker(database)
     [run] = await claim(database, worker_id, [QUEUE], [WORKFLOW], 10)
@@ -98,8 +98,23 @@ async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database
     assert isinstance(outcome, Succeeded)
     assert await database.fetchval("select count(*) from duly.workflows") == 1
     assert (await found_run(database, run_id))["state"] == "succeeded"
+    await clock.advance(1)
     assert await settle_ended(database, RNG) == 0
     assert await database.fetchval("select count(*) from duly.errands") == 0
+
+
+async def test_runs_that_cannot_be_settled_yet_hold_up_no_other(database, starter, monkeypatch):
+    monkeypatch.setattr("duly.moves.workflow_runs.BATCH_MAX", 1)
+    worker_id = await a_worker(database)
+    await a_run_of(database, "a")
+    [early] = await claim(database, worker_id, [QUEUE], [WORKFLOW], 10)
+    await starter.attempt(RunContext(early, None), early)  # type: ignore[arg-type]
+    await carried_through(database, worker_id)
+    await a_run_of(database, "a")
+    await started(database, starter, worker_id)
+    await carried_through(database, worker_id)
+
+    assert [await settle_ended(database, RNG) for _ in range(2)] == [0, 1]
 
 
 async def test_a_cancel_of_the_run_stops_its_workflow(database, starter):
