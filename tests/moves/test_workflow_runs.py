@@ -15,7 +15,7 @@ from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit
 from duly.moves.workflow_runs import settle_ended
 from duly.moves.workflows import cancel_workflow, replay_workflow, run_errands
-from duly.store import history
+from duly.store import history, workflows
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets.workflow import Starter
@@ -127,6 +127,22 @@ async def test_a_cancel_of_the_run_stops_its_workflow(database, starter):
     assert await state_of(database, await the_workflow(database, run_id)) == "cancelled"
     assert await settle_ended(database, RNG) == 0
     assert await database.fetchval("select count(*) from duly.errands where what = 'settle'") == 0
+
+
+async def test_workflows_that_nobody_waits_for_are_stopped_one_in_a_transaction(database, starter):
+    """With two, the gates of the second would be locked after the first workflow, and a settle does it the other way round."""
+    worker_id = await a_worker(database)
+    for _ in range(2):
+        run_id = await a_run_of(database)
+        await started(database, starter, worker_id)
+        await cancel_run(database, run_id)
+
+    assert await workflows.run_errand(database) == "done"
+
+    states = await database.fetch("select state from duly.workflows order by workflow_id")
+    assert [row["state"] for row in states] == ["cancelled", "running"]
+    await run_errands(database)
+    assert await database.fetchval("select count(*) from duly.workflows where state <> 'cancelled'") == 0
 
 
 async def test_a_cancel_of_the_workflow_ends_the_run(database, starter):
