@@ -75,8 +75,10 @@ create unlogged table duly.endings (
     reason       text,
     result       jsonb,
     attempt      integer,
-    is_first     boolean     not null                   -- in its transaction: it queues what sees to all of them
+    is_first     boolean     not null,                  -- in its transaction: it queues what sees to all of them
+    noted_in     xid8        not null default pg_current_xact_id()      -- By which they are found among what others have left to be vacuumed.
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+create index endings_by_transaction on duly.endings (noted_in);
 
 -- What is left to do for a workflow outside of its lock, or after somebody else has let go of a row. No key: whoever notes one
 -- waits for nobody.
@@ -447,7 +449,8 @@ begin
            duly.gate_of_workflow(p_workflow_id), p_now
       from risen
     on conflict do nothing;
-    delete from duly.endings where workflow_id = p_workflow_id and node = any (v_ended || v_items) and became = 'risen';   -- That was us.
+    delete from duly.endings where noted_in = pg_current_xact_id() and workflow_id = p_workflow_id and node = any (v_ended || v_items)
+       and became = 'risen';                           -- That was us.
     perform duly.make_rows_v1(p_workflow_id, v_ended, p_now);
     update duly.workflows set
            state = case when ended_at is null then state else 'running' end, ended_at = null, replays = replays + 1,
@@ -488,18 +491,18 @@ declare
     v_special   boolean;
     v_other     record;
 begin
-    v_locked := array(select distinct workflow_id from duly.endings);
+    v_locked := array(select distinct workflow_id from duly.endings where noted_in = pg_current_xact_id());
     perform from duly.workflows where workflow_id = any (v_locked) order by workflow_id for no key update;
-    select bool_or(became in ('risen', 'retrying')) into v_special from duly.endings;
+    select bool_or(became in ('risen', 'retrying')) into v_special from duly.endings where noted_in = pg_current_xact_id();
     if v_special then
         for v_other in
-            delete from duly.endings where became in ('risen', 'retrying') returning workflow_id, node, run_id, became
+            delete from duly.endings where noted_in = pg_current_xact_id() and became in ('risen', 'retrying') returning workflow_id, node, run_id, became
         loop
             perform duly.see_to_v1(v_other.workflow_id, v_other.node, v_other.run_id, v_other.became, v_now);
         end loop;
     end if;
     loop
-        with taken as (delete from duly.endings returning *),
+        with taken as (delete from duly.endings where noted_in = pg_current_xact_id() returning *),
         ended as (                                     -- By place: whatever the tables were when this was planned, each is looked up by its key.
             update duly.workflow_nodes as node
                set state = case found.became when 'dead' then 'failed' else found.became end, result = found.result, reason = found.reason, ended_at = v_now,
