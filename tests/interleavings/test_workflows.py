@@ -233,6 +233,40 @@ class ReplayedTwice(Story):
 
 
 @story
+class TwoDeadRunsAreReplayed(Story):
+    shape = "a b:a! c:b"
+
+    async def moves(self, database):
+        await end(database, self.worker_id, [self.held["a"]], FAILS)
+        self.held |= await taken(database, self.worker_id)
+        await end(database, self.worker_id, [self.held["b"]], FAILS)
+
+        def replaying(name):
+            return lambda side: runs.replay(side, [self.held[name].run_id], [timedelta()])
+
+        return replaying("a"), replaying("b")
+
+    async def says(self, database):
+        assert self.states["a"] == "succeeded"
+        assert self.states["b"] in {"succeeded", "skipped"}
+
+
+@story
+class ReplayedAsANodeAndAsADeadRun(Story):
+    shape = "a z:a"
+
+    async def moves(self, database):
+        await end(database, self.worker_id, [self.held["a"]], FAILS)
+        return (
+            lambda side: workflows.replay(side, 1, self.workflow_id, "a", ["a", "z"], 2),
+            lambda side: runs.replay(side, [self.held["a"].run_id], [timedelta()]),
+        )
+
+    async def says(self, database):
+        assert self.states == {"a": "succeeded", "z": "succeeded"}
+
+
+@story
 class CancelledTwice(Story):
     async def moves(self, database):
         def cancel(side):

@@ -10,7 +10,7 @@ from duly.domain.job import DELAY_MAX
 from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.retry import Retry
 from duly.moves.cancel import CancelAnswer, cancel_run
-from duly.moves.settle import Settled, hand_back, settle
+from duly.moves.settle import Settled, Unstorable, hand_back, settle
 from duly.store import history, leased, runs
 from duly.store.database import Database, Unavailable
 from tests.builders import (
@@ -475,4 +475,28 @@ async def test_an_outcome_that_cannot_be_decided_holds_up_nobody(database):
         await settle(database, worker_id, [ended(database, odd, Failed("x")), ended(database, plain, Succeeded())], RNG)
         == []
     )
+    assert "leased" not in await counts(database)
+
+
+async def test_an_outcome_that_is_refused_even_bare_holds_up_nobody(database):
+    worker_id = await a_worker(database)
+    for _ in range(4):
+        await a_ready_run(database)
+    held = await claimed(database, worker_id)
+    outcomes: list[Outcome] = [Succeeded(), Failed("x"), Succeeded(), Failed("y")]
+    batch = [ended(database, run, outcome) for run, outcome in zip(held, outcomes, strict=True)]
+    bad = [held[0].run_id, held[1].run_id]
+    await database.execute(
+        f"alter table duly.attempts add constraint odd check (run_id not in ('{bad[0]}', '{bad[1]}'))"
+    )
+
+    with pytest.raises(Unstorable) as refused:
+        await settle(database, worker_id, batch, RNG)
+
+    assert {run.run_id for run in refused.value.runs} == set(bad)
+    assert refused.value.fenced == []
+    assert [await boxes_of(database, run.run_id) for run in held[:2]] == [["leased"], ["leased"]]
+    assert "leased" not in [box for run in held[2:] for box in await boxes_of(database, run.run_id)]
+    await database.execute("alter table duly.attempts drop constraint odd")
+    assert await settle(database, worker_id, batch, RNG) == []
     assert "leased" not in await counts(database)

@@ -15,7 +15,7 @@ from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit
 from duly.moves.workflow_runs import settle_ended
 from duly.moves.workflows import cancel_workflow, replay_workflow, run_errands
-from duly.store import history
+from duly.store import history, workflows
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets.workflow import Starter
@@ -77,7 +77,7 @@ async def test_the_run_ends_as_its_workflow_ends(database, starter, outcomes, st
     assert await history.verify(database) == []
 
 
-async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database, starter):
+async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database, starter, clock):
     run_id = await a_run_of(database)
     worker_id = await a_worker(database)
     [run] = await claim(database, worker_id, [QUEUE], [WORKFLOW], 10)
@@ -98,8 +98,23 @@ async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database
     assert isinstance(outcome, Succeeded)
     assert await database.fetchval("select count(*) from duly.workflows") == 1
     assert (await found_run(database, run_id))["state"] == "succeeded"
+    await clock.advance(1)
     assert await settle_ended(database, RNG) == 0
     assert await database.fetchval("select count(*) from duly.errands") == 0
+
+
+async def test_runs_that_cannot_be_settled_yet_hold_up_no_other(database, starter, monkeypatch):
+    monkeypatch.setattr("duly.moves.workflow_runs.BATCH_MAX", 1)
+    worker_id = await a_worker(database)
+    await a_run_of(database, "a")
+    [early] = await claim(database, worker_id, [QUEUE], [WORKFLOW], 10)
+    await starter.attempt(RunContext(early, None), early)  # type: ignore[arg-type]
+    await carried_through(database, worker_id)
+    await a_run_of(database, "a")
+    await started(database, starter, worker_id)
+    await carried_through(database, worker_id)
+
+    assert [await settle_ended(database, RNG) for _ in range(2)] == [0, 1]
 
 
 async def test_a_cancel_of_the_run_stops_its_workflow(database, starter):
@@ -112,6 +127,22 @@ async def test_a_cancel_of_the_run_stops_its_workflow(database, starter):
     assert await state_of(database, await the_workflow(database, run_id)) == "cancelled"
     assert await settle_ended(database, RNG) == 0
     assert await database.fetchval("select count(*) from duly.errands where what = 'settle'") == 0
+
+
+async def test_workflows_that_nobody_waits_for_are_stopped_one_in_a_transaction(database, starter):
+    """With two, the gates of the second would be locked after the first workflow, and a settle does it the other way round."""
+    worker_id = await a_worker(database)
+    for _ in range(2):
+        run_id = await a_run_of(database)
+        await started(database, starter, worker_id)
+        await cancel_run(database, run_id)
+
+    assert await workflows.run_errand(database) == "done"
+
+    states = await database.fetch("select state from duly.workflows order by workflow_id")
+    assert [row["state"] for row in states] == ["cancelled", "running"]
+    await run_errands(database)
+    assert await database.fetchval("select count(*) from duly.workflows where state <> 'cancelled'") == 0
 
 
 async def test_a_cancel_of_the_workflow_ends_the_run(database, starter):

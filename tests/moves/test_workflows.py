@@ -274,6 +274,92 @@ async def test_a_paused_workflow_gives_back_its_places_at_gates(database):
     await is_whole(database)
 
 
+async def test_a_paused_workflow_takes_back_what_had_its_turn_at_a_rate(database):
+    workflow_id = await a_workflow(database, "a", rate=("often", 10, 1))
+    await staged(database)
+
+    await pause_workflow(database, 1, workflow_id)
+
+    assert await states_of(database, workflow_id) == {"a": "waiting"}
+    await is_whole(database)
+
+
+async def test_a_child_that_is_taken_back_waits_for_a_parent_that_was_replayed(database):
+    workflow_id = await a_workflow(database, "a b:a!")
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), FAILS)
+    await replay(database, [await run_of(database, workflow_id, "a")])
+    both = await taken(database, worker_id)
+    await hand_back(database, worker_id, [both["b"]])
+
+    await pause_workflow(database, 1, workflow_id)
+    await is_whole(database)
+    await end(database, worker_id, [both["a"]])
+    await resume_workflow(database, 1, workflow_id)
+
+    assert await states_of(database, workflow_id) == {"a": "succeeded", "b": "skipped"}
+    assert await state_of(database, workflow_id) == "succeeded"
+    await is_whole(database)
+
+
+async def test_a_cancel_of_a_paused_workflow_gives_back_the_places_that_it_holds(database):
+    slow = Retry(max_attempts=5, base_seconds=3000, cap_seconds=3000, jitter=0)
+    workflow_id = await a_workflow(database, "a", fifo="orders", retry=slow)
+    await staged(database)
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Failed("broken"))
+    await pause_workflow(database, 1, workflow_id)
+
+    await cancel_workflow(database, 1, workflow_id)
+
+    assert await state_of(database, workflow_id) == "cancelled"
+    await is_whole(database)
+    other = await a_workflow(database, "z", fifo="orders")
+    await staged(database)
+    assert names(await taken(database, worker_id)) == ["z"]
+    assert await state_of(database, other) == "running"
+
+
+async def test_a_node_that_is_skipped_gives_back_the_place_that_it_holds(database, clock):
+    slow = Retry(max_attempts=5, base_seconds=3000, cap_seconds=3000, jitter=0)
+    workflow_id = await a_workflow(database, Workflow("w", (a_node("a"), a_node("b", "a!", fifo="orders", retry=slow))))
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), FAILS)
+    await staged(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Failed("broken"))
+    await replay(database, [await run_of(database, workflow_id, "a")])
+    [a] = (await taken(database, worker_id)).values()
+    await pause_workflow(database, 1, workflow_id)
+    await end(database, worker_id, [a])
+
+    await resume_workflow(database, 1, workflow_id)
+    await run_errands(database)
+
+    assert await states_of(database, workflow_id) == {"a": "succeeded", "b": "skipped"}
+    await is_whole(database)
+
+
+async def test_an_errand_that_fails_is_put_off_and_holds_up_no_other(database, clock):
+    broken, other = await a_workflow(database, "a"), await a_workflow(database, "b")
+    worker_id = await a_worker(database)
+    runs = await taken(database, worker_id)
+    await pause_workflow(database, 1, broken)
+    await pause_workflow(database, 1, other)
+    await hand_back(database, worker_id, list(runs.values()))
+    # What cannot be, so that whoever takes it back fails.
+    await database.execute("""alter table duly.blocked add constraint broken check (options->'node'->>1 <> 'a')""")
+    await clock.advance(1)
+
+    await run_errands(database)
+
+    assert (await states_of(database, broken), await states_of(database, other)) == ({"a": "ready"}, {"b": "waiting"})
+    await database.execute("alter table duly.blocked drop constraint broken")
+    await clock.advance(2)
+    await run_errands(database)
+    assert await states_of(database, broken) == {"a": "waiting"}
+    await is_whole(database)
+
+
 async def test_a_replay_does_a_node_and_all_behind_it_again(database):
     workflow_id = await a_workflow(database, "a b:a c:b x:a")
     worker_id = await a_worker(database)
@@ -347,6 +433,54 @@ async def test_a_dead_run_that_is_replayed_as_such_opens_its_workflow_again(data
     assert await states_of(database, workflow_id) == {"a": "succeeded", "b": "succeeded", "c": "skipped"}
     assert await state_of(database, workflow_id) == "succeeded"
     await is_whole(database)
+
+
+@pytest.mark.parametrize("replayed", [["a"], ["b"], ["a", "b"], ["b", "a"]])
+async def test_dead_runs_that_are_behind_each_other_rise_once(database, clock, replayed):
+    workflow_id = await a_workflow(database, "a b:a! c:b")
+    worker_id = await a_worker(database)
+    await carried_through(database, worker_id, {"a": FAILS, "b": FAILS})
+
+    await replay(database, [await run_of(database, workflow_id, node) for node in replayed])
+    await is_whole(database)
+
+    await carried_through(database, worker_id, {"a": FAILS})
+    await clock.advance(2)
+    await run_errands(database)
+    assert await states_of(database, workflow_id) == {"a": "failed", "b": "succeeded", "c": "succeeded"}
+    assert await counts(database) == {"dead": 1}
+    await is_whole(database)
+
+
+async def test_a_node_that_is_replayed_is_as_young_as_a_new_one(database, clock):
+    young = Retry(max_attempts=2, base_seconds=1, cap_seconds=1, jitter=0, max_age_seconds=60)
+    workflow_id = await a_workflow(database, "a", retry=young)
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Failed("broken"))
+    await clock.advance(2)
+    await staged(database)
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Failed("broken"))
+    assert await counts(database) == {"dead": 1}
+
+    await clock.advance(3600)
+    await replay_workflow(database, 1, workflow_id, "a")
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Failed("broken"))
+
+    assert await counts(database) == {"ready": 1}
+
+
+async def test_the_numbers_of_attempts_go_on_when_their_records_are_gone(database):
+    workflow_id = await a_workflow(database, "a")
+    worker_id = await a_worker(database)
+    await carried_through(database, worker_id)
+    await database.execute("delete from duly.attempts")
+
+    await replay_workflow(database, 1, workflow_id, "a")
+
+    [run] = (await taken(database, worker_id)).values()
+    assert run.attempt == 2
 
 
 async def test_descendants_that_run_because_of_a_failure_go_on_when_it_is_replayed(database):

@@ -12,7 +12,7 @@ from duly.domain.run import Run
 from duly.log import Log
 from duly.moves import settle as move
 from duly.moves.defer import Deferred
-from duly.moves.settle import Settled
+from duly.moves.settle import Settled, Unstorable
 from duly.store.database import Database
 from duly.worker import outbox as module
 from duly.worker.outbox import Outbox
@@ -119,6 +119,27 @@ async def test_an_outcome_is_not_lost_to_a_fault_of_our_own(store, worker_id, mo
     monkeypatch.setattr(module, "settle", settle)
     outbox, _ = await emptied(store, worker_id, [ended(store, run)])
     assert (outbox.settled, calls) == (1, 2)
+
+
+async def test_an_outcome_that_the_store_refuses_comes_again_behind_all_others(store, worker_id, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_MAX", 2)
+    bad, good, later = [ended(store, run) for run in await leased_runs(store, worker_id, 3)]
+    calls: list[list[Settled]] = []
+
+    async def settle(database, worker_id, batch, rng):
+        calls.append(batch)
+        kept = [item for item in batch if item is not bad or len(calls) > 2]
+        refused = await move.settle(database, worker_id, kept, rng)
+        if len(kept) < len(batch):
+            raise Unstorable([bad.run], refused, RuntimeError("no"))
+        return refused
+
+    monkeypatch.setattr(module, "settle", settle)
+    outbox, done = await emptied(store, worker_id, [bad, good, later])
+
+    assert calls == [[bad, good], [later, bad], [bad]]
+    assert done == [good, later, bad]
+    assert (outbox.settled, outbox.fenced) == (3, 0)
 
 
 async def test_a_deferral_that_cannot_be_written_holds_up_nothing_and_its_run_has_failed(store, worker_id):

@@ -3,14 +3,14 @@
 A run is taken out of its holder's hands by place and fence, then, where that misses, by id and fence. What is missing
 still was either settled by us before (the commit's answer was lost) or taken away (the lease was lost): then the outcome is
 refused and recorded as fenced. One bad row never holds a batch: on a data error it is halved down to the row, which is
-settled bare.
+settled bare. One that is refused even so is told of when all others are settled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar, assert_never
+from typing import TypeAlias, TypeVar, assert_never
 from uuid import UUID
 
 import asyncpg
@@ -28,7 +28,17 @@ from duly.store.leased import Finished, Handle, Moved
 
 _REASON_CHARACTERS_MAX = 2_000
 _Item = TypeVar("_Item", Finished, Moved)
+_Send: TypeAlias = Callable[[Sequence[_Item]], Awaitable[set[Handle]]]
 _BAD_ROW = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
+
+
+class Unstorable(Exception):
+    """What the store refuses of a batch, even bare; all others of it are settled, or were `fenced`."""
+
+    def __init__(self, runs: Sequence[Run], fenced: Sequence[Run], cause: Exception) -> None:
+        super().__init__(f"the store refuses what {len(runs)} runs came to, the first is {runs[0].run_id}: {cause!r}")
+        self.runs = runs
+        self.fenced = fenced
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
@@ -42,12 +52,12 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
 
 async def settle(database: Database, worker_id: UUID, settled: Sequence[Settled], rng: Rng) -> list[Run]:
-    """Record `settled` and move each run on. Returns the runs refused because their lease was lost."""
+    """Record `settled` and move each run on. Returns the runs refused because their lease was lost. Raises Unstorable."""
     now = moment_of(database.clock.now())
     plain = [item for item in settled if _is_plain(item)]
     others = [_moved(item, rng, now) for item in settled if not _is_plain(item)]
     finished = [_finished(item) for item in plain]
-    there = await _apply(finished, lambda batch: leased.finish(database, worker_id, batch))
+    there, _ = await _sent(finished, lambda batch: leased.finish(database, worker_id, batch))
     missed = (
         [_moved(item, rng, now) for item in plain if (item.run.run_id, item.run.fence) not in there]
         if len(there) < len(plain)
@@ -87,10 +97,18 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
 async def _settle_moved(database: Database, worker_id: UUID, moved: Sequence[Moved]) -> list[Run]:
     if not moved:
         return []
-    there = await _apply(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
+    there, failed = await _sent(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
+    there |= failed.keys()  # They are in our hands still.
     missing = [item for item in moved if (item.run.run_id, item.run.fence) not in there]
-    if not missing:
-        return []
+    refused = await _refused(database, worker_id, missing) if missing else []
+    if failed:
+        stuck = [item.run for item in moved if (item.run.run_id, item.run.fence) in failed]
+        raise Unstorable(stuck, refused, next(iter(failed.values())))
+    return refused
+
+
+async def _refused(database: Database, worker_id: UUID, missing: Sequence[Moved]) -> list[Run]:
+    """Record the outcomes that came too late, of those whose run was not there. Returns their runs."""
     ours = await leased.already_settled(database, worker_id, [(item.run.run_id, item.run.fence) for item in missing])
     # A loss that we tell of ourselves, because its child died, is no news to whoever has recorded a loss: us, or the reaper.
     refused = [item for item in missing if (item.run.run_id, item.run.fence) not in ours and item.outcome != "lost"]
@@ -99,17 +117,34 @@ async def _settle_moved(database: Database, worker_id: UUID, moved: Sequence[Mov
     return [item.run for item in refused]
 
 
-async def _apply(batch: Sequence[_Item], send: Callable[[Sequence[_Item]], Awaitable[set[Handle]]]) -> set[Handle]:
-    """Send a batch; on a data error, halve it down to the bad row and send that one bare."""
+async def _apply(batch: Sequence[_Item], send: _Send[_Item]) -> set[Handle]:
+    """Send a batch, bad rows bare. Raises what the store says of one that it refuses even so, when all others are sent."""
+    there, failed = await _sent(batch, send)
+    for error in failed.values():
+        raise error
+    return there
+
+
+async def _sent(batch: Sequence[_Item], send: _Send[_Item]) -> tuple[set[Handle], dict[Handle, Exception]]:
+    """Send a batch; on a data error, halve it down to the bad row and send that bare. Returns those there and those refused."""
     if not batch:
-        return set()
+        return set(), {}
     try:
-        return await send(batch)
+        return await send(batch), {}
     except _BAD_ROW:
         if len(batch) == 1:
-            return await send([_bare(batch[0])])
+            return await _sent_bare(batch[0], send)
     middle = len(batch) // 2
-    return await _apply(batch[:middle], send) | await _apply(batch[middle:], send)
+    there, failed = await _sent(batch[:middle], send)
+    more, worse = await _sent(batch[middle:], send)
+    return there | more, failed | worse
+
+
+async def _sent_bare(item: _Item, send: _Send[_Item]) -> tuple[set[Handle], dict[Handle, Exception]]:
+    try:
+        return await send([_bare(item)]), {}
+    except _BAD_ROW as error:
+        return set(), {(item.run.run_id, item.run.fence): error}
 
 
 def _is_plain(item: Settled) -> bool:

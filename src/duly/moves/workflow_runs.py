@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
 import msgspec
@@ -15,6 +16,7 @@ from duly.store.database import Database
 from duly.store.workflows import ToSettle
 
 BATCH_MAX = 100
+_NOT_AWAITED_DELAY = timedelta(seconds=0.5)
 
 
 def outcome_of(workflow_id: UUID, name: str, state: WorkflowState, reason: str | None) -> Outcome:
@@ -38,6 +40,7 @@ async def settle_ended(database: Database, rng: Rng) -> int:
         state = WorkflowState(one.state)
         if state in FINAL and one.is_live:
             if not one.is_awaited:
+                await workflows.put_off_errand(database, one.errand_id, _NOT_AWAITED_DELAY)
                 continue
             settled += await _settle(database, one, state, rng)
         await workflows.drop_errand(database, one.errand_id)

@@ -172,6 +172,11 @@ async def to_settle(database: Database, limit: int) -> list[ToSettle]:
     return [ToSettle(*row) for row in await database.fetch(SQL["to_settle"], limit)]
 
 
+async def put_off_errand(database: Database, errand_id: int, delay: timedelta) -> None:
+    """Let an errand come again later, so that others have their turn."""
+    await database.execute(SQL["put_off_errand"], errand_id, delay)
+
+
 async def drop_errand(database: Database, errand_id: int) -> None:
     """Forget an errand that was done."""
     await database.execute(SQL["drop_errand"], errand_id)

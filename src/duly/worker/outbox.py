@@ -19,7 +19,7 @@ from duly.domain.outcome import Failed
 from duly.domain.run import Run
 from duly.log import Log
 from duly.moves.defer import Deferred, defer
-from duly.moves.settle import Settled, settle
+from duly.moves.settle import Settled, Unstorable, settle
 from duly.store.database import Database, Unavailable
 
 BATCH_MAX = 2_000
@@ -121,10 +121,20 @@ class Outbox:
                 return await settle(self._database, self._worker_id, ended, self._rng)
             except Unavailable as error:
                 self._log.warning("settle_unanswered", runs=len(ended), tries=tries, error=str(error))
+            except Unstorable as error:
+                self._log.error("settle_refused", runs=len(error.runs), error=str(error))
+                await self._pause(tries)
+                self._put_back({run.run_id for run in error.runs})
+                return list(error.fenced)
             except Exception as error:  # noqa: BLE001 - an outcome must not be lost to a bug: say it, and ask again
                 self._log.error("settle_failed", runs=len(ended), tries=tries, error=repr(error))
             await self._pause(tries)
             tries += 1
+
+    def _put_back(self, run_ids: set[UUID]) -> None:
+        """Let outcomes that the store refuses come again behind all others: it may take them later."""
+        self._waiting.extend(item for item in self._flushing if item.run.run_id in run_ids)
+        self._flushing = [item for item in self._flushing if item.run.run_id not in run_ids]
 
     async def _defer_until_answered(self, deferred: list[Deferred]) -> list[Settled]:
         """Put runs where they wait. Returns what could not be put anywhere: it has failed, and holds up no other."""

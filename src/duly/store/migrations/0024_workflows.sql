@@ -46,6 +46,7 @@ create table duly.workflow_nodes (
     payload      jsonb,
     options      jsonb       not null,
     replays      integer     not null default 0,
+    last_attempt integer     not null default 0,        -- of its former lives: their records may be gone
     released_at  timestamptz,
     ended_at     timestamptz,
     reason       text,
@@ -73,16 +74,21 @@ create unlogged table duly.endings (
     became       text        not null,
     reason       text,
     result       jsonb,
-    is_first     boolean     not null                   -- in its transaction: it queues what sees to all of them
+    attempt      integer,
+    is_first     boolean     not null,                  -- in its transaction: it queues what sees to all of them
+    noted_in     xid8        not null default pg_current_xact_id()      -- By which they are found among what others have left to be vacuumed.
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+create index endings_by_transaction on duly.endings (noted_in);
 
 -- What is left to do for a workflow outside of its lock, or after somebody else has let go of a row. No key: whoever notes one
 -- waits for nobody.
 create table duly.errands (
     errand_id    bigint      generated always as identity primary key,
     workflow_id  uuid        not null,
-    what         text        not null check (what in ('look', 'withdraw', 'cancel', 'settle')),
-    due_at       timestamptz not null
+    what         text        not null check (what in ('look', 'withdraw', 'cancel', 'settle', 'leave')),
+    due_at       timestamptz not null,
+    leaving      jsonb,                                 -- whose place at which gate is given back
+    tries        smallint    not null default 0         -- that failed
 );
 
 ------------------------------------------------------------------------------------------------------------- small rules
@@ -130,8 +136,8 @@ begin
     if new.outcome = 'fenced' or new.became not in ('succeeded', 'dead', 'cancelled', 'expired', 'skipped', 'retrying') then
         return new;
     end if;
-    insert into duly.endings (workflow_id, node, run_id, became, reason, result, is_first)
-    values ((new.marks->'node'->>0)::uuid, new.marks->'node'->>1, new.run_id, new.became, new.reason, new.result, v_first);
+    insert into duly.endings (workflow_id, node, run_id, became, reason, result, attempt, is_first)
+    values ((new.marks->'node'->>0)::uuid, new.marks->'node'->>1, new.run_id, new.became, new.reason, new.result, new.attempt, v_first);
     if v_first then
         perform set_config('duly.ending', 'noted', true);
     end if;
@@ -198,6 +204,11 @@ begin
             select ctid from duly.blocked where run_id = any (p_run_ids) and left(gate, 1) = '&' for update skip locked))
         returning *),
     unneeded as (delete from duly.checkpoints using taken where checkpoints.run_id = taken.run_id),
+    leaving as (                                       -- A place that is held is given back outside of the workflow's lock.
+        insert into duly.errands (workflow_id, what, due_at, leaving)
+        select (options->'node'->>0)::uuid, 'leave', p_now,
+               jsonb_build_object('job_id', job_id, 'tenant', tenant, 'options', jsonb_build_object('gate', options->'gate'))
+          from taken where duly.is_held(options)),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks)
         select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, p_outcome::duly.outcome, p_outcome::duly.state, queue, handler, p_reason,
@@ -275,8 +286,8 @@ language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_m
 begin
     with asked as (
         select node.*, duly.made_at(p_workflow_id) as made_at, octet_length(node.payload::text) > 1024 as stored,
-               case when node.replays > 0 then coalesce((select max(attempts.attempt) from duly.attempts where attempts.run_id = node.run_id), 0)
-                    else 0 end as attempt
+               case when node.replays > 0
+                    then greatest(node.last_attempt, (select max(attempts.attempt) from duly.attempts where attempts.run_id = node.run_id)) else 0 end as attempt
           from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.name = any (p_names)),
     stored as (
         insert into duly.payloads (job_id, generation, body, stored_at) select run_id, 1, payload, p_now from asked where stored
@@ -383,6 +394,8 @@ declare
     v_names text[];
     v_ended text[];
     v_items text[];
+    v_dead  uuid[];
+    v_left  text[];
 begin
     select * into strict v_first from duly.workflow_nodes where workflow_id = p_workflow_id and name = p_first;
     -- Items go with their map, except where one of them is where it begins.
@@ -397,7 +410,17 @@ begin
       from gone;
     delete from duly.workflow_edges where workflow_id = p_workflow_id and parent = any (v_items);
     delete from duly.workflow_nodes where workflow_id = p_workflow_id and name = any (v_items);
-    v_names := array(select name from duly.workflow_nodes where workflow_id = p_workflow_id and name = any (p_covered) and (state <> 'ready' or name = p_first));
+    -- A dead run that somebody else replays at this moment, or that this transaction has replayed too, is left: its own rising sees to it.
+    -- Waiting for whoever that is would be a deadlock: the workflow is what they wait for.
+    v_dead := array(select dead.run_id from duly.workflow_nodes as node join duly.dead on dead.run_id = node.run_id
+                     where node.workflow_id = p_workflow_id and node.name = any (p_covered) and node.state = 'failed' for update of dead skip locked);
+    v_left := array(select name from duly.workflow_nodes as node
+                     where node.workflow_id = p_workflow_id and node.name = any (p_covered) and node.name <> p_first
+                       and (node.state = 'ready'
+                            or (node.state = 'failed' and node.run_id <> all (v_dead)
+                                and (exists (select from duly.dead where dead.run_id = node.run_id) or exists (select from duly.ready where ready.run_id = node.run_id)
+                                     or exists (select from duly.timers where timers.run_id = node.run_id)))));
+    v_names := array(select name from duly.workflow_nodes where workflow_id = p_workflow_id and name = any (p_covered) and name <> all (v_left));
     v_ended := array(select name from duly.workflow_nodes where workflow_id = p_workflow_id and name = any (v_names)
                         and state not in ('waiting', 'ready') and (p_make or name <> p_first));
     update duly.workflow_nodes as node
@@ -415,16 +438,19 @@ begin
     -- What is dead rises as it is, with what was edited in it; the rest is made again.
     with risen as (
         delete from duly.dead using duly.workflow_nodes as node
-         where node.workflow_id = p_workflow_id and node.name = any (v_ended) and dead.run_id = node.run_id
+         where node.workflow_id = p_workflow_id and node.name = any (v_ended) and dead.run_id = node.run_id and dead.run_id = any (v_dead)
         returning dead.*),
     bygones as (delete from duly.signals using risen where signals.run_id = risen.run_id)
     insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                               suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
     select run_id, job_id, scheduled_at, greatest(p_now, scheduled_at), previous_scheduled_at, generation, tenant, attempt, priority, 0, false,
-           payload_stored, queue, handler, payload, options || jsonb_build_object('replays', replays + 1, 'attempts_before', attempt),
+           payload_stored, queue, handler, payload,
+           (options - array['since', 'snoozes', 'probes']) || jsonb_build_object('replays', replays + 1, 'attempts_before', attempt),
            duly.gate_of_workflow(p_workflow_id), p_now
       from risen
     on conflict do nothing;
+    delete from duly.endings where noted_in = pg_current_xact_id() and workflow_id = p_workflow_id and node = any (v_ended || v_items)
+       and became = 'risen';                           -- That was us.
     perform duly.make_rows_v1(p_workflow_id, v_ended, p_now);
     update duly.workflows set
            state = case when ended_at is null then state else 'running' end, ended_at = null, replays = replays + 1,
@@ -433,6 +459,9 @@ begin
            nodes = (select count(*) from duly.workflow_nodes as node where node.workflow_id = p_workflow_id),
            open_nodes = (select count(*) from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state in ('waiting', 'ready'))
      where workflow_id = p_workflow_id;
+    if exists (select from duly.workflow_nodes where workflow_id = p_workflow_id and name = any (v_left) and state = 'failed') then
+        perform duly.note_errand_v1(p_workflow_id, 'look', p_now + interval '1 second');    -- In case that it does not rise after all.
+    end if;
     if p_make then
         perform duly.open_nodes_v1(array[p_workflow_id], array[p_first], p_now);
     else
@@ -462,22 +491,23 @@ declare
     v_special   boolean;
     v_other     record;
 begin
-    v_locked := array(select distinct workflow_id from duly.endings);
+    v_locked := array(select distinct workflow_id from duly.endings where noted_in = pg_current_xact_id());
     perform from duly.workflows where workflow_id = any (v_locked) order by workflow_id for no key update;
-    select bool_or(became in ('risen', 'retrying')) into v_special from duly.endings;
+    select bool_or(became in ('risen', 'retrying')) into v_special from duly.endings where noted_in = pg_current_xact_id();
     if v_special then
         for v_other in
-            delete from duly.endings where became in ('risen', 'retrying') returning workflow_id, node, run_id, became
+            delete from duly.endings where noted_in = pg_current_xact_id() and became in ('risen', 'retrying') returning workflow_id, node, run_id, became
         loop
             perform duly.see_to_v1(v_other.workflow_id, v_other.node, v_other.run_id, v_other.became, v_now);
         end loop;
     end if;
     loop
-        with taken as (delete from duly.endings returning *),
+        with taken as (delete from duly.endings where noted_in = pg_current_xact_id() returning *),
         ended as (                                     -- By place: whatever the tables were when this was planned, each is looked up by its key.
             update duly.workflow_nodes as node
-               set state = case found.became when 'dead' then 'failed' else found.became end, result = found.result, reason = found.reason, ended_at = v_now
-              from (select taken.became, taken.result, taken.reason, place.ctid from taken cross join lateral (
+               set state = case found.became when 'dead' then 'failed' else found.became end, result = found.result, reason = found.reason, ended_at = v_now,
+                   last_attempt = greatest(node.last_attempt, found.attempt)
+              from (select taken.became, taken.result, taken.reason, taken.attempt, place.ctid from taken cross join lateral (
                         select one.ctid from duly.workflow_nodes as one where one.workflow_id = taken.workflow_id and one.name = taken.node
                            and one.state in ('waiting', 'ready') offset 0) as place) as found
              where node.ctid = found.ctid
@@ -487,10 +517,10 @@ begin
         v_counted := v_counted || v_workflows;
         with lowered as (
             update duly.workflow_nodes as child
-               set waits = child.waits - parents.ended, unmet = child.unmet + parents.unmet,
-                   state = case when child.waits = parents.ended and child.unmet + parents.unmet = 0 and child.map is null and parents.flow_state = 'running'
+               set waits = greatest(child.waits - parents.ended, 0), unmet = child.unmet + parents.unmet,
+                   state = case when child.waits <= parents.ended and child.unmet + parents.unmet = 0 and child.map is null and parents.flow_state = 'running'
                                 then 'ready' else 'waiting' end,
-                   released_at = case when child.waits = parents.ended then v_now end
+                   released_at = case when child.waits <= parents.ended then v_now end
               from (select counted.*, place.ctid,
                            (select flow.state from duly.workflows as flow where flow.workflow_id = counted.workflow_id) as flow_state
                       from (select edge.workflow_id, edge.child, count(*)::integer as ended,
@@ -756,14 +786,16 @@ end $$;
 
 ------------------------------------------------------------------------------------------------- cancel, pause, replay
 
--- End what of a workflow stands in boxes other than under its own gate, and ask what runs to stop. Its lock is not held: gates are locked.
+-- End what of a workflow stands in boxes other than under its own gate, or holds a place at another, and ask what runs to stop. Its lock
+-- is not held: gates are locked.
 create function duly.stop_nodes_v1(p_workflow_id uuid, p_reason text) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_run_ids uuid[] := array(
         select run_id from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state in ('waiting', 'ready')
-           and not exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(p_workflow_id))
+           and not exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(p_workflow_id)
+                              and not duly.is_held(blocked.options))
          order by run_id);
 begin
     perform duly.cancel_v1(v_run_ids, p_reason);
@@ -825,8 +857,22 @@ begin
                                   suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
         select taken.*, v_gate, v_now from (select * from staged union all select * from due union all select * from at_gate) as taken)
     select array_agg(job_id), array_agg(tenant), array_agg(jsonb_build_object('gate', options->'gate'))
-      into v_job_ids, v_tenants, v_options from staged where duly.is_gated(options) and not duly.is_held(options);
+      into v_job_ids, v_tenants, v_options from staged where options ? 'gate' and not duly.is_held(options);
     perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+end $$;
+
+-- Let nodes wait that were released and whose rows stand under their workflow's gate, under its lock. A parent that was replayed
+-- meanwhile is open once more, and waited for like any other.
+create function duly.await_again_v1(p_workflow_id uuid) returns void
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+begin
+    update duly.workflow_nodes as node
+       set state = 'waiting', released_at = null,
+           waits = (select count(*) from duly.workflow_edges as edge
+                      join duly.workflow_nodes as parent on parent.workflow_id = p_workflow_id and parent.name = edge.parent
+                     where edge.workflow_id = p_workflow_id and edge.child = node.name and parent.state in ('waiting', 'ready'))
+     where node.workflow_id = p_workflow_id and node.state = 'ready'
+       and exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(p_workflow_id));
 end $$;
 
 -- Pause a workflow, or take back once more what has come up since. While anything of it is under way, that is done again and again:
@@ -847,8 +893,7 @@ begin
         return v_state;
     end if;
     update duly.workflows set state = 'paused' where workflow_id = p_workflow_id and state = 'running';
-    update duly.workflow_nodes as node set state = 'waiting', released_at = null where node.workflow_id = p_workflow_id and node.state = 'ready'
-       and exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(p_workflow_id));
+    perform duly.await_again_v1(p_workflow_id);
     if exists (select from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state = 'ready') then
         perform duly.note_errand_v1(p_workflow_id, 'withdraw', v_now + interval '0.5 seconds');
     end if;
@@ -863,8 +908,7 @@ declare
     v_names text[];
 begin
     -- One that was released, and whose row somebody held, waits once more.
-    update duly.workflow_nodes as node set state = 'waiting', released_at = null where node.workflow_id = p_workflow_id and node.state = 'ready'
-       and exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(p_workflow_id));
+    perform duly.await_again_v1(p_workflow_id);
     v_names := array(select name from duly.workflow_nodes where workflow_id = p_workflow_id and state = 'waiting' and waits = 0 order by number, name);
     if cardinality(v_names) > 0 then
         perform duly.open_nodes_v1(array_fill(p_workflow_id, array[cardinality(v_names)]), v_names, p_now);
@@ -913,13 +957,44 @@ begin
     if exists (select from duly.workflow_nodes where workflow_id = p_workflow_id and name = p_node and state = 'waiting') then
         return format('node %s has not run yet', quote_literal(p_node));
     end if;
+    if exists (select from duly.workflow_nodes as node join duly.dead on dead.run_id = node.run_id where node.workflow_id = p_workflow_id and node.name = p_node)
+       and not exists (select from duly.dead where run_id = duly.node_run_id(p_workflow_id, p_node) for update skip locked)
+    then
+        return 'again';                                -- Somebody replays its run at this moment, and waits for the workflow.
+    end if;
     perform duly.set_back_v1(p_workflow_id, p_node, p_covered, true, v_now);
     return 'replayed';
 end $$;
 
 ---------------------------------------------------------------------------------------------------------------- errands
 
--- Do one errand that is due: done. Without one, stop workflows that nobody waits for any more, and say whether there is something to
+-- Do what an errand says, where that is still to be done.
+create function duly.do_errand_v1(p_errand duly.errands, p_now timestamptz) returns void
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_flow duly.workflows;
+begin
+    select * into v_flow from duly.workflows where workflow_id = p_errand.workflow_id;
+    if p_errand.what = 'leave' then
+        perform duly.leave_v1(array[(p_errand.leaving->>'job_id')::uuid], array[(p_errand.leaving->>'tenant')::integer],
+                              array[p_errand.leaving->'options'], null, p_now);
+    elsif p_errand.what = 'withdraw' and v_flow.state = 'paused' then
+        perform duly.pause_workflow_v1(v_flow.tenant, v_flow.workflow_id);
+    elsif p_errand.what = 'cancel' and v_flow.state = 'cancelling' then
+        perform duly.stop_nodes_v1(v_flow.workflow_id, coalesce(v_flow.reason, 'cancelled'));
+        perform from duly.workflows where workflow_id = v_flow.workflow_id for no key update;
+        perform duly.end_nodes_v1(array(select run_id from duly.workflow_nodes as node
+                                         where node.workflow_id = v_flow.workflow_id and node.state in ('waiting', 'ready')),
+                                  'cancelled', coalesce(v_flow.reason, 'cancelled'), p_now);
+        perform duly.note_errand_v1(v_flow.workflow_id, 'cancel', p_now + interval '1 second');     -- Until it has ended.
+    elsif p_errand.what = 'look' and v_flow.workflow_id is not null then
+        perform from duly.workflows where workflow_id = v_flow.workflow_id for no key update;
+        perform duly.look_v1(v_flow.workflow_id, p_now);
+    end if;
+end $$;
+
+-- Do one errand that is due: done, or put off because it failed. Without one, stop workflows that nobody waits for any more, and say whether there is something to
 -- settle, which is for whoever can: settle, or none. One statement, because it is asked twice a second for ever.
 create function duly.run_errand_v1() returns text
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -927,28 +1002,23 @@ language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_m
 declare
     v_now    timestamptz := duly.clock_now();
     v_errand duly.errands;
-    v_flow   duly.workflows;
 begin
     delete from duly.errands where errand_id = (
         select errand_id from duly.errands where due_at <= v_now and what <> 'settle' order by errand_id limit 1 for update skip locked)
     returning * into v_errand;
     if not found then
-        return case when duly.stop_orphans_v1() > 0 then 'done' when exists (select from duly.errands where what = 'settle') then 'settle' else 'none' end;
+        return case when duly.stop_orphans_v1() > 0 then 'done' when exists (select from duly.errands where what = 'settle' and due_at <= v_now) then 'settle' else 'none' end;
     end if;
-    select * into v_flow from duly.workflows where workflow_id = v_errand.workflow_id;
-    if v_errand.what = 'withdraw' and v_flow.state = 'paused' then
-        perform duly.pause_workflow_v1(v_flow.tenant, v_flow.workflow_id);
-    elsif v_errand.what = 'cancel' and v_flow.state = 'cancelling' then
-        perform duly.stop_nodes_v1(v_flow.workflow_id, coalesce(v_flow.reason, 'cancelled'));
-        perform from duly.workflows where workflow_id = v_flow.workflow_id for no key update;
-        perform duly.end_nodes_v1(array(select run_id from duly.workflow_nodes as node
-                                         where node.workflow_id = v_flow.workflow_id and node.state in ('waiting', 'ready')),
-                                  'cancelled', coalesce(v_flow.reason, 'cancelled'), v_now);
-        perform duly.note_errand_v1(v_flow.workflow_id, 'cancel', v_now + interval '1 second');     -- Until it has ended.
-    elsif v_errand.what = 'look' and v_flow.workflow_id is not null then
-        perform from duly.workflows where workflow_id = v_flow.workflow_id for no key update;
-        perform duly.look_v1(v_flow.workflow_id, v_now);
-    end if;
+    begin
+        perform duly.do_errand_v1(v_errand, v_now);
+        set constraints duly.endings_seen_to immediate;                 -- So that what follows from it fails here, and not at the commit.
+        set constraints duly.endings_seen_to deferred;
+    exception when others then                         -- It must not stand before all others: it comes again later, behind them.
+        raise warning 'errand % of workflow % is put off: %', v_errand.what, v_errand.workflow_id, sqlerrm;
+        insert into duly.errands (workflow_id, what, due_at, leaving, tries)
+        values (v_errand.workflow_id, v_errand.what, v_now + least(power(2, v_errand.tries), 60) * interval '1 second', v_errand.leaving,
+                least(v_errand.tries + 1, 30));
+    end;
     return 'done';
 end $$;
 
@@ -965,7 +1035,7 @@ begin
            and not exists (select from duly.leased where leased.run_id = flow.run_id) and not exists (select from duly.ready where ready.run_id = flow.run_id)
            and not exists (select from duly.timers where timers.run_id = flow.run_id) and not exists (select from duly.blocked where blocked.run_id = flow.run_id)
            and exists (select from duly.attempts where attempts.run_id = flow.run_id and attempts.became in ('cancelled', 'dead', 'expired'))
-         order by flow.workflow_id limit 100
+         order by flow.workflow_id limit 1             -- With a second one, its gates would be locked after the first workflow.
     loop
         perform duly.cancel_workflow_v1(v_flow.tenant, v_flow.workflow_id, 'the run whose target it is has ended');
         v_stopped := v_stopped + 1;
@@ -1118,8 +1188,8 @@ revoke execute on function
     duly.gate_of_workflow, duly.node_run_id, duly.holds_for, duly.end_of_workflow, duly.note_errand_v1, duly.note_ending_v1, duly.note_rising_v1,
     duly.release_nodes_v1, duly.end_nodes_v1, duly.end_map_v1, duly.spread_v1, duly.make_rows_v1, duly.open_nodes_v1, duly.gather_items_v1,
     duly.set_back_v1, duly.advance_v1, duly.see_to_v1, duly.tell_workflow_v1, duly.insert_nodes_v1, duly.submit_workflow_v1, duly.add_nodes_v1,
-    duly.stop_nodes_v1, duly.cancel_workflow_v1, duly.take_back_nodes_v1, duly.pause_workflow_v1, duly.look_v1, duly.resume_workflow_v1,
-    duly.replay_workflow_v1, duly.run_errand_v1, duly.stop_orphans_v1, duly.forget_workflows_v1, duly.page_workflows_v1, duly.handed_v1, duly.api_submit_workflow_v1,
+    duly.stop_nodes_v1, duly.cancel_workflow_v1, duly.take_back_nodes_v1, duly.await_again_v1, duly.pause_workflow_v1, duly.look_v1, duly.resume_workflow_v1,
+    duly.replay_workflow_v1, duly.do_errand_v1, duly.run_errand_v1, duly.stop_orphans_v1, duly.forget_workflows_v1, duly.page_workflows_v1, duly.handed_v1, duly.api_submit_workflow_v1,
     duly.api_add_nodes_v1, duly.api_cancel_workflow_v1, duly.api_pause_workflow_v1, duly.api_resume_workflow_v1, duly.api_replay_workflow_v1
     from public;
 grant execute on function
