@@ -128,8 +128,9 @@ async def test_an_empty_filter_does_not_stand_for_everything(api, database):
         {"filter": "", "dry_run": True},
         {"filter": "queue:default", "all": True},
     ):
-        for verb, more in (("replay", {}), ("discard", {}), ("edit", {"payload": {}})):
-            answer = await api.post(f"/v1/dead:{verb}", json={**body, **more})
+        for verb in ("replay", "discard", "edit"):
+            payload: dict[str, Any] = {"payload": {}} if verb == "edit" else {}
+            answer = await api.post(f"/v1/dead:{verb}", json={**body, **payload})
             assert (answer.status_code, answer.json()["code"]) == (422, "invalid_filter"), (verb, body, answer.text)
             assert '"all": true' in answer.json()["remedy"]
     assert len((await api.get("/v1/dead")).json()["items"]) == 1
