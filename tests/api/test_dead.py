@@ -77,7 +77,7 @@ async def test_many_are_counted_mended_replayed_and_given_up_by_a_filter(api, da
     ready = await pages(api, "/v1/runs", filter="state:retrying")
     assert {run["run_id"] for run in ready} == set(mail)
     assert (await api.get(f"/v1/runs/{mail[0]}")).json()["payload"] == {"n": "mended"}
-    gone = (await api.post("/v1/dead:discard", json={"filter": ""})).json()
+    gone = (await api.post("/v1/dead:discard", json={"all": True})).json()
     assert (gone["moved"], set(gone["sample"])) == (2, set(other))
     assert (await api.get("/v1/dead")).json()["items"] == []
 
@@ -85,7 +85,7 @@ async def test_many_are_counted_mended_replayed_and_given_up_by_a_filter(api, da
 async def test_a_bulk_under_a_key_is_done_once(api, database):
     await dead_runs(api, database, 3)
     first, again = [
-        await api.post("/v1/dead:replay", json={"filter": "", "limit": 1}, headers={"Idempotency-Key": "k"})
+        await api.post("/v1/dead:replay", json={"all": True, "limit": 1}, headers={"Idempotency-Key": "k"})
         for _ in range(2)
     ]
 
@@ -99,17 +99,17 @@ async def test_what_makes_no_sense_is_refused(api, database):
         ("replay", {}),
         ("replay", {"filter": "colour:blue"}),
         ("replay", {"filter": "queue:\0"}),
-        ("replay", {"filter": "", "limit": 0}),
-        ("replay", {"filter": "", "limit": 10_001}),
-        ("replay", {"filter": "", "limit": 10**30}),
-        ("replay", {"filter": "", "rate": 0}),
-        ("replay", {"filter": "", "rate": -1}),
-        ("discard", {"filter": "", "rate": 1}),
-        ("discard", {"filter": "", "page_token": "x"}),
-        ("discard", {"filter": "", "dry_run": "yes"}),
-        ("edit", {"filter": ""}),
-        ("edit", {"filter": "", "payload": []}),
-        ("edit", {"filter": "", "payload": {"x": "\0"}}),
+        ("replay", {"all": True, "limit": 0}),
+        ("replay", {"all": True, "limit": 10_001}),
+        ("replay", {"all": True, "limit": 10**30}),
+        ("replay", {"all": True, "rate": 0}),
+        ("replay", {"all": True, "rate": -1}),
+        ("discard", {"all": True, "rate": 1}),
+        ("discard", {"all": True, "page_token": "x"}),
+        ("discard", {"all": True, "dry_run": "yes"}),
+        ("edit", {"all": True}),
+        ("edit", {"all": True, "payload": []}),
+        ("edit", {"all": True, "payload": {"x": "\0"}}),
     ]
     for verb, body in wrong:
         answer = await api.post(f"/v1/dead:{verb}", json=body)
@@ -117,6 +117,23 @@ async def test_what_makes_no_sense_is_refused(api, database):
     for body in ({}, {"payload": None}, {"payload": {"x": "\0"}}, {"payload": {"x" * 300_000: 1}}):
         assert (await api.ask("PATCH", f"/v1/dead/{run_id}", json=body)).status_code == 422, body
     assert (await api.get(f"/v1/runs/{run_id}")).json()["payload"] == {"n": 0}
+
+
+async def test_an_empty_filter_does_not_stand_for_everything(api, database):
+    await dead_runs(api, database, 1)
+    for body in (
+        {},
+        {"filter": ""},
+        {"filter": " \t"},
+        {"filter": "", "dry_run": True},
+        {"filter": "queue:default", "all": True},
+    ):
+        for verb in ("replay", "discard", "edit"):
+            payload: dict[str, Any] = {"payload": {}} if verb == "edit" else {}
+            answer = await api.post(f"/v1/dead:{verb}", json={**body, **payload})
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid_filter"), (verb, body, answer.text)
+            assert '"all": true' in answer.json()["remedy"]
+    assert len((await api.get("/v1/dead")).json()["items"]) == 1
 
 
 async def test_a_replay_at_a_rate_is_spread_over_moments_and_goes_on_with_its_page(api, database, clock):

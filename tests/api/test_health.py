@@ -7,11 +7,14 @@ from duly.cli.api import vitals_of
 from duly.domain.hold import Scope
 from duly.domain.job import Recurring
 from duly.moves.hold import hold
+from duly.moves.overload import note_overloads
 from duly.moves.submit import submit_recurring
 from duly.store import history, shards
 from duly.store.database import Database
+from duly.store.overview import staging_lag_seconds
 from tests.api.conftest import Parts, parts_of
 from tests.builders import a_key, a_ready_run, a_waiting_run, a_worker
+from tests.schedules.stories import a_cron
 
 
 async def failing(parts):
@@ -161,6 +164,17 @@ class TestOfAProcessThatOnlyServes:
         await clock.advance(11.5)
 
         assert "staging_lag_seconds" in await failing(alone)
+
+    async def test_what_is_put_off_for_an_overloaded_queue_is_no_lag(self, alone, database, clock):
+        await a_cron(database, priority=7)
+        await a_ready_run(database)
+        await clock.advance(90)
+        assert "staging_lag_seconds" in await failing(alone)
+
+        await note_overloads(database)
+
+        assert "staging_lag_seconds" not in await failing(alone)
+        assert await staging_lag_seconds(database) == 0
 
     async def test_a_job_that_waits_for_events_is_no_lag(self, alone, database):
         shape = {"on_event": {"type": "a"}}

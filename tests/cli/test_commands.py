@@ -127,9 +127,12 @@ def test_a_queue_that_nobody_serves_is_named_with_the_command_that_would(up):
 
 
 def test_a_worker_serves_the_queues_of_its_handlers(up):
-    assert up.duly("run", "send", "to=me", "--wait").stdout == '"me"\n'
+    said = up.duly("run", "send", "to=me", "--wait")
+    assert said.stdout == '"me"\n', said.stderr
     [worker] = json.loads(up.duly("workers", "--json").stdout)
     assert worker["queues"] == ["default", "mail"]
+    assert worker["pools"][""] + worker["pools"]["@webhook"] <= worker["slots"]
+    assert 0 < worker["pools"][""] < worker["slots"], "slots of functions are told apart from those of webhooks"
     assert set(worker["handlers"]) == {"@webhook", "@workflow", "add", "greet", "fail", "send", "wait"}
 
 

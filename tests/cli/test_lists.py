@@ -96,7 +96,9 @@ def test_dead_letters_are_counted_edited_replayed_and_discarded_by_filter(duly, 
     assert duly("dead").stdout == "no dead runs\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["--dry-run"], ["--filter", "queue:a", "--all"], ["--queue", "mail"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["--dry-run"], ["--filter", " "], ["--filter", "queue:a", "--all"], ["--queue", "mail"]]
+)
 def test_a_bulk_action_must_say_which(duly, arguments):
     refused = duly("dead", "replay", *arguments)
 

@@ -72,6 +72,18 @@ def test_what_was_missed_is_shown_approved_and_dismissed(duly, story):
     assert "is over, or is being dismissed" in refused.stderr
 
 
+def test_a_queue_that_is_overloaded_needs_attention(duly, story):
+    noted = "insert into duly.overloads (queue, oldest_due_at, noted_at) values ('mail', '2020-01-01', 'infinity')"
+    story(lambda database, _: a_ready_run(database, queue="mail"))
+    story(lambda database, _: database.execute(noted))
+
+    [mail] = json.loads(duly("queues", "--json").stdout)
+
+    assert (mail["state"], mail["is_overloaded"]) == ("overloaded", True)
+    assert "overloaded: its oldest run has waited for" in mail["attention"]
+    assert "overloaded: its oldest run" in duly("queues").stdout
+
+
 def test_a_queue_is_told_how_old_its_oldest_run_may_be(duly, story):
     story(lambda database, _: a_ready_run(database, queue="mail"))
 

@@ -25,7 +25,7 @@ from duly.domain.explain.words import spoken
 from duly.domain.filter import RUN_STATES
 from duly.domain.hold import Hold, Scope
 from duly.domain.overload import Overload
-from duly.domain.scaling import Pace
+from duly.domain.scaling import FUNCTIONS, Pace
 from tests.clock import START
 
 ABLE = Serving("able", ["mail"], ["greet"], 10)
@@ -77,6 +77,9 @@ class TestRun:
 
         assert "queue mail, with 3 before it; it has been due for 5.0 s" in found["queue_backlog"]
         assert "1 live workers with 10 slots" in found["workers_busy"]
+        apart = Serving("able", ["mail"], ["greet", "@webhook"], 505, {FUNCTIONS: 5, "@webhook": 500})
+        found = told(explain_run(a_run("ready", workers=[apart])))
+        assert "1 live workers with 5 slots" in found["workers_busy"], "what is for webhooks is not for functions"
         many = told(explain_run(a_run("ready", before=POSITION_MAX)))
         assert f"{POSITION_MAX} or more before it" in many["queue_backlog"]
 

@@ -104,6 +104,18 @@ async def test_the_backfill_lane_is_meant_to_wait(database, clock):
     assert await noted(database, clock) == set()
 
 
+async def test_what_nobody_who_serves_the_queue_knows_is_left_out(database, clock):
+    await a_worker(database, lease=timedelta(days=1))
+    await a_ready_run(database, handler="unknown")
+    await clock.advance(90)
+    assert await noted(database, clock) == set()
+
+    await a_ready_run(database)
+    await clock.advance(61)
+    assert await noted(database, clock) == {"default"}, "what waits behind it can be taken"
+    assert (await overloads.standing(database))["default"].age == seconds(61.5)
+
+
 async def test_what_is_not_due_yet_has_no_age(database, clock):
     await a_ready_run(database, delay=4)
 

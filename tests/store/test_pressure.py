@@ -2,9 +2,14 @@
 
 from datetime import timedelta
 
+import msgspec
+
 from duly.domain.outcome import Succeeded
+from duly.domain.scaling import FUNCTIONS
 from duly.moves.settle import Settled, settle
+from duly.store import workers
 from duly.store.pressure import Gauge, coming, paces
+from duly.store.workers import Identity
 from tests.builders import RNG, a_ready_run, a_waiting_run, a_worker, an_active_schedule, claimed, seconds, staged
 from tests.clock import START
 from tests.schedules.stories import a_cron
@@ -75,3 +80,21 @@ async def test_it_asks_for_workers_before_a_known_peak(database, clock):
     assert found.coming("default")[9] == 10
     assert found.desired_workers("default") == 12, "ten, and a fifth to spare"
     assert found.desired_workers("nobody's") == 0
+
+
+async def test_slots_are_those_of_what_the_queue_does(database, clock):
+    identity = Identity(RNG.uuid(), "worker", "0", ["default"], ["greet", "@webhook"], 505, timedelta(days=1))
+    identity = msgspec.structs.replace(identity, pools={FUNCTIONS: 5, "@webhook": 500})
+    await workers.register(database, identity)
+    for _ in range(60):
+        await a_ready_run(database)
+    await work_off(database, clock, identity.worker_id, took=30)
+    gauge = Gauge(database)
+
+    found = (await gauge.read()).loads["default"]
+    assert (found.slots, found.slots_per_worker) == (5, 5)
+    assert (await gauge.read()).desired_workers("default") == 3, "10 busy slots, and a fifth to spare"
+
+    await database.execute("update duly.attempts set handler = '@webhook'")
+    found = (await gauge.read()).loads["default"]
+    assert found.slots == 500

@@ -60,7 +60,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
         dry_run: bool,
         **given: Any,
     ) -> Any:
-        by_filter = bool(filter_text) or everything
+        by_filter = bool(filter_text.strip()) or everything
         if bool(run_ids) == by_filter or (run_ids and (queue or limit or dry_run)) or (filter_text and everything):
             raise click.UsageError(
                 "name the runs, or choose them with --filter, or give --all; --queue narrows --all down"

@@ -212,12 +212,13 @@ class HttpDesk:
     ) -> Moved:
         """Replay the dead runs that fit."""
         replay = self._client.dead.replay_matching
-        answer = replay(filter_text, limit=limit, page_token=after, dry_run=dry_run, rate=rate)
+        answer = replay(filter_text, all=not filter_text, limit=limit, page_token=after, dry_run=dry_run, rate=rate)
         return _moved(await answer)
 
     async def discard_matching(self, filter_text: str, limit: int, after: Any, *, dry_run: bool) -> Moved:
         """Give the dead runs that fit up for good."""
-        answer = self._client.dead.discard_matching(filter_text, limit=limit, page_token=after, dry_run=dry_run)
+        discard = self._client.dead.discard_matching
+        answer = discard(filter_text, all=not filter_text, limit=limit, page_token=after, dry_run=dry_run)
         return _moved(await answer)
 
     async def edit_matching(
@@ -225,7 +226,8 @@ class HttpDesk:
     ) -> Moved:
         """Give the dead runs that fit other arguments."""
         edit = self._client.dead.edit_matching
-        return _moved(await edit(filter_text, payload, limit=limit, page_token=after, dry_run=dry_run))
+        answer = edit(filter_text, payload, all=not filter_text, limit=limit, page_token=after, dry_run=dry_run)
+        return _moved(await answer)
 
     async def calendars(self) -> Sequence[Row]:
         """List calendars, as they were defined."""

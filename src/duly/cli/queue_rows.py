@@ -9,6 +9,7 @@ from typing import Any
 from duly.cli.holding import told
 from duly.cli.output import Row
 from duly.domain.hold import Hold, Scope
+from duly.domain.overload import Overload, overload_told
 from duly.store import holds, overloads, ready
 from duly.store import workers as store
 from duly.store.database import Database
@@ -29,7 +30,16 @@ async def read_queues(database: Database) -> Sequence[Row]:
     pressure, overloaded = await Gauge(database).read(), await overloads.standing(database)
     return [
         {
-            **_queue(name, depths.get(name), living, unknown, standing, now),
+            **_queue(
+                name,
+                depths.get(name),
+                [row for row in living if name in row.queues],
+                unknown,
+                standing,
+                overloaded.get(name),
+                now,
+                handler=pressure.busiest_handler(name),
+            ),
             "is_overloaded": name in overloaded,
             "age_limit_seconds": pressure.age_limit_seconds(name),
             "desired_workers": pressure.desired_workers(name),
@@ -42,12 +52,14 @@ async def read_queues(database: Database) -> Sequence[Row]:
 def _queue(
     name: str,
     depth: Row | None,
-    living: Sequence[store.WorkerRow],
+    serving: Sequence[store.WorkerRow],
     unknown: Sequence[Row],
     standing: Sequence[Hold],
+    overload: Overload | None,
     now: datetime,
+    *,
+    handler: str | None,
 ) -> dict[str, Any]:
-    serving = [row for row in living if name in row.queues]
     touching = [hold for hold in standing if hold.scope.touches(Scope(queue=name))]
     age = (now - depth["oldest_due_at"]).total_seconds() if depth else 0.0
     return {
@@ -55,22 +67,30 @@ def _queue(
         "ready": depth["runs"] if depth else 0,
         "oldest_age_seconds": max(0.0, age),
         "workers": len(serving),
-        "slots": sum(row.slots for row in serving),
-        "state": _state(touching),
+        "slots": sum(row.slots_for(handler) for row in serving),
+        "state": _state(touching, overload),
         "paused": touching,
-        "attention": _attention(name, serving, [row for row in unknown if row["queue"] == name], touching),
+        "attention": _attention(name, serving, [row for row in unknown if row["queue"] == name], touching, overload),
     }
 
 
-def _state(touching: Sequence[Hold]) -> str:
+def _state(touching: Sequence[Hold], overload: Overload | None) -> str:
     if not touching:
-        return "open"
+        return "open" if overload is None else "overloaded"
     return "paused" if any(hold.scope.tenant is None for hold in touching) else "paused for some"
 
 
-def _attention(name: str, serving: Sequence[store.WorkerRow], unknown: Sequence[Row], touching: Sequence[Hold]) -> str:
+def _attention(
+    name: str,
+    serving: Sequence[store.WorkerRow],
+    unknown: Sequence[Row],
+    touching: Sequence[Hold],
+    overload: Overload | None,
+) -> str:
     paused = [f"paused: {told(hold)}" for hold in touching[:_HOLDS_TOLD_MAX]]
     more = [f"and {len(touching) - len(paused)} pauses more"] if len(touching) > len(paused) else []
+    if overload is not None:
+        more.append(overload_told(overload.age.total_seconds(), overload.age_limit.total_seconds()))
     if not serving:
         return "; ".join([*paused, *more, f"nobody serves it: duly worker module:app --queue {name}"])
     unknown_handlers = [f"no live worker knows {row['handler']} ({row['runs']} runs)" for row in unknown]

@@ -13,6 +13,7 @@ from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_diff import told_of
 from duly.domain.manifest_export import told_workflow
+from duly.domain.overload import overload_told
 from duly.domain.retry import told_policy
 from duly.domain.run import MARKS, read_options, target_of
 from duly.domain.target import RESERVED, WorkflowTarget
@@ -87,12 +88,13 @@ def is_one_shot(found: Job) -> bool:
 def queue(found: Queue) -> dict[str, Any]:
     """Give a queue as a row."""
     row = msgspec.structs.asdict(found)
-    nobody = f"nobody serves it: duly worker module:app --queue {found.name}"
+    attention = [overload_told(found.oldest_age_seconds, found.age_limit_seconds)] if found.is_overloaded else []
+    attention += [] if found.workers else [f"nobody serves it: duly worker module:app --queue {found.name}"]
     return {
         **row,
         "queue": row.pop("name"),
-        "state": "paused" if found.is_held else "open",
-        "attention": "" if found.workers else nobody,
+        "state": "paused" if found.is_held else "overloaded" if found.is_overloaded else "open",
+        "attention": "; ".join(attention),
     }
 
 

@@ -39,6 +39,14 @@ class Overload(msgspec.Struct, frozen=True):
         return shed
 
 
+def overload_told(age_seconds: float, limit_seconds: float) -> str:
+    """Say that a queue has more than it can do, and what follows from it."""
+    return (
+        f"overloaded: its oldest run has waited for {age_seconds:.0f} s of {limit_seconds:g} s,"
+        f" and work of priority {PRIORITY_SHED} and above is not taken; start more workers"
+    )
+
+
 def is_shed(priority: int) -> bool:
     """Say whether work of a priority is turned away from a queue that is overloaded."""
     return priority >= PRIORITY_SHED

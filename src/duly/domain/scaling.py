@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 MINUTES_AHEAD = 15
+FUNCTIONS = ""  # the pool of slots that has no target's name
 SLOTS_DEFAULT = 100  # of a worker, where none lives that could be asked
 SECONDS_DEFAULT = 1.0  # that a run takes, where none was seen lately
 _CATCH_UP_SECONDS = 60.0
@@ -15,10 +16,11 @@ _HEADROOM = 1.2  # No line is short while every slot is busy.
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """What a queue did lately: how many runs ended a second, and how long one took on the average."""
+    """What a queue did lately: how many runs ended a second, and how long one took on the average, and which took most."""
 
     per_second: float = 0.0
     mean_seconds: float | None = None
+    handler: str | None = None  # the one that took most of the time
 
 
 class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +33,18 @@ class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
     oldest_age_seconds: float = 0.0
     age_limit_seconds: float = 60.0
     coming: Sequence[int] = ()
+
+
+def slots_for(slots: int, pools: Mapping[str, int], handler: str | None) -> int:
+    """Say how many of a worker's slots are for runs of a handler; of none that is known, for functions if it has any.
+
+    `pools` tells slots by the names of targets, and under FUNCTIONS; without them, all are for all.
+    """
+    if not pools:
+        return slots
+    if handler is None:
+        return pools.get(FUNCTIONS, 0) or slots
+    return pools.get(handler if handler.startswith("@") else FUNCTIONS, 0)
 
 
 def spare_per_second(load: QueueLoad) -> float:

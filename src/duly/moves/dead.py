@@ -149,7 +149,7 @@ def check_rate(rate: float | None) -> float | None:
     """Take how many runs a second are to be due. Raises InvalidOption."""
     if rate is not None and not 0 < rate <= RATE_MAX:
         raise InvalidOption(
-            f"rate {rate:g} is outside 0 to {RATE_MAX:,.0f} runs a second; leave it out for all at once"
+            f"rate {rate:g} is not above 0 and up to {RATE_MAX:,.0f} runs a second; leave it out for all at once"
         )
     return rate
 

@@ -236,4 +236,4 @@ async def _holds(database: Database, scope: Scope) -> Sequence[Hold]:
 
 async def _serving(database: Database, tenant: int, *, are_named: bool) -> list[Serving]:
     live = [row for row in await workers.live(database) if row.serves(tenant)]
-    return [Serving(row.name if are_named else None, row.queues, row.handlers, row.slots) for row in live]
+    return [Serving(row.name if are_named else None, row.queues, row.handlers, row.slots, row.pools) for row in live]

@@ -41,11 +41,16 @@ async def paces(database: Database) -> dict[str, Pace]:
     except asyncpg.UndefinedTableError:
         return {}  # A partition was dropped between the statements: the next look sees it.
     runs: Counter[str] = Counter()
-    worked: dict[str, float] = {}
+    worked: dict[str, Counter[str]] = {}
     for row in rows:
         runs[row["queue"]] += row["runs"]
-        worked[row["queue"]] = worked.get(row["queue"], 0.0) + max(0.0, row["seconds"])
-    return {queue: Pace(count / seconds, worked[queue] / count) for queue, count in runs.items()}
+        worked.setdefault(row["queue"], Counter())[row["handler"]] += max(0.0, row["seconds"])
+    return {queue: _pace(count, seconds, worked[queue]) for queue, count in runs.items()}
+
+
+def _pace(runs: int, seconds: float, worked: Counter[str]) -> Pace:
+    [(busiest, _)] = worked.most_common(1)
+    return Pace(runs / seconds, worked.total() / runs, busiest)
 
 
 async def _seconds_read(database: Database, cut: Sequence[tuple[str, tuple[int, int]]]) -> float:
@@ -118,6 +123,10 @@ class Pressure:
         """Say how old the oldest due run of a queue may be."""
         return self._limits.get(queue, self._age_limit).total_seconds()
 
+    def busiest_handler(self, queue: str) -> str | None:
+        """Give the handler that took most of a queue's time lately, by which the slots of its workers are counted."""
+        return self.loads.get(queue, QueueLoad()).pace.handler
+
     def desired_workers(self, queue: str) -> int:
         """Say how many workers a queue needs."""
         return desired_workers(self.loads.get(queue, QueueLoad()))
@@ -151,11 +160,12 @@ class Gauge:
         found = {}
         for name in names:
             depth = depths.get(name)
-            slots = [row.slots for row in living if name in row.queues]
+            pace = worked.get(name, Pace())
+            slots = [slots for row in living if name in row.queues and (slots := row.slots_for(pace.handler))]
             found[name] = QueueLoad(
                 slots_per_worker=sum(slots) / len(slots) if slots else SLOTS_DEFAULT,
                 slots=sum(slots),
-                pace=worked.get(name, Pace()),
+                pace=pace,
                 ready=depth["runs"] if depth else 0,
                 oldest_age_seconds=max(0.0, (now - depth["oldest_due_at"]).total_seconds()) if depth else 0.0,
                 age_limit_seconds=limits.get(name, self.age_limit).total_seconds(),

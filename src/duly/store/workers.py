@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
 
 from duly.domain.run import Run
+from duly.domain.scaling import slots_for
 from duly.store.database import Database
 from duly.store.statements import load
 
@@ -31,6 +32,11 @@ class WorkerRow(msgspec.Struct, frozen=True):
     read_at: datetime
     tenant: int | None = None  # None: ours, and serves every tenant
     weights: list[int] = []  # of its queues, in their order; none: all alike
+    pools: Mapping[str, int] = {}  # its slots, told apart
+
+    def slots_for(self, handler: str | None) -> int:
+        """Say how many runs of a handler it runs at once."""
+        return slots_for(self.slots, self.pools, handler)
 
     def serves(self, tenant: int) -> bool:
         """Say whether it lives, and may be given runs of a tenant."""
@@ -67,6 +73,7 @@ class Identity(msgspec.Struct, frozen=True):
     lease: timedelta
     declares: Sequence[str] = ()
     weights: Sequence[int] = ()  # of its queues, in their order; none: all alike
+    pools: Mapping[str, int] = {}  # its slots, told apart: by the names of targets, and under FUNCTIONS
 
 
 async def register(database: Database, identity: Identity) -> None:
@@ -82,6 +89,7 @@ async def register(database: Database, identity: Identity) -> None:
         identity.lease,
         identity.declares,
         identity.weights,
+        msgspec.json.encode(identity.pools).decode(),
     )
 
 
@@ -103,7 +111,9 @@ async def retract(database: Database, worker_id: UUID, suspects: Sequence[Run]) 
 
 async def live(database: Database) -> list[WorkerRow]:
     """Read every worker that has a row."""
-    return [WorkerRow(*row) for row in await database.fetch(SQL["live"])]
+    return [
+        WorkerRow(**{**row, "pools": msgspec.json.decode(row["pools"])}) for row in await database.fetch(SQL["live"])
+    ]
 
 
 async def expire(database: Database, worker_id: UUID, beat_seen: int, *, clock_stepped: bool = False) -> bool:

@@ -254,12 +254,13 @@ class DeadEdit(Asked, frozen=True):
 
 
 class BulkRequest(Asked, frozen=True):
-    """Which dead letters: those that fit a filter, up to a limit, from where an earlier request ended."""
+    """Which dead letters: those that fit a filter, or all, up to a limit, from where an earlier request ended."""
 
-    filter: FilterText
+    filter: FilterText = ""
     dry_run: bool = False
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
     page_token: PageToken | None = None
+    all: Annotated[bool, Meta(description="Every dead letter, in place of a filter.")] = False
 
 
 class BulkReplay(BulkRequest, frozen=True, kw_only=True):

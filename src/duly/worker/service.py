@@ -18,6 +18,7 @@ from duly import __version__
 from duly.clock import Rng
 from duly.domain.declaration import Declarations
 from duly.domain.errors import DatabaseUnusable, DulyError, Refused
+from duly.domain.scaling import FUNCTIONS
 from duly.log import Log
 from duly.moves.defer import Deferred
 from duly.moves.retire import retire
@@ -235,7 +236,14 @@ class Worker:
             options.lease,
             self._declarations.entries() if self._declarations else [],
             list(options.weights),
+            self._pools(),
         )
+
+    def _pools(self) -> dict[str, int]:
+        """Tell the slots by what they are for: functions, and each target, of which some share a pool."""
+        capacity = self._capacity()
+        targets = {target.name: capacity[POOL_OF[target.kind]] for target in self._targets}
+        return {FUNCTIONS: capacity[Pool.LOOP] + capacity[Pool.PLAIN], **targets}
 
     def _capacity(self) -> dict[Pool, int]:
         has_async = any(handler.is_async for handler in self._registry)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
+from duly.api.refusals import Refusal
 from duly.api.routes.runs import find_run
 from duly.domain.errors import NotFound
 from duly.domain.filter import DEAD, parse
@@ -78,6 +79,7 @@ async def discard_dead(call: Call[Nothing, None]) -> Answer:
     return Answer(200, RunMoved(run_id=run_id, status="discarded"))
 
 
+_CHOOSE = "Which dead letters is not said: either a filter that asks for something, or all of them, and not both."
 _BULK_REFUSED = ("invalid_filter", "invalid_query")
 
 
@@ -126,6 +128,8 @@ def _not_dead(run_id: UUID) -> NotFound:
 async def _bulk(call: Call[Nothing, Any], move: Callable[..., Awaitable[Bulk]]) -> Answer:
     """Do something with the dead letters that fit, from where an earlier request ended."""
     asked: BulkRequest = call.body
+    if asked.all == bool(asked.filter.strip()):
+        raise Refusal("invalid_filter", _CHOOSE, remedy='Give a filter, or in its place `"all": true`.')
     of = f"dead {asked.filter}"
     done = await move(
         call.database,

@@ -175,7 +175,7 @@ def _queue(
         ready=depth["runs"] if depth else 0,
         oldest_age_seconds=max(0.0, age),
         workers=len(serving),
-        slots=sum(row.slots for row in serving),
+        slots=sum(row.slots_for(pressure.busiest_handler(name)) for row in serving),
         is_held=any(scope.touches(Scope(queue=name)) for scope in held),
         age_limit_seconds=pressure.age_limit_seconds(name),
         is_overloaded=is_overloaded,

@@ -16,7 +16,10 @@ list_of = list  # `list` is a method here.
 
 
 class AsyncDead:
-    """Dead letters. What is done by a filter is done up to `limit` at once; `next_page_token` says where it goes on."""
+    """Dead letters. What is done by a filter, or to all, is done up to `limit` at once.
+
+    `next_page_token` says where it goes on.
+    """
 
     def __init__(self, line: AsyncLine) -> None:
         self._line = line
@@ -45,8 +48,9 @@ class AsyncDead:
 
     async def replay_matching(
         self,
-        filter: str,
+        filter: str = "",
         *,
+        all: bool = False,
         dry_run: bool = False,
         limit: int | None = None,
         page_token: str | None = None,
@@ -56,19 +60,20 @@ class AsyncDead:
 
         Raises Invalid.
         """
-        body = given(filter=filter, dry_run=dry_run, limit=limit, page_token=page_token, rate=rate)
+        body = given(filter=filter, all=all or None, dry_run=dry_run, limit=limit, page_token=page_token, rate=rate)
         return await self._line.ask(posting("/v1/dead:replay", BulkAnswer, body))
 
     async def discard_matching(
         self,
-        filter: str,
+        filter: str = "",
         *,
+        all: bool = False,
         dry_run: bool = False,
         limit: int | None = None,
         page_token: str | None = None,
     ) -> BulkAnswer:
         """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted. Raises Invalid."""
-        body = given(filter=filter, dry_run=dry_run, limit=limit, page_token=page_token)
+        body = given(filter=filter, all=all or None, dry_run=dry_run, limit=limit, page_token=page_token)
         return await self._line.ask(posting("/v1/dead:discard", BulkAnswer, body))
 
     async def edit_matching(
@@ -76,10 +81,13 @@ class AsyncDead:
         filter: str,
         payload: Mapping[str, Any],
         *,
+        all: bool = False,
         dry_run: bool = False,
         limit: int | None = None,
         page_token: str | None = None,
     ) -> BulkAnswer:
         """Give the dead letters that fit a filter another payload, the same for all. Raises Invalid."""
-        body = given(filter=filter, payload=payload, dry_run=dry_run, limit=limit, page_token=page_token)
+        body = given(
+            filter=filter, all=all or None, payload=payload, dry_run=dry_run, limit=limit, page_token=page_token
+        )
         return await self._line.ask(posting("/v1/dead:edit", BulkAnswer, body))

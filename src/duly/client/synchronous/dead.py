@@ -17,7 +17,10 @@ list_of = list  # `list` is a method here.
 
 
 class Dead:
-    """Dead letters. What is done by a filter is done up to `limit` at once; `next_page_token` says where it goes on."""
+    """Dead letters. What is done by a filter, or to all, is done up to `limit` at once.
+
+    `next_page_token` says where it goes on.
+    """
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -46,8 +49,9 @@ class Dead:
 
     def replay_matching(
         self,
-        filter: str,
+        filter: str = "",
         *,
+        all: bool = False,
         dry_run: bool = False,
         limit: int | None = None,
         page_token: str | None = None,
@@ -57,19 +61,20 @@ class Dead:
 
         Raises Invalid.
         """
-        body = given(filter=filter, dry_run=dry_run, limit=limit, page_token=page_token, rate=rate)
+        body = given(filter=filter, all=all or None, dry_run=dry_run, limit=limit, page_token=page_token, rate=rate)
         return self._line.ask(posting("/v1/dead:replay", BulkAnswer, body))
 
     def discard_matching(
         self,
-        filter: str,
+        filter: str = "",
         *,
+        all: bool = False,
         dry_run: bool = False,
         limit: int | None = None,
         page_token: str | None = None,
     ) -> BulkAnswer:
         """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted. Raises Invalid."""
-        body = given(filter=filter, dry_run=dry_run, limit=limit, page_token=page_token)
+        body = given(filter=filter, all=all or None, dry_run=dry_run, limit=limit, page_token=page_token)
         return self._line.ask(posting("/v1/dead:discard", BulkAnswer, body))
 
     def edit_matching(
@@ -77,10 +82,13 @@ class Dead:
         filter: str,
         payload: Mapping[str, Any],
         *,
+        all: bool = False,
         dry_run: bool = False,
         limit: int | None = None,
         page_token: str | None = None,
     ) -> BulkAnswer:
         """Give the dead letters that fit a filter another payload, the same for all. Raises Invalid."""
-        body = given(filter=filter, payload=payload, dry_run=dry_run, limit=limit, page_token=page_token)
+        body = given(
+            filter=filter, all=all or None, payload=payload, dry_run=dry_run, limit=limit, page_token=page_token
+        )
         return self._line.ask(posting("/v1/dead:edit", BulkAnswer, body))

@@ -12,7 +12,7 @@ import msgspec
 from duly.domain.explain.codes import HOLDING, Code
 from duly.domain.hold import Hold
 from duly.domain.overload import Overload
-from duly.domain.scaling import Pace
+from duly.domain.scaling import Pace, slots_for
 
 POSITION_MAX = 10_000  # What waits before a run is counted up to this.
 
@@ -52,6 +52,11 @@ class Serving(msgspec.Struct, frozen=True):
     queues: Sequence[str]
     handlers: Sequence[str]
     slots: int
+    pools: Mapping[str, int] = {}
+
+    def slots_for(self, handler: str) -> int:
+        """Say how many runs of a handler it runs at once."""
+        return slots_for(self.slots, self.pools, handler)
 
 
 class Gate(msgspec.Struct, frozen=True):

@@ -92,7 +92,7 @@ def _when_taken(run: RunFacts) -> datetime | None:
 
 def _busy(run: RunFacts) -> Reason:
     able = [one for one in run.workers if run.queue in one.queues and run.handler in one.handlers]
-    slots = sum(one.slots for one in able)
+    slots = sum(one.slots_for(run.handler) for one in able)
     return Reason(
         "workers_busy",
         f"{len(able)} live workers with {slots} slots serve queue {run.queue} and know {run.handler};"

@@ -222,7 +222,7 @@ begin
     with risen as (
         delete from duly.dead using unnest(p_run_ids, p_delays) as asked(run_id, delay) where dead.run_id = asked.run_id
         returning dead.run_id, job_id, scheduled_at, greatest(v_now + coalesce(asked.delay, interval '0'), scheduled_at) as due_at, previous_scheduled_at, generation,
-                  tenant, attempt, priority, 0::smallint as losses, false as suspect, payload_stored, queue, handler, payload,
+                  tenant, attempt, priority, 0::smallint as losses, suspect, payload_stored, queue, handler, payload,
                   duly.carry_on(options - array['since', 'snoozes', 'probes'], jsonb_build_object('replays', replays + 1, 'attempts_before', attempt)) as options),
     bygones as (                                       -- A cancel that came too late for the run's former life is not for this one.
         delete from duly.signals using risen where signals.run_id = risen.run_id),

@@ -11,16 +11,21 @@ create table duly.queue_ages (
     set_at       timestamptz not null
 );
 
+-- How many runs of which handler a worker runs at once: by the names of targets, and under no name for functions. Empty: all alike.
+alter table duly.workers add column pools jsonb not null default '{}';
+
 alter table duly.overloads add column age_limit interval not null default interval '60 seconds';
 
 -- Note which queues are overloaded: their oldest due run is older than its limit, or, where that is noted already, than half of
--- it. Only the head of each line is looked at. What a person holds is left out, and so is the backfill lane, which is meant to wait.
+-- it. Only the head of each line is looked at, or the first of its first runs that somebody can take, where the queue is served at all:
+-- what nobody knows waits for a person. What a person holds is left out, and so is the backfill lane, which is meant to wait.
 -- At most about twice a second, however many do it. Returns how many stand there; null: somebody else did it just now.
 create function duly.note_overloads_v1(p_default interval, p_lines integer) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
-    v_now timestamptz := duly.clock_now();
+    c_looks constant integer := 100;                   -- into a line whose head nobody knows
+    v_now   timestamptz := duly.clock_now();
 begin
     insert into duly.duties (name, done_at) values ('overload', v_now)
     on conflict (name) do update set done_at = excluded.done_at
@@ -36,7 +41,16 @@ begin
              where (ready.queue, ready.tenant, ready.priority) > (heads.queue, heads.tenant, heads.priority)
              order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1) as next),
     oldest as (
-        select head.queue, min(head.due_at) as due_at from (select * from heads limit p_lines) as head
+        select head.queue, min(first.due_at) as due_at from (select * from heads limit p_lines) as head cross join lateral (
+               select waiting.due_at from (
+                   select ready.due_at, ready.handler from duly.ready
+                    where ready.queue = head.queue and ready.tenant = head.tenant and ready.priority = head.priority
+                    order by ready.due_at limit c_looks) as waiting
+                where exists (select from duly.workers where workers.until > v_now and head.queue = any (workers.queues)
+                                 and waiting.handler = any (workers.handlers) and coalesce(workers.tenant, head.tenant) = head.tenant)
+                   or not exists (select from duly.workers where workers.until > v_now and head.queue = any (workers.queues)
+                                     and coalesce(workers.tenant, head.tenant) = head.tenant)
+                limit 1) as first
          where head.priority < 100 and head.due_at <= v_now
            and not exists (select from duly.holds where coalesce(holds.tenant, head.tenant) = head.tenant and coalesce(holds.queue, head.queue) = head.queue)
          group by head.queue),

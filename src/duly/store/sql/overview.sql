@@ -23,9 +23,11 @@ select run_id, attempt, fence, scheduled_at, due_at, started_at, finished_at, ou
  where finished_at > $2::timestamptz - interval '5 seconds' order by finished_at limit 100
 
 -- name: next_due
--- The first timer that is not staged, by one look into each shard.
+-- The first timer that is not staged, by one look into each shard; a fire that is put off because its queue is overloaded is not late.
 select duly.clock_now(), min(first.due_at) from generate_series(0, 63) as slice(shard) cross join lateral (
-    select due_at from duly.timers where timers.shard = slice.shard order by due_at limit 1) as first
+    select due_at from duly.timers, (select duly.overloaded() as queues offset 0) as overloaded
+     where timers.shard = slice.shard and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (overloaded.queues))
+     order by due_at limit 1) as first
 
 -- name: backlog
 -- What a live worker could take and has not: what nobody knows and what is held wait for a person, and are told apart.
@@ -40,6 +42,8 @@ select duly.clock_now() as read_at,
            and not exists (select from duly.holds where coalesce(holds.tenant, waiting.tenant) = waiting.tenant
                               and coalesce(holds.queue, waiting.queue) = waiting.queue)) as oldest_due_at,
        (select min(first.due_at) from generate_series(0, 63) as slice(shard) cross join lateral (
-            select due_at from duly.timers where timers.shard = slice.shard order by due_at limit 1) as first) as next_due_at,
+            select due_at from duly.timers, (select duly.overloaded() as queues offset 0) as overloaded
+             where timers.shard = slice.shard and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (overloaded.queues))
+             order by due_at limit 1) as first) as next_due_at,
        (select done_at from duly.duties where name = 'reap') as reaped_at,
        current_setting('transaction_read_only') = 'on' as is_read_only

@@ -1,6 +1,6 @@
 -- name: register
-insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, declares, weights, started_at, until, safe_until)
-select $1, $2, $3, $4, $5, $6, $7, $8, $9, at, at + $7::interval, at + $7::interval * 2 / 3 from (select duly.clock_now() as at) as clock
+insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, declares, weights, pools, started_at, until, safe_until)
+select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text::jsonb, at, at + $7::interval, at + $7::interval * 2 / 3 from (select duly.clock_now() as at) as clock
 on conflict (worker_id) do nothing
 returning started_at
 
@@ -19,7 +19,8 @@ update duly.workers set named = named || $2::text[] where worker_id = $1 and unt
 update duly.workers set named = array(select unnest(named) except select unnest($2::text[])) where worker_id = $1
 
 -- name: live
-select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at, tenant, weights from duly.workers
+select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at, tenant, weights, pools::text
+  from duly.workers
 
 -- name: expire
 -- The worker's row goes first; what it leaves tells the reaper until when it may have started runs.
