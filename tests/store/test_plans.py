@@ -448,7 +448,9 @@ async def connect(url: str) -> asyncpg.Connection:
 
 async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     """Choose what the statements are called with."""
-    await connection.fetch(workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [], [], "{}")
+    await connection.fetch(
+        workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [], [], "{}"
+    )
     for worker_id, tenant in ((REMOTE, 2), (REMOTE_OF_THE_FIRST, 1)):
         await connection.execute(A_REMOTE.format(worker_id=worker_id, tenant=tenant))
     lent = await connection.fetch("select run_id, fence from duly.leased where worker_id = $1 limit $2", REMOTE, BATCH)
