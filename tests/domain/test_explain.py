@@ -131,6 +131,7 @@ class TestRun:
         found = told(explain_run(a_run("dead", attempt=5, reason="broken", replays=2)))
 
         assert found["dead"].startswith("it gave up after 5 attempts, after 2 replays: broken")
+        assert "after 1 attempt:" in told(explain_run(a_run("dead", attempt=1, reason="broken")))["dead"]
         assert "duly dead replay" in found["dead"]
 
     @pytest.mark.parametrize("reason", ["skipped_misfire", "skipped_overlap", "skipped_paused", "skipped_calendar"])

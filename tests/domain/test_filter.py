@@ -88,6 +88,8 @@ REFUSED = {
     "created_at:2026-11-01": ("FILTER_OPERATOR", (10, 11), 'created_at>"2026-11-01"'),
     "created_at>soon": ("FILTER_MOMENT", (11, 15), "created_at>"),
     'created_at>"2026-11-01T09:00:00"': ("FILTER_MOMENT", (11, 32), "created_at>"),
+    "name:re*port": ("FILTER_VALUE", (5, 12), 'name:"re*port"'),
+    "name:(a*,b)": ("FILTER_VALUE", (6, 8), 'name:"a*"'),
     "queue:ma*": ("FILTER_VALUE", (6, 9), 'queue:"ma*"'),
     'queue:"a\nb"': ("FILTER_VALUE", (6, 11), None),
     "tag:(a,b) AND tag:(c,d)": ("FILTER_TERMS", (19, 20), "tag:(a,b)"),

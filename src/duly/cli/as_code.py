@@ -80,7 +80,9 @@ def read_document(file: str) -> tuple[Document, str]:
     except UnicodeDecodeError as error:
         raise click.UsageError(f"{name} is not UTF-8 text: byte {error.start}") from None
     except OSError as error:
-        raise click.UsageError(f"{name} cannot be read: {error.strerror}; name the file with -f FILE") from None
+        raise click.UsageError(
+            f"{name} cannot be read: {error.strerror}; name a file that can be, or - for standard input"
+        ) from None
     return read_text(text, name), name
 
 

@@ -304,6 +304,12 @@ class _Reader:
 
     def _choose(self, found: Filter, name: str, field: Words | Ids) -> Filter:
         tokens = self._values(name)
+        for token in tokens:
+            if token.kind == "word" and "*" in (token.text[:-1] if len(tokens) == 1 else token.text):
+                message = (
+                    f"{name}:{token.text} has an asterisk that is not at the end of a single value; quote a plain one"
+                )
+                self._refuse("FILTER_VALUE", message, f'{name}:"{token.text}"', token)
         if len(tokens) == 1 and tokens[0].kind == "word" and tokens[0].text.endswith("*"):
             return self._begin(found, name, field, tokens[0])
         values = tuple(dict.fromkeys(self._value(name, field, token) for token in tokens))

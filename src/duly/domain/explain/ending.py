@@ -66,10 +66,10 @@ def late(run: RunFacts) -> list[Reason]:
 
 def dead(run: RunFacts) -> Reason:
     """Say why a run gave up, and what can be done."""
-    again = f", after {run.replays} replays" if run.replays else ""
+    again = f", after {run.replays} replay{'s' * (run.replays != 1)}" if run.replays else ""
     return Reason(
         "dead",
-        f"it gave up after {run.attempt} attempts{again}: {run.reason};"
+        f"it gave up after {run.attempt} attempt{'s' * (run.attempt != 1)}{again}: {run.reason};"
         " give it another life with `duly dead replay`, or give it up with `duly dead discard`",
         {"attempts": run.attempt, "reason": run.reason, "replays": run.replays},
     )
