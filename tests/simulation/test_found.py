@@ -73,7 +73,7 @@ def test_suspects_that_wait_for_their_turn_are_not_handed_to_and_fro(simulated_s
 
         story.passes(10)
 
-        assert story.world.statements - before < 600
+        assert story.world.statements - before < 800  # what maintenance asks in that time is about 600
 
 
 def test_a_run_that_was_cancelled_after_a_step_back_of_the_clock_has_ended_for_whoever_asks(simulated_server):

@@ -8,6 +8,7 @@ settled bare. One that is refused even so is told of when all others are settled
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeAlias, TypeVar, assert_never
@@ -53,7 +54,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
 async def settle(database: Database, worker_id: UUID, settled: Sequence[Settled], rng: Rng) -> list[Run]:
     """Record `settled` and move each run on. Returns the runs refused because their lease was lost. Raises Unstorable."""
-    now = moment_of(database.clock.now())
+    now = await _now(database)
     plain = [item for item in settled if _is_plain(item)]
     others = [_moved(item, rng, now) for item in settled if not _is_plain(item)]
     finished = [_finished(item) for item in plain]
@@ -73,13 +74,13 @@ async def settle_by_key(database: Database, worker_id: UUID, settled: Sequence[S
         async with database.transaction():  # A bad row undoes its own batch, and nothing else of the session.
             return await leased.settle(database, worker_id, batch, HORIZON)
 
-    now = moment_of(database.clock.now())
+    now = await _now(database)
     return await _apply([_moved(item, rng, now) for item in settled], send)
 
 
 async def settle_for(database: Database, holder: UUID, settled: Sequence[Settled], rng: Rng) -> set[Handle]:
     """Settle in the name of whoever holds the runs. Returns those that were there; someone else has moved the others on."""
-    now = moment_of(database.clock.now())
+    now = await _now(database)
     moved = [_moved(item, rng, now) for item in settled]
     return await _apply(moved, lambda batch: leased.settle(database, holder, batch, HORIZON))
 
@@ -92,6 +93,12 @@ async def lose(database: Database, worker_id: UUID, lost: Sequence[tuple[Run, Lo
 async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
     """Put back runs that were never started, without using up their attempt. Returns those that were there."""
     return await leased.hand_back(database, worker_id, runs) if runs else set()
+
+
+async def _now(database: Database) -> datetime:
+    """Give the database's time: the bound that we keep of it, or what it says where we keep none yet."""
+    known = database.clock.now()
+    return moment_of(known) if math.isfinite(known) else await database.read_clock()
 
 
 async def _settle_moved(database: Database, worker_id: UUID, moved: Sequence[Moved]) -> list[Run]:
