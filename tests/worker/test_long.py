@@ -106,6 +106,7 @@ async def test_no_attempt_starts_more_than_a_second_after_its_cancel_was_acknowl
             await submitted(store, "note_start", payload={"folder": str(tmp_path), "name": str(n)}, delay=1 + n / 100)
             for n in range(number)
         ]
+        await until(lambda: store.fetchval("select exists (select from duly.leased)"))
         for n in reversed(range(number)):
             answers[n] = await cancel_run(store, ids[n])
             acknowledged[n] = time.time()
