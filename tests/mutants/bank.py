@@ -14,7 +14,6 @@ DECLARATION = "src/duly/domain/declaration.py"
 DECLARED = "tests/moves/test_declare.py"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
 HANDS = "src/duly/store/migrations/0005_hands.sql"
-SUBMIT = "src/duly/store/migrations/0004_submit.sql"
 ORDER = "src/duly/store/migrations/0022_order.sql"
 ORDERED = "tests/moves/test_order.py"
 LIMITED = "tests/moves/test_limit.py"
@@ -28,6 +27,9 @@ RATES = "tests/moves/test_rates.py"
 BLACKOUTS = "tests/schedules/test_blackouts.py"
 LISTS = "src/duly/store/migrations/0011_lists.sql"
 RETRIES = "src/duly/store/migrations/0025_retries.sql"
+CLOSING = "src/duly/store/migrations/0027_closing.sql"
+AFTER = "src/duly/store/migrations/0028_after.sql"
+CALLBACKS = "src/duly/store/migrations/0018_callbacks.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
 DELAY = "tests/schedules/test_fixed_delay.py"
@@ -37,7 +39,6 @@ ZONES = "src/duly/store/migrations/0008_zones.sql"
 ZONE_CHANGE = "src/duly/domain/triggers/zone_change.py"
 ZONED = "tests/schedules/test_zones.py"
 PAIRS_OF_SCHEDULES = "tests/interleavings/test_schedules.py"
-REMOTE = "src/duly/store/migrations/0014_remote_workers.sql"
 OVER_HTTP = "tests/api/test_worker.py"
 OVER_HTTP_APART = "tests/api/test_worker_tenants.py"
 ADDRESSES = "src/duly/outbound/addresses.py"
@@ -434,7 +435,7 @@ BANK = [
     ),
     Mutant(
         "a shard changes hands under the same epoch",
-        MOVES,
+        ZONES,
         "set holder = p_scheduler_id, epoch = epoch + 1 where",
         "set holder = p_scheduler_id, epoch = epoch where",
     ),
@@ -509,8 +510,8 @@ BANK = [
     ),
     Mutant(
         "a run gives its place away between two attempts",
-        LISTS,
-        "case when options ? 'overlap' then options || '{\"held\": true}' else options end as carried",
+        RETRIES,
+        "case when duly.keeps_place(options) then options || '{\"held\": true}' else options end as carried",
         "options as carried",
         OVERLAP,
     ),
@@ -523,7 +524,7 @@ BANK = [
     ),
     Mutant(
         "a replay moves the schedule",
-        LISTS,
+        RETRIES,
         "options - array['held', 'rearm']",
         "options - 'held'",
         DELAY,
@@ -558,7 +559,7 @@ BANK = [
     ),
     Mutant(
         "what is left out is counted by the rule it had before",
-        SCHEDULES,
+        CLOSING,
         "    if v_timer.generation <> p_generation then",
         "    if false then",
         OVERTAKEN,
@@ -648,21 +649,21 @@ BANK = [
     # Submit, cancel, gates.
     Mutant(
         "a key protects nothing",
-        GATES,
+        AFTER,
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_one_v2",
     ),
     Mutant(
         "the key of many protects nothing",
-        GATES,
+        AFTER,
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_v1",
     ),
     Mutant(
         "any body goes under a used key",
-        GATES,
+        AFTER,
         "if v_key.body_hash <> v_hash then",
         "if false then",
         function="submit_one_v2",
@@ -721,14 +722,14 @@ BANK = [
     ),
     Mutant(
         "a cancel is carried out on what stands still alone",
-        HANDS,
+        CALLBACKS,
         "        exit when not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
         "        exit when true or not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
         "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a cancel follows a run into its next life",
-        MOVES,
+        RETRIES,
         "delete from duly.signals using risen where signals.run_id = risen.run_id),",
         "delete from duly.signals using risen where signals.run_id = risen.run_id and false),",
         "tests/interleavings/test_pairs.py",
@@ -901,14 +902,14 @@ BANK = [
     Mutant("zones: what another version has timed is not marked", ZONES, "zone_data.version <> p_tzdb", "false", ZONED),
     Mutant(
         "overlap: one that was just asked to stop loses its place",
-        ZONES,
+        CALLBACKS,
         "signals.sent_at <= v_now - p_stop",
         "true",
         OVERLAP,
     ),
     Mutant(
         "overlap: one that nobody replaces loses its place",
-        ZONES,
+        CALLBACKS,
         "exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.gate = leased.options->'gate'->>0)",
         "true",
         OVERLAP,
@@ -984,7 +985,7 @@ BANK = [
     ),
     Mutant(
         "a renewal takes back a claim whose answer is on its way",
-        REMOTE,
+        ACCOUNTS,
         "when p_answered >= workers.claim_number then",
         "when p_answered >= workers.claim_number - 1 then",
         f"{OVER_HTTP}::TestRenew::test_a_claim_whose_answer_is_on_its_way_stays",

@@ -1,5 +1,6 @@
 """The embedded PostgreSQL: private, durable, and careful with what it finds."""
 
+import fcntl
 import os
 import pwd
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,7 +17,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duly.store import embedded
+from duly.store import embedded, embedded_folder
 from duly.store.embedded_account import Account, account_for, ourselves, unprivileged
 from duly.store.embedded_binaries import find_binaries, wheel_binaries
 from duly.store.embedded_errors import BinariesMissing, DataFolderHeld, DataFolderRefused, ServerFailed
@@ -137,6 +139,13 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def process_that_ended() -> int:
+    """Give a number that no process has now."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
 
 
 def as_account(account: Account, action: Callable[[], str]) -> str:
@@ -478,6 +487,30 @@ def test_a_second_start_in_the_same_process_is_refused_too(data):
         with pytest.raises(DataFolderHeld, match=f"process {os.getpid()}"):
             start(data)
         assert ask(server.url, "select 1") == [(1,)]
+
+
+def test_what_a_killed_holder_was_starting_is_waited_for(data):
+    """Between fork and exec, a child has its starter's lock."""
+    lock = os.open(data / "lock", os.O_RDWR | os.O_TRUNC)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.write(lock, str(process_that_ended()).encode())
+    letting_go = threading.Timer(0.2, os.close, [lock])
+    letting_go.start()
+
+    with start(data) as server:
+        assert ask(server.url, "select 1") == [(1,)]
+
+
+def test_a_lock_that_nobody_seen_holds_is_refused_in_the_end(data, monkeypatch):
+    monkeypatch.setattr(embedded_folder, "_LET_GO_SECONDS", 0.1)
+    ended = process_that_ended()
+    with (data / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(str(ended))
+        lock.flush()
+
+        with pytest.raises(DataFolderHeld, match=f"in use by process {ended} since"):
+            start(data)
 
 
 def test_the_server_stops_when_its_starter_is_killed(data, supervise):

@@ -6,6 +6,7 @@ handed out.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
@@ -16,7 +17,7 @@ from duly.domain.triggers.errors import shown
 On = Literal["success", "failure", "always"]
 
 
-class Placeholder:
+class Placeholder(ABC):
     """Stands for a value, or with steps for a part of it."""
 
     __slots__ = ("path",)
@@ -35,13 +36,13 @@ class Placeholder:
         """Refuse to be gone through: what is in it is known when the node has ended."""
         raise InvalidArguments(f"{self!r} is not known yet; make one run for each of its items with map(over=…)")
 
+    @abstractmethod
     def at(self, path: tuple[str | int, ...]) -> Self:
         """Give the same with another path."""
-        raise NotImplementedError
 
+    @abstractmethod
     def head(self) -> dict[str, Any]:
         """Write what it stands for."""
-        raise NotImplementedError
 
     def written(self) -> dict[str, Any]:
         """Write it as it stands in a payload."""

@@ -16,6 +16,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +31,8 @@ DATABASE = "duly"
 API_ROLE = "duly_api"
 _MARK = "made-by-duly"
 _ROLES_MARK = "duly-roles"  # in PGDATA: the roles below are made
+_LET_GO_SECONDS = 2.0
+_POLL_SECONDS = 0.01
 
 # No superuser can ever log in. What needs one is done here, in single-user mode, before the server first starts.
 _FIRST_STATEMENTS = f"""\
@@ -76,12 +79,18 @@ class Folder:
     def _lock(self, descriptor: int) -> None:
         if self.data.stat().st_mode & 0o022:
             raise DataFolderRefused(f"others can write in {self.data}: run `chmod go-w {self.data}`")
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataFolderHeld(self._who_holds_it()) from None
+        deadline = time.monotonic() + _LET_GO_SECONDS
+        while not takes(descriptor):
+            # What a killed holder was starting has its lock too, until it has become another program.
+            if self._holder_lives() or time.monotonic() > deadline:
+                raise DataFolderHeld(self._who_holds_it())
+            time.sleep(_POLL_SECONDS)
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
+
+    def _holder_lives(self) -> bool:
+        pid = (self.data / "lock").read_text()
+        return not pid.isdigit() or command_of(int(pid)) != ""
 
     def _who_holds_it(self) -> str:
         lock = self.data / "lock"
@@ -139,6 +148,15 @@ class Folder:
         for new in self.data.glob("postgres.new-*"):
             if not new.is_symlink():
                 remove_leftover(new)
+
+
+def takes(descriptor: int) -> bool:
+    """Take the lock, and say whether it was free."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def remove_leftover(new: Path) -> None:

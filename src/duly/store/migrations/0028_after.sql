@@ -279,7 +279,8 @@ begin
     insert into duly.follow_checks (child, due_at) select child, p_now from unnest(p_children) as child;
 end $$;
 
--- Submit, as before; what follows others stands under `&after`.
+-- Submit, as before; a run of a line gets its number here, in a batch in the order of its lines; and what follows others stands under
+-- `&after`.
 create or replace function duly.submit_one_v2(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds',
