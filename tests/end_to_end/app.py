@@ -14,6 +14,7 @@ from tests.end_to_end.sink import Arrival, Sink
 PATH = "tests.end_to_end.app:app"
 SINK = "DULY_TEST_SINK"
 LONG_SECONDS = 3.5
+STEADY_SECONDS = 0.3
 
 
 class App:
@@ -57,7 +58,7 @@ async def quick(run: RunContext) -> None:
 async def steady(run: RunContext) -> None:
     """Long enough to be under way when a worker dies."""
     note(run)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(STEADY_SECONDS)
 
 
 @app.handler

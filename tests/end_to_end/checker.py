@@ -184,20 +184,26 @@ def by_run(arrivals: Iterable[Arrival]) -> dict[str, list[Arrival]]:
 # ---------------------------------------------------------------------------------------------------------------- figures
 
 
-def restart_delays(evidence: Evidence) -> list[float]:
-    """For each call that died with its worker: how long after the kill the run was called again, by anyone.
+def restart_delays(evidence: Evidence) -> dict[float, list[float]]:
+    """For each kill of a worker: how long after it each run whose call had died with it was called again, by anyone.
 
     Calls around which PostgreSQL was killed too are left out: they may have been lost to that.
     """
     kills = [(strike.pid, strike.at) for strike in evidence.strikes if strike.what == "worker"]
     others = [(strike.at, strike.back_at) for strike in evidence.strikes if strike.what == "postgresql"]
-    delays = []
+    delays = defaultdict(list)
     for earlier, later in (pair for calls in by_run(evidence.arrivals).values() for pair in pairwise(calls)):
         for pid, killed_at in kills:
             spoilt = any(begin <= later.at and end + GRACE_SECONDS >= earlier.at for begin, end in others)
             if pid in earlier.pids and earlier.at <= killed_at <= later.at and not spoilt:
-                delays.append(later.at - killed_at)
-    return delays
+                delays[killed_at].append(later.at - killed_at)
+    return dict(delays)
+
+
+def lost_after(evidence: Evidence, killed_at: float, seconds: float) -> int:
+    """Count the attempts that were recorded as lost within so many seconds of a kill."""
+    moments = (record.finished_at.timestamp() for record in evidence.records if record.outcome == "lost")
+    return sum(killed_at < moment <= killed_at + seconds for moment in moments)
 
 
 def latenesses(evidence: Evidence, begin: float, end: float) -> list[float]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from duly.cli.scheduler import CONNECTIONS_MAX
 from duly.clock import Rng
 from duly.domain.errors import DatabaseUnusable
 from duly.log import Log, set_up
@@ -18,10 +19,12 @@ from duly.worker.service import Worker, WorkerOptions
 from tests.end_to_end import client, http
 from tests.end_to_end.app import PATH, app
 
+THREADS = 4
+
 
 async def run_scheduler(url: str, name: str) -> None:
     """Schedule and keep house until told to stop."""
-    async with Database(url) as database:
+    async with Database(url, size_max=CONNECTIONS_MAX) as database:
         rng = Rng()
         scheduler = Scheduler(database, name=name, rng=rng, log=Log("scheduler"))
         maintenance = Maintenance(database, rng=rng, log=Log("maintenance"))
@@ -37,7 +40,7 @@ async def run_scheduler(url: str, name: str) -> None:
 async def run_worker(url: str, name: str, lease_seconds: str, slots: str) -> None:
     """Work until told to stop."""
     lease = timedelta(seconds=float(lease_seconds))
-    options = WorkerOptions(name, slots=int(slots), threads=4, lease=lease, grace_seconds=5.0, app_path=PATH)
+    options = WorkerOptions(name, slots=int(slots), threads=THREADS, lease=lease, grace_seconds=5.0, app_path=PATH)
     worker = Worker(url, app.registry, options, rng=Rng(), log=Log("worker"))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     await worker.run()

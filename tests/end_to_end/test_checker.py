@@ -107,7 +107,7 @@ def test_a_run_may_be_cancelled_while_it_waits_for_its_next_attempt():
 
 
 def test_the_delay_of_a_take_over_counts_from_the_kill():
-    assert checker.restart_delays(TAKEN_OVER) == [pytest.approx(3.8)]
+    assert [*checker.restart_delays(TAKEN_OVER).values()] == [[pytest.approx(3.8)]]
     too = Strike("postgresql", 1, NOON + 1, NOON + 2)
-    assert checker.restart_delays(TAKEN_OVER._replace(strikes=[*TAKEN_OVER.strikes, too])) == []
+    assert checker.restart_delays(TAKEN_OVER._replace(strikes=[*TAKEN_OVER.strikes, too])) == {}
     assert checker.duplicates(TAKEN_OVER) == 1

@@ -263,14 +263,14 @@ class TestLoop:
                 maintenance.stop()
                 await running
 
-    async def test_a_step_of_the_reaper_also_carries_out_cancels_left_over(self, database):
+    async def test_cancels_left_over_are_carried_out(self, database):
         worker_id, run = await a_leased_run(database)
         await settled(database, worker_id, run, Failed("broken"))
         await database.execute(
             "insert into duly.signals values ($1, $2, $3, 'cancel', duly.clock_now())", worker_id, run.run_id, run.fence
         )
 
-        await Maintenance(database, rng=Rng(1), log=Log("test"))._reap()
+        await Maintenance(database, rng=Rng(1), log=Log("test"))._carry_out()
 
         assert await boxes_of(database, run.run_id) == []
         assert await claimed(database, worker_id) == []

@@ -25,7 +25,7 @@ from duly.log import Log
 if TYPE_CHECKING:
     from duly.worker.targets import Targets
 
-SCHEDULER_CONNECTIONS_MAX = 4
+SCHEDULER_CONNECTIONS_MAX = 8
 _STARTING_SECONDS = 0.02
 
 

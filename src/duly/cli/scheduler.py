@@ -18,7 +18,7 @@ from duly.scheduler.service import Scheduler
 from duly.settings import Settings
 from duly.store.database import Database
 
-CONNECTIONS_MAX = 4
+CONNECTIONS_MAX = 8  # Staging and the duties go on side by side, and none should wait for another.
 
 
 @click.command

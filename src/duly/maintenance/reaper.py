@@ -4,8 +4,8 @@ A worker is dead when its lease has passed in database time and its beat has not
 own monotonic clock; so a step of the database's clock forwards kills nobody. After a step backwards `until` lies far ahead
 of what a lease can be: then the unchanged beat alone decides. The worker's row is taken first: no claim can follow it.
 
-A step every half second sees a beat within half a second, and its absence within another: what hung on a dead worker can be
-claimed a second after its lease at the latest, and a hint says so.
+A step every quarter of a second sees a beat within that time, and its absence within another: what hung on a dead worker can be
+claimed half a second after its lease at the latest, and a hint says so.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from duly.store import hints, leased, workers
 from duly.store.database import Database
 from duly.store.workers import WorkerRow
 
-STEP_SECONDS = 0.5
-_ORPHANS_EVERY_STEPS = 60
+STEP_SECONDS = 0.25
+_ORPHANS_EVERY_STEPS = 120
 
 
 class Reaper:

@@ -48,6 +48,7 @@ WORKFLOWS_MAX = 100  # of a thousand nodes each
 REAP = "reap"
 EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
 CHANGES_KEPT = timedelta(hours=2)  # of definitions; a listener may come back an hour later
+_DUTY_SECONDS = 0.5  # between two times of what others wait for
 _MIND_IDLE_SECONDS = 0.5  # how often destinations are looked at while none needs it
 _COUNT_SECONDS = 1.0
 _FOLD_SECONDS = 1.0
@@ -88,14 +89,15 @@ class Maintenance:
         """Do every duty for ever, until stopped."""
         duties: list[tuple[float, Callable[[], Awaitable[object]]]] = [
             (STEP_SECONDS, self._reap),
-            (STEP_SECONDS, self._tell),
-            (STEP_SECONDS, self._run_errands),
-            (STEP_SECONDS, self._check_followers),
-            (STEP_SECONDS, self._expire),
+            (_DUTY_SECONDS, self._carry_out),
+            (_DUTY_SECONDS, self._tell),
+            (_DUTY_SECONDS, self._run_errands),
+            (_DUTY_SECONDS, self._check_followers),
+            (_DUTY_SECONDS, self._expire),
             (TICK_SECONDS, self._mind),
             (TURNS_SECONDS, self._pace),
             (_COUNT_SECONDS, self._count_usage),
-            (STEP_SECONDS, self._note_overloads),
+            (_DUTY_SECONDS, self._note_overloads),
             (_FOLD_SECONDS, self.fold),
             (3.0, self._vacuum),
             (60.0, self._sweep),
@@ -129,14 +131,17 @@ class Maintenance:
 
     async def _reap(self) -> None:
         await self.reaper.step()
+        self.reaped_at = self._database.clock.monotonic()
+        await history.note_duty(self._database, REAP)
+
+    async def _carry_out(self) -> None:
+        """Do what cancels, overlaps, gates and deadlines ask for: apart from the reaper, who has to notice deaths soon."""
         await carry_out(self._database)
         for run_id in await void_overstayed(self._database):
             self._log.warning("run_overstayed", run_id=run_id)
         await history.release_waiting(self._database, BATCH_MAX)
         while await receive.time_out(self._database, self._rng) == receive.BATCH_MAX:
             pass
-        self.reaped_at = self._database.clock.monotonic()
-        await history.note_duty(self._database, REAP)
 
     async def _tell(self) -> None:
         """Tell jobs of ends: apart from the reaper, because one that is held by somebody keeps us waiting."""
@@ -190,7 +195,7 @@ class Maintenance:
         clock = self._database.clock
         began = clock.monotonic()
         await note_overloads(self._database, self._age_limit)
-        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - STEP_SECONDS))
+        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _DUTY_SECONDS))
 
     async def _sweep(self) -> None:
         await history.forget_keys(self._database, BATCH_MAX)
