@@ -298,7 +298,7 @@ class TestDead:
 
         await group.get_by_role("button", name="Replay these").click()
         await expect(visitor.page.get_by_role("dialog")).to_contain_text("3 dead runs")
-        await visitor.page.get_by_role("button", name="Replay 3").click()
+        await visitor.page.get_by_role("button", name="Replay 3", exact=True).click()
         for run_id in runs:
             await eventually(partial(has_attempts, house, run_id, 2))
 
@@ -325,7 +325,7 @@ class TestDead:
         await visitor.go(f"/dead?filter=reason:%22RuntimeError: {word}%22")
         await visitor.page.get_by_role("button", name="Discard all that fit").click()
         await expect(visitor.page.get_by_role("dialog")).to_contain_text("2 dead runs")
-        await visitor.page.get_by_role("button", name="Discard 2").click()
+        await visitor.page.get_by_role("button", name="Discard 2", exact=True).click()
 
         await expect(visitor.page.get_by_text("No dead letter fits")).to_be_visible()
         assert {await house.state(run_id) for run_id in runs} == {"cancelled"}
