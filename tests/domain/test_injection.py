@@ -42,7 +42,7 @@ ALLOWED = {
     # As is this one, between the worker and each program it starts.
     "worker/targets/launch.py": {"time.monotonic", "time.sleep"},
     # Start the database, so they run before there is a clock; the server inherits our environment.
-    "store/embedded_folder.py": {"time.monotonic", "time.sleep"},
+    "store/embedded_processes.py": {"time.monotonic", "time.sleep"},
     "store/embedded.py": {"asyncio.sleep", "time.monotonic", "time.sleep", "os.environ"},
 }
 

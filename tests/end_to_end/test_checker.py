@@ -111,3 +111,8 @@ def test_the_delay_of_a_take_over_counts_from_the_kill():
     too = Strike("postgresql", 1, NOON + 1, NOON + 2)
     assert checker.restart_delays(TAKEN_OVER._replace(strikes=[*TAKEN_OVER.strikes, too])) == {}
     assert checker.duplicates(TAKEN_OVER) == 1
+
+
+def test_what_was_lost_is_counted_from_the_kill_on():
+    assert [checker.lost_after(TAKEN_OVER, NOON, seconds) for seconds in (3.4, 3.5)] == [0, 1]
+    assert checker.lost_after(TAKEN_OVER, NOON + 3.5, 10) == 0

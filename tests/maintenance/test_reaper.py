@@ -10,7 +10,7 @@ from duly.clock import Rng
 from duly.domain.errors import WorkerExpired
 from duly.domain.retry import Retry
 from duly.log import Log
-from duly.maintenance.reaper import Reaper
+from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.retire import retire
 from duly.store import history, leased, workers
 from tests.builders import (
@@ -65,6 +65,23 @@ class TestWhoIsDead:
         assert reaper.reaped == 1
         assert await workers.beat(database, worker_id) is None
         assert await boxes_of(database, run.run_id) == ["ready"]
+
+    @pytest.mark.parametrize("last_beat", [0.0, 0.1, 0.2, STEP_SECONDS])
+    async def test_a_death_is_noticed_about_half_a_second_after_the_lease_at_the_latest(
+        self, database, clock, reaper, last_beat
+    ):
+        """Wherever between two looks the last beat fell; a look takes 10 ms here."""
+        worker_id, _ = await a_leased_run(database)
+        await reaper.step()
+        await clock.advance(last_beat)
+        await workers.beat(database, worker_id)
+        since_beat = STEP_SECONDS + 0.01 - last_beat
+        await clock.advance(since_beat)
+        while await reaper.step() == 0:
+            await clock.advance(STEP_SECONDS + 0.01)
+            since_beat += STEP_SECONDS + 0.01
+
+        assert LEASE.total_seconds() <= since_beat <= LEASE.total_seconds() + 0.55
 
     async def test_a_reaper_that_has_just_started_waits_a_lease_of_its_own(self, database, clock, reaper):
         await a_leased_run(database)

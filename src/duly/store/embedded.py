@@ -23,6 +23,7 @@ from duly.store.embedded_binaries import Binaries, find_binaries
 from duly.store.embedded_errors import DataFolderHeld, DataFolderRefused, ServerFailed
 from duly.store.embedded_folder import DATABASE, ROLE, Folder, admit_callers, make_roles
 from duly.store.embedded_processes import (
+    POLL_SECONDS,
     PidFile,
     answers,
     command_of,
@@ -31,6 +32,7 @@ from duly.store.embedded_processes import (
     lives_on,
     living_on,
     read_pid_file,
+    wait_until,
 )
 from duly.store.embedded_settings import CLUSTER_NAME, memory_of_machine, server_settings
 from duly.store.embedded_socket import SOCKET, address, make_socket_folder, remove_socket_folder
@@ -40,7 +42,6 @@ OnWait = Callable[[float, str], None]
 """Told about each second of a long start: how many have passed, and what the server said last."""
 
 _STOP_SECONDS = 8.0
-_POLL_SECONDS = 0.005
 _LOG_BYTES_MAX = 1_000_000
 _LOG_LINES_SHOWN = 10
 
@@ -233,7 +234,7 @@ def wait_until_ready(server: Server, folder: Folder, begin: int, on_wait: OnWait
         if on_wait and waited - told >= 1.0:
             told = waited
             on_wait(waited, "".join(last_lines(folder.log, begin)[-1:]))
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def is_ready(server: Server, pgdata: Path) -> bool:
@@ -259,13 +260,3 @@ def end(server: Server) -> None:
             continue
         return
     raise ServerFailed(f"PostgreSQL, process {server.pid}, does not stop")
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait for `condition`, at most so long; says whether it came."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL_SECONDS)
-    return True

@@ -16,7 +16,6 @@ import fcntl
 import os
 import secrets
 import shutil
-import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +23,7 @@ from pathlib import Path
 from duly.store.embedded_account import Account, name_of
 from duly.store.embedded_binaries import Binaries
 from duly.store.embedded_errors import DataFolderHeld, DataFolderRefused
-from duly.store.embedded_processes import command_of
+from duly.store.embedded_processes import command_of, wait_until
 
 ROLE = "duly"
 DATABASE = "duly"
@@ -32,7 +31,6 @@ API_ROLE = "duly_api"
 _MARK = "made-by-duly"
 _ROLES_MARK = "duly-roles"  # in PGDATA: the roles below are made
 _LET_GO_SECONDS = 2.0
-_POLL_SECONDS = 0.01
 
 # No superuser can ever log in. What needs one is done here, in single-user mode, before the server first starts.
 _FIRST_STATEMENTS = f"""\
@@ -79,18 +77,16 @@ class Folder:
     def _lock(self, descriptor: int) -> None:
         if self.data.stat().st_mode & 0o022:
             raise DataFolderRefused(f"others can write in {self.data}: run `chmod go-w {self.data}`")
-        deadline = time.monotonic() + _LET_GO_SECONDS
-        while not takes(descriptor):
-            # What a killed holder was starting has its lock too, until it has become another program.
-            if self._holder_lives() or time.monotonic() > deadline:
-                raise DataFolderHeld(self._who_holds_it())
-            time.sleep(_POLL_SECONDS)
+        # What a killed holder was starting has its lock too, until it has become another program.
+        seconds = 0.0 if self._holder_lives() else _LET_GO_SECONDS
+        if not wait_until(lambda: takes(descriptor), seconds):
+            raise DataFolderHeld(self._who_holds_it())
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
 
     def _holder_lives(self) -> bool:
         pid = (self.data / "lock").read_text()
-        return not pid.isdigit() or command_of(int(pid)) != ""
+        return pid.isdigit() and command_of(int(pid)) != ""
 
     def _who_holds_it(self) -> str:
         lock = self.data / "lock"

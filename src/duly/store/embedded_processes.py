@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+POLL_SECONDS = 0.005
 _PROC = Path("/proc")
 _SHARED_MEMORY = Path("/proc/sysvipc/shm")
 
@@ -109,3 +111,13 @@ def answers(path: Path) -> bool:
         except OSError:
             return False
         return True
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait for `condition`, at most so long; says whether it came."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True

@@ -82,7 +82,7 @@ KINDS: dict[str, Kind] = {
     "invalid_payload": Kind(422, "The payload is not taken", "Send JSON within the limits."),
     "invalid_option": Kind(422, "An option is outside its range", "Mend what the detail names."),
     "invalid_filter": Kind(
-        422, "The filter is not understood", 'Write it as state:dead AND queue:mail AND created_at>"2026-11-01".'
+        422, "The filter is not understood", 'Write conditions as field:value or field>"2026-11-01", joined by AND.'
     ),
     "key_reused": Kind(422, "The idempotency key was used for another body", "Use a new key for a new request."),
     "precondition_required": Kind(428, "If-Match is missing", "Send the ETag of what you read in If-Match."),
