@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from duly.maintenance import service
 from duly.maintenance.service import Maintenance, Retention
 from duly.moves.cancel import cancel_run
 from duly.moves.submit import submit
-from duly.store import history
+from duly.store import duties, history
 from duly.store.database import Database, Unavailable
 from tests.builders import a_leased_run, a_ready_run, a_submission, a_worker, boxes_of, claimed, settled
 from tests.clock import START
@@ -219,6 +220,26 @@ class TestSweep:
         assert await settled(database, worker_id, run) == []
 
 
+# By duty: the least that it has to look at.
+WORK = {
+    "_carry_out": "insert into duly.signals values (gen_random_uuid(), gen_random_uuid(), 1, 'cancel', now())",
+    "_release": """
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                  payload_stored, queue, handler, gate, blocked_at)
+        values (gen_random_uuid(), gen_random_uuid(), now(), now(), 1, 1, 0, 5, 0, false, false, 'any', 'any', 'any', now())""",
+    "_time_out": """
+        insert into duly.awaited (run_id, fence, worker_id, deadline_at)
+        values (gen_random_uuid(), 1, gen_random_uuid(), now() + interval '1 hour')""",
+    "_tell": "insert into duly.tellings values (gen_random_uuid(), 1, gen_random_uuid(), '{}', now())",
+    "_run_errands": "insert into duly.errands (workflow_id, what, due_at) values (gen_random_uuid(), 'look', now())",
+    "_run_errands of a run that is gone": """
+        insert into duly.workflows (workflow_id, tenant, name, nodes, open_nodes, run_id, submitted_at)
+        values (gen_random_uuid(), 1, 'any', 1, 1, gen_random_uuid(), now())""",
+    "_check_followers": "insert into duly.follow_checks (child, due_at) values (gen_random_uuid(), now())",
+    "fold": "insert into duly.tallies values (now(), 1, 'default', 'succeeded', 'succeeded', 1, 1, 1)",
+}
+
+
 class TestLoop:
     async def test_one_duty_that_fails_does_not_stop_the_others(self, database_url, monkeypatch):
         async with Database(database_url, clock=SystemClock()) as database:
@@ -245,6 +266,34 @@ class TestLoop:
             maintenance.stop()
             await asyncio.wait_for(running, 5)
 
+    @pytest.mark.parametrize("name", WORK)
+    async def test_a_duty_rests_while_there_is_nothing_to_do_and_begins_when_there_is(
+        self, database_url, monkeypatch, name
+    ):
+        async with Database(database_url, clock=SystemClock()) as database:
+            maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
+            looks, begun = [], asyncio.Event()
+            look = duties.look
+
+            async def watched(*args: Any) -> duties.Work:
+                looks.append(await look(*args))
+                return looks[-1]
+
+            async def duty() -> None:
+                begun.set()
+
+            monkeypatch.setattr(duties, "look", watched)
+            monkeypatch.setattr(maintenance, name.partition(" ")[0], duty)
+            running = asyncio.create_task(maintenance.run())
+            async with asyncio.timeout(10):
+                while len(looks) < 3:
+                    await asyncio.sleep(0.01)
+                assert not begun.is_set()
+                await database.execute(WORK[name])
+                await begun.wait()
+                maintenance.stop()
+                await running
+
     async def test_a_job_that_cannot_be_told_keeps_nobody_from_reaping(self, database_url, monkeypatch):
         async with Database(database_url, clock=SystemClock()) as database:
             maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
@@ -254,6 +303,7 @@ class TestLoop:
                 asked.set()
                 await asyncio.Event().wait()
 
+            await database.execute(WORK["_tell"])
             monkeypatch.setattr(service, "tell", tell_for_ever)
             running = asyncio.create_task(maintenance.run())
             async with asyncio.timeout(5):

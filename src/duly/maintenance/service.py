@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from math import inf
 
 import msgspec
 
@@ -27,6 +28,7 @@ from duly.moves.workflows import run_errands
 from duly.store import (
     answers,
     browser_sessions,
+    duties,
     events,
     figures,
     followers,
@@ -41,6 +43,7 @@ from duly.store import (
     zones,
 )
 from duly.store.database import Database
+from duly.store.duties import Work
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
@@ -49,11 +52,16 @@ REAP = "reap"
 EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
 CHANGES_KEPT = timedelta(hours=2)  # of definitions; a listener may come back an hour later
 _DUTY_SECONDS = 0.5  # between two times of what others wait for
+_LOOK_SECONDS = 0.1  # for so long what was seen of the work is believed
+_NOTE_SECONDS = 0.9
 _MIND_IDLE_SECONDS = 0.5  # how often destinations are looked at while none needs it
 _COUNT_SECONDS = 1.0
 _FOLD_SECONDS = 1.0
 ROLLUPS_KEPT = timedelta(days=90)
 _COUNT_SHARE = 0.05  # of our time, at most: where much waits, it is counted less often
+
+Duty = Callable[[], Awaitable[object]]
+Need = Callable[[Work], bool]
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -84,26 +92,31 @@ class Maintenance:
         self._stopping = asyncio.Event()
         self.reaper = Reaper(database, rng=rng, log=log)
         self.reaped_at: float | None = None
+        self._noted_at = -inf
+        self._looking = asyncio.Lock()
+        self._seen: tuple[float, Work] | None = None
 
     async def run(self) -> None:
         """Do every duty for ever, until stopped."""
-        duties: list[tuple[float, Callable[[], Awaitable[object]]]] = [
-            (STEP_SECONDS, self._reap),
-            (_DUTY_SECONDS, self._carry_out),
-            (_DUTY_SECONDS, self._tell),
-            (_DUTY_SECONDS, self._run_errands),
-            (_DUTY_SECONDS, self._check_followers),
-            (_DUTY_SECONDS, self._expire),
-            (TICK_SECONDS, self._mind),
-            (TURNS_SECONDS, self._pace),
-            (_COUNT_SECONDS, self._count_usage),
-            (_DUTY_SECONDS, self._note_overloads),
-            (_FOLD_SECONDS, self.fold),
-            (3.0, self._vacuum),
-            (60.0, self._sweep),
-            (600.0, self.keep_history),
+        paces: list[tuple[float, Duty, Need]] = [
+            (STEP_SECONDS, self._reap, _always),
+            (_DUTY_SECONDS, self._carry_out, lambda work: work.signals),
+            (_DUTY_SECONDS, self._release, lambda work: work.blocked),
+            (_DUTY_SECONDS, self._time_out, lambda work: work.awaited),
+            (_DUTY_SECONDS, self._tell, lambda work: work.tellings),
+            (_DUTY_SECONDS, self._run_errands, lambda work: work.errands),
+            (_DUTY_SECONDS, self._check_followers, lambda work: work.follow_checks),
+            (_DUTY_SECONDS, self._expire, _always),
+            (TICK_SECONDS, self._mind, _always),
+            (TURNS_SECONDS, self._pace, _always),
+            (_COUNT_SECONDS, self._count_usage, _always),
+            (_DUTY_SECONDS, self._note_overloads, _always),
+            (_FOLD_SECONDS, self.fold, lambda work: work.tallies),
+            (3.0, self._vacuum, _always),
+            (60.0, self._sweep, _always),
+            (600.0, self.keep_history, _always),
         ]
-        tasks = [asyncio.create_task(self._repeat(seconds, duty), name=duty.__name__) for seconds, duty in duties]
+        tasks = [asyncio.create_task(self._repeat(*each), name=each[1].__name__) for each in paces]
         try:
             await self._stopping.wait()
         finally:
@@ -130,16 +143,25 @@ class Maintenance:
                 pass
 
     async def _reap(self) -> None:
+        """Move on what dead workers held: apart from all else, because it has to be soon."""
         await self.reaper.step()
         self.reaped_at = self._database.clock.monotonic()
-        await history.note_duty(self._database, REAP)
+        if self.reaped_at >= self._noted_at + _NOTE_SECONDS:
+            self._noted_at = self.reaped_at
+            await history.note_duty(self._database, REAP)
 
     async def _carry_out(self) -> None:
-        """Do what cancels, overlaps, gates and deadlines ask for: apart from the reaper, who has to notice deaths soon."""
+        """Cancel what was asked to stop while it was on the move, and what does not stop."""
         await carry_out(self._database)
         for run_id in await void_overstayed(self._database):
             self._log.warning("run_overstayed", run_id=run_id)
+
+    async def _release(self) -> None:
+        """Let in what waits at a gate that has a place."""
         await history.release_waiting(self._database, BATCH_MAX)
+
+    async def _time_out(self) -> None:
+        """End what its receiver has not settled in time."""
         while await receive.time_out(self._database, self._rng) == receive.BATCH_MAX:
             pass
 
@@ -213,12 +235,25 @@ class Maintenance:
         await workflows.forget(self._database, self._retention.failed, WORKFLOWS_MAX)
         await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
 
-    async def _repeat(self, seconds: float, duty: Callable[[], Awaitable[object]]) -> None:
+    async def _repeat(self, seconds: float, duty: Duty, is_needed: Need) -> None:
         while True:
             try:
-                await duty()
+                if is_needed is _always or is_needed(await self._work()):
+                    await duty()
             except DulyError as error:
                 self._log.warning("duty_failed", duty=duty.__name__, error=str(error))
             except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
                 self._log.error("duty_failed", duty=duty.__name__, error=repr(error))
             await self._database.clock.sleep(seconds)
+
+    async def _work(self) -> Work:
+        """Tell what there may be to do. One look serves all who ask at about the same time."""
+        async with self._looking:
+            now = self._database.clock.monotonic()
+            if self._seen is None or now - self._seen[0] >= _LOOK_SECONDS:
+                self._seen = (now, await duties.look(self._database))
+            return self._seen[1]
+
+
+def _always(_: Work) -> bool:
+    return True
