@@ -52,11 +52,10 @@ REAP = "reap"
 EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
 CHANGES_KEPT = timedelta(hours=2)  # of definitions; a listener may come back an hour later
 _DUTY_SECONDS = 0.5  # between two times of what others wait for
+_SLOW_DUTY_SECONDS = 1.0  # and of what nobody waits for
 _LOOK_SECONDS = 0.1  # for so long what was seen of the work is believed
 _NOTE_SECONDS = 0.9
 _MIND_IDLE_SECONDS = 0.5  # how often destinations are looked at while none needs it
-_COUNT_SECONDS = 1.0
-_FOLD_SECONDS = 1.0
 ROLLUPS_KEPT = timedelta(days=90)
 _COUNT_SHARE = 0.05  # of our time, at most: where much waits, it is counted less often
 
@@ -106,12 +105,12 @@ class Maintenance:
             (_DUTY_SECONDS, self._tell, lambda work: work.tellings),
             (_DUTY_SECONDS, self._run_errands, lambda work: work.errands),
             (_DUTY_SECONDS, self._check_followers, lambda work: work.follow_checks),
-            (_DUTY_SECONDS, self._expire, _always),
+            (_SLOW_DUTY_SECONDS, self._expire, _always),
             (TICK_SECONDS, self._mind, _always),
             (TURNS_SECONDS, self._pace, _always),
-            (_COUNT_SECONDS, self._count_usage, _always),
-            (_DUTY_SECONDS, self._note_overloads, _always),
-            (_FOLD_SECONDS, self.fold, lambda work: work.tallies),
+            (_SLOW_DUTY_SECONDS, self._count_usage, _always),
+            (_SLOW_DUTY_SECONDS, self._note_overloads, _always),
+            (_SLOW_DUTY_SECONDS, self.fold, lambda work: work.tallies),
             (3.0, self._vacuum, _always),
             (60.0, self._sweep, _always),
             (600.0, self.keep_history, _always),
@@ -210,14 +209,14 @@ class Maintenance:
         clock = self._database.clock
         began = clock.monotonic()
         await tenants.count_usage(self._database)
-        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _COUNT_SECONDS))
+        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
 
     async def _note_overloads(self) -> None:
         """Note which queues have more than they can do, and rest in proportion to what it took."""
         clock = self._database.clock
         began = clock.monotonic()
         await note_overloads(self._database, self._age_limit)
-        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _DUTY_SECONDS))
+        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
 
     async def _sweep(self) -> None:
         await history.forget_keys(self._database, BATCH_MAX)

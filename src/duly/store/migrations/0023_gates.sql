@@ -702,6 +702,15 @@ begin
      where job.since > taken.first;
 end $$;
 
+-- When the first timer of these shards falls due that is not left where it is. Runs under the planner settings of its caller.
+create function duly.next_due(p_shards smallint[], p_overloaded text[]) returns timestamptz language plpgsql stable as $$
+begin
+    return (select min(t.due_at) from unnest(p_shards) as held(shard) cross join lateral (
+                select due_at from duly.timers where timers.shard = held.shard and due_at < 'infinity'
+                   and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (p_overloaded))
+                 order by due_at limit 1) as t);
+end $$;
+
 -- Stage, as before. Besides: what comes to a gate with a free place goes straight to ready; a run of a line that has no number gets
 -- one; and the next fires of low priority whose queue is overloaded stay where they are, to be judged as late when it has recovered.
 create or replace function duly.stage_v2(
@@ -724,6 +733,11 @@ begin
     v_held := array(select shards.shard from unnest(p_shards, p_epochs) as held(shard, epoch)
                       join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder
                      where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));
+    if not exists (select from unnest(v_held) as held(shard) cross join lateral (
+                       select from duly.timers where timers.shard = held.shard and timers.due_at <= v_now + p_horizon limit 1) as t) then
+        return query select 0, duly.next_due(v_held, v_overloaded), v_now;      -- Even to do nothing, what follows takes milliseconds.
+        return;
+    end if;
     with due as (
         delete from duly.timers where ctid = any (array(
             select t.ctid from (select array(select unnest(p_keys)) as list offset 0) as keys cross join unnest(v_held) as held(shard) cross join lateral (
@@ -846,11 +860,7 @@ begin
         perform duly.cancel_v1(v_stopped, 'the next occurrence is due');
         perform duly.signal_v1(v_stopped, 'cancel');
     end if;
-    return query
-    select v_staged, (select min(t.due_at) from unnest(v_held) as held(shard) cross join lateral (
-                          select due_at from duly.timers where timers.shard = held.shard and due_at < 'infinity'
-                             and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (v_overloaded))
-                           order by due_at limit 1) as t), v_now;
+    return query select v_staged, duly.next_due(v_held, v_overloaded), v_now;
 end $$;
 
 -------------------------------------------------------------------------------------------------------- limits of a key
@@ -903,6 +913,6 @@ create policy of_its_tenant on duly.paces for select to duly_api using (tenant =
 grant select on duly.gate_limits, duly.paces to duly_api;
 
 revoke execute on function
-    duly.may_pass, duly.waits_at, duly.is_place, duly.keeping_place, duly.line_of, duly.numbered, duly.overloaded, duly.next_at_rate_v1, duly.pace_one_v1, duly.pace_v1,
+    duly.may_pass, duly.waits_at, duly.is_place, duly.keeping_place, duly.line_of, duly.numbered, duly.overloaded, duly.next_due, duly.next_at_rate_v1, duly.pace_one_v1, duly.pace_v1,
     duly.pace_due_v1, duly.release_v2, duly.look_again_v1, duly.limit_gate_v1, duly.api_limit_gate_v1 from public;
 grant execute on function duly.api_limit_gate_v1 to duly_api;
