@@ -24,6 +24,7 @@ from duly.moves.submit import submit
 from duly.store import runs, workers
 from duly.store.database import Database, Unavailable
 from duly.store.workers import Identity
+from duly.worker.engine import Engine
 from duly.worker.handlers import Handler, Registry
 from duly.worker.service import Worker, WorkerOptions
 from duly.worker.targets import Targets
@@ -115,6 +116,18 @@ async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], sec
             return answer
         assert time.monotonic() < deadline, f"waited {seconds} s in vain"
         await asyncio.sleep(0.01)
+
+
+def engine_of(worker: Worker) -> Engine:
+    """The engine of a worker that lives."""
+    assert worker._engine is not None
+    return worker._engine
+
+
+async def in_box(store: Database, box: str) -> int:
+    """How many runs stand in a box."""
+    number: int = await store.fetchval(f"select count(*) from duly.{box}")
+    return number
 
 
 async def state_of(store: Database, run_id: UUID) -> str:

@@ -12,10 +12,18 @@ from duly.moves.hold import hold, lift
 from duly.store import runs
 from duly.worker import engine, watch
 from duly.worker.crew import Crew
-from duly.worker.engine import Engine
-from duly.worker.service import Worker
 from tests.worker import app
-from tests.worker.stories import attempts_of, ended, registry_of, state_of, submitted, until, working
+from tests.worker.stories import (
+    attempts_of,
+    ended,
+    engine_of,
+    in_box,
+    registry_of,
+    state_of,
+    submitted,
+    until,
+    working,
+)
 
 HOLD = "insert into duly.holds (tenant, queue, reason, held_by, held_at) values (null, null, 'stop', 'a test', now())"
 LIFT = "delete from duly.holds"
@@ -23,16 +31,6 @@ LIFT = "delete from duly.holds"
 
 async def held(store, scope: Scope = EVERYTHING) -> None:
     await hold(store, scope, reason="stop", held_by="a test")
-
-
-def engine_of(worker: Worker) -> Engine:
-    assert worker._engine is not None
-    return worker._engine
-
-
-async def in_box(store, box: str) -> int:
-    number: int = await store.fetchval(f"select count(*) from duly.{box}")
-    return number
 
 
 async def test_what_was_claimed_ahead_goes_back_unused_and_starts_after_the_lift(url, store):

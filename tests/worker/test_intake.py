@@ -17,7 +17,7 @@ from duly.store import ready
 from duly.worker import claiming, engine, outbox
 from duly.worker.context import RunContext
 from duly.worker.intake import AHEAD_PER_SLOT_MAX, CLAIM_MAX, Room
-from tests.worker.stories import ended, registry_of, submitted, until, working
+from tests.worker.stories import ended, engine_of, in_box, registry_of, submitted, until, working
 
 counts = st.integers(0, 10_000)
 
@@ -184,13 +184,19 @@ async def test_runs_waiting_for_a_slot_start_in_order_of_priority(url, store):
         if number == 99:
             await release.wait()
 
+    async def all_are_in_hand() -> bool:
+        return await in_box(store, "leased") == 6
+
     async with working(url, registry_of(work), slots=1) as worker:
         await submitted(store, "work", payload={"number": 99})
         await asyncio.wait_for(first.wait(), 20)
-        order = (7, 2, 9, 0, 5)  # At once, so that none of them can be claimed before the others are there.
+        for room in engine_of(worker)._claiming.rooms.values():
+            room.rate = 1e9  # As if runs ended so fast that all of these are worth having in hand.
+        order = (7, 2, 9, 0, 5)
         await submit_many(
             store, [Submission("work", f'{{"number": {number}}}', "default", number) for number in order], key="five"
         )
+        await until(all_are_in_hand)
         release.set()
         await until(lambda: worker.health.settled == 6)
 
