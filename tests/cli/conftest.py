@@ -1,8 +1,8 @@
-"""One `duly up` on a fresh app, shared by the tests that only talk to it."""
+"""One `duly up` on a fresh app, shared by the tests that only talk to it, and the two ways to run a command."""
 
 import pytest
 
-from tests.cli.processes import Up, duly, running
+from tests.cli.processes import Up, duly, inside, running
 
 # Handlers beside those that `duly init` writes.
 MORE_HANDLERS = """
@@ -38,3 +38,16 @@ def up(project):
     """Everything, running on that folder without the demo."""
     with running("up", "--port", "0", "--no-demo", cwd=project) as process:
         yield Up(process, project)
+
+
+@pytest.fixture
+def local(database_url, tmp_path):
+    """Run one command on a database."""
+    return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
+
+
+@pytest.fixture
+def remote(up, tmp_path):
+    """Run one command over HTTP, from a folder in which nothing runs."""
+    key = (up.folder / ".duly" / "api-key").read_text().strip()
+    return lambda *arguments: inside(*arguments, cwd=tmp_path, DULY_URL=up.address, DULY_API_KEY=key)

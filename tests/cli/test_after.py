@@ -2,22 +2,7 @@
 
 import pytest
 
-from tests.cli.processes import inside
-
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
-
-
-@pytest.fixture
-def local(database_url, tmp_path):
-    """Run one command on a database."""
-    return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
-
-
-@pytest.fixture
-def remote(up, tmp_path):
-    """Run one command over HTTP, from a folder in which nothing runs."""
-    key = (up.folder / ".duly" / "api-key").read_text().strip()
-    return lambda *arguments: inside(*arguments, cwd=tmp_path, DULY_URL=up.address, DULY_API_KEY=key)
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])

@@ -20,13 +20,6 @@ def local(database_url, tmp_path):
     )
 
 
-@pytest.fixture
-def remote(up, tmp_path):
-    """Run one command over HTTP, from a folder in which nothing runs."""
-    key = (up.folder / ".duly" / "api-key").read_text().strip()
-    return lambda *arguments: inside(*arguments, cwd=tmp_path, DULY_URL=up.address, DULY_API_KEY=key)
-
-
 @pytest.mark.parametrize("where", ["local", "remote"])
 def test_one_is_made_limited_its_secret_shown_and_rotated(where, request):
     duly = request.getfixturevalue(where)

@@ -4,21 +4,6 @@ import json
 
 import pytest
 
-from tests.cli.processes import inside
-
-
-@pytest.fixture
-def local(database_url, tmp_path):
-    """Run one command on a database."""
-    return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
-
-
-@pytest.fixture
-def remote(up, tmp_path):
-    """Run one command over HTTP, from a folder in which nothing runs."""
-    key = (up.folder / ".duly" / "api-key").read_text().strip()
-    return lambda *arguments: inside(*arguments, cwd=tmp_path, DULY_URL=up.address, DULY_API_KEY=key)
-
 
 @pytest.mark.parametrize("where", ["local", "remote"])
 def test_a_key_is_limited_shown_and_lifted(where, request):
