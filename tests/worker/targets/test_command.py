@@ -279,9 +279,9 @@ async def test_a_worker_that_ends_is_in_a_hurry_and_the_run_may_be_tried_again(r
 
 async def test_a_second_cancel_leaves_no_time_and_nothing_behind():
     mark = a_mark()
-    one = Attempt(
-        commands(grace_seconds=60), sh("trap 'echo asked' TERM; echo started; sleep $1; sleep $1; sleep $1", mark)
-    )
+    # Short sleeps: a shell that is asked between its look at the traps and its fork answers after the sleep.
+    script = "(trap '' TERM; exec sleep $1) & trap 'echo asked' TERM; echo started; while :; do sleep 0.05; done"
+    one = Attempt(commands(grace_seconds=60), sh(script, mark))
     await until(lambda: one.lines.of("stdout"))
     one.cancel()
     await until(lambda: "asked" in one.lines.of("stdout"))
