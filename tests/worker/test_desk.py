@@ -121,6 +121,33 @@ async def test_lines_wait_for_a_database_that_is_away(faulty, store, worker_id, 
     assert [line[3] for line in await lines_of(store, run)] == [f"line {number}" for number in range(4)]
 
 
+async def test_lines_whose_answer_was_lost_are_kept_once(faulty, store, worker_id, run):
+    desk = WorkerDesk(faulty, worker_id, lambda: True)
+    desk.log(run, "info", "line 0", {})
+    faulty.lose_answers = 1
+    with pytest.raises(Unavailable):
+        await desk.flush()
+    desk.log(run, "info", "line 1", {})
+    await desk.flush()
+
+    assert [line[3] for line in await lines_of(store, run)] == ["line 0", "line 1"]
+
+
+async def test_lines_outlive_a_flush_that_was_given_up(store, desk, run):
+    """A worker that stops gives up whatever it does, and flushes once more: each line is kept, and once."""
+    for number in range(2_500):
+        desk.log(run, "info", f"line {number}", {})
+    for turns in range(1, 40, 3):
+        flushing = asyncio.create_task(desk.flush())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        flushing.cancel()
+        await asyncio.gather(flushing, return_exceptions=True)
+    await desk.flush()
+
+    assert await store.fetchval("select array_agg(number order by number) from duly.logs") == [*range(1, 2_501)]
+
+
 async def test_a_checkpoint_is_saved_for_the_holder_of_the_lease(store, desk, run):
     assert await desk.checkpoint(run, '{"step": 1}')
     assert await asyncio.to_thread(desk.checkpoint_sync, run, '{"step": 2}')

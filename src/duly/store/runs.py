@@ -186,10 +186,11 @@ async def read_progress(database: Database, run_id: UUID) -> dict[str, Any] | No
     return shown(dict(row)) if row else None
 
 
-async def append_logs(database: Database, lines: Sequence[LogLine]) -> None:
-    """Keep what handlers logged."""
+async def append_logs(database: Database, lines: Sequence[LogLine], *, again: bool = False) -> None:
+    """Keep what handlers logged; `again`: some of it may be kept already."""
     await database.execute(
-        SQL["append_logs"], *map(list, zip(*(msgspec.structs.astuple(line) for line in lines), strict=True))
+        SQL["append_logs_again" if again else "append_logs"],
+        *map(list, zip(*(msgspec.structs.astuple(line) for line in lines), strict=True)),
     )
 
 

@@ -43,6 +43,7 @@ class WorkerDesk:
         self._dropped: Counter[tuple[UUID, int]] = Counter()
         self._progress: dict[tuple[UUID, int], Progress] = {}  # what was said and is not written yet, by run and fence
         self._showing: dict[tuple[UUID, int], Progress] = {}  # what is being written
+        self._is_unsure = False  # The first of the lines may be written already: nobody heard.
         self._turn = asyncio.Lock()
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
@@ -129,14 +130,16 @@ class WorkerDesk:
         self._progress.pop((run.run_id, run.fence), None)
 
     async def flush(self) -> None:
-        """Write the lines that have gathered."""
+        """Write the lines that have gathered; those that may have been written are asked for again, and stay once."""
         while self._lines:
             lines = [self._lines.popleft() for _ in range(min(_BATCH, len(self._lines)))]
             try:
-                await runs.append_logs(self._database, lines)
-            except Unavailable:
+                await runs.append_logs(self._database, lines, again=self._is_unsure)
+            except (Unavailable, asyncio.CancelledError):
                 self._lines.extendleft(reversed(lines))
+                self._is_unsure = True
                 raise
+            self._is_unsure = False
 
     def _carry(self, work: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
