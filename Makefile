@@ -9,8 +9,8 @@ bin := .venv/bin
 at_once := 3
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
 waiting := tests/end_to_end tests/dashboard
-# This one fills the machine by itself, so it runs after the others.
-alone := tests/simulation
+# These fill the machine by themselves, so they run after the others.
+alone := tests/simulation tests/end_to_end/test_storm.py
 times := .venv/test-times
 pip := $(bin)/python -m pip --disable-pip-version-check
 # Each stamp is younger than what it installed, so a second `make` installs nothing.
@@ -44,7 +44,7 @@ test: install-dev   ## Lint, then run the tests.
 	@$(MAKE) --no-print-directory lint
 	@rm -f $(times)
 	$(bin)/pytest -n $(at_once) $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
-	$(bin)/pytest -n $(at_once) --dist loadfile $(waiting) $(PYTEST_ARGS)
+	$(bin)/pytest -n $(at_once) --dist loadfile $(waiting) $(alone:%=--ignore=%) $(PYTEST_ARGS)
 	$(bin)/pytest $(alone) $(PYTEST_ARGS)
 	@$(bin)/python -m tests.plugins.budget $(times)
 
