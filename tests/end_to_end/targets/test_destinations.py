@@ -131,7 +131,9 @@ def test_while_it_is_ill_runs_wait_and_when_it_is_well_they_do_not_fall_upon_it(
     before = succeeded(house)
     submitted(house, receiver, runs, max_attempts=3, base_seconds=0.5, cap_seconds=1)
     wait_until(lambda: waits_for(house, receiver) >= runs * 0.9, LONG, what="runs that wait")
-    wait_until(lambda: state_of(house, receiver) != "closed", LONG, what="the breaker")  # At first they wait for a place.
+    wait_until(
+        lambda: state_of(house, receiver) != "closed", LONG, what="the breaker"
+    )  # At first they wait for a place.
     asked = len(receiver.arrivals)
     # As many as there are places were under way before anything was known; from then on it is tried once in a while.
     assert asked <= 40
