@@ -74,6 +74,21 @@ class TestOverview:
         await visitor.page.get_by_label("Needs attention").get_by_role("link", name="Look").first.click()
         await expect(visitor.page.get_by_role("heading", name="Dead letters")).to_be_visible()
 
+    async def test_a_value_that_stands_alone_is_drawn(self, visitor, house):
+        """All that was run here ended within an hour or two, which is one point of a week, or two beside each other."""
+        await house.until(await house.submit("greet"), "succeeded")
+        await visitor.go("/overview")
+        await visitor.page.get_by_role("button", name="7d").click()
+        chart = visitor.page.get_by_role("img", name=re.compile("Success rate")).locator("canvas")
+
+        async def is_green():
+            return await chart.evaluate("""canvas => {
+                const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
+                return data.some((green, i) => i % 4 === 1 && green - data[i - 1] > 40 && data[i + 2] > 200)
+            }""")
+
+        await eventually(is_green)
+
     async def test_a_failure_is_counted_without_a_reload(self, visitor, house):
         await visitor.go("/overview")
         number = visitor.page.get_by_label("Failing now").locator(".value")
