@@ -150,6 +150,11 @@ def wait_until(condition: Callable[[], object], seconds: float, *, what: str = "
     return time.monotonic() - began
 
 
+def sleep_until(moment: float) -> None:
+    """Let time pass that a fault is to last."""
+    time.sleep(max(0.0, moment - time.time()))
+
+
 def anyone(names: str, number: int, chance: random.Random) -> str:
     """Pick one of a kind."""
     return f"{names}{chance.randrange(number)}"

@@ -7,7 +7,7 @@ import pytest
 from duly.scheduler.service import LEASE
 from tests.end_to_end import checker
 from tests.end_to_end.aftermath import calm_down, gathered, verified
-from tests.end_to_end.house import House, a_house, wait_until
+from tests.end_to_end.house import House, a_house, sleep_until, wait_until
 
 FROZEN_SECONDS = LEASE.total_seconds() + 20
 DELAY_SECONDS = 3.0
@@ -72,10 +72,6 @@ def leave_it_something_to_stage(house: House) -> None:
     house.thaw("scheduler0")
     sleep_until(time.time() + LEASE.total_seconds() / 8)
     house.thaw("scheduler1")
-
-
-def sleep_until(moment: float) -> None:
-    time.sleep(max(0.0, moment - time.time()))
 
 
 def shares(house: House) -> dict[str, int]:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.cli.processes import environment
-from tests.end_to_end.house import ROOT, House, a_house, wait_until
+from tests.end_to_end.house import ROOT, House, a_house, sleep_until, wait_until
 from tests.end_to_end.sink import Sink
 
 RUNS = 12_000
@@ -72,7 +72,3 @@ def started(house: House) -> int:
 def settled(house: House) -> int:
     number: int = house.ask("select count(*) from duly.attempts")[0][0]
     return number
-
-
-def sleep_until(moment: float) -> None:
-    time.sleep(max(0.0, moment - time.time()))

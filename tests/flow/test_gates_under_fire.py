@@ -1,7 +1,6 @@
 """Gates, lines and a rate in real processes that are killed: the handlers' own log says who was inside, in which order."""
 
 import asyncio
-import time
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -101,7 +100,8 @@ def aftermath(tmp_path_factory):
         wait_until(lambda: log.exists() and log.stat().st_size > 3_000, SECONDS_MAX)
         strike_inside(house, log)
         house.kill("scheduler0")
-        time.sleep(1)
+        noted = log.stat().st_size
+        wait_until(lambda: log.stat().st_size > noted + 1_000, SECONDS_MAX, what="work that goes on")
         strike_inside(house, log)
         ended = "select count(distinct run_id) from duly.attempts where became = 'succeeded'"
         wait_until(lambda: house.ask(ended)[0][0] == total, SECONDS_MAX, what="the last run", pause=0.2)
