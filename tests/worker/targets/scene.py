@@ -100,9 +100,10 @@ class Attempt:
         self.task.cancel()
 
     async def outcome(self, seconds: float = 60.0) -> Outcome:
-        """Wait for what it comes to."""
-        async with asyncio.timeout(seconds):
-            outcome = await self.task
+        """Wait for what it comes to. A deadline that cancelled it would help it to end."""
+        await asyncio.wait({self.task}, timeout=seconds)
+        assert self.task.done(), f"waited {seconds} s in vain"
+        outcome = self.task.result()
         assert isinstance(outcome, Outcome)
         return outcome
 
