@@ -2,12 +2,16 @@
 
 import asyncio
 import os
+import select
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from duly.worker.targets import process as module
 from duly.worker.targets.process import Exit, Launch, Process, ask, run
+from duly.worker.targets.wires import Wires
 from tests.worker.stories import until
 from tests.worker.targets.scene import SHELL, a_mark, marked
 
@@ -35,6 +39,23 @@ async def test_cancelled_again_in_the_moment_of_its_start_it_is_killed(monkeypat
         await running
 
     await until(lambda: not marked(mark))
+
+
+async def test_a_worker_that_dies_before_it_has_heard_all_leaves_nothing_behind():
+    """Then the kernel does not only hang up: what the launcher reads first is that the line was torn."""
+    mark = a_mark()
+    speak = f"import os, sys, time; os.write({module.STATUS_FD}, b'{{}}'); time.sleep(int(sys.argv[1]))"
+    launch = Launch((sys.executable, "-I", "-S", "-c", speak, mark), file=b"")
+    wires = Wires(b"", {}, b"", -1)
+    orders, handed_down = module._orders(launch, wires), (wires.control, *wires.files)
+    argv = [sys.executable, "-I", "-S", module._LAUNCHER, *orders]
+    with subprocess.Popen(argv, stdin=wires.stdin, env={}, pass_fds=handed_down):
+        wires.close_theirs()
+        await until(lambda: select.select([wires.line], [], [], 0)[0])
+
+        wires.close_ours()
+
+        await until(lambda: not marked(mark))
 
 
 async def test_a_pipe_that_somebody_holds_open_is_let_go_at_its_end(monkeypatch):

@@ -78,7 +78,7 @@ class Launcher:
             poller.register(descriptor, select.POLLIN)
         while True:
             for descriptor, _ in poller.poll():
-                heard = os.read(descriptor, 4_096)
+                heard = hear(descriptor)
                 if descriptor == self._control and not heard:
                     return None
                 if descriptor == self._control:
@@ -242,6 +242,14 @@ def run(command: list[str], environment: dict[bytes, bytes]) -> None:
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)
         time.sleep(0.01)
+
+
+def hear(descriptor: int) -> bytes:
+    """Read what there is. Nothing: the other end is closed, or torn, as by a worker that died before it had heard all we said."""
+    try:
+        return os.read(descriptor, 4_096)
+    except ConnectionResetError:
+        return b""
 
 
 def say(control: int, line: bytes) -> None:
