@@ -8,7 +8,9 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
+from contextlib import suppress
 
+import psutil
 import pytest
 
 from tests.cli.processes import Up, dies, duly, running, wait_for
@@ -148,9 +150,12 @@ def test_a_key_that_opens_nothing_any_more_is_made_anew(folder):
 
 def workers_of(process):
     """The workers below it; not what one of them is about to become, which for a moment looks the same."""
-    return [
-        member for member in process.family() if "worker" in member.cmdline() and member.ppid() == process.process.pid
-    ]
+    found = []
+    for member in process.family():
+        with suppress(psutil.NoSuchProcess):  # It has died since.
+            if "worker" in member.cmdline() and member.ppid() == process.process.pid:
+                found.append(member)
+    return found
 
 
 def test_what_dies_is_started_again(folder):
@@ -287,7 +292,7 @@ def test_a_handler_that_does_not_end_is_not_waited_for_too_long(tmp_path):
     (tmp_path / "stuck.py").write_text(STUCK)
     with running("up", "--port", "0", "--no-demo", "--ephemeral", "--app", "stuck:app", cwd=tmp_path) as process:
         Up(process, tmp_path)
-        worker = next(member for member in process.family() if "worker" in member.cmdline())
+        worker = workers_of(process)[0]
         data = worker.cmdline()[worker.cmdline().index("--data") + 1]
         assert duly("submit", "stuck", "--data", data, cwd=tmp_path).returncode == 0
         wait_for((tmp_path / "started").exists)
