@@ -4,7 +4,7 @@ import pytest
 
 from duly.domain.payload import RESULT_BYTES_MAX
 from duly.worker.context import RunLog
-from duly.worker.targets.output import KEPT_BYTES_MAX, LINE_BYTES_MAX, LINES_MAX, Output
+from duly.worker.targets.output import KEPT_BYTES_MAX, LINE_BYTES_MAX, LINE_COST_BYTES, LINES_MAX, Output
 from tests.worker.stories import a_run
 from tests.worker.targets.scene import Lines
 
@@ -56,7 +56,7 @@ def test_what_is_kept_has_a_cap_and_what_is_dropped_is_said_once(lines, output, 
 
     kept = lines.of("stdout")
     assert len(kept) <= LINES_MAX
-    assert sum(len(text) + 24 for text in kept) <= KEPT_BYTES_MAX
+    assert sum(len(text) + LINE_COST_BYTES for text in kept) <= KEPT_BYTES_MAX
     assert len(kept) + 1 == len(lines.lines)
     level, words, _ = lines.lines[-1]
     assert level == "warning"

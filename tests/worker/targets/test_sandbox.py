@@ -14,7 +14,7 @@ from duly.domain.errors import Refused
 from duly.domain.outcome import Failed, Succeeded, TimedOut
 from duly.domain.target import Command
 from duly.worker.targets.command import Commands, check_sandbox
-from duly.worker.targets.output import KEPT_BYTES_MAX
+from duly.worker.targets.output import KEPT_BYTES_MAX, LINE_BYTES_MAX, LINE_COST_BYTES
 from duly.worker.targets.sandbox import account_of, find_sandbox
 from tests.worker.stories import until
 from tests.worker.targets.scene import (
@@ -296,7 +296,8 @@ class TestUse:
 
         assert ended == Succeeded("7")
         assert _memory("VmHWM") - before < 50 * MEBIBYTE
-        assert KEPT_BYTES_MAX - 10_000 < sum(len(line) for line in lines.of("stdout")) <= KEPT_BYTES_MAX
+        kept = sum(len(line) + LINE_COST_BYTES for line in lines.of("stdout"))
+        assert KEPT_BYTES_MAX - LINE_BYTES_MAX - LINE_COST_BYTES <= kept <= KEPT_BYTES_MAX
         level, words, _ = lines.lines[-1]
         assert level == "warning"
         assert words.startswith("the output is longer than is kept: of 1073741827 bytes, ")

@@ -13,7 +13,7 @@ from duly.worker.context import RunLog
 KEPT_BYTES_MAX = 1_000_000  # A little below what the desk keeps of an attempt, so that our last word is kept too.
 LINES_MAX = 10_000
 LINE_BYTES_MAX = 8_000
-_LINE_COST_BYTES = 24
+LINE_COST_BYTES = 24  # that a line takes beside its text
 _LAST_WORDS_BYTES = 4_096
 
 
@@ -91,11 +91,11 @@ class Output:
         """Log a line, in pieces where it is too long for one."""
         for start in range(0, len(line) or 1, LINE_BYTES_MAX):
             piece = line[start : start + LINE_BYTES_MAX]
-            if self._is_full or len(piece) + _LINE_COST_BYTES > self._room:
+            if self._is_full or len(piece) + LINE_COST_BYTES > self._room:
                 self._room = 0
                 self.bytes_dropped += len(piece)
                 continue
-            self._room -= len(piece) + _LINE_COST_BYTES
+            self._room -= len(piece) + LINE_COST_BYTES
             self._lines += 1
             self._log.info(piece.decode(errors="replace"), stream=stream)
 
