@@ -18,6 +18,7 @@ import pytest
 from duly.cli.main import call
 
 DULY = (sys.executable, "-m", "duly")
+PATIENCE_SECONDS = 60.0  # A process of ours may take ten to start, where many do at once.
 Finished = subprocess.CompletedProcess[str]
 
 
@@ -63,7 +64,7 @@ def inside(*arguments: str, cwd: Path, **more: str) -> Finished:
     return subprocess.CompletedProcess(arguments, code, stdout.getvalue(), stderr.getvalue())
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 10) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
     """Wait until `condition` gives something, and give that."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -94,7 +95,7 @@ class Process:
         """Everything it has said."""
         return "\n".join(self.lines)
 
-    def wait_for_line(self, words: str, seconds: float = 60) -> str:
+    def wait_for_line(self, words: str, seconds: float = PATIENCE_SECONDS) -> str:
         """Wait until it says a line with these words in it."""
 
         def look() -> str | None:
