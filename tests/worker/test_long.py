@@ -103,7 +103,7 @@ async def test_no_attempt_starts_more_than_a_second_after_its_cancel_was_acknowl
     number, acknowledged, answers = 400, {}, {}
     async with a_process(url):
         ids = [
-            await submitted(store, "note_start", payload={"folder": str(tmp_path), "name": str(n)}, delay=1 + n / 100)
+            await submitted(store, "note_start", payload={"folder": str(tmp_path), "name": str(n)}, delay=1 + n / 50)
             for n in range(number)
         ]
         await until(lambda: store.fetchval("select exists (select from duly.leased)"))
@@ -118,7 +118,7 @@ async def test_no_attempt_starts_more_than_a_second_after_its_cancel_was_acknowl
     assert {n for n, answer in answers.items() if answer is CancelAnswer.CANCELLED} & started.keys() == set()
     assert {n for n, state in enumerate(states) if state == "cancelled"} & started.keys() == set()
     assert CancelAnswer.REQUESTED in answers.values(), "some were in the worker's hands"
-    assert states.count("cancelled") > number / 2
+    assert states.count("cancelled") > number / 4
     assert {n for n, state in enumerate(states) if state == "succeeded"} == started.keys(), "one of the two counts"
 
 
