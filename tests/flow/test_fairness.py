@@ -33,7 +33,7 @@ async def ready_runs(store, number: int, *, tenant: int = 1, priority: int = 5, 
 
 
 async def overtaken_by(store, seen: Seen, *, tenant: int, priority: int = 5) -> int:
-    """Put one run into ready and wait for its start. Gives how many others were started before it, however slow the machine is."""
+    """Put one run into ready and wait for its start. Gives how many others were started before it, however slow we are."""
     await ready_runs(store, 1, tenant=tenant, priority=priority)
     before = len(seen.started)
     await until(lambda: (tenant, priority) in seen.started[before:])
