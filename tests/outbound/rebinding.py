@@ -24,7 +24,7 @@ from duly.outbound.egress import Egress
 from duly.outbound.errors import OutboundError
 from duly.outbound.guard import Guard
 from duly.outbound.resolver import KEPT_SECONDS, SystemResolver
-from duly.outbound.transport import AiohttpTransport, Request
+from duly.outbound.transport import PinnedTransport, Request
 
 PUBLIC, PRIVATE = "93.184.215.14", "10.99.0.5"
 URL = "http://rebind.example/"
@@ -100,7 +100,7 @@ async def main() -> dict[str, Any]:
     await call_as_many_do(URL)
     naive = list(visits)
     visits.clear()
-    caller = Caller(Guard(Egress(), SystemResolver(Impatient()), Log("test")), AiohttpTransport(), Log("test"))
+    caller = Caller(Guard(Egress(), SystemResolver(Impatient()), Log("test")), PinnedTransport(), Log("test"))
     for _ in range(CALLS):
         try:
             outcomes.append((await caller.call(URL, Request("GET", {}), tenant=1, seconds=5)).status)

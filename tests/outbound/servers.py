@@ -13,7 +13,7 @@ from duly.outbound.calling import Caller
 from duly.outbound.egress import Egress, read_allowance
 from duly.outbound.guard import Guard
 from duly.outbound.resolver import Resolver, SystemResolver, Unresolved
-from duly.outbound.transport import AiohttpTransport, Request
+from duly.outbound.transport import PinnedTransport, Request
 
 Reader = asyncio.StreamReader
 Writer = asyncio.StreamWriter
@@ -110,7 +110,7 @@ async def a_caller(
     """A caller that may reach what `allow` names."""
     egress = Egress(allowances=tuple(map(read_allowance, allow)))
     guard = Guard(egress, names or SystemResolver(SystemClock()), Log("test"))
-    caller = Caller(guard, AiohttpTransport(tls), Log("test"))
+    caller = Caller(guard, PinnedTransport(tls), Log("test"))
     try:
         yield caller
     finally:

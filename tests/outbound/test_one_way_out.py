@@ -8,9 +8,10 @@ from pathlib import Path
 from duly import outbound
 
 SOURCE = Path(outbound.__file__).parents[1]
-CLIENTS = {"aiohttp", "http.client", "httpx", "httpx2", "requests", "urllib.request", "urllib3"}
+CLIENTS = {"aiohttp", "h11", "http.client", "httptools", "httpx", "httpx2", "requests", "urllib.request", "urllib3"}
+DIALLING = {"create_connection", "sock_connect", "start_tls"}
 # The client talks to a Duly that its own user names, from the user's own machine.
-KNOWN = {"outbound/transport.py"}
+KNOWN = {"outbound/connection.py"}
 KNOWN_FOLDERS = ("client/", "bench/", "testing/")
 
 
@@ -41,6 +42,13 @@ def test_only_the_transport_has_an_http_client():
         "cli/listen.py"
     }  # `duly listen` serves with aiohttp, and calls nobody
     assert users_of(imports_a_client) >= KNOWN
+
+
+def test_only_the_transport_opens_connections():
+    def dials(tree):
+        return any(isinstance(node, ast.Attribute) and node.attr in DIALLING for node in ast.walk(tree))
+
+    assert users_of(dials) == {"outbound/transport.py"}
 
 
 def test_only_the_guard_makes_a_pin():

@@ -7,7 +7,6 @@ import gzip
 import resource
 import time
 
-import aiohttp
 import pytest
 
 from duly.outbound.calling import DeadlinePassed
@@ -367,14 +366,15 @@ async def test_a_cancelled_call_hangs_up():
 
 
 async def test_a_connection_that_leads_elsewhere_is_not_spoken_to(monkeypatch):
-    """Whatever made it so, a kept connection or the network: what was checked is the address, so it is looked at last."""
+    """Whatever made it so, the network or the loop: what was checked is the address, so it is looked at last."""
     async with answering(OK) as (port, asked), a_caller(f"127.0.0.0/8:{port}") as caller:
-        resolve = aiohttp.TCPConnector._resolve_host
+        loop = asyncio.get_running_loop()
+        connect = loop.create_connection
 
-        async def lead_astray(self, host, port, traces=None):
-            return [found | {"host": "127.0.0.1"} for found in await resolve(self, host, port, traces=traces)]
+        async def lead_astray(protocol, host, port, **options):
+            return await connect(protocol, "127.0.0.1", port, **options)
 
-        monkeypatch.setattr(aiohttp.TCPConnector, "_resolve_host", lead_astray)
+        monkeypatch.setattr(loop, "create_connection", lead_astray)
         with pytest.raises(NoAnswer) as error:
             await call(caller, port, host="127.0.0.2")
     assert "not to 127.0.0.2" in error.value.detail

@@ -13,7 +13,7 @@ from duly.outbound.calling import Caller
 from duly.outbound.egress import Egress, read_allowance
 from duly.outbound.guard import Guard
 from duly.outbound.resolver import SystemResolver
-from duly.outbound.transport import AiohttpTransport
+from duly.outbound.transport import PinnedTransport
 from duly.worker.targets import Targets
 from duly.worker.targets.callbacks import ReceiverCallbacks
 from duly.worker.targets.permits import Permits
@@ -39,12 +39,18 @@ def sender_alone(port: int) -> tuple[Caller, Sender]:
 
 def _caller_to(ports: Iterable[int]) -> Caller:
     egress = Egress(allowances=tuple(read_allowance(f"127.0.0.1:{port}") for port in ports))
-    return Caller(Guard(egress, SystemResolver(SystemClock()), Log("outbound")), AiohttpTransport(), Log("outbound"))
+    return Caller(Guard(egress, SystemResolver(SystemClock()), Log("outbound")), PinnedTransport(), Log("outbound"))
 
 
 class _ConstantSecret:
     async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
         return (bytes(range(32)),)
+
+    def are_at_hand(self, tenant: int, origin: str) -> bool:
+        return True
+
+    async def are_kept(self, tenant: int, origin: str) -> bool:
+        return True
 
 
 class _Unlimited:

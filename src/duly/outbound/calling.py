@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from duly.log import Log
 from duly.outbound.errors import OutboundError
 from duly.outbound.guard import Guard
 from duly.outbound.transport import Answer, Request, Transport
+
+T = TypeVar("T")
 
 
 class DeadlinePassed(OutboundError):
@@ -26,13 +30,22 @@ class Caller:
         """Refuse what a URL itself shows not to be allowed. Raises InvalidOption, NotAllowed."""
         self._guard.check(url)
 
+    async def look_up(self, url: str, *, tenant: int, seconds: float) -> None:
+        """Find out, within `seconds`, whether there is an address that may be called. Raises InvalidOption and OutboundError."""
+        await self._within(seconds, tenant, self._guard.pin(url, tenant))
+
     async def call(self, url: str, request: Request, *, tenant: int, seconds: float) -> Answer:
         """Look up, connect, send and read within `seconds`. Raises InvalidOption and OutboundError."""
+        return await self._within(seconds, tenant, self._call(url, request, tenant))
+
+    async def _call(self, url: str, request: Request, tenant: int) -> Answer:
+        return await self._transport.send(await self._guard.pin(url, tenant), request)
+
+    async def _within(self, seconds: float, tenant: int, calling: Coroutine[Any, Any, T]) -> T:
         scope = asyncio.timeout(seconds)
         try:
             async with scope:
-                pin = await self._guard.pin(url, tenant)
-                return await self._transport.send(pin, request)
+                return await calling
         except TimeoutError:
             if not scope.expired():
                 raise

@@ -1,36 +1,36 @@
-"""HTTP to a pinned address. aiohttp stands behind a small seam, so that another client may take its place.
+"""HTTP to a pinned address, with connections that are kept for a moment, each for one address and one origin.
 
-The literal address is what is asked for, under the original name: so nothing is looked up, a connection is kept for its address
-and name alone, and TLS is spoken with the name. Of an answer no more is read than is kept, and nothing is unpacked.
+The literal address is what is connected to, under the original name: so nothing is looked up, and TLS is spoken with the name.
+What came of it is looked at before anything is sent: the peer of the socket must be the address that was pinned.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import Any, NoReturn, Protocol
+from typing import Protocol
 
-import aiohttp
 import msgspec
-from aiohttp.abc import AbstractResolver, ResolveResult
-from yarl import URL
 
 from duly.domain.webhook_url import WebhookUrl
 from duly.outbound.addresses import Address, read_address
-from duly.outbound.errors import BadAnswer, NoAnswer
+from duly.outbound.connection import BODY_BYTES_MAX, HEADERS_BYTES_MAX, NO_ANSWER, Answer, Connection
+from duly.outbound.errors import NoAnswer
 from duly.outbound.guard import Pin
 
-HEADERS_BYTES_MAX = 32_768
-BODY_BYTES_MAX = 65_536
-_HEADERS_MAX = 128
-_HEADER_BYTES_MAX = 8_190
+__all__ = ["BODY_BYTES_MAX", "HEADERS_BYTES_MAX", "Answer", "PinnedTransport", "Request", "Transport"]
+
 # Shorter than any server in use keeps a silent connection: else it would hang up just when we send on it.
 _KEPT_SECONDS = 1.5
 # How long one of several addresses may take to answer the call before the next is tried.
-_UNTIL_THE_NEXT = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
-_UNTIL_THE_DEADLINE = aiohttp.ClientTimeout(total=None)
-_NO_ANSWER = "no answer: the connection could not be made, or ended before a whole answer had come"
+_UNTIL_THE_NEXT_SECONDS = 5.0
+# What may be sent twice without harm, should a kept connection turn out to have ended.
+_REPEATABLE = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PUT"})
+_WITHOUT_LENGTH = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})  # when there is no body
+
+_Place = tuple[str, Address]
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -39,15 +39,6 @@ class Request(msgspec.Struct, frozen=True):
     method: str
     headers: Mapping[str, str]
     body: bytes = b""
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What came. `headers` are found in any case; of a body that is not whole, `body` is the beginning."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    is_whole: bool
 
 
 class Transport(Protocol):
@@ -62,143 +53,144 @@ class Transport(Protocol):
         ...
 
 
-class AiohttpTransport:
+class PinnedTransport:
     """Lives on the loop on which it first sends."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._kept: dict[_Place, list[Connection]] = {}
+        self._in_use: set[Connection] = set()
+        self._sweep: asyncio.TimerHandle | None = None
 
     async def send(self, pin: Pin, request: Request) -> Answer:
         """Send it to the first of the addresses that takes the connection. Raises NoAnswer, BadAnswer."""
+        head = write_head(pin.url, request)
         *others, last = pin.addresses
         for address in others:
             try:
-                return await self._send(pin, address, request, _UNTIL_THE_NEXT)
+                return await self._send(pin.url, address, request, head, _UNTIL_THE_NEXT_SECONDS)
             except _NotConnected:
                 continue
         try:
-            return await self._send(pin, last, request, _UNTIL_THE_DEADLINE)
+            return await self._send(pin.url, last, request, head, None)
         except _NotConnected as error:
-            raise NoAnswer(_NO_ANSWER, error.detail) from None
+            raise NoAnswer(NO_ANSWER, error.detail) from None
 
     async def close(self) -> None:
         """Hang up everywhere."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for connection in [*self._in_use, *(one for kept in self._kept.values() for one in kept)]:
+            connection.hang_up()
+        self._kept.clear()
+        await asyncio.sleep(0)  # A socket is closed by the loop's next turn.
 
-    async def _send(self, pin: Pin, address: Address, request: Request, timeout: aiohttp.ClientTimeout) -> Answer:
-        session = self._session or self._open()
-        url, host = _aim(pin.url, address)
+    async def _send(
+        self, url: WebhookUrl, address: Address, request: Request, head: bytes, seconds: float | None
+    ) -> Answer:
+        place = (url.origin, address)
+        connection = self._take(place)
+        if connection is not None:
+            try:
+                return await self._ask(place, connection, request, head)
+            except NoAnswer:
+                if connection.has_answered or request.method not in _REPEATABLE:
+                    raise
+        return await self._ask(place, await self._connect(url, address, seconds), request, head)
+
+    async def _ask(self, place: _Place, connection: Connection, request: Request, head: bytes) -> Answer:
+        self._in_use.add(connection)
         try:
-            async with session.request(
-                request.method,
-                url,
-                data=aiohttp.BytesPayload(request.body) if request.body else None,
-                headers={**request.headers, "Host": host},
-                server_hostname=pin.url.host,
-                allow_redirects=False,
-                timeout=timeout,
-            ) as response:
-                return await _read(response)
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            _explain(error)
+            answer = await connection.ask(head, request.body, has_body=request.method != "HEAD")
+        finally:
+            self._in_use.discard(connection)
+        if connection.may_be_asked:
+            self._keep(place, connection)
+        else:
+            connection.hang_up()
+        return answer
 
-    def _open(self) -> aiohttp.ClientSession:
-        tls = self._tls or _usual_tls()
-        self._session = aiohttp.ClientSession(
-            connector=_PinnedConnector(
-                limit=0, keepalive_timeout=_KEPT_SECONDS, resolver=_NoResolver(), use_dns_cache=False, ssl=tls
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=_UNTIL_THE_DEADLINE,
-            skip_auto_headers=("Accept-Encoding", "Content-Type", "User-Agent"),
-            auto_decompress=False,
-            trust_env=False,
-            max_headers=_HEADERS_MAX,
-            max_field_size=_HEADER_BYTES_MAX,
-            max_line_size=_HEADER_BYTES_MAX,
-        )
-        return self._session
+    async def _connect(self, url: WebhookUrl, address: Address, seconds: float | None) -> Connection:
+        is_tls = url.scheme == "https"
+        try:
+            async with asyncio.timeout(seconds):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    Connection,
+                    str(address),
+                    url.port,
+                    ssl=(self._tls or _usual_tls()) if is_tls else None,
+                    server_hostname=url.host if is_tls else None,
+                )
+        except OSError as error:  # A deadline of ours and a certificate that is refused are such, too.
+            raise _NotConnected(NO_ANSWER, f"{type(error).__name__}: {error}") from None
+        _check_peer(connection, address)
+        return connection
+
+    # ------------------------------------------------------------------------------------------------ kept connections
+
+    def _take(self, place: _Place) -> Connection | None:
+        """Take the connection that was used last: the others may rest, and end."""
+        kept = self._kept.get(place)
+        if not kept:
+            return None
+        latest = asyncio.get_running_loop().time() - _KEPT_SECONDS
+        while kept:
+            connection = kept.pop()
+            if connection.may_be_asked and connection.idle_since > latest:
+                return connection
+            connection.hang_up()
+        return None
+
+    def _keep(self, place: _Place, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._kept.setdefault(place, []).append(connection)
+        if self._sweep is None:
+            self._sweep = loop.call_later(_KEPT_SECONDS, self._hang_up_the_idle)
+
+    def _hang_up_the_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        latest = loop.time() - _KEPT_SECONDS
+        for place, kept in list(self._kept.items()):
+            for connection in kept:
+                if connection.idle_since <= latest:
+                    connection.hang_up()
+            self._kept[place] = [connection for connection in kept if connection.may_be_asked]
+            if not self._kept[place]:
+                del self._kept[place]
+        self._sweep = loop.call_later(_KEPT_SECONDS, self._hang_up_the_idle) if self._kept else None
 
 
 class _NotConnected(NoAnswer):
     """Nothing was sent: another address may be tried."""
 
 
-class _PinnedConnector(aiohttp.TCPConnector):
-    """Looks once more whom it has reached, before anything is sent: on a fresh connection and on a kept one."""
+def write_head(url: WebhookUrl, request: Request) -> bytes:
+    """Write everything that stands before the body. Raises ValueError when a header would be more than one line."""
+    lines = [f"{request.method} {url.target} HTTP/1.1", f"Host: {_authority(url)}", "Accept: */*"]
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    if request.body or request.method not in _WITHOUT_LENGTH:
+        lines.append(f"Content-Length: {len(request.body)}")
+    text = "\r\n".join(lines)
+    if text.count("\r") != len(lines) - 1 or text.count("\n") != len(lines) - 1 or "\0" in text:
+        raise ValueError(f"a header of a request to {url.origin} holds a line break")  # Its value may be secret.
+    return (text + "\r\n\r\n").encode()
 
-    async def connect(self, req: Any, traces: Any, timeout: Any) -> Any:
-        connection = await super().connect(req, traces, timeout)
-        transport = connection.transport
-        peer = transport.get_extra_info("peername") if transport is not None else None
-        if peer is None or not _is_same(peer[0], req.url.raw_host):
-            connection.close()
-            raise aiohttp.ClientConnectionError(f"the connection leads to {peer}, not to {req.url.raw_host}")
-        return connection
+
+@lru_cache(maxsize=1_024)
+def _authority(url: WebhookUrl) -> str:
+    return url.authority
 
 
-class _NoResolver(AbstractResolver):
-    """The transport is given addresses: a name that gets here has not been checked by anybody."""
-
-    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
-        raise OSError(f"{host} is a name, and names are looked up by the guard alone")
-
-    async def close(self) -> None:
-        return
+def _check_peer(connection: Connection, address: Address) -> None:
+    peer = connection.peer
+    if peer is None or (peer != str(address) and read_address(peer) != address):
+        connection.hang_up()
+        raise NoAnswer(NO_ANSWER, f"the connection leads to {peer}, not to {address}")
 
 
 @cache
 def _usual_tls() -> ssl.SSLContext:
     """Trust whom the system trusts; reading all of them takes a while."""
     return ssl.create_default_context()
-
-
-@lru_cache(maxsize=1_024)
-def _aim(url: WebhookUrl, address: Address) -> tuple[URL, str]:
-    """Give the URL that leads to the address, and the name to call it by."""
-    place = f"[{address}]" if address.version == 6 else str(address)
-    return URL(f"{url.scheme}://{place}:{url.port}{url.target}", encoded=True), url.authority
-
-
-def _is_same(peer: str, asked: str) -> bool:
-    return peer == asked or read_address(peer) == read_address(asked)
-
-
-async def _read(response: aiohttp.ClientResponse) -> Answer:
-    """Read as much of an answer as is kept; hang up on the rest."""
-    try:
-        size = sum(len(name) + len(value) + 4 for name, value in response.raw_headers)
-        if size > HEADERS_BYTES_MAX:
-            raise BadAnswer(f"its answer has {size:,} bytes of headers; up to {HEADERS_BYTES_MAX:,} are taken")
-        if response.status < 200:
-            raise BadAnswer(f"it answered {response.status}, which is no answer to a webhook")
-        body = await _read_body(response)
-    except BaseException:
-        response.close()
-        raise
-    if is_whole := response.content.at_eof() and len(body) <= BODY_BYTES_MAX:
-        response.release()
-    else:
-        response.close()
-    return Answer(response.status, response.headers, body[:BODY_BYTES_MAX], is_whole)
-
-
-async def _read_body(response: aiohttp.ClientResponse) -> bytes:
-    content = response.content
-    body = bytearray(await content.read(BODY_BYTES_MAX + 1))
-    while len(body) <= BODY_BYTES_MAX and not content.at_eof():
-        body += await content.read(BODY_BYTES_MAX + 1 - len(body))
-    return bytes(body)
-
-
-def _explain(error: Exception) -> NoReturn:
-    detail = f"{type(error).__name__}: {error}"
-    match error:
-        case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
-            raise _NotConnected(_NO_ANSWER, detail) from None
-        case aiohttp.ClientResponseError():
-            raise BadAnswer("what it answered is no HTTP, or has more headers than are taken", detail) from None
-    raise NoAnswer(_NO_ANSWER, detail) from None

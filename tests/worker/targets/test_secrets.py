@@ -106,3 +106,15 @@ async def test_what_was_read_before_signs_while_the_database_does_not_answer(sec
         assert await secrets.of(1, ORIGIN) == known
         with pytest.raises(CannotSign):
             await secrets.of(1, "http://other.example")
+
+
+async def test_whether_there_is_a_destination_is_told_without_making_one(secrets, database):
+    assert not secrets.are_at_hand(1, ORIGIN)
+    assert not await secrets.are_kept(1, ORIGIN)
+    assert await database.fetchval("select count(*) from duly.destinations") == 0
+
+    await secrets.of(1, ORIGIN)
+
+    assert secrets.are_at_hand(1, ORIGIN)
+    assert await secrets.are_kept(1, ORIGIN)
+    assert not await secrets.are_kept(2, ORIGIN)

@@ -73,11 +73,18 @@ class Lines:
 class ConstantSecrets:
     """The same secrets for everybody."""
 
-    def __init__(self, *secrets: bytes) -> None:
+    def __init__(self, *secrets: bytes, is_new: bool = False) -> None:
         self._secrets = secrets
+        self._is_new = is_new
 
     async def of(self, tenant, origin):
         return self._secrets
+
+    def are_at_hand(self, tenant, origin):
+        return not self._is_new
+
+    async def are_kept(self, tenant, origin):
+        return not self._is_new
 
 
 class Door:
@@ -171,6 +178,9 @@ async def test_while_a_secret_is_rotated_both_sign():
 
 async def test_a_request_that_cannot_be_signed_is_put_off_and_blames_nobody():
     class Locked:
+        def are_at_hand(self, tenant, origin):
+            return True
+
         async def of(self, tenant, origin):
             raise CannotSign("the keyring lacks k1")
 
@@ -258,8 +268,12 @@ async def test_2xx_is_done(status):
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599])
 async def test_what_may_pass_is_tried_again(status):
     outcome, attempt, _ = await taken(status, b"out of order")
-    detail = msgspec.json.encode({"status": status, "body": "out of order"}).decode()
-    assert outcome == Failed(f"it answered {status}", detail=detail, status=status)
+    assert isinstance(outcome, Failed)
+    assert outcome.detail is not None
+    detail = msgspec.json.decode(outcome.detail)
+    assert detail.pop("to").endswith("/hook?…"), "the query may hold a secret"
+    assert detail == {"status": status, "body": "out of order"}
+    assert outcome == Failed(f"it answered {status}", detail=outcome.detail, status=status)
     assert attempt.verdict is Verdict.FAILING
 
 
@@ -323,7 +337,7 @@ async def test_a_receiver_that_takes_too_long_is_timed_out():
     attempt = Attempt()
     async with serving(stay_silent) as port:
         outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/"), port=port, timeout_seconds=0.2)
-    assert outcome == TimedOut(0.2)
+    assert outcome == TimedOut(0.2, f'{{"to":"http://127.0.0.1:{port}/"}}')
     assert attempt.verdict is Verdict.FAILING
 
 
@@ -365,6 +379,21 @@ async def test_a_name_that_leads_inside_ends_as_one_that_is_not_there():
     outcomes = [await Attempt().of(Webhook(f"http://{name}.example/"), names=names) for name in ("inner", "other")]
     assert all(isinstance(outcome, Failed) and outcome.retryable for outcome in outcomes)
     assert len({outcome.reason.replace("inner", "other") for outcome in outcomes if isinstance(outcome, Failed)}) == 1
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_name_that_leads_nowhere_makes_no_destination_unless_it_was_one(is_new):
+    """One that was called before is ill by it, and everybody else's runs wait; one that never was is nobody's business."""
+    door, desk = Door(), Lines()
+    run = msgspec.structs.replace(RUN, options=encode_options(Options(target=Webhook("http://inner.example/"))))
+    async with a_caller(names=Names(inner_example=[["10.0.0.1"]])) as caller:
+        sender = Sender(caller, ConstantSecrets(SECRET, is_new=is_new), door, now=lambda: NOW)
+        outcome = await sender.attempt(RunContext(run, desk), run)  # type: ignore[arg-type]
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.retryable, "its host was not found" in outcome.reason) == (True, True)
+    assert [verdict for *_, verdict, _ in door.left] == ([] if is_new else [Verdict.FAILING])
+    assert [message for _, message, _ in desk.lines] == ["webhook not answered"]
 
 
 @pytest.mark.parametrize(
@@ -458,7 +487,8 @@ async def test_a_final_answer_buries_the_run_at_once(url, store):
     assert found is not None
     [attempt] = found["attempts"]
     assert attempt["reason"].startswith("it answered 404")
-    assert msgspec.json.decode(attempt["detail"]) == {"status": 404, "body": "no such hook"}
+    detail = {"to": f"http://127.0.0.1:{port}/", "status": 404, "body": "no such hook"}
+    assert msgspec.json.decode(attempt["detail"]) == detail
 
 
 async def test_retry_after_puts_the_next_attempt_off(url, store):

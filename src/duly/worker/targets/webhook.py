@@ -56,6 +56,14 @@ class Secrets(Protocol):
         """Give the valid secrets, the newest first; a destination is made on first use. Raises CannotSign."""
         ...
 
+    def are_at_hand(self, tenant: int, origin: str) -> bool:
+        """Say whether a destination's have been read, so that there is such a destination."""
+        ...
+
+    async def are_kept(self, tenant: int, origin: str) -> bool:
+        """Say whether there is such a destination; where nobody can tell, there is."""
+        ...
+
 
 class Permits(Protocol):
     """Who may call a destination now."""
@@ -141,7 +149,21 @@ class Sender:
             self._caller.check(policy.target.url)  # Before it has a place and a secret: it is no destination.
         except (InvalidOption, NotAllowed) as error:
             return Failed(str(error), retryable=False)
-        return await self._within_permit(context, call)
+        return await self._to_nowhere(context, call) or await self._within_permit(context, call)
+
+    async def _to_nowhere(self, context: RunContext, call: _Call) -> Outcome | Deferral | None:
+        """Fail a run whose name leads nowhere that may be called, unless it did before: else it would become a destination."""
+        tenant, origin = call.run.tenant, call.url.origin
+        if self._secrets.are_at_hand(tenant, origin):
+            return None
+        try:
+            await self._caller.look_up(call.target.url, tenant=tenant, seconds=max(self._left(call), _SECONDS_MIN))
+        except OutboundError as error:
+            if await self._secrets.are_kept(tenant, origin):
+                return None  # How it is, is everybody's business who calls it.
+            self._log(context, call, "webhook not answered", reason=str(error))
+            return _unanswered(error, call).outcome
+        return None
 
     async def _within_permit(self, context: RunContext, call: _Call) -> Outcome | Deferral:
         tenant, origin = call.run.tenant, call.url.origin
@@ -179,7 +201,7 @@ class Sender:
             )
         except OutboundError as error:
             self._log(context, call, "webhook not answered", reason=str(error))
-            return _unanswered(error, call.seconds)
+            return _unanswered(error, call)
         self._log(context, call, "webhook answered", status=answer.status, bytes=len(answer.body))
         return self._taken(call, answer, extra)
 
@@ -200,11 +222,11 @@ class Sender:
                 return _End(Succeeded(_result(answer)), verdict)
             case Taken.AGAIN:
                 wait = read_retry_after(answer.headers.get("Retry-After"), self._now())
-                again = Failed(f"it answered {status}", detail=_detail(answer), retry_after=wait, status=status)
+                again = Failed(f"it answered {status}", detail=_detail(call, answer), retry_after=wait, status=status)
                 return _End(again, verdict, wait)
             case Taken.FINAL:
                 reason = _final_reason(status)
-                return _End(Failed(reason, retryable=False, detail=_detail(answer), status=status), verdict)
+                return _End(Failed(reason, retryable=False, detail=_detail(call, answer), status=status), verdict)
 
     def _log(self, context: RunContext, call: _Call, message: str, **fields: object) -> None:
         milliseconds = round((self._clock.monotonic() - call.began) * 1_000)
@@ -245,13 +267,14 @@ def _seconds(policy: Options) -> float:
     return TIMEOUT_SECONDS_DEFAULT if policy.timeout_seconds is None else policy.timeout_seconds
 
 
-def _unanswered(error: OutboundError, seconds: float) -> _End:
+def _unanswered(error: OutboundError, call: _Call) -> _End:
+    to = msgspec.json.encode({"to": call.url.shown}).decode()
     match error:
         case DeadlinePassed():
-            return _End(TimedOut(seconds), Verdict.FAILING)
+            return _End(TimedOut(call.seconds, to), Verdict.FAILING)
         case NotAllowed():
-            return _End(Failed(str(error), retryable=False), Verdict.IGNORED)
-    return _End(Failed(str(error), kinds=_UNREACHED), Verdict.FAILING)
+            return _End(Failed(str(error), retryable=False, detail=to), Verdict.IGNORED)
+    return _End(Failed(str(error), detail=to, kinds=_UNREACHED), Verdict.FAILING)
 
 
 def _as_probe(outcome: Outcome | Deferral) -> Outcome | Deferral:
@@ -268,10 +291,10 @@ def _result(answer: Answer) -> str:
     return result_of(answer.status, answer.body, is_whole=answer.is_whole, is_packed=_is_packed(answer))
 
 
-def _detail(answer: Answer) -> str:
-    """Write what stays with the attempt, as JSON, which is what details are."""
+def _detail(call: _Call, answer: Answer) -> str:
+    """Write what stays with the attempt, as JSON, which is what details are; of the address, what may be shown."""
     body = "(compressed)" if _is_packed(answer) else excerpt(answer.body)
-    return msgspec.json.encode({"status": answer.status, "body": body}).decode()
+    return msgspec.json.encode({"to": call.url.shown, "status": answer.status, "body": body}).decode()
 
 
 def _is_packed(answer: Answer) -> bool:
