@@ -29,6 +29,7 @@ LISTS = "src/duly/store/migrations/0011_lists.sql"
 RETRIES = "src/duly/store/migrations/0025_retries.sql"
 CLOSING = "src/duly/store/migrations/0027_closing.sql"
 AFTER = "src/duly/store/migrations/0028_after.sql"
+LEAN = "src/duly/store/migrations/0036_lean.sql"
 CALLBACKS = "src/duly/store/migrations/0018_callbacks.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
@@ -44,6 +45,8 @@ OVER_HTTP_APART = "tests/api/test_worker_tenants.py"
 ADDRESSES = "src/duly/outbound/addresses.py"
 GUARDED = "tests/outbound/test_guard.py"
 TRANSPORT = "src/duly/outbound/transport.py"
+CONNECTION = "src/duly/outbound/connection.py"
+CONNECTED = "tests/outbound/test_connection.py"
 TRANSPORTED = "tests/outbound/test_transport.py"
 SIGNING = "src/duly/outbound/signing.py"
 SIGNED = "tests/outbound/test_signing.py"
@@ -114,7 +117,7 @@ BANK = [
     ),
     Mutant(
         "a claim does not hold its worker's row",
-        ORDER,
+        LEAN,
         "workers.until > v_now for key share;",
         "workers.until > v_now;",
         "tests/maintenance/test_reaper.py",
@@ -192,14 +195,14 @@ BANK = [
     # Holds.
     Mutant(
         "a claim takes from a queue that is held",
-        ORDER,
+        LEAN,
         "where not exists (select from duly.holds where holds.tenant is null and",
         "where not exists (select from duly.holds where false and",
         HELD,
     ),
     Mutant(
         "a hold of one queue stops every queue",
-        ORDER,
+        LEAN,
         "holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue)",
         "holds.tenant is null)",
         HELD,
@@ -235,21 +238,21 @@ BANK = [
     ),
     Mutant(
         "what is ahead is taken before what is due",
-        ORDER,
+        LEAN,
         "    v_is_due := true;\n    v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);",
         "    v_is_due := false;\n    v_asked := v_lines;",
         ORDERED,
     ),
     Mutant(
         "what a line cannot give is given to nobody",
-        ORDER,
+        LEAN,
         "for round in 1 .. 4 loop",
         "for round in 1 .. 1 loop",
         ORDERED,
     ),
     Mutant(
         "a second round takes what the first has taken",
-        ORDER,
+        LEAN,
         "limit line.quota offset line.taken for update",
         "limit line.quota for update",
         ORDERED,
@@ -270,7 +273,7 @@ BANK = [
     ),
     Mutant(
         "a limit counts what is ready ahead",
-        ORDER,
+        LEAN,
         "as line where not line.is_limited);",
         "as line);",
         LIMITED,
@@ -360,7 +363,7 @@ BANK = [
     ),
     Mutant(
         "a claim does not raise the attempt",
-        ORDER,
+        LEAN,
         "generation, tenant, attempt + 1, priority, losses,",
         "generation, tenant, greatest(attempt, 1), priority, losses,",
         function="claim_v2",
@@ -397,31 +400,55 @@ BANK = [
         "return run.attempt",
         "tests/moves/test_replay.py",
     ),
+    Mutant(
+        "a worker forgets when a run expires",
+        "src/duly/worker/executor.py",
+        "if expires_at is None or expires_at.timestamp() > self._clock.now():",
+        "if expires_at is None or expires_at.timestamp() > 0:",
+    ),
+    Mutant(
+        "a probe of an ailing destination uses up an attempt",
+        "src/duly/domain/lifecycle.py",
+        "if outcome.probe and policy.probes < PROBES_MAX:",
+        "if outcome.probe and policy.probes < 0:",
+    ),
+    Mutant(
+        "linear gaps begin with the second",
+        "src/duly/domain/retry.py",
+        "return min(self.cap_seconds, self.base_seconds * attempt, _SECONDS_MAX)",
+        "return min(self.cap_seconds, self.base_seconds * (attempt + 1), _SECONDS_MAX)",
+    ),
+    Mutant(
+        "what is too old is tried again",
+        "src/duly/domain/lifecycle.py",
+        "if starts_at - since > age_max:",
+        "if starts_at - since > 100 * age_max:",
+    ),
     # Schedules.
     Mutant(
         "an occurrence is named after the moment it was noticed",
-        GATES,
+        LEAN,
         "duly.occurrence_id(fire.job_id, coalesce(moment.run_at, fire.scheduled_at), 'schedule') as new_run_id",
         "duly.occurrence_id(fire.job_id, v_now, 'schedule') as new_run_id",
         function="stage_v2",
     ),
     Mutant(
         "the next fire counts from now",
-        GATES,
+        LEAN,
         "then fire.scheduled_at + make_interval(secs => (late.count + 1) * fire.every_seconds::double precision)",
         "then v_now + make_interval(secs => fire.every_seconds::double precision)",
         function="stage_v2",
     ),
     Mutant(
         "a misfire forgets what it skipped",
-        GATES,
+        LEAN,
         "from fires where cohort is null and missed > 1",
         "from fires where cohort is null and missed > 100000",
         function="stage_v2",
     ),
     Mutant(
         "a stale epoch stages",
-        GATES,
+        LEAN,
         "join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder\n"
         "                     where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));",
         "join duly.shards on shards.shard = held.shard);",
@@ -441,7 +468,7 @@ BANK = [
     ),
     Mutant(
         "an overlap is not looked for",
-        GATES,
+        LEAN,
         "overlap is null and last_run_id is not null and due_at <= v_now and (",
         "false and (",
         OVERLAP,
@@ -456,7 +483,7 @@ BANK = [
     ),
     Mutant(
         "runs that are left are not counted",
-        GATES,
+        LEAN,
         "runs_left - runs::integer, grace_seconds",
         "runs_left, grace_seconds",
         FIRING,
@@ -464,7 +491,7 @@ BANK = [
     ),
     Mutant(
         "lateness is judged anew when a fire is staged",
-        GATES,
+        LEAN,
         "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, p_read_at))",
         "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, v_now))",
         FIRING,
@@ -472,7 +499,7 @@ BANK = [
     ),
     Mutant(
         "an answer is taken for any cohort with its key",
-        GATES,
+        LEAN,
         "keys.list)]\n                                = timers.cohort))",
         "keys.list)]\n                                is not null))",
         FIRING,
@@ -480,7 +507,7 @@ BANK = [
     ),
     Mutant(
         "jitter is forgotten after the first fire",
-        GATES,
+        LEAN,
         "case when jitter is null then next_at else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,",
         "next_at,",
         FIRING,
@@ -826,6 +853,55 @@ BANK = [
         "AGAIN = (asyncpg.SerializationError,)",
         "tests/store/test_database.py",
     ),
+    Mutant(
+        "the next of a line enters beside the former",
+        GATES,
+        "where asked.free > 0 and asked.stands)",
+        "where asked.stands)",
+        function="release_v2",
+    ),
+    Mutant(
+        "a limit that was set for a key counts one too many",
+        GATES,
+        "coalesce((select limits.places from duly.gate_limits",
+        "coalesce((select limits.places + 1 from duly.gate_limits",
+        function="release_v2",
+    ),
+    Mutant(
+        "two turns are one",
+        GATES,
+        "greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0)",
+        "greatest(v_owed + greatest(taken.number - 1, 0) / v_pace.per_second - v_burst, 0)",
+        function="pace_one_v1",
+    ),
+    Mutant(
+        "what follows several is let go by the first",
+        AFTER,
+        "where child = any (p_children) and waits = 0 and unmet is null);",
+        "where child = any (p_children) and unmet is null);",
+        function="open_followers_v1",
+    ),
+    # Workflows.
+    Mutant(
+        "a replay of a node forgets those behind it",
+        "src/duly/moves/workflows.py",
+        "covered = sorted(covered_by(graph.edges, node))",
+        "covered = [node]",
+    ),
+    # Destinations.
+    Mutant(
+        "a destination is sent one request too many",
+        "src/duly/worker/targets/share.py",
+        "or self.in_flight >= self.places:",
+        "or self.in_flight > self.places:",
+    ),
+    Mutant(
+        "a receiver's time is up before its deadline",
+        CALLBACKS,
+        "where awaited.deadline_at <= v_now order by",
+        "where awaited.deadline_at <= v_now + interval '2 seconds' order by",
+        function="overdue_v1",
+    ),
     # Schedules declared in code.
     Mutant(
         "declared: an older version puts its schedule back",
@@ -916,15 +992,15 @@ BANK = [
     ),
     Mutant(
         "a claim over HTTP takes what is not due yet",
-        ORDER,
-        "v_worker.handlers, v_worker.tenant, false, not v_crowd,",
-        "v_worker.handlers, v_worker.tenant, true, not v_crowd,",
+        LEAN,
+        "v_worker.handlers, false, not v_crowd,",
+        "v_worker.handlers, true, not v_crowd,",
         f"{OVER_HTTP}::TestClaim::test_a_later_run_of_a_high_priority_does_not_hide_what_is_due",
         "api_claim_v1",
     ),
     Mutant(
         "a worker over HTTP is anybody's",
-        ORDER,
+        LEAN,
         "workers.tenant is not null and duly.is_ours(workers.tenant) for no key update",
         "workers.tenant is not null for no key update",
         f"{OVER_HTTP_APART}::TestAtTheDoor::test_another_tenants_worker_is_as_unknown_as_one_that_never_was",
@@ -932,15 +1008,15 @@ BANK = [
     ),
     Mutant(
         "a worker over HTTP is given every tenant's runs",
-        ORDER,
-        "v_worker.handlers, v_worker.tenant, false, not v_crowd,",
-        "v_worker.handlers, null, false, not v_crowd,",
+        LEAN,
+        "duly.lines_v1(v_open, v_worker.tenant,",
+        "duly.lines_v1(v_open, null,",
         f"{OVER_HTTP_APART}::TestAtTheDoor::test_a_worker_is_given_the_runs_of_its_tenant_alone",
         "api_claim_v1",
     ),
     Mutant(
         "a worker over HTTP holds more than it has slots",
-        ORDER,
+        LEAN,
         "v_worker.slots - (select count(*) from duly.leased where leased.worker_id = p_worker_id)",
         "v_worker.slots",
         f"{OVER_HTTP}::TestClaim::test_no_more_than_the_limit_and_never_more_than_it_has_slots",
@@ -948,7 +1024,7 @@ BANK = [
     ),
     Mutant(
         "suspects come together over HTTP",
-        ORDER,
+        LEAN,
         "where not found.suspect or found.number = 1",
         "where true",
         f"{OVER_HTTP}::TestDeath::test_its_runs_are_tried_again_as_suspects_one_at_a_time",
@@ -977,7 +1053,7 @@ BANK = [
     ),
     Mutant(
         "a suspect over HTTP is not named",
-        ORDER,
+        LEAN,
         "named = coalesce((select array_agg(held.run_id || '/' || v_fence) from held where held.suspect), workers.named)",
         "named = workers.named",
         f"{OVER_HTTP}::TestDeath::test_a_run_that_kills_its_workers_is_buried",
@@ -1029,30 +1105,43 @@ BANK = [
     Mutant(
         "nobody looks whom a connection has reached",
         TRANSPORT,
-        "if peer is None or not _is_same(peer[0], req.url.raw_host):",
+        "if peer is None or (peer != str(address) and read_address(peer) != address):",
         "if peer is None:",
         f"{TRANSPORTED}::test_a_connection_that_leads_elsewhere_is_not_spoken_to",
     ),
     Mutant(
-        "redirects are followed",
-        TRANSPORT,
-        "allow_redirects=False",
-        "allow_redirects=True",
-        f"{TRANSPORTED}::test_no_redirect_is_followed",
+        "what an answer is coded with is not looked at",
+        CONNECTION,
+        'if version not in _VERSIONS or coding.lower() != "chunked":',
+        "if version not in _VERSIONS:",
+        f"{CONNECTED}::test_an_answer_that_can_be_read_in_two_ways_is_none",
     ),
     Mutant(
-        "a proxy is taken from the environment",
-        TRANSPORT,
-        "trust_env=False",
-        "trust_env=True",
-        f"{TRANSPORTED}::test_no_proxy_is_taken_from_the_environment",
+        "what follows an answer is left for the next",
+        CONNECTION,
+        """        if self._asked is None:
+            self.hang_up()
+
+    def on_header""",
+        """        if self._asked is None:
+            return
+
+    def on_header""",
+        f"{CONNECTED}::test_what_follows_an_answer_ends_the_connection",
     ),
     Mutant(
-        "answers are unpacked",
-        TRANSPORT,
-        "auto_decompress=False",
-        "auto_decompress=True",
-        f"{TRANSPORTED}::test_a_gzip_bomb_stays_packed",
+        "a connection is kept although its request was not read",
+        CONNECTION,
+        "self._is_lasting = is_sent and self._has_body",
+        "self._is_lasting = self._has_body",
+        f"{CONNECTED}::test_an_answer_before_the_whole_request_was_read_counts_and_ends_the_connection",
+    ),
+    Mutant(
+        "trailers and the ends of chunks count for nothing",
+        CONNECTION,
+        "if self._received > (_RECEIVED_BYTES_MAX if self._has_head else HEADERS_BYTES_MAX):",
+        "if False:",
+        f"{CONNECTED}::test_endless_trailers_and_chunk_extensions_are_no_answer",
     ),
     Mutant(
         "the timestamp is not signed",

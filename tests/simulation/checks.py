@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from duly.domain.run_id import occurrence_id
-from duly.domain.workflow import NODE_ENDS, NodeState, end_of, is_released
+from duly.domain.workflow import NODE_ENDS, Edge, Node, NodeState, On, end_of, is_item, is_released
 from duly.moves.stage import GRACE
 from duly.store import history
 
@@ -48,6 +49,7 @@ select job_id, count(*) as runs from (
 def check_boxes(world: World) -> None:
     """What must hold in every snapshot."""
     ledger = world.ledger
+    ledger.learn()
     for row in world.query(_BESIDE):
         ledger.violate("a schedule that skips overlaps itself", row["job_id"], row["runs"])
     for broken in world.query(history.SQL["verify"]):
@@ -82,6 +84,8 @@ def check_end(world: World) -> None:
     _check_occurrences(world, attempts)
     _check_workflows(world, attempts)
     _check_jitter(world)
+    for part in world.parts:
+        part.check_end()
 
 
 def _check_jitter(world: World) -> None:
@@ -93,28 +97,61 @@ def _check_jitter(world: World) -> None:
 
 def _check_workflows(world: World, attempts: list[Any]) -> None:
     """Each workflow has the end that follows from its nodes', each node ended as its edges and its run say."""
-    ledger = world.ledger
     states = {row["workflow_id"]: row["state"] for row in world.query("select workflow_id, state from duly.workflows")}
     nodes: dict[UUID, dict[str, Any]] = defaultdict(dict)
     for row in world.query("select workflow_id, name, state, run_id from duly.workflow_nodes"):
         nodes[row["workflow_id"]][row["name"]] = row
+    edges: dict[UUID, dict[str, list[Edge]]] = defaultdict(lambda: defaultdict(list))
+    for row in world.query("select workflow_id, parent, child, on_end from duly.workflow_edges"):
+        edges[row["workflow_id"]][row["child"]].append(Edge(row["parent"], On(row["on_end"])))
     ran = {row["run_id"] for row in attempts if row["fence"] is not None}
-    for workflow_id, workflow in ledger.workflows.items():
-        ends = {name: NodeState(row["state"]) for name, row in nodes[workflow_id].items()}
-        if not ends or not set(ends.values()) <= NODE_ENDS:
-            ledger.violate("a workflow has no end", workflow_id, ends)
-            continue
-        if states[workflow_id] != end_of(workflow.nodes, ends, is_cancelling=False):
-            ledger.violate("a workflow has an end that does not follow", workflow_id, states[workflow_id], ends)
-        for node in workflow.nodes:
-            run_id, end = nodes[workflow_id][node.name]["run_id"], ends[node.name]
-            is_cancelled = end is NodeState.CANCELLED  # Somebody may have done it while it waited.
-            if not is_cancelled and is_released(node, ends) == (end is NodeState.SKIPPED):
-                ledger.violate("a node ran though its edges did not hold, or was skipped though they did", run_id, end)
-            if end is NodeState.SKIPPED and run_id in ran:
-                ledger.violate("a node is called skipped that ran", run_id)
-            if end is NodeState.SUCCEEDED and ledger.final.get(run_id) != "succeeded":
-                ledger.violate("a node is called succeeded that is not", run_id, ledger.final.get(run_id))
+    for workflow_id in world.ledger.workflows:
+        _check_workflow(world, workflow_id, states[workflow_id], nodes[workflow_id], edges[workflow_id], ran)
+
+
+def _check_workflow(
+    world: World,
+    workflow_id: UUID,
+    state: str,
+    rows: dict[str, Any],
+    edges: dict[str, list[Edge]],
+    ran: Collection[UUID],
+) -> None:
+    ledger, asked = world.ledger, world.ledger.workflows[workflow_id]
+    ends = {name: NodeState(row["state"]) for name, row in rows.items()}
+    if not ends or not set(ends.values()) <= NODE_ENDS:
+        ledger.violate("a workflow has no end", workflow_id, ends)
+        return
+    # As it is now: nodes may have been added. An item is seen to by its map.
+    nodes = [
+        Node(name, asked.nodes[0].submission, tuple(edge for edge in edges[name] if not is_item(edge.parent)))
+        for name in rows
+        if not is_item(name)
+    ]
+    for node in asked.nodes:
+        if node.name not in rows or not set(node.after) <= set(edges[node.name]):
+            ledger.violate("a workflow has lost what was asked for", workflow_id, node.name)
+    lawful = {str(end_of(nodes, ends, is_cancelling=False))} | (
+        {"cancelled"} if workflow_id in ledger.cancelled_workflows else set()
+    )
+    if state not in lawful:
+        ledger.violate("a workflow has an end that does not follow", workflow_id, state, ends)
+    for node in nodes:
+        _check_node(world, workflow_id, node, rows[node.name], ends, ran)
+
+
+def _check_node(
+    world: World, workflow_id: UUID, node: Node, row: Any, ends: dict[str, NodeState], ran: Collection[UUID]
+) -> None:
+    ledger, run_id, end = world.ledger, row["run_id"], ends[node.name]
+    is_excused = end is NodeState.CANCELLED or (workflow_id, node.name) in ledger.excused_nodes
+    if not is_excused and is_released(node, ends) == (end is NodeState.SKIPPED):
+        ledger.violate("a node ran though its edges did not hold, or was skipped though they did", run_id, end)
+    # What was done before a replay set it back may be skipped the next time.
+    if end is NodeState.SKIPPED and run_id in ran and not ledger.attempts_before[run_id]:
+        ledger.violate("a node is called skipped that ran", run_id)
+    if end is NodeState.SUCCEEDED and run_id in ran and ledger.final.get(run_id) != "succeeded":
+        ledger.violate("a node is called succeeded that is not", run_id, ledger.final.get(run_id))
 
 
 def _check_acknowledged(world: World) -> None:
@@ -136,9 +173,18 @@ def _check_attempts(world: World, attempts: list[Any]) -> None:
     recorded = {(row["run_id"], row["fence"]): row["outcome"] for row in records if row["fence"] is not None}
     if recorded != ledger.accepted:
         ledger.violate("history is not what was accepted", *(recorded.items() ^ ledger.accepted.items()))
-    finals = Counter(row["run_id"] for row in records if row["became"] in ("succeeded", "cancelled"))
-    if finals != Counter(ledger.final.keys()):
-        ledger.violate("final records are not one for each ended run", *(finals - Counter(ledger.final.keys())))
+    finals = Counter(row["run_id"] for row in attempts if _is_final(row, ledger.created.keys()))
+    if finals != ledger.ends:
+        ledger.violate("final records are not one for each end", *((finals - ledger.ends) + (ledger.ends - finals)))
+
+
+def _is_final(row: Any, submitted: Collection[UUID]) -> bool:
+    """Say whether a record is of a run's end; of what is skipped, only a one-shot was a run, and a map that is done was none."""
+    if row["outcome"] == "fenced" or (row["became"] == "succeeded" and row["fence"] is None):
+        return False
+    return row["became"] in ("succeeded", "cancelled", "expired") or (
+        row["became"] == "skipped" and row["run_id"] in submitted
+    )
 
 
 def _check_occurrences(world: World, attempts: list[Any]) -> None:

@@ -5,7 +5,7 @@ Nothing here is read from Duly's tables. Each event is held at once against what
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,12 @@ import asyncpg
 import msgspec
 
 from duly.domain.hold import Scope
-from duly.domain.retry import BASE_SECONDS_DEFAULT, MAX_ATTEMPTS_DEFAULT
+from duly.domain.retry import BASE_SECONDS_DEFAULT, MAX_ATTEMPTS_DEFAULT, Policy
+from duly.domain.run import DEFAULTS, Options, read_options
 from duly.domain.workflow import Workflow
 from duly.moves.cancel import CancelAnswer
 from duly.scheduler.service import LEASE as SHARD_LEASE
+from duly.store.awaited import RECEIVER
 from tests.simulation.server import START
 
 if TYPE_CHECKING:
@@ -41,6 +43,19 @@ class Script(msgspec.Struct):
     base: float = BASE_SECONDS_DEFAULT
     gate: tuple[str, int] | None = None
     pad: str = ""
+    policy: Policy = "exponential"
+    delays: tuple[float, ...] = ()
+
+    def ceiling_after(self, number: int) -> float:
+        """Compute the longest gap after an attempt, by the policy's definition, in seconds."""
+        match self.policy:
+            case "linear":
+                return min(CAP_SECONDS, self.base * number)
+            case "fixed":
+                return self.base
+            case "list":
+                return self.delays[min(number, len(self.delays)) - 1]
+        return min(CAP_SECONDS, self.base * 2.0 ** (number - 1))
 
 
 class Lease(msgspec.Struct):
@@ -50,6 +65,8 @@ class Lease(msgspec.Struct):
     fence: int
     attempt: int
     claimed_at: float
+    tenant: int
+    queue: str
 
 
 class Execution(msgspec.Struct):
@@ -63,6 +80,7 @@ class Execution(msgspec.Struct):
     started_at: float
     script: Script
     ended_as: str | None = None
+    told: str | None = None  # what its receiver has said of it since, over the API
 
 
 class Seen(msgspec.Struct):
@@ -74,10 +92,15 @@ class Seen(msgspec.Struct):
 
 
 class Created(msgspec.Struct):
-    """A one-shot that was committed."""
+    """A one-shot that was committed, as it was asked for; `number` counts them in the order of their commits."""
 
     run_id: UUID
     due_at: datetime
+    number: int
+    tenant: int
+    queue: str
+    options: Options
+    at: float
 
 
 class Violation(msgspec.Struct):
@@ -98,9 +121,15 @@ class Ledger:
         self.acknowledged: set[UUID] = set()
         self.schedules: dict[UUID, dict[str, Any]] = {}
         self.workflows: dict[UUID, Workflow] = {}  # acknowledged, as they were asked for
+        self.cancelled_workflows: set[UUID] = set()
+        self.excused_nodes: set[tuple[UUID, str]] = set()  # Somebody let them run, whatever their edges say.
         self.leases: dict[UUID, Lease] = {}
         self.fences: dict[UUID, int] = {}
         self.final: dict[UUID, str] = {}
+        self.ends: Counter[UUID] = Counter()  # how often a run has come to a final state: once, unless it was replayed
+        self.ended_as: dict[UUID, set[str]] = defaultdict(set)  # every end that it ever had, dead among them
+        self.attempts_ended: dict[UUID, int] = {}
+        self.waits_since: dict[UUID, float] = {}  # since when it waits, or has waited before its attempt
         self.dead: dict[UUID, int] = {}
         self.executions: dict[UUID, list[Execution]] = defaultdict(list)
         self.by_fence: dict[tuple[UUID, int], Execution] = {}
@@ -108,12 +137,13 @@ class Ledger:
         self.settled_by_holder: set[tuple[UUID, int]] = set()
         self.earliest: dict[UUID, datetime] = {}
         self.attempts_before: dict[UUID, int] = defaultdict(int)
-        self.snoozes: dict[UUID, int] = defaultdict(int)
+        self.forgiven: dict[UUID, int] = defaultdict(int)  # attempts of this life that do not count: snoozes, probes
         self.announced: dict[tuple[UUID, UUID], int] = {}
         self.named_losses: dict[UUID, int] = defaultdict(int)
         self.crashes: dict[UUID, int] = defaultdict(int)
         self.signals: set[tuple[UUID, UUID, int]] = set()  # worker, run, fence
         self.signalled_at_fence: dict[UUID, int] = {}
+        self.called_ended: set[UUID] = set()  # by an answer, before we had heard of it
         self.cancelled_at_fence: dict[UUID, int] = {}  # acknowledged as `requested`
         self.workers: dict[UUID, Seen] = {}
         self.epochs: dict[int, tuple[int, UUID | None]] = {}
@@ -130,14 +160,45 @@ class Ledger:
         """List the executions that go on at this moment."""
         return [item for items in self.executions.values() for item in items if item.ended_as is None]
 
+    def note_end(self, run_id: UUID, state: str) -> None:
+        """A run came to a final state, or was buried."""
+        if state == "dead":
+            self.dead[run_id] = self.attempts_ended[run_id]
+        else:
+            self.final[run_id] = state
+            self.ends[run_id] += 1
+        self.ended_as[run_id].add(state)
+        for part in self._world.parts:
+            part.on_end(run_id, state, self._world.database_now())
+
+    def reopen(self, run_id: UUID, at: datetime) -> None:
+        """A run that had ended is to be done again; its attempts are counted from here."""
+        self.final.pop(run_id, None)
+        self.dead.pop(run_id, None)
+        self.attempts_before[run_id] = self.attempts_ended.get(run_id, 0)
+        self.forgiven[run_id] = self.named_losses[run_id] = self.crashes[run_id] = 0
+        self.cancelled_at_fence.pop(run_id, None)
+        self.signalled_at_fence.pop(run_id, None)
+        self.earliest[run_id] = at
+        self.waits_since[run_id] = self._world.now
+
     def note_cancel(self, run_id: UUID, answer: CancelAnswer) -> None:
         """Hold the answer to a cancel against what we know."""
         if answer is CancelAnswer.CANCELLED and self.final.get(run_id) != "cancelled":
             self.violate("a run is called cancelled that is not", run_id)
         elif answer is CancelAnswer.REQUESTED and run_id in self.signalled_at_fence:
             self.cancelled_at_fence[run_id] = self.signalled_at_fence[run_id]
-        elif answer is CancelAnswer.TOO_LATE and run_id not in self.final and run_id not in self.dead:
-            self.violate("a run is called ended that is not", run_id)
+        elif answer is CancelAnswer.TOO_LATE and not self.ended_as[run_id]:
+            self.called_ended.add(run_id)
+
+    def learn(self) -> None:
+        """Hear of ends that no answer tells, because they follow from others within the database; parts say what may end so."""
+        for part in self._world.parts:
+            part.learn()
+        for run_id in self.called_ended:
+            if not self.ended_as[run_id]:
+                self.violate("a run is called ended that is not", run_id)
+        self.called_ended.clear()
 
     # ----------------------------------------------------------------------------------------------- what handlers saw
 
@@ -171,20 +232,23 @@ class Ledger:
             self.violate("more attempts than allowed", run.id, run.attempt, script.most)
         self._check_gate(script.gate)
         self._check_not_early(process, run, lease.claimed_at if lease else self._world.now)
+        for part in self._world.parts:
+            part.on_start(execution, run)
         earlier.append(execution)
         self.by_fence[run.id, run.fence] = execution
         return execution
 
     def _number_in_this_life(self, run_id: UUID, attempt: int) -> int:
-        return attempt - self.attempts_before[run_id] - self.snoozes[run_id]
+        return attempt - self.attempts_before[run_id] - self.forgiven[run_id]
 
     def _check_gate(self, gate: tuple[str, int] | None) -> None:
         """Of those who hold a live lease, no more may run than the gate has places; the one that starts is not counted yet."""
-        holding = [item for item in self.running() if gate and item.script.gate == gate and self._holds(item)]
+        holding = [item for item in self.running() if gate and item.script.gate == gate and self.holds(item)]
         if gate and len(holding) >= gate[1]:
             self.violate("more runs at once than their gate has places", *(item.run_id for item in holding))
 
-    def _holds(self, execution: Execution) -> bool:
+    def holds(self, execution: Execution) -> bool:
+        """Say whether an execution goes on under a lease that stands."""
         lease = self.leases.get(execution.run_id)
         return lease is not None and lease.fence == execution.fence
 
@@ -228,24 +292,27 @@ class Ledger:
         handle = getattr(self, f"_on_{name.replace('.', '_')}", None)
         if handle is not None:
             handle(process, args, rows, at)
+        for part in self._world.parts:
+            part.on_statement(process, name, args, rows, at)
 
     def _on_jobs_submit_one(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        self._note_submit(args[1], rows, [args[6]], [args[7]], at)
+        self._note_submit([*args[:2], *([value] for value in args[2:9])], rows, at)
 
     def _on_jobs_submit(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        self._note_submit(args[1], rows, args[6], args[7], at)
+        self._note_submit(args, rows, at)
 
-    def _note_submit(
-        self, key: str, rows: list[Any], moments: Sequence[Any], delays: Sequence[Any], at: datetime
-    ) -> None:
+    def _note_submit(self, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        tenant, key, _, _, queues, _, moments, delays, options = args[:9]
         ids = [row["job_id"] for row in rows]
         if self.by_key.setdefault(key, ids) != ids:
             self.violate("one key gave two answers", key, *ids, *self.by_key[key])
-        for row, moment, delay in zip(rows, moments, delays, strict=True):
+        for row, moment, delay, queue, text in zip(rows, moments, delays, queues, options, strict=True):
             if row["job_id"] not in self.created:
-                due = moment or at + (delay or timedelta())
-                self.created[row["job_id"]] = Created(row["job_id"], due)
+                due, number = moment or at + (delay or timedelta()), len(self.created)
+                asked = read_options(text, DEFAULTS)
+                self.created[row["job_id"]] = Created(row["job_id"], due, number, tenant, queue, asked, self._world.now)
                 self.earliest[row["job_id"]] = due
+                self.waits_since[row["job_id"]] = self._world.now
                 if row["replayed"]:
                     self.violate("a key that was never used is called used", key)
             elif not row["replayed"]:
@@ -298,7 +365,7 @@ class Ledger:
                 self.violate("a run that has ended was claimed", run_id)
             if self.workers[worker_id].has_departed:
                 self.violate("a departed worker claimed a run", run_id, worker_id)
-            self.leases[run_id] = Lease(worker_id, fence, row["attempt"], self._world.now)
+            self.leases[run_id] = Lease(worker_id, fence, row["attempt"], self._world.now, row["tenant"], row["queue"])
             self.fences[run_id] = fence
 
     def _on_leased_finish(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
@@ -308,14 +375,15 @@ class Ledger:
 
     def _on_leased_settle(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         said = {
-            (run_id, fence): (outcome, became, delay, reason)
-            for run_id, fence, outcome, became, delay, reason in zip(
-                args[1], args[2], args[5], args[6], args[7], args[10], strict=True
+            (run_id, fence): (outcome, became, delay, reason, outcome == "snoozed" or '"probes"' in (carried or ""))
+            for run_id, fence, outcome, became, delay, reason, carried in zip(
+                args[1], args[2], args[5], args[6], args[7], args[10], args[13], strict=True
             )
         }
         for row in rows:
             run_id, fence = row[0], row[1]
-            outcome, became, delay, reason = said.get((run_id, fence), ("?", "?", timedelta(), ""))
+            unknown = ("?", "?", timedelta(), "", False)
+            outcome, became, delay, reason, is_forgiven = said.get((run_id, fence), unknown)
             if became == "retrying" and (args[0], run_id, fence) in self.signals:
                 became = "cancelled"  # Somebody asked for it, so it is not tried again.
             self._accept(args[0], run_id, fence, outcome, became, reason or "")
@@ -325,7 +393,8 @@ class Ledger:
                 self._check_backoff(run_id, fence, delay)
             if became == "retrying":
                 self.earliest[run_id] = at + delay
-                self.snoozes[run_id] += outcome == "snoozed"
+                self.waits_since[run_id] = self._world.now
+                self.forgiven[run_id] += is_forgiven
 
     def _check_backoff(self, run_id: UUID, fence: int, delay: timedelta) -> None:
         """A retry waits no longer than its policy says, and not always the same part of it."""
@@ -333,7 +402,7 @@ class Ledger:
         if execution is None:
             return  # It was never started, and that has been noted.
         number = self._number_in_this_life(run_id, execution.attempt)
-        ceiling = timedelta(seconds=min(CAP_SECONDS, execution.script.base * 2 ** (number - 1)))
+        ceiling = timedelta(seconds=execution.script.ceiling_after(number))
         if not timedelta() <= delay <= ceiling:
             self.violate("a retry waits longer than its policy says", run_id, delay, ceiling)
         elif ceiling:
@@ -347,28 +416,31 @@ class Ledger:
             return
         if (run_id, fence) in self.accepted:
             self.violate("two outcomes were accepted for one attempt", run_id, fence)
-        self.accepted[run_id, fence] = outcome
+        if outcome != "skipped":  # That was no attempt.
+            self.accepted[run_id, fence] = outcome
+            self.attempts_ended[run_id] = lease.attempt
         execution = self.by_fence.get((run_id, fence))
         self._check_truth(run_id, fence, outcome, execution)
         if outcome == "lost":
             self._count_loss(worker_id, run_id, fence, execution, reason, became)
         else:
             self.crashes[run_id] = self.named_losses[run_id] = 0
-        if became in ("succeeded", "cancelled"):
+        if became != "retrying":
             if run_id in self.final:
                 self.violate("a run ended twice", run_id, self.final[run_id], became)
-            self.final[run_id] = became
-        elif became == "dead":
-            self.dead[run_id] = lease.attempt
+            self.note_end(run_id, became)
 
     def _check_truth(self, run_id: UUID, fence: int, outcome: str, execution: Execution | None) -> None:
         ended = execution.ended_as if execution else "unstarted"
+        if execution and execution.told and outcome in ("succeeded", "failed"):
+            ended = execution.told
         lawful: dict[str, set[str | None]] = {
             "succeeded": {"succeeded"},
             "failed": {"failed", "interrupted"},
-            "timed_out": {"interrupted"},
+            "timed_out": {"interrupted", "awaited"},
             "snoozed": {"snoozed"},
-            "cancelled": {"interrupted", "unstarted", "cancelled"},
+            "cancelled": {"interrupted", "unstarted", "cancelled", "awaited"},
+            "skipped": {"unstarted"},
             "lost": {None, "died", "crashed", "unstarted", *_ENDINGS},
         }
         if ended not in lawful.get(outcome, set()):
@@ -378,7 +450,8 @@ class Ledger:
         self, worker_id: UUID, run_id: UUID, fence: int, execution: Execution | None, reason: str, became: str
     ) -> None:
         crashed_child = execution is not None and execution.ended_as == "crashed"
-        if not self.workers[worker_id].has_departed and not crashed_child:
+        worker = self.workers.get(worker_id)
+        if (worker is None or not worker.has_departed) and not crashed_child:
             self.violate("a run was called lost though its worker had not departed", run_id, worker_id)
         if "alone" in reason or became == "dead":
             self.named_losses[run_id] += "alone" in reason or reason == "poison"
@@ -397,6 +470,32 @@ class Ledger:
                 self.violate("a run that had been started was handed back as if it had not", run_id, fence)
             if (args[0], run_id, fence) in self.signals:
                 self._end(run_id, "cancelled")
+            elif (created := self.created.get(run_id)) and created.options.rate:
+                self.earliest[run_id] = (
+                    created.due_at
+                )  # Who has had a turn was due, though the clock be set back since.
+
+    def _on_leased_park(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        self._on_leased_hand_back(process, args, rows, at)
+        for row in rows:
+            self.waits_since[row[0]] = self._world.now
+
+    def _on_awaited_put(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            lease = self.leases.get(row[0])
+            if lease is None or lease.fence != row[1] or lease.worker_id != args[0]:
+                self.violate("a run was put into its receiver's hands without a lease", row[0], row[1], lease)
+            elif (args[0], row[0], row[1]) in self.signals:
+                self._accept(args[0], row[0], row[1], "cancelled", "cancelled")  # Somebody asked for it.
+            else:
+                lease.worker_id = RECEIVER
+
+    def _on_awaited_cancel_awaited(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            if lease := self.leases.get(row[0]):
+                self._accept(RECEIVER, row[0], lease.fence, "cancelled", "cancelled")
+            else:
+                self.violate("a run was cancelled in its receiver's hands that was not there", row[0])
 
     def _on_leased_record_fenced(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for run_id, fence in zip(args[1], args[7], strict=True):
@@ -409,6 +508,10 @@ class Ledger:
         for row in rows:
             self._end(row[0], "cancelled")
 
+    def _on_runs_expire(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        for row in rows:
+            self._end(row[0], "expired")
+
     def _on_runs_discard(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
             self.dead.pop(row[0], None)
@@ -417,7 +520,7 @@ class Ledger:
     def _end(self, run_id: UUID, state: str) -> None:
         if run_id in self.final or run_id in self.leases:
             self.violate("a run ended that was not waiting", run_id, state)
-        self.final[run_id] = state
+        self.note_end(run_id, state)
 
     def _on_runs_signal(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
@@ -435,22 +538,21 @@ class Ledger:
         answers = {row[0]: row[1] for row in rows}
         held = {(lease.worker_id, run_id, lease.fence) for run_id, lease in self.leases.items()}
         self.signals = {signal for signal in self.signals if signal in held or signal[1] not in answers}
-        if unasked := answers.keys() - self.signalled_at_fence.keys():
+        # What comes too late changes nothing, and may be of a life before the last replay.
+        heeded = {run_id for run_id, answer in answers.items() if answer != "too_late"}
+        if unasked := heeded - self.signalled_at_fence.keys():
             self.violate("a cancel was carried out that nobody asked for", *unasked)
         self._on_runs_cancel(process, args, [row for row in rows if row[1] == "cancelled"], at)
         self._on_runs_signal(process, args, [row for row in rows if row[1] == "cancelling"], at)
 
     def _on_runs_replay(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        delays = dict(zip(args[0], args[1], strict=True))
         for row in rows:
             run_id = row[0]
             if run_id not in self.dead:
                 self.violate("a run was replayed that was not dead", run_id)
                 continue
-            self.attempts_before[run_id] = self.dead.pop(run_id)
-            self.snoozes[run_id] = self.named_losses[run_id] = self.crashes[run_id] = 0
-            self.cancelled_at_fence.pop(run_id, None)
-            self.signalled_at_fence.pop(run_id, None)
-            self.earliest[run_id] = at
+            self.reopen(run_id, at + delays.get(run_id, timedelta()))
 
     def _on_workers_register(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         if rows:

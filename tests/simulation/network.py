@@ -191,5 +191,12 @@ class ObservedClock(SystemClock):
 
     def offset_since(self, moment: float) -> float:
         """Give the highest offset that could be relied on at any time from a moment on: by a reading ten seconds old at most."""
+        return max(self._relied_on_since(moment))
+
+    def offset_at_least(self, moment: float) -> float:
+        """Give the lowest of these."""
+        return min(self._relied_on_since(moment))
+
+    def _relied_on_since(self, moment: float) -> list[float]:
         newest_before = [offset for at, offset in self._told if at <= moment - _READING_SECONDS][-1:]
-        return max(newest_before + [offset for at, offset in self._told if at > moment - _READING_SECONDS])
+        return newest_before + [offset for at, offset in self._told if at > moment - _READING_SECONDS]

@@ -35,6 +35,22 @@ BY_ITSELF = {
 FROM_THE_START = ("drift", "handler_crash", "poison", "long_handler", "stubborn_handler")
 # Those under which a worker still hears of a hold in time.
 LOOKING = {*FROM_THE_START, "crash", "crash_before", "crash_after", "restart", "twin_scheduler", "vacuum"}
+CLOCK_STEPS = {"clock_forward", "clock_back"}
+# Themes of which each seed has a few: see parts.py.
+PARTS = (
+    "lines",
+    "places",
+    "turns",
+    "limits",
+    "expiries",
+    "floods",
+    "graphs",
+    "followers",
+    "letters",
+    "receivers",
+)
+ALONE = "floods"  # Its bounds hold where nothing else keeps workers busy.
+RECEIVERS_LEASE_SECONDS_MIN = 3.0  # A webhook may wait for its place nearly a second after it was begun.
 FAULTS = (*ON_STATEMENT, *BY_ITSELF, *FROM_THE_START)
 
 
@@ -53,6 +69,12 @@ class Plan(msgspec.Struct):
     people: bool
     faults: dict[str, float]
     workflows: int = 0
+    parts: tuple[str, ...] = ()
+
+    @property
+    def has_clock_steps(self) -> bool:
+        """Say whether the database's clock is set in this seed."""
+        return not CLOCK_STEPS.isdisjoint(self.faults)
 
     @property
     def lets_workers_look(self) -> bool:
@@ -71,7 +93,7 @@ def plan_for(random: Random) -> Plan:
     for name, (low, high) in {**ON_STATEMENT, **BY_ITSELF}.items():
         if random.random() < share:
             faults[name] = low * (high / low) ** random.random()
-    return Plan(
+    plan = Plan(
         storm_seconds=random.uniform(12, 30),
         schedulers=random.choice((1, 2, 2, 3)),
         workers=random.choice((1, 2, 2, 3)),
@@ -85,3 +107,24 @@ def plan_for(random: Random) -> Plan:
         faults=faults,
         workflows=random.choice((0, 1, 2, 4)),
     )
+    return _with_parts(plan, random)
+
+
+def _with_parts(plan: Plan, random: Random) -> Plan:
+    """Draw the parts, and let the rest make room for them."""
+    plan.parts = tuple(random.sample(PARTS, random.choice((0, 1, 2, 2, 3))))
+    if ALONE in plan.parts:
+        plan.parts, plan.people = (ALONE,), False
+        plan.jobs = plan.schedules = plan.workflows = 0
+        plan.slots = random.choice((1, 2))  # A flood that workers hold at once is none.
+        if random.random() < 0.5:
+            plan.faults = {}
+    elif plan.parts:
+        plan.jobs = min(plan.jobs, 10)
+        plan.workflows = min(plan.workflows, 1)
+    if "turns" in plan.parts:
+        # Known and not mended: a rate stands still until the moment comes again from which the clock was set back.
+        plan.faults.pop("clock_back", None)
+    if "receivers" in plan.parts:
+        plan.lease_seconds = max(plan.lease_seconds, RECEIVERS_LEASE_SECONDS_MIN)
+    return plan

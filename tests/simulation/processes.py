@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ import duly.clock
 from duly.domain.errors import InvalidSchedule, KeyConflict, NotFound
 from duly.domain.hold import Scope
 from duly.domain.job import Recurring, Submission
-from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, TimedOut
 from duly.domain.retry import Retry
 from duly.domain.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_options
 from duly.domain.triggers.timing import every_shape
@@ -33,6 +33,7 @@ from duly.scheduler.service import Scheduler
 from duly.store import holds
 from duly.store.database import Unavailable
 from duly.worker import claiming, service
+from duly.worker.attempt import succeeded
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Handler, Registry
 from duly.worker.lifeline import Lifeline
@@ -135,7 +136,8 @@ async def worker_main(process: Process) -> None:
     )
     registry = Registry()
     registry.add(Handler(act))
-    worker = Worker("simulated", registry, options, rng=process.rng, log=process.log("worker"))
+    targets = next((found for part in process.world.parts if (found := part.targets(process))), None)
+    worker = Worker("simulated", registry, options, rng=process.rng, log=process.log("worker"), targets=targets)
     process.stop = worker.stop
     await worker._lives_in_turn(asyncio.get_running_loop())
 
@@ -206,7 +208,7 @@ class SimulatedCrew:
         self._busy[name] = asyncio.get_running_loop().create_task(act(context, script, in_child=True))
         try:
             async with asyncio.timeout(timeout):
-                await self._busy[name]
+                result = await self._busy[name]
         except ChildDied:
             return Lost(named=True), True
         except TimeoutError:
@@ -219,7 +221,7 @@ class SimulatedCrew:
             return Failed(str(error), retryable=not isinstance(error, NonRetryable)), False
         finally:
             del self._busy[name]
-        return Succeeded(), False
+        return succeeded(result), False
 
     def cancel(self, run: Run) -> None:
         """Stop a child because someone asked for it."""
@@ -250,7 +252,7 @@ class ChildDied(Exception):
     """A child process died in the middle of an attempt."""
 
 
-async def act(run: RunContext, script: Script, in_child: bool = False) -> None:
+async def act(run: RunContext, script: Script, in_child: bool = False) -> list[int] | None:
     """Do what the script says for this attempt, and tell the ledger what happened."""
     process = this_process()
     ledger = process.world.ledger
@@ -258,7 +260,7 @@ async def act(run: RunContext, script: Script, in_child: bool = False) -> None:
     what = script.acts[min(run.attempt, len(script.acts)) - 1]
     process.world.trace.add(process.world.now, process.name, f"start {what}", (run.id, run.attempt, run.fence))
     try:
-        await perform(process, what, run, in_child)
+        result = await perform(process, what, run, in_child)
     except asyncio.CancelledError:
         execution.ended_as = "interrupted"
         raise
@@ -274,9 +276,10 @@ async def act(run: RunContext, script: Script, in_child: bool = False) -> None:
         raise
     execution.ended_as = "succeeded"
     process.world.trace.add(process.world.now, process.name, "end", (run.id, run.attempt, run.fence))
+    return result
 
 
-async def perform(process: Process, what: str, run: RunContext, in_child: bool) -> None:
+async def perform(process: Process, what: str, run: RunContext, in_child: bool) -> list[int] | None:
     """Play one act."""
     world, random = process.world, process.random
     lease = world.plan.lease_seconds
@@ -296,6 +299,11 @@ async def perform(process: Process, what: str, run: RunContext, in_child: bool) 
             raise NonRetryable("never will")
         case "snooze":
             raise Snooze(random.choice((0, 1, 3)))
+        case "list":
+            return list(range(random.randint(0, 3)))
+        case "add":
+            await world.add_nodes(process, run)
+    return None
 
 
 async def die(process: Process, what: str, run: RunContext, in_child: bool) -> None:
@@ -322,6 +330,16 @@ async def ignore_cancellation(seconds: float) -> None:
 
 def draw_script(random: Random, world: World) -> tuple[str, Options]:
     """Draw what the attempts of a job shall do. Gives its payload and its options."""
+    script = draw_acts(random, world)
+    if random.random() < 0.15:
+        script.gate = random.choice((("door", 1), ("hall", 2)))
+    if random.random() < 0.1:
+        script.pad = "".join(random.choice("abcdefghij") for _ in range(4_000))  # Too long to stand in its row.
+    return payload_of(script), options_of(script, random)
+
+
+def draw_acts(random: Random, world: World) -> Script:
+    """Draw what the attempts of a job shall do."""
     plan = world.plan
     choices = ["quick"] * 6 + ["slow", "fail", "fail", "snooze", "hang"]
     choices += ["crash"] * (2 * plan.has("handler_crash"))
@@ -330,14 +348,28 @@ def draw_script(random: Random, world: World) -> tuple[str, Options]:
     acts += [random.choice(("quick", "quick", "quick", "slow", "fail", "bury"))]
     if plan.has("poison") and random.random() < 0.1:
         acts = ["poison"]
-    script = Script(acts, random.choice((1, 2, 3, 5)), random.choice((0.0, 0.5, 1.0)))
-    if random.random() < 0.15:
-        script.gate = random.choice((("door", 1), ("hall", 2)))
-    if random.random() < 0.1:
-        script.pad = "".join(random.choice("abcdefghij") for _ in range(4_000))  # Too long to stand in its row.
-    timeout = random.uniform(0.5, 3) if "hang" in acts else None
-    retry = Retry(script.most, script.base, CAP_SECONDS)
-    return payload_of(script), Options(retry=retry, timeout_seconds=timeout, gate=script.gate)
+    return Script(acts, random.choice((1, 2, 3, 5)), random.choice((0.0, 0.5, 1.0)))
+
+
+def options_of(script: Script, random: Random | None = None) -> Options:
+    """Write what a script allows as the options of its job; what may hang has a timeout."""
+    timeout = random.uniform(0.5, 3) if random is not None and "hang" in script.acts else None
+    delays = script.delays if script.policy == "list" else ()
+    retry = Retry(script.most, script.base, CAP_SECONDS, script.policy, delays, jitter=1.0)
+    return Options(retry=retry, timeout_seconds=timeout, gate=script.gate)
+
+
+def draw_submission(random: Random, world: World, delays: Sequence[float | None], **options: Any) -> Submission:
+    """Draw a one-shot of a part, which adds options of its own."""
+    script, delay = draw_acts(random, world), random.choice(delays)
+    return Submission(
+        "act",
+        payload_of(script),
+        random.choice(QUEUES),
+        random.randint(0, 9),
+        delay=None if delay is None else timedelta(seconds=delay),
+        options=encode_options(msgspec.structs.replace(options_of(script, random), **options)),
+    )
 
 
 def payload_of(script: Script) -> str:
@@ -557,3 +589,5 @@ def populate(world: World) -> None:
     if plan.people:
         world.add(Role("person", person_main))
         world.add(Role("stopper", stopper_main))
+    for part in world.parts:
+        part.populate()

@@ -9,6 +9,7 @@ import msgspec
 
 from tests.simulation import checks
 from tests.simulation.ledger import Violation
+from tests.simulation.parts import parts_of
 from tests.simulation.plan import plan_for
 from tests.simulation.processes import closer_main, populate, simulated_ports
 from tests.simulation.server import Server, statement_names
@@ -47,6 +48,7 @@ def simulate(seed: int, server: Server, *, verbose: bool = False, without: Colle
 
 
 def _play(world: World) -> None:
+    world.parts = parts_of(world)
     populate(world)
     world.unleash()
     world.run_until(world.plan.storm_seconds)

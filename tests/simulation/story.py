@@ -20,6 +20,7 @@ from duly.moves.submit import submit
 from duly.store.database import Database
 from tests.simulation import checks
 from tests.simulation.ledger import CAP_SECONDS, Script
+from tests.simulation.parts import parts_of
 from tests.simulation.plan import Plan
 from tests.simulation.processes import QUEUES, payload_of, populate, simulated_ports
 from tests.simulation.server import Server, statement_names
@@ -47,6 +48,7 @@ class Story:
     def __init__(self, server: Server, **plan: Any) -> None:
         server.reset()
         self.world = World(0, msgspec.structs.replace(QUIET, **plan), server, statement_names(), Random(0))
+        self.world.parts = parts_of(self.world)
         populate(self.world)
 
     @property

@@ -16,10 +16,12 @@ import asyncpg
 from duly.clock import Rng
 from duly.log import Log
 from duly.store import leased
+from duly.worker.context import RunContext
 from tests.simulation import checks
 from tests.simulation.ledger import Ledger
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Ask, FaultyDatabase, Network, ObservedClock
+from tests.simulation.part import Part
 from tests.simulation.plan import BY_ITSELF, ON_STATEMENT, Plan
 from tests.simulation.server import START, Server
 from tests.simulation.trace import Trace
@@ -126,6 +128,7 @@ class World:
         self.statements = 0
         self.trace = Trace()
         self.ledger = Ledger(self)
+        self.parts: list[Part] = []
         self.network = Network(self)
         self.roles: list[Role] = []
         self.faults_on_statement = [(name, plan.faults[name]) for name in ON_STATEMENT if plan.has(name)]
@@ -246,6 +249,15 @@ class World:
             self.struck[fault] += 1
             self.trace.add(self.now, process.name if process else "world", f"fault {fault} {detail}")
 
+    def count(self, what: str) -> None:
+        """Note that something came about that a batch of seeds must show."""
+        self.struck[what] += 1
+
+    async def add_nodes(self, process: Process, run: RunContext) -> None:
+        """Let a part add nodes behind the one that runs."""
+        for part in self.parts:
+            await part.add_nodes(process, run)
+
     def unleash(self) -> None:
         """Let the faults that come by themselves begin."""
         self.struck["drift"] += self.plan.has("drift")
@@ -360,5 +372,5 @@ class TraceLog(Log):
     def error(self, event: str, **fields: Any) -> None:
         """An error is a defect, though the loop survived it: what we inject has a name that the loops know."""
         self._write(event, fields)
-        if "error" in fields:
+        if "error" in fields and not self._process.is_dead:
             self._process.world.ledger.violate("an error nobody expected", self._process.name, event, fields["error"])
