@@ -11,5 +11,6 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
   },
+  worker: { format: 'es' },
   server: { proxy: { '/v1': 'http://127.0.0.1:7300' } },
 })

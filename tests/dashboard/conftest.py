@@ -6,7 +6,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,10 @@ expect.set_options(timeout=WAIT_SECONDS * 1000)
 class House:
     """Everything of `duly up`, and a key that may do all."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, folder: Path) -> None:
         self.url = url
         self.key = key
+        self.folder = folder
         self._client = httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=20)
 
     async def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
@@ -77,7 +79,13 @@ async def house(tmp_path_factory):
         pytest.skip("no Chromium; scripts/system-packages installs it")
     if not STATIC.joinpath("index.html").is_file():
         pytest.skip("the dashboard is not built; make dashboard")
-    folder = tmp_path_factory.mktemp("house")
+    async with a_house(tmp_path_factory.mktemp("house")) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def a_house(folder: Path) -> AsyncIterator[House]:
+    """Run `duly up` in a folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "duly", "up", "--port", "0", "--no-demo", "--app", "tests.dashboard.shop:app"),
@@ -87,14 +95,14 @@ async def house(tmp_path_factory):
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        yield await asyncio.wait_for(_opened(process), START_SECONDS)
+        yield await asyncio.wait_for(_opened(process, folder), START_SECONDS)
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGINT)
             await asyncio.wait_for(process.wait(), 30)
 
 
-async def _opened(process: asyncio.subprocess.Process) -> House:
+async def _opened(process: asyncio.subprocess.Process, folder: Path) -> House:
     assert process.stdout is not None
     text = ""
     while "ready in" not in text:
@@ -104,12 +112,19 @@ async def _opened(process: asyncio.subprocess.Process) -> House:
     url, key = re.search(r"http://127\.0\.0\.1:\d+", text), re.search(r"key\s+(duly_\w+)", text)
     assert url is not None
     assert key is not None
-    return House(url[0], key[1])
+    return House(url[0], key[1], folder)
 
 
 @pytest.fixture(scope="session")
 async def browser(house):
     """A browser."""
+    async with a_browser() as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def a_browser() -> AsyncIterator[Browser]:
+    """Open a browser."""
     async with async_playwright() as playwright:
         opened = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         yield opened

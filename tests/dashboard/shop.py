@@ -2,7 +2,7 @@
 
 import asyncio
 
-from duly import App, Retry, Run
+from duly import App, Retry, Run, Workflow
 
 app = App()
 
@@ -24,3 +24,23 @@ async def takes_long(run: Run) -> None:
     for number in range(600):
         run.log.info("still here", number=number)
         await asyncio.sleep(0.2)
+
+
+@app.handler
+async def listing(number: int = 3) -> list[str]:
+    return [f"customer {one}" for one in range(number)]
+
+
+@app.handler
+async def plan(run: Run) -> list[str]:
+    more = Workflow("more")
+    for day in ("monday", "tuesday"):
+        more.add(day, greet, name=day)
+    return await more.add_to(run)
+
+
+@app.handler
+async def says(run: Run, lines: list[str]) -> dict[str, list[str]]:
+    for line in lines:
+        run.log.info(line)
+    return {"said": lines}

@@ -13,7 +13,14 @@ from tests.dashboard.payloads import PAYLOADS
 
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 FIRST_PAGE_BYTES_MAX = 250 * 1024
-HEADINGS = {"gj": "Jobs", "gr": "Runs", "gd": "Dead letters", "gq": "Queues and workers", "go": "Overview"}
+HEADINGS = {
+    "gj": "Jobs",
+    "gr": "Runs",
+    "gw": "Workflows",
+    "gd": "Dead letters",
+    "gq": "Queues and workers",
+    "go": "Overview",
+}
 # What no screen of ours has within its content.
 FOREIGN = (
     "script, iframe, object, embed, img, math, base, meta, link, style, marquee, video, audio, [onerror], [onload]"

@@ -59,6 +59,7 @@ async def test_nothing_inline_and_nothing_from_elsewhere_is_allowed(static):
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
 
     assert policy["default-src"] == policy["script-src"] == policy["style-src"] == "'self'"
+    assert policy["worker-src"] == "'self'"
     assert policy["frame-ancestors"] == policy["object-src"] == policy["base-uri"] == "'none'"
     assert "unsafe" not in headers["content-security-policy"]
     assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")

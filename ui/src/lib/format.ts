@@ -14,6 +14,13 @@ export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone
 export const moment = (text: string): string => dayAndTime.format(new Date(text))
 export const minute = (text: string): string => dayAndMinute.format(new Date(text))
 export const clock = (text: string): string => timeOnly.format(new Date(text))
+// The day that a moment lies in, by the clock of a zone: 2026-11-16.
+const calendars = new Map<string, Intl.DateTimeFormat>()
+export function dayIn(zoneName: string, text: string): string {
+  const known = calendars.get(zoneName) ?? new Intl.DateTimeFormat('sv', { timeZone: zoneName, year: 'numeric', month: '2-digit', day: '2-digit' })
+  calendars.set(zoneName, known)
+  return known.format(new Date(text))
+}
 export const utc = (text: string): string => new Date(text).toISOString().replace('T', ' ').replace(/(\.\d+)?Z$/, ' UTC')
 
 export function ago(text: string, now: number): string {
@@ -45,8 +52,17 @@ export const brief = (seconds: number | null): string =>
 export const between = (from: string | null, to: string | null): number | null =>
   from && to ? (new Date(to).getTime() - new Date(from).getTime()) / 1000 : null
 
+// What was typed into a field for a number; an empty one is null, whether it was ever filled or not.
+export const given = (typed: string | number | null | undefined): number | null =>
+  typed === '' || typed === null || typed === undefined ? null : Number(typed)
+
 export const count = (number: number): string => whole.format(number)
 export const some = (number: number, one: string, many = `${one}s`): string => `${count(number)} ${number === 1 ? one : many}`
+export function size(bytes: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
+  const step = bytes < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10))
+  return `${trim((bytes / 1024 ** step).toFixed(step ? 1 : 0))} ${units[step]}`
+}
 export const percent = (share: number | null): string =>
   share === null ? '–' : share === 1 ? '100 %' : `${(Math.floor(share * 1000) / 10).toFixed(1)} %`
 export const rate = (number: number): string => (number >= 100 ? count(Math.round(number)) : trim(number.toFixed(number < 0.1 ? 3 : number < 1 ? 2 : 1)))

@@ -1,13 +1,24 @@
 // Keys: `g` and a letter goes somewhere, j and k walk along the rows of a table, / searches, ? shows all of it.
 import { router } from './router.svelte'
+import { session, type Need } from './session.svelte'
 
-export const PLACES: { key: string; text: string; path: string }[] = [
+export type Place = { key: string; text: string; path: string; needs?: Need }
+
+const ALL: Place[] = [
   { key: 'o', text: 'Overview', path: '/overview' },
   { key: 'j', text: 'Jobs', path: '/jobs' },
   { key: 'r', text: 'Runs', path: '/runs' },
+  { key: 'w', text: 'Workflows', path: '/workflows' },
   { key: 'd', text: 'Dead letters', path: '/dead' },
   { key: 'q', text: 'Queues and workers', path: '/queues' },
+  { key: 't', text: 'Destinations', path: '/destinations' },
+  { key: 'f', text: 'Schedules as code', path: '/files' },
+  { key: 'k', text: 'Tenants and keys', path: '/keys', needs: 'admin' },
+  { key: 'a', text: 'Audit', path: '/audit', needs: 'admin' },
+  { key: 's', text: 'System', path: '/system', needs: 'operator' },
 ]
+
+export const places = (): Place[] => ALL.filter((one) => !one.needs || session.may(one.needs))
 
 class Keyboard {
   showsPalette = $state(false)
@@ -23,7 +34,7 @@ class Keyboard {
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector('dialog[open]')) return
     if (this.#wantsPlace) {
       this.#wantsPlace = false
-      const place = PLACES.find((one) => one.key === event.key)
+      const place = places().find((one) => one.key === event.key)
       if (place) router.go(place.path)
       return
     }
@@ -36,12 +47,13 @@ class Keyboard {
   #acts: Record<string, () => void> = {
     g: () => {
       this.#wantsPlace = true
-      setTimeout(() => (this.#wantsPlace = false), 1500)
+      setTimeout(() => (this.#wantsPlace = false), 5000)
     },
     '/': () => document.querySelector<HTMLElement>('[data-search]')?.focus(),
     '?': () => (this.showsHelp = true),
     j: () => walk(1),
     k: () => walk(-1),
+    x: () => select(),
     e: () => document.querySelector<HTMLElement>('[data-key=e]')?.click(),
     r: () => document.querySelector<HTMLElement>('[data-key=r]')?.click(),
   }
@@ -49,6 +61,12 @@ class Keyboard {
 
 function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
+}
+
+// Choose the row that is focused, or the first one.
+function select(): void {
+  const row = document.activeElement?.closest('tr') ?? document.querySelector('[data-row]')?.closest('tr')
+  row?.querySelector<HTMLElement>('[data-select]')?.click()
 }
 
 function walk(step: number): void {

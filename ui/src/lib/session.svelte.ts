@@ -1,6 +1,9 @@
 // Who is logged in. The cookie itself is out of our reach; what it stands for is asked from the server.
 import { ask } from './api'
 
+// What a screen or a button is for: a scope, or the operator, who is an admin of the first tenant.
+export type Need = 'jobs:read' | 'jobs:write' | 'admin' | 'operator'
+
 export type Who = {
   tenant: number
   tenant_name: string
@@ -42,6 +45,7 @@ class Session {
   }
 
   may(scope: string): boolean {
+    if (scope === 'operator') return this.who?.is_operator ?? false
     return this.who?.scopes.includes(scope) ?? false
   }
 }

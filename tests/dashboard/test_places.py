@@ -1,0 +1,446 @@
+"""Destinations, schedules as code, tenants and keys, audit, system: by clicks in a real browser, and checked through the API."""
+
+import json
+import re
+from urllib.parse import quote
+
+import pytest
+from playwright.async_api import expect
+
+from tests.dashboard.conftest import eventually, visiting
+from tests.dashboard.payloads import PAYLOADS
+from tests.dashboard.test_manners import FOREIGN, serious, settled
+from tests.dashboard.test_screens import a_name
+
+HEADINGS = {"t": "Destinations", "f": "Schedules as code", "k": "Tenants and keys", "a": "Audit", "s": "System"}
+MORNING = {"cron": "0 4 * * *"}
+
+
+async def a_destination(house):
+    return await house.ask("POST", "/v1/destinations", {"url": f"https://{a_name('hooks')}.example/in"})
+
+
+async def a_file(house, **jobs):
+    source = a_name("file")
+    wanted = {f"{source}-{name}": {"target": "greet", "schedule": MORNING, **more} for name, more in jobs.items()}
+    told = await house.ask("POST", "/v1/jobs:apply", {"source": source, "jobs": wanted})
+    return source, {done["name"].removeprefix(f"{source}-"): done["job_id"] for done in told["done"]}
+
+
+async def change(house, job_id, **patch):
+    job = await house.ask("GET", f"/v1/jobs/{job_id}")
+    headers = {"If-Match": f'"{job["version"]}"', "Content-Type": "application/merge-patch+json"}
+    answer = await house._client.request("PATCH", f"/v1/jobs/{job_id}", content=json.dumps(patch), headers=headers)
+    assert answer.is_success, answer.text
+
+
+async def a_reader(house):
+    return (await house.ask("POST", "/v1/keys", {"name": a_name("reader"), "scopes": ["jobs:read"]}))["key"]
+
+
+@pytest.fixture(scope="module")
+async def places(house):
+    """The path of each screen, each with something to see."""
+    one = await a_destination(house)
+    source, made = await a_file(house, report={}, clean={})
+    await change(house, made["report"], priority=1)
+    await house.ask("PUT", "/v1/limits", {"queue": "reports", "places": 7})
+    await house.ask("PUT", "/v1/gates/looked-at", {"limit": 3})
+    listed = ["/destinations", f"/destinations/{one['destination_id']}", "/files", f"/files/{source}"]
+    return [*listed, "/keys", "/tenants/1", "/audit", "/system"]
+
+
+class TestDestinations:
+    async def test_one_is_made_left_alone_and_called_again(self, visitor, house):
+        page, host = visitor.page, f"{a_name('made')}.example"
+        await visitor.go("/destinations")
+        await page.get_by_role("button", name="New destination").click()
+        await page.get_by_label("Address").fill(f"https://{host}/in")
+        await page.get_by_role("button", name="Make it").click()
+        await expect(page.get_by_role("heading", name=f"https://{host}")).to_be_visible()
+        path = f"/v1/destinations/{page.url.rpartition('/')[2]}"
+
+        await page.get_by_role("button", name="Leave it alone").click()
+        await page.get_by_label("Minutes").fill("30")
+        await page.get_by_role("dialog").get_by_role("button", name="Leave it alone").click()
+        await expect(page.locator(".head [data-state=open]")).to_be_visible()
+        assert (await house.ask("GET", path))["state"] == "open"
+        await visitor.go("/destinations")
+        await expect(page.get_by_role("row", name=re.compile(host)).locator("[data-state=open]")).to_be_visible()
+        await page.get_by_role("link", name=host).click()
+        await page.get_by_role("button", name="Call it again").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("0 runs")
+        await page.get_by_role("dialog").get_by_role("button", name="Call it again").click()
+        await expect(page.locator(".head [data-state=closed]")).to_be_visible()
+        assert (await house.ask("GET", path))["state"] == "closed"
+
+    async def test_its_rate_and_its_budget_are_edited(self, visitor, house):
+        one = await a_destination(house)
+        page = visitor.page
+        await visitor.go(f"/destinations/{one['destination_id']}")
+        await page.get_by_label("What it may be sent").get_by_role("button", name="Edit").click()
+        await page.get_by_label("Requests at once").fill("7")
+        await page.get_by_label("Requests a second").fill("2.5")
+        await page.get_by_label(re.compile("^Retries")).fill("50")
+        await page.get_by_role("button", name="Set it").click()
+        sent = page.get_by_label("What it may be sent", exact=True)
+        await expect(sent).to_contain_text("2.5 a second")
+        told = await house.ask("GET", f"/v1/destinations/{one['destination_id']}")
+        assert (told["places"], told["rate_per_second"], told["retry_share"]) == (7, 2.5, 0.5)
+
+        await sent.get_by_role("button", name="Edit").click()
+        await page.get_by_label("Requests a second").fill("")
+        await page.get_by_role("button", name="Set it").click()
+        await expect(sent).to_contain_text("no limit")
+        assert (await house.ask("GET", f"/v1/destinations/{one['destination_id']}"))["rate_per_second"] is None
+
+    async def test_its_secret_is_masked_and_a_new_one_is_shown_once(self, visitor, house):
+        one = await a_destination(house)
+        path, page = f"/v1/destinations/{one['destination_id']}/secrets", visitor.page
+        [first] = (await house.ask("GET", path))["items"]
+        await visitor.go(f"/destinations/{one['destination_id']}")
+        await expect(page.get_by_label("Signing secret")).to_contain_text("whsec_••••")
+        assert first["secret"] not in await page.content()
+
+        await page.get_by_role("button", name="Rotate").click()
+        await page.get_by_role("button", name="Rotate it").click()
+        fresh = await page.get_by_label("the new secret", exact=True).inner_text()
+        newest, before = (await house.ask("GET", path))["items"]
+        assert (newest["secret"], before["secret"]) == (fresh, first["secret"])
+        await page.get_by_role("button", name="I have it").click()
+        await expect(page.get_by_text(fresh)).to_be_hidden()
+
+    async def test_the_runs_that_wait_for_it_are_linked(self, visitor, house):
+        one = await house.ask("POST", "/v1/destinations", {"url": "http://127.0.0.1:9"})
+        path = f"/v1/destinations/{one['destination_id']}"
+        await house.ask("POST", f"{path}/open", {"duration": "PT1H"})
+        job = {"target": {"type": "webhook", "url": "http://127.0.0.1:9/in"}}
+        run_id = (await house.ask("POST", "/v1/jobs", job))["job_id"]
+        await house.until(run_id, "blocked")
+        await visitor.go(f"/destinations/{one['destination_id']}")
+
+        await visitor.page.get_by_label("Runs that wait for it").get_by_role("link", name=run_id[-8:]).click()
+        await expect(visitor.page.locator(".head [data-state=blocked]")).to_be_visible()
+        await house.ask("POST", f"/v1/runs/{run_id}/cancel")
+
+
+class TestFiles:
+    async def test_it_says_who_applied_a_file_and_what_was_changed_by_hand(self, visitor, house):
+        source, made = await a_file(house, report={}, clean={}, gone={})
+        await change(house, made["report"], priority=1)
+        await house.ask("DELETE", f"/v1/jobs/{made['gone']}")
+        page = visitor.page
+        await visitor.go("/files")
+        row = page.get_by_role("row", name=re.compile(source))
+        await expect(row).to_contain_text("2 changed by hand")
+        await row.get_by_role("link", name=source, exact=True).click()
+
+        await expect(page.get_by_role("heading", name=source)).to_be_visible()
+        report = page.get_by_role("row", name=re.compile(f"{source}-report"))
+        await expect(report.locator(".before")).to_have_text("5")
+        await expect(report.locator(".after")).to_have_text("1")
+        await expect(page.get_by_role("row", name=re.compile(f"{source}-gone"))).to_contain_text("deleted by hand")
+        await expect(page.locator("tbody tr")).to_have_count(3)
+        await page.get_by_label("Only what was changed since").check()
+        await expect(page.locator("tbody tr")).to_have_count(2)
+        assert "drifted=true" in page.url
+
+    async def test_it_is_downloaded_as_a_file_that_changes_nothing(self, visitor, house):
+        source, _ = await a_file(house, report={"priority": 3})
+        await visitor.go(f"/files/{source}")
+        async with visitor.page.expect_download() as downloading:
+            await visitor.page.get_by_role("link", name="Download").click()
+        download = await downloading.value
+        assert download.suggested_filename == f"{source}.json"
+        document = json.loads((await download.path()).read_text())
+
+        plan = await house.ask("POST", "/v1/jobs:apply", document, dry_run="true")
+        assert (plan["source"], plan["steps"], plan["unchanged"]) == (source, [], 1)
+
+
+class TestTenantsAndKeys:
+    async def test_a_key_is_made_shown_once_used_and_revoked(self, visitor, browser, house):
+        page, name = visitor.page, a_name("key")
+        await visitor.go("/keys")
+        await page.get_by_role("button", name="New key").click()
+        await page.get_by_role("dialog").get_by_label("Name").fill(name)
+        await page.get_by_role("checkbox", name=re.compile("jobs:trigger")).check()
+        await page.get_by_label("Expires after, in days").fill("30")
+        await page.get_by_role("button", name="Make it").click()
+        key = await page.get_by_label("the new key", exact=True).inner_text()
+        kept = await the_key(house, name)
+        assert (kept["scopes"], kept["expires_at"] is None) == (["jobs:read", "jobs:trigger"], False)
+        await page.get_by_role("button", name="I have it").click()
+        await expect(page.get_by_text(key)).to_be_hidden()
+
+        other = await visiting(browser, house)
+        await other.log_in(key)
+        await other.page.context.close()
+        await page.get_by_role("button", name=f"Revoke {name}").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("1 key opens nothing")
+        await page.get_by_role("button", name="Revoke it").click()
+        await expect(page.get_by_role("row", name=re.compile(name)).locator("[data-state=revoked]")).to_be_visible()
+        assert (await the_key(house, name))["revoked_at"] is not None
+
+    async def test_a_tenant_is_made_limited_paused_and_suspended(self, visitor, house):
+        page, name = visitor.page, a_name("tenant")
+        await visitor.go("/keys")
+        await page.get_by_role("button", name="New tenant").click()
+        await page.get_by_role("dialog").get_by_label("Name").fill(name)
+        await page.get_by_role("button", name="Make it").click()
+        await expect(page.get_by_role("heading", name=name)).to_be_visible()
+        path = f"/v1/tenants/{page.url.rpartition('/')[2]}"
+
+        await page.get_by_role("button", name="Edit").click()
+        await page.get_by_label("Weight").fill("4")
+        await page.get_by_label("Runs under way at once").fill("20")
+        await page.get_by_label(re.compile("^Smallest period")).fill("PT1M")
+        await page.get_by_role("button", name="Set it").click()
+        await expect(page.get_by_label("What it may have", exact=True)).to_contain_text("20 runs at once")
+        limits = (await house.ask("GET", path))["limits"]
+        assert (limits["weight"], limits["running_max"], limits["least_period"]) == (4, 20, "PT1M")
+
+        await page.get_by_role("button", name="Pause its runs").click()
+        await page.get_by_role("textbox", name="Why").fill("it floods")
+        await page.get_by_role("button", name="Pause them").click()
+        await expect(page.get_by_label("What is held")).to_contain_text("it floods")
+        await page.get_by_role("button", name="Resume its runs").click()
+        await expect(page.get_by_label("What is held")).to_contain_text("Nothing of it is paused")
+
+        await page.get_by_role("button", name="Suspend").click()
+        await page.get_by_role("button", name="Suspend it").click()
+        await expect(page.locator(".head [data-state=suspended]")).to_be_visible()
+        assert (await house.ask("GET", path))["state"] == "suspended"
+        await page.get_by_role("button", name="Let it in again").click()
+        await expect(page.locator(".head [data-state=active]")).to_be_visible()
+        assert (await house.ask("GET", path))["state"] == "active"
+
+    async def test_limits_are_set_and_removed(self, visitor, house):
+        page, queue = visitor.page, a_name("queue")
+        await visitor.go("/keys")
+        await page.get_by_role("button", name="New limit").click()
+        await page.get_by_role("dialog").get_by_label("Queue", exact=True).fill(queue)
+        await page.get_by_label("Runs at once").fill("12")
+        await page.get_by_role("button", name="Set it").click()
+        await expect(page.get_by_label("Limits", exact=True)).to_contain_text(queue)
+        assert {"queue": queue, "places": 12}.items() <= (await the_limit(house, queue)).items()
+
+        await page.get_by_role("button", name=f"Remove the limit of queue {queue}").click()
+        await page.get_by_role("button", name="Remove it").click()
+        await expect(page.get_by_label("Limits", exact=True)).not_to_contain_text(queue)
+        assert await the_limit(house, queue) is None
+
+    async def test_what_a_key_of_runs_allows_is_changed_and_given_back(self, visitor, house):
+        page, key = visitor.page, a_name("gate")
+        await house.ask("PUT", f"/v1/gates/{key}", {"limit": 3})
+        await visitor.go("/keys")
+        await page.get_by_role("button", name=f"Limit the key {key}").click()
+        await page.get_by_label("Runs at once").fill("9")
+        await page.get_by_role("button", name="Set it").click()
+        await expect(page.get_by_role("row", name=re.compile(key))).to_contain_text("9 at once")
+        assert (await house.ask("GET", f"/v1/gates/{key}"))["limits"]["limit"] == 9
+
+        await page.get_by_role("button", name=f"Limit the key {key}").click()
+        await page.get_by_label("Runs at once").fill("")
+        await page.get_by_role("button", name="Set it").click()
+        await expect(page.get_by_role("row", name=re.compile(key))).to_be_hidden()
+
+    async def test_an_admin_of_a_tenant_sees_its_own(self, stranger, house):
+        name = a_name("other")
+        made = await house.ask("POST", "/v1/tenants", {"name": name})
+        body = {"name": "its admin", "scopes": ["admin"], "tenant": made["tenant"]}
+        await stranger.log_in((await house.ask("POST", "/v1/keys", body))["key"])
+        await stranger.go("/keys")
+        page = stranger.page
+
+        await expect(page.get_by_label("Keys", exact=True)).to_contain_text("its admin")
+        await expect(page.get_by_label("Tenants", exact=True)).to_be_hidden()
+        assert "System" not in await page.get_by_role("navigation", name="Screens").inner_text()
+        await stranger.go("/system")
+        await expect(page.locator("main")).to_contain_text("for the operator")
+        await stranger.go(f"/tenants/{made['tenant']}")
+        await expect(page.locator("main")).to_contain_text("for the operator")
+
+
+async def the_key(house, name):
+    return next(one for one in (await house.ask("GET", "/v1/keys", page_size=200))["items"] if one["name"] == name)
+
+
+async def the_limit(house, queue):
+    return next((one for one in (await house.ask("GET", "/v1/limits"))["items"] if one["queue"] == queue), None)
+
+
+class TestSystem:
+    async def test_it_shows_who_holds_what_the_database_and_the_settings(self, visitor, house):
+        await visitor.go("/system")
+        page = visitor.page
+
+        await expect(page.get_by_label("Shards held")).to_contain_text("64 of 64")
+        seen = await house.ask("GET", "/v1/system")
+        await expect(page.get_by_label("Versions")).to_contain_text(seen["versions"]["postgresql"])
+        await expect(page.get_by_label("Schedulers").locator("tbody tr")).to_have_count(len(seen["schedulers"]))
+        await expect(page.get_by_label("Tables", exact=True)).to_contain_text("attempts")
+        await expect(page.get_by_label("Settings")).to_contain_text("queue_age_limit")
+
+    async def test_the_doctor_says_what_is_wrong_and_what_to_do(self, visitor):
+        found = {
+            "code": "index_missing",
+            "severity": "error",
+            "says": "Index x is missing.",
+            "remedy": "Make it again.",
+        }
+
+        async def ill(route):
+            answer = await route.fetch()
+            await route.fulfill(response=answer, json={**await answer.json(), "findings": [found], "is_well": False})
+
+        await visitor.page.route("**/v1/system", ill)
+        await visitor.go("/system")
+        doctor = visitor.page.get_by_label("Doctor")
+        await expect(doctor.locator("[data-state=error]")).to_be_visible()
+        await expect(doctor).to_contain_text(re.compile("Index x is missing.*Make it again"))
+        await visitor.page.unroute_all(behavior="ignoreErrors")
+
+    async def test_an_installation_that_does_well_has_no_finding(self, visitor, house):
+        async def is_well():
+            return (await house.ask("GET", "/v1/system"))["is_well"]
+
+        await eventually(is_well)
+        await visitor.go("/system")
+        await expect(visitor.page.get_by_label("Doctor").locator("[data-state=error]")).to_have_count(0)
+
+
+class TestAudit:
+    async def test_it_shows_who_changed_what_and_is_narrowed(self, visitor, house):
+        name = a_name("audited")
+        job_id = await house.schedule(name)
+        await house.ask("POST", f"/v1/jobs/{job_id}/pause", {"reason": "for the audit"})
+        page = visitor.page
+        await visitor.go(f"/audit?subject={job_id}")
+        rows = page.locator("tbody tr")
+        await expect(rows).to_have_count(2)
+        await expect(rows.first).to_contain_text(re.compile("job.paused.*for the audit"))
+        told = (await house.ask("GET", "/v1/audit", subject=job_id))["items"]
+        assert [one["action"] for one in told] == ["job.paused", "job.created"]
+
+        await page.get_by_role("button", name="job.created").click()
+        await expect(rows).to_have_count(1)
+        assert "action=job.created" in page.url
+        await page.get_by_role("link", name=name).click()
+        await expect(page.get_by_role("heading", name=name)).to_be_visible()
+
+    async def test_what_is_done_here_is_in_it_by_the_one_who_is_logged_in(self, visitor, house):
+        job_id = await house.schedule(a_name("clicked"))
+        await visitor.go(f"/jobs/{job_id}")
+        await visitor.page.get_by_role("button", name="Skip next").click()
+        await visitor.go(f"/audit?subject={job_id}")
+
+        row = visitor.page.get_by_role("row", name=re.compile("job.skipped_next"))
+        await expect(row).to_contain_text("in the dashboard")
+
+    async def test_an_action_that_is_none_is_refused_in_words(self, visitor):
+        visitor.may_be_refused = True
+        await visitor.go("/audit?action=job.pausd")
+
+        await expect(visitor.page.get_by_role("alert")).to_contain_text("job.paused")
+
+
+async def test_a_key_that_may_only_read_sees_no_buttons_and_no_admin_screens(stranger, house, places):
+    await stranger.log_in(await a_reader(house))
+    titles = await stranger.page.get_by_role("navigation", name="Screens").inner_text()
+    assert "Destinations" in titles
+    assert "keys" not in titles
+    assert "System" not in titles
+    verbs = re.compile("New|Edit|Leave|Call|Rotate|Reveal|Revoke|Limit|Remove|Suspend|Pause")
+    for path in places:
+        await stranger.go(path)
+        if path in ("/keys", "/tenants/1", "/audit", "/system"):
+            await expect(stranger.page.locator("main")).to_contain_text("This screen is for")
+        else:
+            await expect(stranger.page.locator("main :is(.card, .table)").first).to_be_visible()
+        assert await stranger.page.locator("main").get_by_role("button", name=verbs).count() == 0, path
+        assert await stranger.page.get_by_label("Signing secret").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing_serious(browser, house, places, scheme):
+    visitor = await visiting(browser, house, color_scheme=scheme)
+    await visitor.log_in()
+    found = {}
+    for path in places:
+        await visitor.go(path)
+        await settled(visitor)
+        found[path] = await serious(visitor)
+    await visitor.go("/keys")
+    await visitor.page.get_by_role("button", name="New key").click()
+    found["new key"] = await serious(visitor)
+    await visitor.page.context.close()
+
+    assert {fault: path for path, faults in found.items() for fault in faults} == {}
+    assert visitor.complaints == []
+
+
+async def test_on_a_phone_nothing_hangs_over_the_edge(browser, house, places):
+    visitor = await visiting(browser, house, viewport={"width": 360, "height": 740})
+    await visitor.log_in()
+    wide = {}
+    for path in places:
+        await visitor.go(path)
+        await settled(visitor)
+        wide[path] = await visitor.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    await visitor.page.context.close()
+
+    assert {path: by for path, by in wide.items() if by > 0} == {}
+
+
+async def test_keys_lead_to_each(visitor):
+    page = visitor.page
+    await visitor.go("/overview")
+    for key, heading in {
+        "t": "Destinations",
+        "f": "Schedules as code",
+        "k": "Tenants and keys",
+        "a": "Audit",
+        "s": "System",
+    }.items():
+        await page.keyboard.press("g")
+        await page.keyboard.press(key)
+        await expect(page.get_by_role("heading", name=heading, exact=True, level=1)).to_be_visible()
+
+
+async def test_what_others_wrote_never_becomes_markup(visitor, house):
+    printable = re.sub(r"[^\x20-\x7e]", "", " ".join(PAYLOADS))
+    source, job, key, tenant, queue, gate = (f"{letter}{printable}"[:200] for letter in "sjktqg")
+    wanted = {job: {"target": "greet", "schedule": MORNING, "payload": {"name": printable}}}
+    made = await house.ask("POST", "/v1/jobs:apply", {"source": source, "jobs": wanted})
+    await change(house, made["done"][0]["job_id"], payload={"name": f"other {printable}"})
+    await house.ask("POST", f"/v1/jobs/{made['done'][0]['job_id']}/pause", {"reason": f"r{printable}"[:500]})
+    await house.ask("POST", "/v1/keys", {"name": key, "scopes": ["jobs:read"]})
+    number = (await house.ask("POST", "/v1/tenants", {"name": tenant}))["tenant"]
+    await house.ask("POST", "/v1/pause", {"tenant": number, "reason": f"h{printable}"[:500]})
+    await house.ask("PUT", "/v1/limits", {"queue": queue, "places": 1})
+    await house.ask("PUT", f"/v1/gates/{quote(gate, safe='')}", {"limit": 1})
+
+    for path in ["/files", f"/files/{quote(source, safe='')}", "/keys", f"/tenants/{number}", "/audit"]:
+        await visitor.go(path)
+        await settled(visitor)
+        await expect(visitor.page.get_by_text("<script>").first).to_be_visible()
+        assert await visitor.page.evaluate("window.hacked ?? null") is None, path
+        assert await visitor.page.locator(f"main :is({FOREIGN})").count() == 0, path
+    await house.ask("POST", "/v1/resume", {"tenant": number})
+
+
+async def test_what_stands_in_the_url_is_text_too(visitor):
+    visitor.may_be_refused = True
+    for place in (
+        "/destinations/{}",
+        "/files/{}",
+        "/tenants/{}",
+        "/keys?tenant={}",
+        "/files?page={}",
+        "/audit?subject={}",
+    ):
+        for payload in PAYLOADS[::20]:
+            await visitor.page.goto(f"{visitor.house.url}/ui{place.format(quote(payload, safe=''))}")
+            await expect(visitor.page.locator("main")).to_be_visible()
+            assert await visitor.page.evaluate("window.hacked ?? null") is None, payload

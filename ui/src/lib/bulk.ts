@@ -1,0 +1,22 @@
+// What is done to many: by the server, over the same filter that was counted, batch by batch, so that progress can be shown.
+import { post } from './api'
+
+export type Scope = { ids: string[] } | { filter: string }
+export type Verb = { word: string; path: string; isDangerous?: boolean; batch?: number; mayBePaced?: boolean; says: (number: string) => string; done: string }
+export type Answer = { matched: number; changed?: number; moved?: number; refused?: { id: string; why: string }[]; next_page_token: string | null }
+
+const COUNTED_MAX = 10_000
+const BATCH = 500
+
+const named = (scope: Scope) => ('ids' in scope ? { ids: scope.ids } : scope.filter ? { filter: scope.filter } : { all: true })
+
+export const counted = (verb: Verb, scope: Scope): Promise<Answer> => post<Answer>(verb.path, { ...named(scope), dry_run: true, limit: COUNTED_MAX })
+
+export async function carriedOut(verb: Verb, scope: Scope, more: Record<string, unknown>, tell: (answer: Answer) => void): Promise<void> {
+  let token: string | null = null
+  do {
+    const answer: Answer = await post<Answer>(verb.path, { ...named(scope), ...more, limit: verb.batch ?? BATCH, ...(token && { page_token: token }) })
+    tell(answer)
+    token = answer.next_page_token
+  } while (token !== null)
+}

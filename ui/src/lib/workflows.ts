@@ -1,0 +1,197 @@
+// Workflows as they are drawn and told: which boxes there are, what is between them, and what a replay would do. Pure: nothing is asked here.
+import type { Edge, Node } from './types.gen'
+
+export type Planned = Pick<Node, 'name' | 'after' | 'item_of' | 'added_by'> & { isMap?: boolean }
+export type On = Edge['on']
+export type NodeState = Node['state']
+// A box of the drawing: a node, a map with its items, or all nodes of some ranks.
+export type Unit = { id: string; title: string; kind: 'node' | 'map' | 'ranks'; nodes: string[]; isAdded: boolean }
+// An arrow, and the nodes at whose ends it is decided.
+export type Link = { id: string; from: string; to: string; on: On; parents: string[] }
+export type Shape = { units: Unit[]; links: Link[]; isCollapsed: boolean }
+
+export const DRAWN_MAX = 300
+export const OPENED_MAX = 120
+const BANDS_MAX = 60
+const RANKS = 'ranks:'
+
+export const ENDED: NodeState[] = ['succeeded', 'failed', 'expired', 'cancelled', 'skipped']
+// What a box that stands for many says: the first of these that one of them is.
+const LOUDEST: NodeState[] = ['failed', 'running', 'ready', 'waiting', 'expired', 'cancelled', 'succeeded', 'skipped']
+export const IN_ORDER: NodeState[] = ['succeeded', 'running', 'ready', 'waiting', 'skipped', 'cancelled', 'expired', 'failed']
+
+export const hasEnded = (state: NodeState): boolean => ENDED.includes(state)
+export const holdsFor = (on: On, state: NodeState): boolean =>
+  on === 'always' ? hasEnded(state) : on === 'success' ? state === 'succeeded' : ['failed', 'expired', 'cancelled'].includes(state)
+
+// The nodes of a job's target, which may name what they wait for in short.
+export function plannedOf(nodes: Record<string, unknown>): Planned[] {
+  return Object.entries(nodes).map(([name, told]) => {
+    const { after = [], map } = told as { after?: (string | { node: string; on?: On })[]; map?: unknown }
+    return { name, after: after.map((one) => (typeof one === 'string' ? { node: one, on: 'success' } : { node: one.node, on: one.on ?? 'success' })), item_of: null, added_by: null, isMap: Boolean(map) }
+  })
+}
+
+// What is drawn: maps hold their items unless they are opened; more than fit are drawn as one box for each rank, or some ranks.
+export function shapeOf(nodes: Planned[], opened = ''): Shape {
+  const maps = mapsOf(nodes)
+  const isOpen = (name: string) => name === opened && maps.get(name)!.length <= OPENED_MAX
+  const holder = new Map(nodes.map((node) => [node.name, node.item_of !== null && !isOpen(node.item_of) ? node.item_of : node.name]))
+  const units = new Map<string, Unit>()
+  for (const node of nodes) {
+    const id = holder.get(node.name)!
+    const isMap = node.isMap || maps.has(node.name)
+    if (id === node.name) units.set(id, { id, title: node.name, kind: isMap ? 'map' : 'node', nodes: [node.name, ...(isMap && !isOpen(id) ? (maps.get(id) ?? []) : [])], isAdded: node.added_by !== null })
+  }
+  const whole = { units: [...units.values()], links: linksOf(nodes, holder, isOpen), isCollapsed: false }
+  return whole.units.length > DRAWN_MAX ? collapsed(whole, opened) : whole
+}
+
+function mapsOf(nodes: Planned[]): Map<string, string[]> {
+  return new Map([...itemsOf(nodes)].map(([map, items]) => [map, items.map((item) => item.name)]))
+}
+
+// The items of each map.
+export function itemsOf<T extends Planned>(nodes: T[]): Map<string, T[]> {
+  const found = new Map<string, T[]>()
+  for (const node of nodes) if (node.item_of !== null) push(found, node.item_of, node)
+  return found
+}
+
+function push<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
+  const known = lists.get(key)
+  if (known) known.push(value)
+  else lists.set(key, [value])
+}
+
+function linksOf(nodes: Planned[], holder: Map<string, string>, isOpen: (map: string) => boolean): Link[] {
+  const links = new Map<string, Link>()
+  const byName = new Map(nodes.map((node) => [node.name, node]))
+  const draw = (parent: string, child: string, on: On) => add(links, holder.get(parent), holder.get(child), on, parent)
+  for (const node of nodes) {
+    // An opened map stands behind its items, and they behind what it waits for.
+    if (node.item_of !== null && isOpen(node.item_of)) {
+      draw(node.name, node.item_of, 'success')
+      for (const { node: parent, on } of byName.get(node.item_of)?.after ?? []) draw(parent, node.name, on)
+    } else if (!(isOpen(node.name) && node.item_of === null)) for (const { node: parent, on } of node.after) draw(parent, node.name, on)
+  }
+  return [...links.values()]
+}
+
+// Several arrows of one kind between the same boxes are one.
+function add(links: Map<string, Link>, from: string | undefined, to: string | undefined, on: On, parent: string): void {
+  if (from === undefined || to === undefined || from === to) return
+  const id = `${from}>${to}>${on}`
+  const known = links.get(id)
+  if (known) known.parents.push(parent)
+  else links.set(id, { id, from, to, on, parents: [parent] })
+}
+
+function collapsed(whole: Shape, opened: string): Shape {
+  const ranks = ranksOf(whole)
+  const width = Math.ceil((1 + Math.max(...ranks.values())) / BANDS_MAX)
+  const bands = new Map<number, Unit[]>()
+  for (const unit of whole.units) push(bands, Math.floor(ranks.get(unit.id)! / width), unit)
+  const holder = new Map<string, string>()
+  const units: Unit[] = []
+  for (const [band, members] of bands) {
+    const [first, last] = [band * width + 1, (band + 1) * width]
+    const id = `${RANKS}${first}-${last}`
+    const isWhole = members.length === 1 || (id === opened && members.length <= OPENED_MAX)
+    for (const member of members) holder.set(member.id, isWhole ? member.id : id)
+    if (isWhole) units.push(...members)
+    else units.push({ id, title: titleOf(id), kind: 'ranks', nodes: members.flatMap((one) => one.nodes), isAdded: false })
+  }
+  const links = new Map<string, Link>()
+  for (const { from, to, on, parents } of whole.links) for (const parent of parents) add(links, holder.get(from)!, holder.get(to)!, on, parent)
+  return { units, links: [...links.values()], isCollapsed: true }
+}
+
+// What a box is called: a node by its name, ranks by their numbers.
+export function titleOf(id: string): string {
+  const [first, last] = id.startsWith(RANKS) ? id.slice(RANKS.length).split('-') : []
+  return first === undefined ? id : first === last ? `Rank ${first}` : `Ranks ${first} to ${last}`
+}
+
+// How many steps the longest way from a beginning to each box has.
+function ranksOf({ units, links }: Shape): Map<string, number> {
+  const waits = new Map(units.map((unit) => [unit.id, 0]))
+  const next = new Map<string, string[]>()
+  for (const { from, to } of links) {
+    waits.set(to, waits.get(to)! + 1)
+    push(next, from, to)
+  }
+  const ranks = new Map(units.map((unit) => [unit.id, 0]))
+  const free = units.filter((unit) => waits.get(unit.id) === 0).map((unit) => unit.id)
+  for (let id = free.pop(); id !== undefined; id = free.pop())
+    for (const child of next.get(id) ?? []) {
+      ranks.set(child, Math.max(ranks.get(child)!, ranks.get(id)! + 1))
+      waits.set(child, waits.get(child)! - 1)
+      if (waits.get(child) === 0) free.push(child)
+    }
+  return ranks
+}
+
+export type Tally = Partial<Record<NodeState, number>>
+
+export function tallyOf(nodes: Iterable<Pick<Node, 'state'>>): Tally {
+  const tally: Tally = {}
+  for (const { state } of nodes) tally[state] = (tally[state] ?? 0) + 1
+  return tally
+}
+
+export const total = (tally: Tally, states: NodeState[] = IN_ORDER): number => states.reduce((sum, state) => sum + (tally[state] ?? 0), 0)
+
+// How a box stands: a map as it says itself once it has ended, else as the loudest of what it holds.
+export function stateOf(unit: Unit, nodes: Map<string, Node>): NodeState {
+  const own = nodes.get(unit.nodes[0]!)?.state ?? 'waiting'
+  if (unit.kind === 'node' || (unit.kind === 'map' && (hasEnded(own) || unit.nodes.length === 1))) return own
+  const tally = tallyOf(unit.nodes.slice(unit.kind === 'map' ? 1 : 0).flatMap((name) => nodes.get(name) ?? []))
+  if (unit.kind === 'map') return tally.running ? 'running' : tally.ready ? 'ready' : 'waiting'
+  return LOUDEST.find((state) => tally[state]) ?? 'waiting'
+}
+
+// Whether an arrow is still open, has let its child through, or has not.
+export function passage(link: Link, nodes: Map<string, Node>): 'open' | 'held' | 'unmet' {
+  const states = link.parents.map((name) => nodes.get(name)?.state ?? 'waiting')
+  if (states.some((state) => !hasEnded(state))) return 'open'
+  return states.some((state) => holdsFor(link.on, state)) ? 'held' : 'unmet'
+}
+
+// From when to when a node was at work, as milliseconds: a map as long as its items.
+export function spanOf(node: Node, items: Node[], now: number): { from: number; to: number } | null {
+  if (items.length) {
+    const spans = items.flatMap((item) => spanOf(item, [], now) ?? [])
+    return spans.length ? { from: Math.min(...spans.map((one) => one.from)), to: Math.max(...spans.map((one) => one.to)) } : null
+  }
+  if (!node.released_at || node.state === 'waiting') return null
+  const from = Date.parse(node.released_at)
+  return { from, to: Math.max(from, node.ended_at ? Date.parse(node.ended_at) : now) }
+}
+
+export type Again = { covered: Node[]; remade: Node[]; kept: number; underWay: Node | undefined; isTooEarly: boolean }
+
+// What a replay from a node would do: it and all behind it run again, and items are made anew with their map, unless it begins with one of them.
+export function again(nodes: Node[], name: string): Again {
+  const first = nodes.find((node) => node.name === name)!
+  const children = new Map<string, string[]>()
+  for (const node of nodes) {
+    for (const edge of node.after) push(children, edge.node, node.name)
+    if (node.item_of !== null) push(children, node.name, node.item_of)
+  }
+  const names = new Set([name])
+  for (const one of names) for (const child of children.get(one) ?? []) names.add(child)
+  const remade = nodes.filter((node) => node.item_of !== null && names.has(node.item_of) && node.item_of !== first.item_of)
+  const gone = new Set(remade.map((node) => node.name))
+  const covered = nodes.filter((node) => names.has(node.name) && !gone.has(node.name))
+  return {
+    covered, remade, kept: nodes.length - covered.length - remade.length,
+    underWay: [...covered, ...remade].find((node) => node.state === 'ready' || node.state === 'running'),
+    isTooEarly: first.state === 'waiting',
+  }
+}
+
+const WORDS: Record<On, string> = { success: 'has succeeded', failure: 'has failed', always: 'has ended' }
+export const condition = (edge: Edge): string => `${edge.node} ${WORDS[edge.on]}`
+export const REASONS: Record<string, string> = { skipped_condition: 'what it waits for did not come about' }
+export const saidOf = (reason: string): string => REASONS[reason] ?? reason
