@@ -92,6 +92,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     egress_loopback: bool
     retention_succeeded: Duration
     retention_failed: Duration
+    retention_audit: Duration
     queue_age_limit: Duration
     recovery_after: Duration | None
     log_level: str
@@ -103,6 +104,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def is_given(self, name: str) -> bool:
         """Say whether someone chose this value."""
         return self.sources[name] != "default"
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """One setting as people see it."""
+
+    name: str
+    value: object
+    source: str
+    help: str
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -130,6 +140,22 @@ def load(
     for name, known in KNOWN.items():
         values[name], sources[name] = _resolve(name, known, layers, home)
     return Settings(**values, sources=sources)
+
+
+def shown(settings: Settings) -> list[Shown]:
+    """Give every setting as it may be shown: passwords and keys are not, nor what is added to a container engine's commands."""
+    return [
+        Shown(name, _shown_value(name, getattr(settings, name)), settings.sources[name], known.help)
+        for name, known in KNOWN.items()
+    ]
+
+
+def _shown_value(name: str, value: object) -> object:
+    if name == "database_url" and isinstance(value, str):
+        return redacted(value)
+    if value and (name == "container_options" or isinstance(value, Hidden)):
+        return "***"
+    return str(value) if isinstance(value, Path) else value
 
 
 def redacted(url: str) -> str:
@@ -369,6 +395,7 @@ KNOWN: Mapping[str, Known] = {
     ),
     "retention_succeeded": Known(_duration, "P7D", "how long successes are kept"),
     "retention_failed": Known(_duration, "P90D", "how long everything else in history is kept"),
+    "retention_audit": Known(_duration, "P400D", "how long the audit is kept: who changed what; a day at least"),
     "queue_age_limit": Known(
         _duration, 60.0, "how old the oldest due run of a queue may be before work of low priority is shed"
     ),

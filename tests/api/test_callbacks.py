@@ -279,3 +279,21 @@ async def test_where_nobody_could_sign_a_url_that_is_told_is_refused_at_every_do
     for answer in answers:
         assert "webhooks cannot be signed here" in answer.text
     assert (await api.post("/v1/jobs", json={"target": A_TARGET, word: {"job": "hourly"}})).status_code == 202
+
+
+async def test_no_refusal_repeats_the_token(front, database):
+    """A refusal is logged and passed on by whoever gets it, and the token is a right by itself."""
+    _, path = await an_open_run(database)
+    token = path.rpartition("/")[2]
+    unknown = f"cb_{UNKNOWN_RUN.hex}_1_{'x' * 43}"
+    for asked, told in (
+        (path, "/v1/callbacks/***"),
+        (f"{path}/extend", "/v1/callbacks/***/extend"),
+        (f"{path}/nothing", "/v1/callbacks/***/nothing"),
+        (f"/v1/callbacks/{unknown}", "/v1/callbacks/***"),
+    ):
+        refused = await front.nobody().post(asked, json={"outcome": "perhaps"})
+        assert refused.status_code in (404, 405, 422)
+        assert refused.json()["instance"] == told
+        assert token not in refused.text
+        assert unknown not in refused.text

@@ -1,5 +1,6 @@
 """Destinations over HTTP: made, limited, closed by hand; secrets are rotated and shown to an admin, and to nobody else."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from duly.domain.health import State
 from duly.domain.outcome import Parked
 from duly.domain.sealing import Keyring
 from duly.moves.defer import Deferred, defer
-from duly.moves.destinations import report
+from duly.moves.destinations import mind, report
 from duly.store.destinations import Told
 from tests.api.front import Caller
 from tests.api.test_runs import pages
@@ -141,3 +142,43 @@ async def test_a_secret_under_a_key_that_is_gone_says_which(front, api):
 
     assert answer.status_code == 409
     assert "put that key's line back" in answer.json()["detail"]
+
+
+async def test_one_is_left_alone_by_hand_for_a_while_and_is_tried_then(api, database, clock):
+    one = await made(api)
+    where = f"/v1/destinations/{one['destination_id']}"
+    opened = (await api.post(f"{where}/open", json={"duration": "PT5M"})).json()
+    assert opened["state"] == "open"
+    assert opened["wait_until"] == f"{clock.at + timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"
+
+    await mind(database, RNG)
+    assert (await api.get(where)).json()["state"] == "open"
+    await clock.advance(301)
+    await mind(database, RNG)
+    assert (await api.get(where)).json()["state"] == "half_open"
+    assert (await api.post(f"{where}/close")).json()["state"] == "closed"
+
+
+@pytest.mark.parametrize("duration", ["PT0S", "P8D", 0.5])
+async def test_one_is_not_left_alone_for_too_short_or_too_long(api, duration):
+    one = await made(api)
+    answer = await api.post(f"/v1/destinations/{one['destination_id']}/open", json={"duration": duration})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
+    assert "PT1S to P7D" in answer.json()["detail"]
+
+
+async def test_the_runs_that_wait_for_one_are_listed_in_pages(front, api, database):
+    await let_it_fail(database)
+    waiting = []
+    for _ in range(3):
+        worker_id, run = await a_leased_run(database)
+        await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
+        waiting.append(str(run.run_id))
+    [one] = await pages(api, "/v1/destinations")
+
+    found = await pages(api, f"/v1/destinations/{one['destination_id']}/runs", page_size=2)
+    assert {each["run_id"] for each in found} == set(waiting)
+    assert found == sorted(found, key=lambda each: (each["due_at"], each["run_id"]))
+    stranger = await front.stranger()
+    assert (await stranger.get(f"/v1/destinations/{one['destination_id']}/runs")).status_code == 404

@@ -18,6 +18,7 @@ from duly.moves.cancel import cancel_job
 from duly.moves.edit import amend
 from duly.moves.pause import pause, resume
 from duly.moves.submit import submit, submit_recurring
+from duly.moves.workflows import cancel_workflow, replay_workflow
 from tests.builders import (
     a_key,
     a_leased_run,
@@ -30,6 +31,7 @@ from tests.builders import (
     settled,
     staged,
 )
+from tests.graphs import FAILS, a_workflow, carried_through
 
 MINE = Wanted(1)
 
@@ -280,6 +282,83 @@ class TestOverHttp:
 
         assert answer.json()["code"] == "invalid_query"
         assert "duly.run.started.v1" in answer.json()["detail"]
+
+
+class TestWorkflows:
+    """What a workflow came to is heard, once, by those of its tenant."""
+
+    ENDS = Wanted(1, types={"duly.workflow.ended.v1"})
+
+    async def test_each_end_of_a_workflow_is_heard_behind_those_of_its_nodes(self, hub, database, clock):
+        stream = await listening(hub)
+        worker_id = await a_worker(database)
+        good = await a_workflow(database, "a b:a", name="nightly")
+        await carried_through(database, worker_id)
+
+        *of_runs, end = await stream.events(5)
+
+        assert {event["source"] for event in of_runs} == {"/v1/runs"}
+        assert (end["type"], end["source"], end["subject"]) == ("duly.workflow.ended.v1", "/v1/workflows", str(good))
+        told = end["data"]
+        assert (told["name"], told["state"], told["nodes"], told["replays"]) == ("nightly", "succeeded", 2, 0)
+        assert "tenant" not in told
+
+    async def test_one_that_fails_and_is_done_again_is_heard_twice(self, hub, database):
+        stream = await listening(hub, self.ENDS)
+        worker_id = await a_worker(database)
+        workflow_id = await a_workflow(database, "a")
+        await carried_through(database, worker_id, {"a": FAILS})
+        [failed] = await stream.events(1)
+        await replay_workflow(database, 1, workflow_id, "a")
+        await carried_through(database, worker_id)
+        [done] = await stream.events(1)
+
+        assert [event["data"]["state"] for event in (failed, done)] == ["failed", "succeeded"]
+        assert failed["id"] != done["id"]
+
+    async def test_an_end_is_heard_when_its_transaction_ends_and_not_before(self, hub, database):
+        stream = await listening(hub, self.ENDS)
+        first, second = await a_workflow(database, "a"), await a_workflow(database, "a")
+        async with database.transaction() as slow:
+            await slow.execute("select duly.cancel_workflow_v1(1, $1, 'enough')", first)
+            await slow.execute("set constraints all immediate")
+            await cancel_workflow(database, 1, second, "enough")
+            assert [event["subject"] for event in await stream.events(1)] == [str(second)]
+            await hub.step()
+
+        assert [event["subject"] for event in await stream.events(1)] == [str(first)]
+
+    async def test_others_do_not_hear_of_it_nor_does_a_queue(self, hub, database):
+        theirs, mail = await listening(hub, Wanted(2)), await listening(hub, Wanted(1, queue="mail"))
+        worker_id = await a_worker(database, queues=["default", "mail"])
+        await a_workflow(database, "a")
+        await carried_through(database, worker_id)
+        await a_workflow(database, "z", tenant=2)
+        await submit(database, a_submission(queue="mail"), key=a_key())
+        for run in await claimed(database, worker_id, queues=["default", "mail"]):
+            await settled(database, worker_id, run)
+        await hub.step()
+
+        heard = await theirs.events(3)
+        assert [event["type"] for event in heard][-1] == "duly.workflow.ended.v1"
+        assert all(event["source"] != "/v1/workflows" for event in await mail.events(2))
+
+    async def test_who_comes_back_hears_what_ended_meanwhile(self, hub, database, clock):
+        stream = await listening(hub, self.ENDS)
+        worker_id = await a_worker(database)
+        first = await a_workflow(database, "a")
+        await carried_through(database, worker_id)
+        [heard] = await stream.events(1)
+        await stream.close()
+        await clock.advance(5)
+        second = await a_workflow(database, "a")
+        await carried_through(database, worker_id)
+        other = Hub(database, Log("test"))
+        again = await listening(other, self.ENDS, heard["place"])
+
+        assert [event["subject"] for event in await again.events(2)] == [str(first), str(second)]
+        await again.close()
+        other.close()
 
 
 class TestJobs:

@@ -118,7 +118,7 @@ async def test_gate_rate(api, database, clock):
 
     assert len(found) >= 2
     assert all(one["probable_start_at"] is not None for one in found)
-    assert "'provider' starts 0.5 a second" in found[0]["text"]
+    assert "'provider' starts 30 a minute" in found[0]["text"]
 
 
 async def test_queue_paused(api, database):

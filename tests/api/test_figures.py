@@ -104,6 +104,22 @@ class TestOverview:
         assert "flooded" in found["queue_held"]["text"]
         assert found["dead_lately"]["count"] == 1
 
+    async def test_it_names_handlers_that_no_worker_of_their_queue_knows(self, api, database, clock):
+        await a_worker(database, queues=["mail"], handlers=["other"])
+        await a_worker(database, queues=["default"])
+        for _ in range(2):
+            await a_ready_run(database, queue="mail", handler="send")
+        await a_ready_run(database, queue="mail", handler="other")
+        await a_ready_run(database, queue="lonely", handler="send")
+
+        found = (await api.get("/v1/overview")).json()
+
+        unknown = [one for one in found["attention"] if one["code"] == "no_handler"]
+        assert [(one["id"], one["count"], one["severity"]) for one in unknown] == [("send", 2, "bad")]
+        assert "No live worker of queue mail knows send, and 2 runs wait for it" in unknown[0]["text"]
+        assert "duly worker module:app --queue mail" in unknown[0]["text"]
+        assert {one["name"]: one["ready"] for one in found["queues"]} == {"default": 0, "lonely": 1, "mail": 3}
+
     async def test_all_is_held(self, api, database):
         await hold(database, EVERYTHING, reason="fire drill", held_by="op")
         [first, *_] = (await api.get("/v1/overview")).json()["attention"]

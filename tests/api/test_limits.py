@@ -20,7 +20,7 @@ async def test_a_limit_is_set_shown_kept_to_and_removed(api, database):
     assert len(runs) == 2
     [shown] = (await api.get("/v1/limits")).json()["items"]
     assert (shown["tenant"], shown["queue"], shown["places"], shown["running"]) == (None, "mail", 2, 2)
-    assert shown["set_by"].startswith("key ")
+    assert shown["set_by"].startswith("the operator, key ")
     assert (await put(api, queue="mail", places=5)).json()["places"] == 5
     assert (await api.delete("/v1/limits?queue=mail")).status_code == 204
     assert (await api.get("/v1/limits")).json()["items"] == []
@@ -53,6 +53,25 @@ async def test_a_tenants_admin_limits_its_share_of_a_queue_and_nothing_else(fron
     await put(api, tenant=1, places=3)
     assert [one["tenant"] for one in (await stranger.get("/v1/limits")).json()["items"]] == [stranger.tenant]
     assert (await stranger.delete("/v1/limits?queue=mail")).status_code == 204
+
+
+async def test_a_limit_that_the_operator_has_set_on_a_tenants_share_stays(front, api):
+    stranger = await front.stranger()
+    await put(stranger, queue="mail", places=50)
+    await put(api, queue="mail", tenant=stranger.tenant, places=5)
+
+    higher, lower = [await put(stranger, queue="mail", places=places) for places in (50, 1)]
+    removed = await stranger.delete("/v1/limits?queue=mail")
+
+    for refused in (higher, lower, removed):
+        assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+        assert "has a limit of 5, set by the operator, key" in refused.json()["detail"]
+    [told] = (await stranger.get("/v1/limits")).json()["items"]
+    assert told["places"] == 5
+    assert told["set_by"].startswith("the operator, key ")
+    assert (await put(api, queue="mail", tenant=stranger.tenant, places=7)).json()["places"] == 7
+    assert (await api.delete(f"/v1/limits?queue=mail&tenant={stranger.tenant}")).status_code == 204
+    assert (await put(stranger, queue="mail", places=50)).json()["places"] == 50
 
 
 async def test_a_tenants_quota_of_running_is_that_limit_and_its_weight_is_told_beside_it(front, api):

@@ -1,11 +1,14 @@
 """Queues and the emergency stop over HTTP. What is held starts nowhere, and is kept."""
 
 from typing import Any
+from uuid import uuid4
 
+from duly.store import runs
 from tests.api.front import A_TARGET
 from tests.api.remote import a_remote
 from tests.api.test_runs import a_run
 from tests.api.working import stage, take
+from tests.builders import a_leased_run, a_worker
 
 
 async def queue(api, name: str) -> Any:
@@ -158,3 +161,47 @@ async def test_what_makes_no_sense_is_refused(api):
     for name in ("%00", "a%0Ab", "x" * 201):
         assert (await api.post(f"/v1/queues/{name}/pause", json={})).status_code == 422
     assert (await api.get("/v1/holds")).json()["items"] == []
+
+
+async def worker_of(api, worker_id) -> Any:
+    [found] = [one for one in (await api.get("/v1/workers")).json()["items"] if one["worker_id"] == str(worker_id)]
+    return found
+
+
+class TestWorkers:
+    async def test_what_each_holds_is_told(self, api, database):
+        worker_id, run = await a_leased_run(database)
+
+        worker = await worker_of(api, worker_id)
+        held = (await api.get(f"/v1/workers/{worker_id}/runs")).json()
+
+        assert (worker["held"], worker["is_draining"]) == (1, False)
+        assert [one["run_id"] for one in held["items"]] == [str(run.run_id)]
+        assert held["is_complete"] is True
+
+    async def test_one_that_is_drained_serves_no_queue_until_it_goes_on(self, api, database):
+        worker_id = await a_worker(database, queues=["mail"])
+
+        drained = await api.post(f"/v1/workers/{worker_id}/drain")
+        assert drained.json() == {"worker_id": str(worker_id), "is_draining": True, "held": 0}
+        assert (await runs.look(database, worker_id)).is_draining
+        assert (await worker_of(api, worker_id))["is_draining"] is True
+        assert [one["name"] for one in (await api.get("/v1/queues")).json()["items"] if one["name"] == "mail"] == []
+
+        assert (await api.post(f"/v1/workers/{worker_id}/resume")).json()["is_draining"] is False
+        assert not (await runs.look(database, worker_id)).is_draining
+        assert (await queue(api, "mail"))["workers"] == 1
+
+    async def test_over_http_it_is_given_nothing_while_it_is_drained(self, api, database):
+        worker = await a_remote(api, queues=["mail"])
+        await a_run(api, queue="mail")
+        await api.post(f"/v1/workers/{worker.worker_id}/drain")
+        assert await worker.claim() == []
+
+        await api.post(f"/v1/workers/{worker.worker_id}/resume")
+        assert len(await worker.claim()) == 1
+
+    async def test_one_that_does_not_live_is_not_found(self, api):
+        for path in ("drain", "resume"):
+            assert (await api.post(f"/v1/workers/{uuid4()}/{path}")).status_code == 404
+        assert (await api.get(f"/v1/workers/{uuid4()}/runs")).status_code == 404

@@ -172,3 +172,22 @@ async def test_a_key_goes_before_a_cookie(front, api):
     headers = {"Cookie": browser.cookie, "Authorization": f"Bearer {api.key}"}
 
     assert (await browser.ask("POST", "/v1/jobs", headers, json={"target": A_TARGET})).status_code == 202
+
+
+async def test_who_logs_in_and_out_and_what_is_done_meanwhile_is_noted_as_the_sessions(front, api, database):
+    browser = await logged_in(front, api)
+    made = await browser.ask("POST", "/v1/jobs", json={"target": A_TARGET})
+    assert made.status_code == 202, made.text
+    await browser.ask("DELETE", "/v1/session")
+    await browser.ask("DELETE", "/v1/session")
+    refused = await front.client.post("/v1/session", json={"key": f"{api.key}x"}, headers=ORIGIN)
+    assert refused.status_code == 401
+
+    rows = await database.fetch("select action, actor_kind, actor, subject_id from duly.audit")
+    job_id = made.json()["job_id"]
+    assert {tuple(row) for row in rows} == {
+        ("session.opened", "session", api.key_id, api.key_id),
+        ("job.created", "session", api.key_id, job_id),
+        ("session.closed", "session", api.key_id, api.key_id),
+    }
+    assert len(rows) == 3

@@ -163,7 +163,8 @@ class TestBackfill:
             answer = await do(api, job, "backfill", {**body, "dry_run": True})
             assert (answer.status_code, answer.json()["count"]) == (202, 5), body
         missing = await do(api, job, "backfill", {"end": end})
-        assert missing.json()["errors"][0]["message"] == "object missing required field `from`"
+        assert missing.json()["errors"][0]["pointer"] == "/from"
+        assert missing.json()["errors"][0]["message"].startswith("is missing; give ")
 
     async def test_what_makes_no_sense_is_refused(self, api, database):
         job, delay = await self.a_job(api), await api.a_job(schedule=SCHEDULES["delay"])

@@ -389,6 +389,27 @@ class TestSettle:
         await remote.settle(again, "failed")
         assert await state_of(database, run["run_id"]) == "dead"
 
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {"outcome": "succeeded", "error": {"type": "ValueError", "message": "no"}},
+            {"outcome": "succeeded", "retryable": False},
+            {"outcome": "succeeded", "retry_after": 5},
+            {"outcome": "succeeded", "snooze": 5},
+            {"outcome": "failed", "result": {"rows": 7}},
+            {"outcome": "failed", "snooze": 5},
+        ],
+    )
+    async def test_an_outcome_that_says_two_things_is_refused_and_changes_nothing(self, api, remote, database, said):
+        await a_job_due_now(api)
+        [run] = await remote.claim()
+
+        refused = await remote.ask("settle", outcomes=[{**lease_of(run), **said}])
+
+        assert refused.status_code == 422
+        assert run["run_id"] in refused.json()["detail"]
+        assert await state_of(database, run["run_id"]) == "running"
+
     async def test_a_timeout_names_the_time_that_the_run_had(self, api, remote, database):
         await a_job_due_now(api, timeout="PT30S", retry={"max_attempts": 1})
         [run] = await remote.claim()

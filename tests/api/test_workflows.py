@@ -154,6 +154,25 @@ class TestLook:
         plain = (await api.post("/v1/jobs", json={"target": A_TARGET})).json()
         assert (await api.get(f"/v1/runs/{plain['run_id']}")).json()["workflow_id"] is None
 
+    async def test_its_runs_are_listed_page_by_page_and_no_others(self, api, front, clock):
+        made, _other = await started(api), await started_later(api, clock)
+        path = f"/v1/runs?workflow={made['workflow_id']}"
+
+        first = (await api.get(f"{path}&page_size=3")).json()
+        second = (await api.get(f"{path}&page_size=3&page_token={first['next_page_token']}")).json()
+        blocked = (await api.get(f"{path}&filter=state:blocked")).json()["items"]
+        by_filter = (await api.get(f"/v1/runs?filter=workflow:{made['workflow_id']}")).json()["items"]
+
+        found = [*first["items"], *second["items"]]
+        assert sorted(run["node"] for run in found) == sorted(ETL["nodes"])
+        assert {run["workflow_id"] for run in found} == {made["workflow_id"]}
+        assert second["next_page_token"] is None
+        assert [run["run_id"] for run in by_filter] == [run["run_id"] for run in found]
+        assert {run["reason"] for run in blocked} == {f"waits for its parents in workflow {made['workflow_id']}"}
+        assert len(blocked) == 3
+        stranger = await front.stranger()
+        assert (await stranger.get(path)).json()["items"] == []
+
     async def test_what_is_not_there_is_not_found(self, api):
         made = await started(api)
         paths = [f"/v1/workflows/{UNKNOWN}", "/v1/workflows/none", f"/v1/workflows/{made['workflow_id']}/nodes/none"]

@@ -43,6 +43,8 @@ def test_one_is_made_limited_its_secret_shown_and_rotated(where, request):
     assert duly("destinations", "secret", url).stdout.splitlines() == [rotated.stdout.strip(), first]
     assert first not in duly("destinations", "--json").stdout
 
+    opened = json.loads(duly("destinations", "open", url, "--for", "PT30M", "--json").stdout)
+    assert (opened["state"], opened["wait_until"] is None) == ("open", False)
     assert json.loads(duly("destinations", "close", url, "--json").stdout)["state"] == "closed"
     assert f"https://{where}.example" in duly("destinations").stdout
     assert "closed" in duly("destinations", "show", url).stdout

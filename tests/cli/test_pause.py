@@ -109,3 +109,24 @@ def test_a_reason_is_one_line(up):
     assert said.returncode != 0
     assert "reason" in said.stderr
     assert "was not paused" in up.duly("resume", "--all").stdout
+
+
+def test_a_worker_is_drained_and_goes_on(going_on):
+    up = going_on
+    [worker] = json.loads(up.duly("workers", "--json").stdout)
+    said = up.duly("workers", "drain", worker["worker_id"])
+    assert "takes nothing more" in said.stdout, said
+    assert wait_for(lambda: json.loads(up.duly("workers", "--json").stdout)[0]["is_draining"])
+    assert "draining" in up.duly("workers").stdout
+    run_id = id_in(up.duly("submit", "send", "to=ada").stdout)
+    assert state_of(up, run_id) == "ready"
+
+    assert "takes runs again" in up.duly("workers", "drain", worker["worker_id"], "--undo").stdout
+    assert wait_for(lambda: state_of(up, run_id) == "succeeded")
+
+
+def test_a_worker_that_is_not_there_cannot_be_drained(going_on):
+    said = going_on.duly("workers", "drain", "00000000-0000-4000-8000-000000000000")
+
+    assert said.returncode != 0
+    assert "no worker 00000000-0000-4000-8000-000000000000 lives" in said.stderr

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from duly.cli.egress import egress_of, may_call_loopback
+from duly.cli.egress import may_call_loopback
+from duly.outbound.shapes import egress_of
 from duly.settings import SettingsError, engine_environment, load, redacted, settings_file
 
 

@@ -143,3 +143,18 @@ def test_over_http_the_same(remote, up):
     refused = remote.duly("submit", "--command", "--", "/bin/true")
     assert refused.returncode == 1
     assert "command '/bin/true' is not allowed here" in refused.stderr
+
+
+def test_an_address_that_no_worker_would_call_is_refused_where_it_is_typed(duly, tmp_path):
+    for words in (
+        ("submit", "--webhook", "http://169.254.169.254/latest"),
+        ("submit", "work", "--on-done", "http://169.254.169.254/latest"),
+    ):
+        done = duly(*words)
+        assert done.returncode == 1
+        assert "address 169.254.169.254 is not one that webhooks are sent to; ask the operator" in done.stderr
+    file = tmp_path / "jobs.json"
+    target = {"type": "webhook", "url": "https://receiver.example:22/"}
+    file.write_text(json.dumps({"source": "calls", "jobs": {"a": {"target": target, "schedule": {"every": "PT1H"}}}}))
+    done = duly("apply", "--yes", "-f", str(file))
+    assert (done.returncode, "port 22 is not one" in done.stderr) == (1, True), done.stderr

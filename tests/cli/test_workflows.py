@@ -64,6 +64,14 @@ def test_a_workflow_is_listed_and_shown_as_a_tree(run, submitted):
     assert "after extract, when load has ended" in shown
 
 
+def test_its_runs_are_listed_with_what_each_waits_for(run, submitted):
+    found = json.loads(run("runs", "--workflow", submitted, "--json").stdout)
+
+    assert sorted(one["node"] for one in found) == ["alarm", "extract", "load", "tidy"]
+    waiting = {one["reason"] for one in found if one["state"] == "blocked"}
+    assert waiting == {f"waits for its parents in workflow {submitted}"}
+
+
 def test_filters_choose_and_nothing_fits_is_said(run, submitted):
     assert json.loads(run("workflows", "--filter", "state:running AND name:night*", "--json").stdout) != []
     assert "no workflows fit" in run("workflows", "--name", "weekly").stdout
@@ -106,6 +114,47 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line_and_all_at_once(run, tmp_
     assert circle.returncode == 1
     assert "circle: load → tidy → load" in circle.stderr
     assert "no workflows yet" in run("workflows").stdout
+
+
+SHOP = """
+from duly import App
+
+app = App(queues=["default"], strict=True)
+
+
+@app.handler(name="send")
+def send(to: str, count: int = 1) -> str:
+    return to
+"""
+
+
+def test_with_an_app_handlers_and_arguments_are_checked_before_anything_is_sent(run, tmp_path):
+    (tmp_path / "shop.py").write_text(SHOP)
+    flow = tmp_path / "flow.yaml"
+    flow.write_text(
+        "name: nightly\nnodes:\n"
+        "  first: {target: send, payload: {to: a@b.example, count: many}}\n"
+        "  second: {target: sned}\n"
+        "  third: {target: send, queue: mial, after: [first], payload: {to: {$result: first}, count: 2}}\n"
+        "  fourth: {target: send, after: [first], payload: {count: {$result: first}}}\n"
+    )
+
+    refused = run("workflows", "submit", "flow.yaml", "--app", "shop:app")
+
+    assert refused.returncode == 1
+    for line, words in (
+        (3, "argument count is 'many': expected `int`"),
+        (4, "no handler is called 'sned'"),
+        (5, "mial"),
+        (6, "missing a required argument: 'to'"),
+    ):
+        assert any(f"flow.yaml:{line}:" in one and words in one for one in refused.stderr.splitlines()), refused.stderr
+    flow.write_text(
+        "name: nightly\nnodes:\n"
+        "  first: {target: send, payload: {to: a@b.example}}\n"
+        "  second: {target: send, after: [first], payload: {to: {$result: first}, count: 2}}\n"
+    )
+    assert run("workflows", "submit", "flow.yaml", "--app", "shop:app").returncode == 0
 
 
 def test_what_is_not_there_is_not_found(run, submitted):

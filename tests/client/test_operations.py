@@ -22,6 +22,10 @@ SPOKEN = {
     "explain_run": "runs.explain",
     "apply_file": "jobs.apply",
     "export_file": "jobs.export",
+    "list_files": "files.list",
+    "read_file": "files.get",
+    "list_file_jobs": "files.jobs",
+    "read_system": "system",
     "list_backfills": "backfills.list",
     "replace_job": "jobs.replace",
     "change_job": "jobs.change",
@@ -35,6 +39,7 @@ SPOKEN = {
     "create_jobs": "jobs.create_many",
     "read_backfill": "backfills.get",
     "cancel_backfill": "backfills.cancel",
+    "list_audit": "audit.list",
     "list_calendars": "calendars.list",
     "read_calendar": "calendars.get",
     "keep_calendar": "calendars.put",
@@ -48,6 +53,14 @@ SPOKEN = {
     "read_logs": "runs.logs",
     "cancel_run": "runs.cancel",
     "replay_run": "runs.replay",
+    "pause_jobs": "jobs.pause_many",
+    "resume_jobs": "jobs.resume_many",
+    "delete_jobs": "jobs.delete_many",
+    "cancel_runs": "runs.cancel_many",
+    "replay_runs": "runs.replay_many",
+    "list_held_runs": "workers.runs",
+    "drain_worker": "workers.drain",
+    "resume_worker": "workers.resume",
     "create_workflow": "workflows.create",
     "list_workflows": "workflows.list",
     "read_workflow": "workflows.get",
@@ -92,6 +105,8 @@ SPOKEN = {
     "read_destination": "destinations.get",
     "limit_destination": "destinations.limit",
     "close_destination": "destinations.close",
+    "open_destination": "destinations.open",
+    "list_waiting_runs": "destinations.waiting",
     "rotate_secret": "destinations.rotate",
     "reveal_secrets": "destinations.secrets",
     "settle_callback": "callbacks.settle",
@@ -151,6 +166,14 @@ class TestWorkflows:
         made = {(await client.workflows.create(FLOW)).workflow_id for _ in range(3)}
 
         assert {one.workflow_id for one in await everything(client.workflows.list("name:nightly", page_size=1))} == made
+
+    async def test_the_runs_of_one_are_listed(self, client):
+        made, _other = await client.workflows.create(FLOW), await client.workflows.create(FLOW)
+
+        found = await everything(client.runs.list(workflow=made.workflow_id, page_size=1))
+
+        assert sorted(run.node for run in found) == ["first", "second"]
+        assert {run.workflow_id for run in found} == {made.workflow_id}
 
     async def test_a_running_node_adds_others(self, client, database):
         made = await client.workflows.create(FLOW)

@@ -14,6 +14,7 @@ from duly.domain.explain.facts import (
     Gate,
     JobFacts,
     Parents,
+    Passed,
     RunFacts,
     Serving,
     Turn,
@@ -21,7 +22,7 @@ from duly.domain.explain.facts import (
 )
 from duly.domain.explain.jobs import explain_job
 from duly.domain.explain.runs import explain_run
-from duly.domain.explain.words import spoken
+from duly.domain.explain.words import rate_text, spoken
 from duly.domain.filter import RUN_STATES
 from duly.domain.hold import Hold, Scope
 from duly.domain.overload import Overload
@@ -123,6 +124,31 @@ class TestRun:
         assert found["late"] == "it started 3.2 s after it was due: it waited in queue mail for a free worker"
         assert "worker_silent" not in found
         assert "worker_silent" in told(explain_run(a_run("running", worker="able", worker_is_live=False)))
+
+    @pytest.mark.parametrize(
+        ("passed", "where"),
+        [
+            (Passed("customer 7"), "for a place at 'customer 7' or in queue mail for a free worker"),
+            (Passed("orders", is_fifo=True), "for its turn in line 'orders' or in queue mail for a free worker"),
+            (Passed(rate="mailer"), "for its turn at rate 'mailer' or in queue mail for a free worker"),
+            (Passed(has_destination=True), "for its destination or in queue mail for a free worker"),
+        ],
+    )
+    @pytest.mark.parametrize("state", ["running", "succeeded"])
+    def test_the_queue_is_not_blamed_for_what_a_gate_may_have_done(self, state, passed, where):
+        run = a_run(state, passed=passed, worker="able", started_at=START - seconds(60), due_at=START - seconds(90))
+
+        assert told(explain_run(run))["late"] == (
+            f"it started 30 s after it was due: it waited {where}; which of these is not kept"
+        )
+
+    def test_of_one_that_is_over_the_cause_is_not_known_where_its_record_tells_none(self):
+        run = a_run("succeeded", started_at=START - seconds(60), due_at=START - seconds(90))
+
+        assert told(explain_run(run))["late"] == (
+            "it started 30 s after it was due: it waited in queue mail for a free worker,"
+            " or for what else it had to pass; which of these is not kept"
+        )
 
     def test_one_held_ahead_is_not_running(self):
         assert "in 3.0 s" in told(explain_run(a_run("ready", worker="able", due_at=START + seconds(3))))["held_ahead"]
@@ -240,7 +266,7 @@ HELD_RUNS: list[tuple[str, RunFacts, str, timedelta | None]] = [
         "more places",
         seconds(20),
     ),
-    ("gate_concurrency", a_run("blocked", reason="gate g"), "a place", None),
+    ("gate_concurrency", a_run("blocked", reason="waits for a place at g"), "a place", None),
     ("gate_fifo", a_run("blocked", gate=Gate("g", 1, 1, [RUN], before=2, is_fifo=True)), f"run {RUN}", None),
     ("gate_fifo", a_run("blocked", gate=Gate("g", 1, 0, before=2, is_fifo=True, next_run=RUN)), f"run {RUN}", None),
     ("gate_rate", a_run("blocked", turn=Turn("k", 5, 1, 4, START + seconds(0.8))), "a higher rate", seconds(0.8)),
@@ -307,3 +333,21 @@ def test_nothing_holds_what_runs_or_is_over(state):
 @pytest.mark.parametrize("state", RUN_STATES)
 def test_every_reason_is_of_the_one_vocabulary(state):
     assert {reason.code for reason in explain_run(a_run(state, reason="something else"))} <= CODES
+
+
+@pytest.mark.parametrize(
+    ("per_second", "text"),
+    [
+        (1 / 3600, "1 an hour"),
+        (1000, "1000 a second"),
+        (2.5, "2.5 a second"),
+        (1, "1 a second"),
+        (0.5, "30 a minute"),
+        (1 / 60, "1 a minute"),
+        (7 / 86400, "7 a day"),
+        (1.5 / 3600, "1.5 an hour"),
+        (1 / (3 * 86400), "1 every 3 d"),
+    ],
+)
+def test_a_rate_is_written_in_the_unit_that_says_most(per_second, text):
+    assert rate_text(per_second) == text

@@ -167,6 +167,13 @@ jobs:
         ("[a]", "f:1:1: ['a'] is not a mapping with keys such as source"),
         ("source: s\njobs: [a]", "f:2:1: jobs: ['a'] is not a mapping of names"),
         ("source: ''", "f:1:1: source: '' does not do: expected `str` of length >= 1"),
+        (
+            "source: s\njobs: {a: {target: {handler: h}, schedule: {every: PT1H}, retry: {policy: often}}}",
+            (
+                "f:2:67: jobs.a.retry.policy: 'often' does not do: invalid enum value 'often';"
+                " give one of exponential, fixed, linear, list"
+            ),
+        ),
         ('source: "a\\nb"', "f:1:1: source: source 'a\\nb' is not a name: 1 to 200 printable characters"),
     ],
 )

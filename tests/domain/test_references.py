@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from duly.domain.references import Unresolved, has_references, resolved
+from duly.domain.references import Unresolved, fault_of, has_references, resolved
 
 RESULTS = {"extract": {"rows": [{"id": 7}, {"id": 8}], "none": None}, "list": [1, 2]}
 
@@ -28,6 +28,34 @@ def test_references_are_put_in(payload, expected):
 
 
 @pytest.mark.parametrize(
+    ("state", "reason", "told"),
+    [
+        ("failed", "ValueError: no: such row", {"class": "ValueError", "message": "no: such row"}),
+        ("failed", "KeyError", {"class": "KeyError", "message": ""}),
+        ("failed", "timed out after 3 s", {"class": None, "message": "timed out after 3 s"}),
+        ("cancelled", "cancelled", {"class": None, "message": "cancelled"}),
+        ("skipped", None, {"class": None, "message": ""}),
+    ],
+)
+def test_an_error_has_a_class_where_it_was_an_exception(state, reason, told):
+    assert fault_of(state, reason, 2) == {"state": state, **told, "attempts": 2}
+
+
+def test_errors_are_put_in_and_are_null_where_there_are_none():
+    payload = {
+        "whole": {"$error": "load"},
+        "part": {"$error": "load", "path": ["class"]},
+        "none": {"$error": "list"},
+        "part of none": {"$error": "list", "path": ["message"]},
+    }
+    fault = fault_of("failed", "ValueError: bad", 3)
+
+    told = msgspec.json.decode(resolved(msgspec.json.encode(payload).decode(), RESULTS, None, {"load": fault}))
+
+    assert told == {"whole": fault, "part": "ValueError", "none": None, "part of none": None}
+
+
+@pytest.mark.parametrize(
     ("payload", "message"),
     [
         ({"a": {"$result": "load"}}, "node 'load' has no result"),
@@ -39,6 +67,8 @@ def test_references_are_put_in(payload, expected):
         ({"a": {"$result": "list", "path": ["x"]}}, "has nothing at"),
         ({"a": {"$item": True, "path": ["x"]}}, "the item has nothing at"),
         ({"a": {"$result": "list", "or": 1}}, "is no reference"),
+        ({"a": {"$error": "list", "or": 1}}, "is no reference"),
+        ({"a": {"$error": 7}}, "is no reference"),
     ],
 )
 def test_what_leads_nowhere_says_so(payload, message):

@@ -35,6 +35,14 @@ class Receiver:
         self._thread.join(10)
         self._loop.close()
 
+    def go_down(self) -> None:
+        """Take no connection any more, and break off those that stand."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+
+    def come_back(self) -> None:
+        """Listen again, where it did before."""
+        self._server = asyncio.run_coroutine_threadsafe(self._serve(self.port), self._loop).result(10)
+
     def most_in(self, seconds: float, since: float = 0.0) -> int:
         """Count the requests in the busiest stretch of so many seconds."""
         moments = sorted(at for at, _ in self.arrivals if at >= since)
@@ -45,8 +53,8 @@ class Receiver:
             most = max(most, last - first + 1)
         return most
 
-    async def _serve(self) -> asyncio.Server:
-        return await asyncio.start_server(self._answer, "127.0.0.1", 0)
+    async def _serve(self, port: int = 0) -> asyncio.Server:
+        return await asyncio.start_server(self._answer, "127.0.0.1", port)
 
     async def _close(self) -> None:
         self._server.close()
@@ -56,6 +64,7 @@ class Receiver:
         await asyncio.gather(*others, return_exceptions=True)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Who is broken off does not read on: the connection ends with its task.
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(HEAD_END)).decode().lower()

@@ -174,6 +174,18 @@ class SettledAndPausedAndResumed(Story):
 
 
 @story
+class WithdrawnAndResumed(Story):
+    async def moves(self, database):
+        await workflows.pause(database, 1, self.workflow_id)
+        await database.clock.advance(1)
+        return run_errands, lambda side: workflows.resume(side, 1, self.workflow_id)
+
+    async def check(self, database, left, right):
+        assert right == "running"
+        await super().check(database, left, right)  # Which ends: what was resumed is not paused again.
+
+
+@story
 class TriedAgainAndPaused(Story):
     shape = "a"
     more: ClassVar[dict[str, Any]] = {"retry": Retry(max_attempts=3)}

@@ -207,6 +207,18 @@ class TestShares:
             assert sum(in_flight.values()) <= 7
             assert await shares(database) <= 7
 
+    async def test_a_budget_that_does_not_divide_is_used_to_the_full(self, database):
+        await budget(database, 5)
+        workers = [await a_worker(database) for _ in range(3)]
+        held = dict.fromkeys(workers, 0)
+        for _ in range(4):  # What one gives up, another has when it next asks.
+            for one in workers:
+                held[one] = (
+                    await told(database, one, in_flight=held[one], waiting=9, wanted=20, holds=held[one])
+                ).places
+                assert await shares(database) <= 5
+        assert sorted(held.values()) == [1, 2, 2]
+
 
 class TestRates:
     async def test_tokens_come_at_the_rate(self, database, clock):
@@ -540,6 +552,46 @@ class TestMinding:
         assert (broken["broken"], broken["id"]) == ("run waiting for a destination that would take it", str(run_id))
         await mind(database, RNG)
         assert await history.verify(database) == []
+
+
+class TestForgetting:
+    YEAR = timedelta(days=365)
+
+    async def test_what_nobody_has_used_for_so_long_goes_with_its_secret(self, database, clock):
+        await make(database, KEYRING, 1, ORIGIN, RNG)
+        await make(database, KEYRING, 2, ORIGIN, RNG)
+        await clock.advance(self.YEAR.total_seconds() - 1)
+        assert await destinations.forget(database, self.YEAR, 10) == 0
+        await clock.advance(2)
+        worker_id = await a_worker(database)
+        await told(database, worker_id, tenant=2, healthy=1)
+
+        assert await destinations.forget(database, self.YEAR, 10) == 1
+
+        assert await database.fetchval("select array_agg(tenant) from duly.destinations") == [2]
+        assert await database.fetchval("select array_agg(tenant) from duly.destination_secrets") == [2]
+        await make(database, KEYRING, 1, ORIGIN, RNG)  # It begins anew.
+
+    async def test_so_many_at_a_time_the_longest_unused_first(self, database, clock):
+        for tenant in (3, 1, 2):
+            await make(database, KEYRING, tenant, ORIGIN, RNG)
+            await clock.advance(1)
+        await clock.advance(self.YEAR.total_seconds())
+        for left in ([1, 2], [2], []):
+            assert await destinations.forget(database, self.YEAR, 1) == 1
+            assert [row[0] for row in await database.fetch("select tenant from duly.destinations order by 1")] == left
+
+    async def test_what_somebody_has_set_stays(self, database, clock):
+        await budget(database, 7)
+        await clock.advance(2 * self.YEAR.total_seconds())
+        assert await destinations.forget(database, self.YEAR, 10) == 0
+
+    async def test_a_share_that_a_worker_left_behind_goes_along(self, database, clock):
+        worker_id = await a_worker(database)
+        await told(database, worker_id, waiting=1, wanted=1)
+        await clock.advance(2 * self.YEAR.total_seconds())
+        assert await destinations.forget(database, self.YEAR, 10) == 1
+        assert await shares(database) == 0
 
 
 class TestSecrets:

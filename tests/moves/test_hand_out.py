@@ -2,7 +2,7 @@
 
 import msgspec
 
-from duly.domain.outcome import Succeeded
+from duly.domain.outcome import Failed, Succeeded
 from duly.domain.references import Reference
 from duly.domain.workflow import Workflow
 from duly.moves.hand_out import hand_out
@@ -41,6 +41,21 @@ async def test_only_what_succeeded_has_a_result(database):
     await end(database, worker_id, [held["b"]])
 
     assert decoded(await given_to(database, "c", worker_id)) == ({}, {"b": None})
+
+
+async def test_a_node_behind_a_failure_is_given_what_went_wrong(database):
+    payload = {"whole": {"$error": "a"}, "word": {"$error": "a", "path": ["message"]}, "none": {"$error": "b"}}
+    shape = (a_node("a"), a_node("b"), a_node("c", "a!", "b?", payload=payload))
+    await a_workflow(database, Workflow("w", shape))
+    worker_id = await a_worker(database)
+    held = await taken(database, worker_id)
+    await end(database, worker_id, [held["a"]], Failed("ValueError: no rows", retryable=False))
+    await end(database, worker_id, [held["b"]])
+
+    given, _ = decoded(await given_to(database, "c", worker_id))
+
+    whole = {"state": "failed", "class": "ValueError", "message": "no rows", "attempts": 1}
+    assert given == {"whole": whole, "word": "no rows", "none": None}
 
 
 async def test_an_item_of_a_map_is_given_its_own(database):

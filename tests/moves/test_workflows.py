@@ -483,6 +483,21 @@ async def test_the_numbers_of_attempts_go_on_when_their_records_are_gone(databas
     assert run.attempt == 2
 
 
+async def test_so_do_those_of_the_items_of_a_map_each_its_own(database):
+    workflow = Workflow("pages", (a_node("list"), a_node("page", "list", over=Reference("list"))))
+    workflow_id = await a_workflow(database, workflow)
+    worker_id = await a_worker(database)
+    await carried_through(database, worker_id, {"list": Succeeded("[1, 2]"), "page[1]": FAILS})
+    await replay_workflow(database, 1, workflow_id, "page[1]")
+    await carried_through(database, worker_id)
+    await database.execute("delete from duly.attempts")
+
+    await replay_workflow(database, 1, workflow_id, "page")
+    numbers = {node: run.attempt for node, run in (await taken(database, worker_id)).items()}
+
+    assert numbers == {"page[0]": 2, "page[1]": 3}
+
+
 async def test_descendants_that_run_because_of_a_failure_go_on_when_it_is_replayed(database):
     workflow_id = await a_workflow(database, "a c:a! d:c")
     worker_id = await a_worker(database)

@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from duly import App, InvalidArguments, InvalidOption, InvalidPayload, Retry, UnknownQueue
+from duly import App, InvalidArguments, InvalidOption, InvalidPayload, Retry, UnknownQueue, Workflow
 from duly.domain.run import Options, read_options
 from duly.domain.target import Command, Container, Webhook
 from tests.builders import counts
@@ -117,3 +117,36 @@ def test_a_function_is_not_called_as_a_target_is(app):
         app.handler(name="@webhook")(lambda: None)
     with pytest.raises(InvalidOption, match="begins with @"):
         app.handler(name="x", aliases=["@command:/bin/sh"])(lambda: None)
+
+
+REFUSED_ADDRESSES = [
+    ("http://10.0.0.1/", "address 10.0.0.1"),
+    ("http://[::ffff:169.254.169.254]/", "address 169.254.169.254"),
+    ("https://receiver.example:22/", "port 22"),
+    ("http://127.0.0.1/", "address 127.0.0.1"),
+]
+
+
+@pytest.mark.parametrize(("url", "named"), REFUSED_ADDRESSES)
+async def test_an_address_that_no_worker_would_call_is_refused_where_it_is_submitted(app, database, url, named):
+    webhook = app.webhook(url)
+    work = app.handler(name="told")(lambda: None)
+    for submit in (
+        lambda: webhook.submit(order=7),
+        lambda: webhook.submit_many([{"order": 7}]),
+        lambda: webhook.options(every="PT1H", name="hourly").submit(),
+        lambda: work.options(on_done={"url": url}).submit(),
+    ):
+        with pytest.raises(InvalidOption, match=named):
+            await submit()
+    flow = Workflow("calls")
+    flow.add("call", webhook)
+    with pytest.raises(InvalidOption, match=named):
+        await flow.submit()
+    assert await counts(database) == {}
+
+
+async def test_what_the_operator_lets_out_is_submitted(app, database, monkeypatch):
+    monkeypatch.setenv("DULY_EGRESS_ALLOW", "10.0.0.1:9000")
+    await app.webhook("http://10.0.0.1:9000/").submit(order=7)
+    assert (await counts(database))["ready"] == 1

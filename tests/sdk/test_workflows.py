@@ -112,8 +112,13 @@ class TestRefusals:
             wf.add("first", tick)
         with pytest.raises(InvalidWorkflow, match="is neither a handler nor a target of an app"):
             wf.add("second", print)
-        with pytest.raises(InvalidWorkflow, match=r"after= takes a list, such as after=\["):
+        with pytest.raises(InvalidWorkflow, match=r"after= takes a list of nodes, .*given is <Node first"):
             wf.add("second", tick, after=first)
+        for after in ("first", None, 7):
+            with pytest.raises(InvalidWorkflow, match=f"after= takes a list of nodes, .*given is {after!r}"):
+                wf.add("second", tick, after=after)
+        with pytest.raises(InvalidWorkflow, match="the name of a node comes first"):
+            wf.add(tick, "second")
         with pytest.raises(InvalidWorkflow, match="after 'first' is no node"):
             wf.add("second", tick, after=["first"])
         with pytest.raises(InvalidWorkflow, match="is of another app"):
@@ -123,10 +128,28 @@ class TestRefusals:
         with pytest.raises(InvalidOption, match="does not say when"):
             wf.declare()
 
-    def test_a_name_that_is_none_is_refused_when_the_whole_is_checked(self, wf, tick):
-        wf.add("two words", tick)
+    @pytest.mark.parametrize("name", ["two words", "", "-a", "x" * 101, 7, None, ["a"], {}])
+    def test_a_name_that_is_none_is_refused_at_once(self, wf, tick, name):
+        with pytest.raises(InvalidWorkflow, match="is not a name: 1 to 100 letters"):
+            wf.add(name, tick)
 
-        with pytest.raises(InvalidWorkflow, match="node 'two words' is not a name"):
+    def test_an_error_among_the_arguments_is_waited_for_as_a_failure(self, wf, greet, send):
+        first, second = wf.add("first", greet, "ada"), wf.add("second", greet, "bob")
+        wf.add("alarm", send, first.error["message"], second.error["class"], after=[second.ended])
+
+        alarm = wf.spec()["nodes"]["alarm"]
+
+        assert alarm["after"] == [{"node": "second", "on": "always"}, {"node": "first", "on": "failure"}]
+        assert {"$error": "first", "path": ["message"]} in alarm["payload"].values()
+        assert repr(first.error["message"]) == "first.error['message']"
+
+    def test_an_error_is_not_to_be_had_of_what_must_succeed(self, wf, greet):
+        first = wf.add("first", greet, "ada")
+        wf.add("alarm", greet, first.error["message"], after=[first])
+
+        with pytest.raises(
+            InvalidWorkflow, match="is to be given the error of 'first', and runs only when that has succeeded"
+        ):
             wf.spec()
 
 

@@ -94,6 +94,28 @@ async def test_one_that_retries_one_that_is_dead_and_one_that_ended(database, cl
     assert (await told(database, late.run_id))["late"] == {"late_seconds": 4.0}
 
 
+async def test_of_one_that_has_passed_a_line_the_queue_is_not_blamed_when_it_is_over(database, clock):
+    first, second = [await a_waiting_run(database, delay=6, fifo="orders") for _ in range(2)]
+    await clock.advance(6)
+    await staged(database)
+    worker_id = await a_worker(database)
+    [run] = await claimed(database, worker_id)
+    await clock.advance(5)
+    await settled(database, worker_id, run)
+    [next_run] = await claimed(database, worker_id)
+    running = await explain.run(database, 1, next_run.run_id)
+    assert running is not None
+    assert "for its turn in line 'orders' or in queue default for a free worker" in running.reasons[-1].text
+    await settled(database, worker_id, next_run)
+    assert {run.run_id, next_run.run_id} == {first, second}
+
+    found = await explain.run(database, 1, next_run.run_id)
+
+    assert found is not None
+    [late] = [reason.text for reason in found.reasons if reason.code == "late"]
+    assert "or for what else it had to pass; which of these is not kept" in late
+
+
 async def test_a_job(database, clock):
     job_id = (await an_active_schedule(database, every=60)).job_id
     await a_scheduler(database)

@@ -1,6 +1,7 @@
 """Roll-ups: each end is counted once, in the minute it belongs to, whoever folds and whatever dies in between."""
 
 import asyncio
+import json
 from datetime import timedelta
 
 from duly.domain.figures import BOUNDS
@@ -134,3 +135,28 @@ async def test_a_statement_that_records_nothing_notes_nothing(database):
     await database.execute("insert into duly.attempts select * from duly.attempts where false")
 
     assert await database.fetchval("select count(*) from duly.tallies") == 0
+
+
+FULL_ROLLUPS = """
+insert into duly.rollups
+select tenant, 'minute', $1::timestamptz + interval '1 minute' * minute, case queue when 0 then '' else 'queue ' || queue end,
+       1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, array_fill(0, array[21]), array_fill(0, array[21])
+  from generate_series(1, 2) as tenant, generate_series(0, 4) as queue, generate_series(0, 1999) as minute
+"""
+
+
+async def test_a_chart_reads_its_own_steps_and_nothing_else(database):
+    await database.execute(FULL_ROLLUPS, START)
+    await database.execute("analyze duly.rollups")
+    chosen = (1, "minute", START + 500 * MINUTE, START + 560 * MINUTE, 60, "")
+    plan = await database.fetchval(f"explain (analyze, format json) {figures.SQL['series']}", *chosen)
+    scans = [node for node in nodes_of(json.loads(plan)[0]["Plan"]) if node.get("Relation Name") == "rollups"]
+
+    assert [(node["Node Type"], node["Actual Rows"]) for node in scans] == [("Index Scan", 60)]
+    assert [node for node in scans if node.get("Rows Removed by Filter")] == []
+
+
+def nodes_of(node):
+    yield node
+    for child in node.get("Plans", ()):
+        yield from nodes_of(child)

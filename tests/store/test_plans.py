@@ -22,6 +22,7 @@ from duly.store import (
     destinations,
     events,
     explain,
+    figures,
     gates,
     history,
     jobs,
@@ -241,6 +242,8 @@ HOT: dict[str, tuple[str, Arguments]] = {
         destinations.SQL["report"],
         lambda s: (WORKER, 9, s["fresh"], [1] * 9, s["origins"], *([[0] * 9] * 3), [0.0] * 9, *([[1] * 9] * 7)),
     ),
+    "forget destinations": (destinations.SQL["forget"], lambda s: (timedelta(seconds=-1), BATCH)),
+    "forget no destinations": (destinations.SQL["forget"], lambda s: (timedelta(days=400), BATCH)),
     "destinations that need a look": (destinations.SQL["minded"], lambda s: (None, None, BATCH)),
     "more destinations that need a look": (destinations.SQL["minded"], lambda s: (1, "https://5", BATCH)),
     "release what waits for destinations": (
@@ -299,6 +302,13 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "tell a job": (tellings.SQL["deliver"], lambda s: (s["telling"],)),
     "was it me": (leased.SQL["already_settled"], lambda s: (WORKER, s["runs"], s["fences"])),
     "what a worker holds": (leased.SQL["held_by"], lambda s: (WORKER, "3 seconds", 1)),
+    "what a worker holds, as it is shown": (workers.SQL["held_runs"], lambda s: (WORKER, BATCH)),
+    "how much each worker holds": (workers.SQL["held_counts"], lambda s: (BATCH,)),
+    "what waits of a tenant": (figures.SQL["waiting"], lambda s: (1, BATCH)),
+    "what waits of a small tenant": (figures.SQL["waiting"], lambda s: (2, BATCH)),
+    "how many are dead": (figures.SQL["dead"], lambda s: (1, BATCH)),
+    "what fires next": (figures.SQL["coming"], lambda s: (1, START + timedelta(days=99), BATCH // 50)),
+    "days of a job": (figures.SQL["days_of_job"], lambda s: (s["job"], 1, START, UUID(int=0), BATCH)),
     "cancel": (runs.SQL["cancel"], lambda s: (s["waiting"], "not needed")),
     "signal": (runs.SQL["signal"], lambda s: (s["runs"], "cancel")),
     "carry out": (runs.SQL["carry_out"], lambda s: ()),
@@ -426,6 +436,7 @@ def answers(fires: list[DueFire]) -> tuple[list[Any], ...]:
 
 
 ANSWER_NOTHING = {
+    "days of a job",
     "note staging",
     "look for waiters at a free place",
     "what a file asks for",
@@ -436,7 +447,12 @@ ANSWER_NOTHING = {
     "runs of a job in boxes",
 }
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
-WHOLE_WORKER = {"what a worker holds": ROWS // 4, "retire": ROWS * 3 // 4, "runs of a job in boxes": ROWS}
+WHOLE_WORKER = {
+    "what a worker holds": ROWS // 4,
+    "what a worker holds, as it is shown": ROWS // 4,
+    "retire": ROWS * 3 // 4,
+    "runs of a job in boxes": ROWS,
+}
 
 
 async def connect(url: str) -> asyncpg.Connection:
@@ -554,6 +570,69 @@ async def test_on_tables_that_were_empty_when_the_statement_was_planned(own_data
         await connection.close()
 
 
+# Next fires that are staged ahead of their moment, each behind a run of which nothing is left.
+AHEAD = """
+truncate duly.timers;
+insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard, every_seconds, last_run_id)
+select job_id, at, at, 1, 1, 'default', 'greet', duly.shard_of(job_id), 60, gen_random_uuid()
+  from (select gen_random_uuid() as job_id, duly.clock_now() + interval '2 seconds' as at from generate_series(1, 300)) as made
+"""
+
+
+@pytest.mark.parametrize("is_filled", [True, False], ids=["on large tables", "planned on empty tables"])
+async def test_fires_staged_ahead_look_for_the_run_before_by_its_id(large, own_database_url, is_filled):
+    connection = await connect(large if is_filled else own_database_url)
+    try:
+        values = await sample(connection)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(AHEAD)
+        for _ in range(7):
+            await call(connection, "stage", values)
+        if not is_filled:
+            await connection.execute(FILL)
+            await connection.execute(AHEAD)
+        _, touched = await call(connection, "stage", await sample(connection))
+        assert touched["timers"] > 0
+        assert too_much("stage", touched) == {}
+        await transaction.rollback()
+    finally:
+        await connection.close()
+
+
+ENTRIES_READ = "select pg_stat_get_xact_tuples_returned('duly.ready_by_line'::regclass)"
+IN_A_ROW = """
+insert into duly.ready
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, 'own', 'greet', '{}', null, 1
+  from (select duly.clock_now() - n * interval '1 millisecond' as at from generate_series(1, 3000) as n) as made
+"""
+TAKE = """
+delete from duly.ready where ctid = any (array(select ctid from duly.ready where queue = 'own' order by due_at limit 2000))
+"""
+
+
+async def test_a_claim_walks_once_over_what_others_have_just_taken(own_database_url):
+    connection, watcher = await connect(own_database_url), await connect(own_database_url)
+    try:
+        await sample(connection)
+        await connection.execute(IN_A_ROW)
+        await watcher.execute(
+            "begin isolation level repeatable read; select from duly.tenants"
+        )  # To it, nothing is gone.
+        await connection.execute(TAKE)
+        transaction = connection.transaction()
+        await transaction.start()
+        before = await connection.fetchval(ENTRIES_READ)
+        claimed = await connection.fetch(ready.SQL["claim"], WORKER, ["own"], [1], ["greet"], BATCH)
+        assert len(claimed) == BATCH
+        assert await connection.fetchval(ENTRIES_READ) - before <= 2000 + 4 * BATCH
+        await transaction.rollback()
+        await watcher.execute("rollback")
+    finally:
+        await connection.close()
+        await watcher.close()
+
+
 HELD = "insert into duly.holds (tenant, queue, reason, held_by, held_at) values ($1, $2, 'stop', 'a test', duly.clock_now())"
 
 
@@ -631,6 +710,10 @@ LISTS = {
         )
     },
     **{
+        f"jobs by name {text}": ("jobs_by_name", text, filters.JOBS)
+        for text in ("", "name:x*", "state:paused", "tag:x", "next_run_at<1999-01-01")
+    },
+    **{
         f"runs {text}": ("runs", text, filters.RUNS)
         for text in (
             "",
@@ -648,7 +731,8 @@ LISTS = {
         )
     },
     **{
-        f"dead {text}": ("dead", text, filters.DEAD) for text in ("", "queue:none", "reason:x*", "buried_at<1999-01-01")
+        f"dead {text}": ("dead", text, filters.DEAD)
+        for text in ("", "queue:none", "reason:x*", "error:x", "buried_at<1999-01-01")
     },
 }
 # In a worker's hands there is never much, and no index leads to a tenant's part of it: all of it is looked at.

@@ -9,6 +9,7 @@ from duly.domain.filter import Filter
 from duly.store import (
     answers,
     applied,
+    audit,
     awaited,
     declared,
     destinations,
@@ -34,6 +35,7 @@ READABLE = {
     "attempts",
     "attempts_failed",
     "attempts_succeeded",
+    "audit",
     "awaited",
     "backfills",
     "blocked",
@@ -42,6 +44,7 @@ READABLE = {
     "dead",
     "destination_secrets",
     "destinations",
+    "files",
     "followers",
     "gate_limits",
     "gates",
@@ -81,6 +84,7 @@ PLAIN = {
     "handed_v1",
     "made_at",
     "marks_of",
+    "waits_for",
     "occurrence_id",
     "run_id",
     "standing_v1",
@@ -93,8 +97,11 @@ OLDER = {
     "api_waiting_subtasks_v1",
     "api_cancel_schedule_v1",
     "api_settle_v1",
+    "group_dead_v1",
+    "page_dead_v1",
     "api_replay_v1",
     "api_limit_destination_v1",
+    "api_mark_applied_v1",
 }
 READ_BY = {"least_period", "owns", "load_of_destination"}  # functions that plain reads call
 # What workers over HTTP ask; only how long they have to wait is asked outside of a session.
@@ -178,6 +185,7 @@ MOVED = {
         schedules.SQL,
         declared.SQL,
         applied.SQL,
+        audit.SQL,
         leased.SQL,
         awaited.SQL,
         events.SQL,

@@ -7,6 +7,7 @@ import pytest
 
 from duly.moves.claim import claim
 from duly.store import leased, lists, workflows
+from duly.store.workflow_ends import SQL as ends_sql
 from tests.builders import HANDLER, QUEUE, a_worker
 from tests.graphs import a_graph, a_workflow, names, taken
 
@@ -102,6 +103,30 @@ async def test_what_is_read_of_one_reads_one(database, one):
     ends = UUID(int=(1 << 128) - 1), UUID(int=0)
     assert await fetched(database, (lists.SQL["workflows"], 1, *ends, *[None] * 7, 3, 10)) < 12
     assert await fetched(database, (workflows.SQL["run_errand"],)) < 5
+
+
+async def test_the_runs_of_one_are_found_by_its_nodes(database, one):
+    workflow_id, _, _ = one
+    ends = UUID(int=(1 << 128) - 1), UUID(int=0)
+    asked = (1, *ends, workflow_id, lists._BOXES_ALL, *[None] * 12, 10, 500)
+
+    # Each node, and its run in whatever box it stands.
+    assert await fetched(database, (lists.SQL["workflow_runs"], *asked)) < 6 * WIDTH
+    assert await fetched(database, (lists.SQL["workflow_runs"], 2, *asked[1:])) < 3 * WIDTH
+
+
+async def test_ends_are_found_by_their_moment(database, one):
+    await database.execute(
+        "update duly.workflows set state = 'succeeded', open_nodes = 0, ended_at = submitted_at - number * interval '1 minute'"
+        " from (select workflow_id as id, row_number() over () as number from duly.workflows) as numbered where workflow_id = id"
+    )
+    snapshot: tuple[int, int, list[int]] = (0, -1, [])
+    since = await database.fetchval("select max(ended_at) from duly.workflows")
+
+    by_index = ("set local enable_seqscan = off",)  # They are so few that the whole table is read as fast.
+
+    assert await fetched(database, by_index, (ends_sql["look"], *snapshot, since - timedelta(minutes=2), [1], 100)) < 12
+    assert await fetched(database, by_index, (ends_sql["recent"], 1, since - timedelta(minutes=2), 100)) < 12
 
 
 class Recorder:

@@ -1,10 +1,12 @@
 """Bodies and queries are read strictly: what is wrong is named with its place and the nearest known name."""
 
+import msgspec
 import pytest
 
 from duly.wire.jobs import FunctionTarget, NewJob
 from duly.wire.reading import BODY_DEPTH_MAX, Malformed, Misshapen, merge_patch, read_body, read_query
 from duly.wire.shapes import Asked
+from duly.wire.workflows import NewWorkflow
 
 TARGET = '"target": {"type": "function", "handler": "app:mail"}'
 
@@ -39,6 +41,85 @@ def test_a_misspelt_field_inside_is_named_with_its_place():
     pointer, message = wrong(f'{{{TARGET}, "retry": {{"max_atempts": 3}}}}')
 
     assert (pointer, message) == ("/retry/max_atempts", "is no field here; did you mean max_attempts?")
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ('"priority": 10', "10 does not do: expected `int` <= 9; give a whole number from 0 to 9"),
+        ('"priority": null', "null does not do: expected `int`, got `null`; give a whole number from 0 to 9"),
+        ('"retry": {"policy": "often"}', "'often' is not known here; give one of exponential, fixed, linear, list"),
+        (
+            '"retry": {"jitter": "some"}',
+            "'some' is not known here; give one of equal, full, none or a number from 0 to 1",
+        ),
+        (
+            '"target": {"type": "functoin"}',
+            "'functoin' is not known here; give one of command, container, function, webhook, workflow",
+        ),
+        (
+            '"timeout": [9, 9]',
+            "a list with 2 items does not do: expected `float | str | null`, got `array`; give text or a number, such as PT30S",
+        ),
+        ('"concurrency": {"key": 7}', "7 does not do: expected `str`, got `int`; give text of 1 to 200 characters"),
+        ('"concurrency": {}', "is missing; give text of 1 to 200 characters"),
+        (
+            f'"name": "{"x" * 300}"',
+            "a text of 300 characters does not do: expected `str` of length <= 200; give text of 1 to 200 characters",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told_with_its_value_and_what_does(field, message):
+    body = f"{{{field}}}" if "target" in field else f"{{{TARGET}, {field}}}"
+
+    assert wrong(body)[1] == message
+
+
+@pytest.mark.parametrize("name", ["Authorization", "X-Api-Key", "session_token"])
+def test_what_may_be_a_secret_is_not_repeated(name):
+    headers = f'{{"Accept": "text/plain", "{name}": 31415926}}'
+
+    pointer, message = wrong(f'{{"target": {{"type": "webhook", "url": "https://a.example", "headers": {headers}}}}}')
+
+    assert pointer == f"/target/headers/{name}"
+    assert "31415926" not in message
+    assert message.startswith("the value, which is not repeated here, does not do: expected `str`")
+
+
+@pytest.mark.parametrize("bad", [0, 1, 613, 899])
+@pytest.mark.parametrize(
+    ("part", "pointer", "message"),
+    [
+        ({"after": [{"node": "a", "on": "bogus"}]}, "/after/0/on", "'bogus' is not known here; give one of always,"),
+        ({"prio": 1}, "/prio", "is no field here; did you mean priority?"),
+        ({"priority": 99}, "/priority", "99 does not do"),
+        ({"target": {"type": "command"}}, "/target/argv", "is missing"),
+    ],
+)
+def test_what_is_wrong_with_a_node_is_told_with_its_name(bad, part, pointer, message):
+    good = {"target": {"type": "function", "handler": "app:mail"}}
+    nodes = {f"n/{number}": {**good, **(part if number >= bad else {})} for number in range(900)}
+
+    with pytest.raises(Misshapen) as caught:
+        read_body(msgspec.json.encode({"name": "w", "nodes": nodes}), NewWorkflow)
+
+    [error] = caught.value.errors
+    assert error.pointer == f"/nodes/n~1{bad}{pointer}"
+    assert error.message.startswith(message)
+
+
+def test_a_name_that_does_not_do_is_told_as_one():
+    good = {"target": {"type": "function", "handler": "app:mail"}}
+
+    with pytest.raises(Misshapen, match="/nodes/: the name does not do: expected `str` of length >= 1"):
+        read_body(msgspec.json.encode({"name": "w", "nodes": {"a": good, "": good}}), NewWorkflow)
+
+
+def test_what_is_no_json_behind_a_misfit_does_not_hide_it():
+    assert wrong('{"priority": "high", "tags": [}') == (
+        "/priority",
+        "expected `int`, got `str`; give a whole number from 0 to 9",
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +166,9 @@ def test_a_query_is_read_from_text_and_each_parameter_once():
         read_query([("page_size", "7"), ("page_size", "8")], Query)
     with pytest.raises(Misshapen, match="pagesize: is no field here; did you mean page_size"):
         read_query([("pagesize", "7")], Query)
-    with pytest.raises(Misshapen, match="page_size: expected `int`"):
+    with pytest.raises(
+        Misshapen, match="page_size: 'many' does not do: expected `int`, got `str`; give a whole number"
+    ):
         read_query([("page_size", "many")], Query)
 
 

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from duly.domain.hold import EVERYTHING, Scope
+from duly.moves.drain import drain, undrain
 from duly.moves.hold import hold, lift
 from duly.store import runs
 from duly.worker import engine, watch
@@ -243,3 +244,28 @@ async def test_after_the_lift_a_claim_is_not_handed_back_on_older_news(url, stor
 
     drawn = await store.fetchval("select (select last_value from duly.fences) - min(fence) + 1 from duly.attempts")
     assert drawn == 3, "each run was claimed once"
+
+
+async def test_a_drained_worker_finishes_what_it_runs_hands_back_the_rest_and_takes_nothing_more(url, store):
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await may_end.wait()
+
+    async with working(url, registry_of(work)) as worker:
+        first = await submitted(store, "work")
+        await asyncio.wait_for(begun.wait(), 20)
+        ahead = await submitted(store, "work", delay=4)
+        await until(lambda: worker.health.held == 2)
+        await drain(store, engine_of(worker).worker_id)
+        await until(lambda: engine_of(worker)._watch.is_draining)
+        later = await submitted(store, "work")
+        may_end.set()
+
+        assert await ended(store, first) == "succeeded"
+        await until(lambda: worker.health.held == 0)
+        assert [await state_of(store, run_id) for run_id in (ahead, later)] == ["ready", "ready"]
+
+        await undrain(store, engine_of(worker).worker_id)
+        assert await ended(store, later) == "succeeded"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from duly.domain.hold import Hold
-from duly.store.figures import COUNTED_MAX, Buried
+from duly.domain.target_words import what_lets_it_run
+from duly.store.figures import COUNTED_MAX, Buried, Waiting
+from duly.store.workers import WorkerRow
 from duly.wire.figures import Attention, QueueDepth
 
 OLD_SECONDS = 60.0
+UNKNOWN_MAX = 10  # handlers that nobody knows
 
 
 def needing_attention(
@@ -18,9 +22,17 @@ def needing_attention(
     buried: Buried,
     shut: Sequence[Mapping[str, Any]],
     failing: Sequence[Mapping[str, Any]],
+    unknown: Sequence[Waiting] = (),
 ) -> list[Attention]:
-    """List what needs a person, from what was read."""
-    found = [*_holds(held), *_queues(queues), *_dead(buried), *_destinations(shut), *_schedules(failing)]
+    """List what needs a person, from what was read; `unknown` is what waits for handlers that nobody knows."""
+    found = [
+        *_holds(held),
+        *_queues(queues),
+        *_unknown(unknown),
+        *_dead(buried),
+        *_destinations(shut),
+        *_schedules(failing),
+    ]
     return sorted(found, key=lambda one: one.severity != "bad")
 
 
@@ -45,6 +57,27 @@ def _queues(queues: Sequence[QueueDepth]) -> Iterator[Attention]:
         elif one.oldest_age_seconds >= OLD_SECONDS:
             text = f"The oldest run of queue {one.name} has waited {one.oldest_age_seconds:.0f} s; {_runs(one.ready)}."
             yield Attention(code="queue_old", severity="warning", text=text, id=one.name, count=one.ready)
+
+
+def unknown_of(waiting: Sequence[Waiting], living: Sequence[WorkerRow], now: datetime) -> list[Waiting]:
+    """Choose what is due in a queue that is served, and for a handler that none of those who serve it knows; the most first."""
+    known: dict[str, set[str]] = {}
+    for row in living:
+        for queue in row.queues:
+            known.setdefault(queue, set()).update(row.handlers)
+    found = [
+        one
+        for one in waiting
+        if one.queue in known and one.handler not in known[one.queue] and one.oldest_due_at <= now
+    ]
+    return sorted(found, key=lambda one: -one.runs)[:UNKNOWN_MAX]
+
+
+def _unknown(unknown: Sequence[Waiting]) -> Iterator[Attention]:
+    for one in unknown:
+        remedy = what_lets_it_run(one.handler, one.queue)
+        text = f"No live worker of queue {one.queue} knows {one.handler}, and {_runs(one.runs)} for it: {remedy}."
+        yield Attention(code="no_handler", severity="bad", text=text, id=one.handler, count=one.runs)
 
 
 def _runs(count: int) -> str:

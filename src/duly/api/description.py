@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import inspect
 
 from duly import __version__
+from duly.api.audited import AUDITED
 from duly.api.header_schemas import HEADERS, REQUEST_ID, headers_of_answer, headers_of_refusal
 from duly.api.links import add_links
 from duly.api.operations import EVENT_STREAM, JSON, Operation
@@ -99,6 +100,8 @@ def _operation(operation: Operation, schemas: Schemas) -> Schema:
         "parameters": [*_in_path(operation), *_in_query(operation, schemas), *_in_headers(operation)],
         "responses": _responses(operation, schemas),
     }
+    if operation.name in AUDITED:
+        found["x-audit"] = [action.value for action in AUDITED[operation.name]]
     if rest.strip():
         found["description"] = rest.strip()
     if operation.body is not None:

@@ -6,7 +6,7 @@ See docs/decisions/0016-the-front-door.md. A 2xx is written only after the commi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -20,11 +20,13 @@ from duly.api.hub import Hub
 from duly.api.logins import Logins, check_page, token_in
 from duly.api.once import Act, act_once, encoded
 from duly.api.operations import ANYBODY, Answer, Call, Identity, Operation
+from duly.api.paths import shown_path
 from duly.api.refusals import Refusal, found_in
 from duly.api.shedding import Shedding
 from duly.api.traffic import Traffic
 from duly.api.waiting import Waiter, unless_ended
 from duly.clock import Rng
+from duly.domain.audit import Actor
 from duly.domain.errors import DulyError
 from duly.domain.overload import AGE_LIMIT
 from duly.domain.sealing import Keyring
@@ -32,6 +34,7 @@ from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
 from duly.moves.gather import Gatherer
+from duly.settings import Shown
 from duly.store.database import Database
 from duly.store.pressure import Gauge
 from duly.store.session import Opening, RolledBack, Sessions
@@ -71,7 +74,9 @@ class Door:
         age_limit: timedelta = AGE_LIMIT,
         logins: Logins | None = None,
         figures: Sessions | None = None,
+        settings: Sequence[Shown] = (),
     ) -> None:
+        self._settings = settings
         self.logins = logins
         self._figures = figures or sessions
         self._database = database
@@ -119,15 +124,20 @@ class Door:
         """Turn what was raised into a problem document; what is a failure of ours goes to the log and not to the caller."""
         found = found_in(error, _base(operation))
         if found is None:
-            self._log.error("request_failed", path=request.url.path, error=repr(error), request_id=request_id)
+            self._log.error(
+                "request_failed", path=shown_path(request.url.path), error=repr(error), request_id=request_id
+            )
             body = problems.problem(
-                "internal_error", "The request could not be answered.", instance=request.url.path, request_id=request_id
+                "internal_error",
+                "The request could not be answered.",
+                instance=shown_path(request.url.path),
+                request_id=request_id,
             )
             return Answer(500, body, media_type=problems.MEDIA_TYPE)
         body = problems.problem(
             found.code,
             found.detail,
-            instance=request.url.path,
+            instance=shown_path(request.url.path),
             request_id=request_id,
             errors=found.errors,
             remedy=found.remedy,
@@ -172,6 +182,8 @@ class Door:
         woken: set[str],
         admit: Callable[[int], Awaitable[None]],
     ) -> Act:
+        actor = self._actor(request, request_id, identity)
+
         async def act(database: Database) -> Answer:
             call: Call[Any, Any] = Call(
                 identity=identity,
@@ -182,7 +194,7 @@ class Door:
                 raw=request.stream,
                 key=key,
                 request_id=request_id,
-                database=database,
+                database=database.acting_as(actor),
                 open_session=partial(self._open, operation, identity),
                 wake=woken.add,
                 admit=admit,
@@ -194,10 +206,18 @@ class Door:
                 is_admitted=partial(self._is_admitted, operation, request),
                 allowed=self._allowed,
                 keyring=self._keyring,
+                settings=self._settings,
             )
             return await operation.act(call)
 
         return act
+
+    def _actor(self, request: AnyRequest, request_id: str, identity: Identity) -> Actor | None:
+        """Say in whose name a request is done; what is open is nobody's."""
+        if identity is ANYBODY:
+            return None
+        by_key = self.logins is None or "authorization" in request.headers or token_in(request.headers) is None
+        return Actor("key" if by_key else "session", identity.key.key_id, identity.key.name, request_id)
 
     async def _identify(self, operation: Operation, request: AnyRequest) -> Identity:
         """Say who asks, by a key, or by the cookie of a session; one that changes something comes from a page of ours."""
@@ -210,6 +230,8 @@ class Door:
         return identity
 
     def _open(self, operation: Operation, identity: Identity) -> Opening:
+        if operation.is_figure and operation.is_operators:
+            return self._figures.look(timeout=_FIGURE_TIMEOUT)
         if operation.is_figure:
             return self._figures.open(identity.tenant, timeout=_FIGURE_TIMEOUT)
         return self._sessions.open(identity.tenant)

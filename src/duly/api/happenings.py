@@ -10,8 +10,9 @@ import msgspec
 
 from duly.store.job_changes import Change
 from duly.store.stream import Ended, Started
+from duly.store.workflow_ends import WorkflowEnd
 
-SOURCE, JOBS = "/v1/runs", "/v1/jobs"
+SOURCE, JOBS, WORKFLOWS = "/v1/runs", "/v1/jobs", "/v1/workflows"
 GAP = "duly.stream.gap.v1"
 _FINAL = {
     "succeeded": "duly.run.succeeded.v1",
@@ -23,6 +24,7 @@ _FINAL = {
 _FAILED = frozenset({"failed", "timed_out", "lost"})
 _STARTED = "duly.run.started.v1"
 _CHANGED = "duly.job.changed.v1"
+_WORKFLOW_ENDED = "duly.workflow.ended.v1"
 
 
 class Happening(msgspec.Struct, frozen=True):
@@ -74,6 +76,23 @@ def changed(change: Change) -> Happening:
         "data": data,
     }
     return Happening(change.tenant, change.queue, _CHANGED, change.changed_at, msgspec.json.encode(event))
+
+
+def workflow_ended(end: WorkflowEnd) -> Happening:
+    """Tell what a workflow came to. It is of no queue: its nodes may be of several."""
+    data = msgspec.to_builtins(end)
+    del data["tenant"]
+    event = {
+        "specversion": "1.0",
+        "id": f"{end.workflow_id}/{end.replays}/{end.state}",
+        "source": WORKFLOWS,
+        "type": _WORKFLOW_ENDED,
+        "subject": str(end.workflow_id),
+        "time": _text(end.ended_at),
+        "datacontenttype": "application/json",
+        "data": data,
+    }
+    return Happening(end.tenant, "", _WORKFLOW_ENDED, end.ended_at, msgspec.json.encode(event))
 
 
 def gap(at: datetime, reason: str) -> Happening:

@@ -18,15 +18,16 @@ from itertools import islice
 
 import msgspec
 
-from duly.api.happenings import Happening, began, came_to, changed, gap, started_of
+from duly.api.happenings import GAP, Happening, began, came_to, changed, gap, started_of, workflow_ended
 from duly.api.log_streams import LogStreams
 from duly.clock import Rng, moment_of
 from duly.domain.errors import DulyError
 from duly.log import Log
-from duly.store import job_changes
+from duly.store import job_changes, workflow_ends
 from duly.store.database import Database
 from duly.store.job_changes import Changes
 from duly.store.stream import ROWS_MAX, Beginnings, Ended, Endings, recent
+from duly.store.workflow_ends import WorkflowEnds
 
 LOOK_SECONDS = 0.25
 HEARTBEAT_SECONDS = 15.0
@@ -129,11 +130,13 @@ class Hub:
     async def step(self) -> None:
         """Look once, and pass on what is new."""
         tenants = list(self._until)
+        ends = await self._workflow_ends.look(tenants)  # First, and told last: by then the ends of its nodes are seen.
         begun = await self._beginnings.look(tenants)
         ended = await self._endings.look(tenants)
         changes = await self._changes.look(tenants)
-        self._publish([*map(changed, changes), *map(began, begun), *(one for row in ended for one in self._of(row))])
-        if max(len(begun), len(ended), len(changes)) >= ROWS_MAX:
+        of_runs = [*map(began, begun), *(one for row in ended for one in self._of(row))]
+        self._publish([*map(changed, changes), *of_runs, *map(workflow_ended, ends)])
+        if max(len(begun), len(ended), len(changes), len(ends)) >= ROWS_MAX:
             self._skip("more happened at once than is passed on")
 
     async def _look_for_ever(self) -> None:
@@ -159,7 +162,7 @@ class Hub:
 
     def _start_over(self) -> None:
         self._beginnings, self._endings = Beginnings(self._database), Endings(self._database)
-        self._changes = Changes(self._database)
+        self._changes, self._workflow_ends = Changes(self._database), WorkflowEnds(self._database)
         self._since = dict.fromkeys(self._since, self._count)
 
     def _expire(self) -> bool:
@@ -211,7 +214,7 @@ class Hub:
 
     @staticmethod
     def _fits(wanted: Wanted, happening: Happening) -> bool:
-        is_gap = happening.queue == "" and happening.tenant == wanted.tenant
+        is_gap = happening.type == GAP and happening.tenant == wanted.tenant
         return is_gap or wanted.fits(happening)
 
     def _place(self, number: int, at: datetime) -> str:
@@ -235,13 +238,15 @@ class Hub:
             return [told.lines(self._place(self._count, now))]
         rows, is_all = await recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
         changes = await job_changes.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
-        told_of = [*(one for row in rows for one in came_to(row)), *map(changed, changes)]
+        ends = await workflow_ends.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
+        of_runs = [one for row in rows for one in came_to(row)]
+        told_of = [*of_runs, *map(changed, changes), *map(workflow_ended, ends)]
         lines = [
             one.lines(f"{_ELSEWHERE}-0-{int(one.at.timestamp() * 1000)}")
             for one in sorted(told_of, key=lambda one: one.at)
             if wanted.fits(one)
         ]
-        if is_all and len(changes) < REPLAY_MAX:
+        if is_all and max(len(changes), len(ends)) < REPLAY_MAX:
             return lines
         told = gap(now, "more has happened since the Last-Event-ID than can be told")
         return [told.lines(self._place(self._count, now))]

@@ -21,6 +21,7 @@ from duly.api.operations import Identity
 from duly.api.refusals import Refusal
 from duly.clock import Rng
 from duly.domain.api_key import Secret
+from duly.domain.audit import Actor
 from duly.domain.errors import DulyError
 from duly.moves.log_in import SESSION_KEPT, log_in, log_out
 from duly.store import browser_sessions
@@ -57,17 +58,18 @@ class Logins:
             raise _refusal()
         return await self._keys.of_id(key_id)
 
-    async def open(self, key: str) -> tuple[Identity, Secret]:
+    async def open(self, key: str, request_id: str) -> tuple[Identity, Secret]:
         """Open a session for whoever has a key. Raises Refusal."""
         identity = await self._keys.identify(f"Bearer {key}")
         if "jobs:read" not in identity.scopes:
             raise Refusal("forbidden", "The dashboard needs the scope jobs:read; the key has it not.")
-        return identity, await log_in(self._database, self._rng, identity.key)
+        database = self._database.acting_as(Actor("session", identity.key.key_id, identity.key.name, request_id))
+        return identity, await log_in(database, self._rng, identity.key)
 
-    async def close(self, token: Secret) -> None:
+    async def close(self, token: Secret, actor: Actor | None) -> None:
         """End a session: here at once, and elsewhere within the seconds for which it is remembered."""
         self._memories.pop(token.digest(), None)
-        await log_out(self._database, token)
+        await log_out(self._database.acting_as(actor), token)
 
     async def _key_of(self, token_hash: bytes) -> str | None:
         monotonic = self._database.clock.monotonic()

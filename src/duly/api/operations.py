@@ -6,7 +6,7 @@ docstring is the operation's description. What it may refuse with, besides what 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -18,6 +18,7 @@ from duly.api.hub import Hub
 from duly.api.shedding import Shedding
 from duly.clock import Clock, Rng
 from duly.domain.api_key import ApiKey, Scope
+from duly.domain.audit import Actor
 from duly.domain.callback_token import CallbackTokens
 from duly.domain.errors import InvalidOption, NotFound, Refused
 from duly.domain.job import check_name
@@ -25,6 +26,7 @@ from duly.domain.run import TENANT_DEFAULT
 from duly.domain.sealing import NEW_KEY, Keyring
 from duly.domain.target import Allowed
 from duly.moves.gather import Gatherer
+from duly.settings import Shown
 from duly.store.database import Database
 from duly.store.pressure import Gauge
 from duly.wire.shapes import Nothing
@@ -100,7 +102,8 @@ class Call(Generic[Q, B]):
 
     `database` is where it reads and writes: a session under the tenant's own rules, or, for operations that say so, the
     engine's pool. `open` opens a session where an operation has none or wants another. `is_admitted` asks anew whether the
-    key may do this: what goes on for long asks again and again. `allowed` are the programs and images that jobs may run.
+    key may do this: what goes on for long asks again and again. `allowed` are the programs and images that jobs may run,
+    `settings` those of this process, as they may be shown.
     """
 
     __slots__ = (
@@ -123,6 +126,7 @@ class Call(Generic[Q, B]):
         "raw",
         "request_id",
         "rng",
+        "settings",
         "shedding",
         "traceparent",
         "wake",
@@ -151,6 +155,7 @@ class Call(Generic[Q, B]):
         is_admitted: Callable[[], Awaitable[bool]],
         allowed: Allowed,
         keyring: Keyring | None = None,
+        settings: Sequence[Shown] = (),
     ) -> None:
         self.identity = identity
         self.path = path
@@ -173,6 +178,7 @@ class Call(Generic[Q, B]):
         self.is_admitted = is_admitted
         self.allowed = allowed
         self.keyring = keyring
+        self.settings = settings
         self.clock: Clock = database.clock
 
     @property
@@ -180,6 +186,17 @@ class Call(Generic[Q, B]):
         """Whether the caller asks for server-sent events by name."""
         ranges = (part.partition(";")[0].strip().lower() for part in self.headers.get("accept", "").split(","))
         return EVENT_STREAM in ranges
+
+    @property
+    def actor(self) -> Actor:
+        """In whose name this is done."""
+        assert self.database.actor is not None
+        return self.database.actor
+
+    @property
+    def unnamed(self) -> Database:
+        """The same database, for the parts of what is noted as a whole."""
+        return self.database.acting_as(None)
 
     @property
     def tenant(self) -> int:
@@ -291,7 +308,7 @@ class Routes:
     ) -> Callable[[Act], Act]:
         """Declare an operation. A POST takes an idempotency key unless it says otherwise.
 
-        A figure is read over a small pool of its own, in two seconds or not at all.
+        A figure is read over a small pool of its own, in two seconds or not at all; one of the operator's is of all tenants.
         `also_takes` are bodies of other types, by their type. One whose headers are told by `is_binary` may be of any: it is
         given as it came. What `may_stream` answers with server-sent events to whoever accepts these.
         """

@@ -8,6 +8,7 @@ from typing import Any
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
+from duly.api.paths import shown_path
 from duly.clock import Rng
 from duly.log import Log
 from duly.wire import problems
@@ -33,7 +34,7 @@ class Problems:
     def failed(self, request: AnyRequest, error: Exception) -> Response[bytes]:
         """Answer when something broke: the reason goes to the log, not to the caller."""
         request_id = self._id_of(request)
-        self._log.error("request_failed", path=request.url.path, error=repr(error), request_id=request_id)
+        self._log.error("request_failed", path=shown_path(request.url.path), error=repr(error), request_id=request_id)
         return _problem(request, "internal_error", "The request could not be answered.", {}, request_id)
 
     def _id_of(self, request: AnyRequest) -> str:
@@ -45,7 +46,8 @@ class Problems:
 def _problem(
     request: AnyRequest, code: str, detail: str, headers: Mapping[str, str], request_id: str
 ) -> Response[bytes]:
-    body = problems.problem(code, detail, instance=request.url.path, request_id=request_id, remedy=_REMEDIES.get(code))
+    instance = shown_path(request.url.path)
+    body = problems.problem(code, detail, instance=instance, request_id=request_id, remedy=_REMEDIES.get(code))
     return Response(
         problems.encode(body),
         status_code=body.status,

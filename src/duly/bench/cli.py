@@ -321,9 +321,7 @@ for _function in (
     http,
     webhooks,
     idle,
-    gates,
     workflows,
-    idle,
 ):
     bench.add_command(scenario(_function))
 bench.add_command(scenario_in_memory(wheel))

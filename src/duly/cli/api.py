@@ -20,7 +20,7 @@ from duly.cli.stopping import stop_on_signals
 from duly.domain.run import HORIZON
 from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
-from duly.settings import Settings
+from duly.settings import Settings, shown
 from duly.store import api_keys, migrate
 from duly.store.database import Database
 
@@ -44,7 +44,14 @@ async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> 
         database_url(settings), size_max=CONNECTIONS_MAX, pooler=settings.pooler, command_timeout=_COMMAND_SECONDS
     )
     age_limit = span(settings, "queue_age_limit")
-    opening = opened_door(database, keyring_of(settings), allowed_by(settings), age_limit, logs_in=settings.dashboard)
+    opening = opened_door(
+        database,
+        keyring_of(settings),
+        allowed_by(settings),
+        age_limit,
+        logs_in=settings.dashboard,
+        settings=shown(settings),
+    )
     async with database, opening as door:
         await migrate.check(database)
         refuse_without_keys(settings.host, has_keys=await api_keys.any_usable(database))

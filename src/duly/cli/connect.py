@@ -11,6 +11,7 @@ from duly.domain.errors import DatabaseUnusable
 from duly.settings import Settings, SettingsError
 from duly.store import embedded, migrate
 from duly.store.database import Database
+from duly.store.local import this_account
 
 T = TypeVar("T")
 
@@ -42,6 +43,13 @@ async def opened(settings: Settings, *, size_max: int = 2) -> AsyncIterator[Data
     async with Database(database_url(settings), pooler=settings.pooler, size_max=size_max) as database:
         await migrate.check(database)
         yield database
+
+
+@asynccontextmanager
+async def opened_by_hand(settings: Settings) -> AsyncIterator[Database]:
+    """Open the database for somebody on this machine, in whose name what is changed is noted."""
+    async with opened(settings) as database:
+        yield database.acting_as(this_account())
 
 
 def run_loop(main: Coroutine[object, object, T]) -> T:

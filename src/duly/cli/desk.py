@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.cli.connect import is_remote, opened
+from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.screen import some
 from duly.cli.target_rows import what_runs
 from duly.domain.api_key import Scope as KeyScope
@@ -162,8 +162,8 @@ class Desk(Protocol):
         """Name the workers that live; None: this is not for us to know."""
         ...
 
-    async def jobs(self, filter_text: str, limit: int) -> Sequence[Row]:
-        """List jobs."""
+    async def jobs(self, filter_text: str, limit: int, sort: Literal["created", "name"]) -> Sequence[Row]:
+        """List jobs, the newest first or by name."""
         ...
 
     async def job_id(self, job: str) -> UUID:
@@ -308,6 +308,10 @@ class Desk(Protocol):
         """List the workers that live."""
         ...
 
+    async def drain(self, worker_id: UUID, *, is_draining: bool) -> None:
+        """Ask a worker to take nothing more, or to take runs again."""
+        ...
+
     async def queues(self) -> Sequence[Row]:
         """List the queues that have work or a worker, or are held by their name."""
         ...
@@ -384,6 +388,7 @@ async def at_desk(settings: Settings) -> AsyncIterator[Desk]:
             yield HttpDesk(client)
     else:
         from duly.cli.desk_of_database import DatabaseDesk
+        from duly.cli.egress import submitted_check
 
-        async with opened(settings) as database:
-            yield DatabaseDesk(database)
+        async with opened_by_hand(settings) as database:
+            yield DatabaseDesk(database, submitted_check(settings))

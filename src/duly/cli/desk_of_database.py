@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -35,6 +35,7 @@ from duly.cli.queue_rows import read_queues
 from duly.cli.target_rows import job_row, listed_row, what_job_runs
 from duly.clock import Rng
 from duly.domain.api_key import Secret
+from duly.domain.called import called_by
 from duly.domain.errors import DulyError, NotFound
 from duly.domain.filter import DEAD, JOBS, RUNS, parse
 from duly.domain.hold import Hold, Scope
@@ -57,13 +58,15 @@ from duly.moves import tenants as letting
 from duly.moves.apply import Applied
 from duly.moves.backfill import Asked
 from duly.moves.calendars import drop_calendar, put_calendar
-from duly.moves.cancel import cancel_run, cancel_subtasks, end_job
+from duly.moves.cancel import CancelledTree, cancel_run, cancel_tree, end_job
 from duly.moves.dead import Bulk
+from duly.moves.drain import drain, undrain
 from duly.moves.edit import amend
 from duly.moves.overload import limit_age
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import trigger
+from duly.outbound.shapes import Check
 from duly.store import api_keys, hints, jobs, limits, lists, overview, runs, schedules, tenants, workers
 from duly.store import explain as explaining
 from duly.store.database import Database, DiskFull, Unavailable
@@ -84,11 +87,13 @@ class DatabaseDesk:
 
     keeps_delays = True
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, check_call: Check) -> None:
         self._database = database
+        self._check_call = check_call
 
     async def submit(self, job: Submission | Recurring, key: str) -> Sent:
         """Make a job durable, and say when it fires."""
+        self._check_calls(job.options)
         submitted = await self._submit(job, key)
         if isinstance(job, Recurring):
             seen = await self.job(submitted.job_id)
@@ -110,15 +115,24 @@ class DatabaseDesk:
                 f"{error}. The job may or may not be stored: submit it again with --key {key}, which stores it once"
             ) from error
 
+    def _check_calls(self, options: str | None) -> None:
+        """Refuse addresses that no worker with these settings would call, as the API does."""
+        for url in called_by(options):
+            self._check_call(url)
+
     async def living(self) -> list[Living] | None:
         """Name the workers that live."""
         return [
             Living(row.queues, row.handlers) for row in await workers.live(self._database) if row.until > row.read_at
         ]
 
-    async def jobs(self, filter_text: str, limit: int) -> Sequence[Row]:
-        """List jobs."""
-        read = partial(lists.jobs, self._database, TENANT_DEFAULT, parse(filter_text, JOBS))
+    async def jobs(self, filter_text: str, limit: int, sort: Literal["created", "name"]) -> Sequence[Row]:
+        """List jobs, the newest first or by name."""
+        chosen = parse(filter_text, JOBS)
+        if sort == "name":
+            by_name = partial(lists.jobs_by_name, self._database, TENANT_DEFAULT, chosen)
+            return [listed_row(row) for row in await gather(by_name, limit)]
+        read = partial(lists.jobs, self._database, TENANT_DEFAULT, chosen)
         return [listed_row(row) for row in await gather(read, limit)]
 
     async def job_id(self, job: str) -> UUID:
@@ -211,9 +225,12 @@ class DatabaseDesk:
 
     async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
         """Cancel a run, and with `children` its subtasks; say what became of that."""
-        answer = await cancel_run(self._database, run_id)
-        taken = await cancel_subtasks(self._database, run_id) if children else 0
-        return Stopped(answer.value, (await self._find_run(run_id))["state"], taken)
+        done = (
+            await cancel_tree(self._database, run_id)
+            if children
+            else CancelledTree(await cancel_run(self._database, run_id), 0)
+        )
+        return Stopped(done.answer.value, (await self._find_run(run_id))["state"], done.subtasks)
 
     async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
         """Give the lines that a run logged; with `follow`, until it has ended."""
@@ -321,8 +338,17 @@ class DatabaseDesk:
 
     async def apply(self, file: File, *, prune: bool, adopt: bool, expected: str | None) -> Applied:
         """Apply a file, all of it or nothing."""
+        for wanted in file.manifest.jobs.values():
+            self._check_calls(wanted.job.options)
         return await applying.apply(
-            self._database, TENANT_DEFAULT, file.manifest, Rng(), prune=prune, adopt=adopt, expected=expected
+            self._database,
+            TENANT_DEFAULT,
+            file.manifest,
+            Rng(),
+            prune=prune,
+            adopt=adopt,
+            expected=expected,
+            by=HELD_BY,
         )
 
     async def export(self, source: str | None, *, by_hand: bool) -> Exported:
@@ -342,6 +368,10 @@ class DatabaseDesk:
     async def workers(self) -> Sequence[Row]:
         """List the workers that live."""
         return [msgspec.structs.asdict(row) for row in await workers.live(self._database)]
+
+    async def drain(self, worker_id: UUID, *, is_draining: bool) -> None:
+        """Ask a worker to take nothing more, or to take runs again."""
+        await (drain(self._database, worker_id) if is_draining else undrain(self._database, worker_id))
 
     async def queues(self) -> Sequence[Row]:
         """List the queues that have work or a worker, or are held by their name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -79,9 +79,10 @@ class HttpDesk:
         except Forbidden:
             return None
 
-    async def jobs(self, filter_text: str, limit: int) -> Sequence[Row]:
-        """List jobs."""
-        return [rows.job_in_list(job) for job in await _first(self._client.jobs.list(filter_text or None), limit)]
+    async def jobs(self, filter_text: str, limit: int, sort: Literal["created", "name"]) -> Sequence[Row]:
+        """List jobs, the newest first or by name."""
+        found = self._client.jobs.list(filter_text or None, sort=None if sort == "created" else sort)
+        return [rows.job_in_list(job) for job in await _first(found, limit)]
 
     async def job_id(self, job: str) -> UUID:
         """Find a job by its id or its name."""
@@ -279,6 +280,11 @@ class HttpDesk:
         """List the workers that live."""
         now = host_now()
         return [_worker(msgspec.structs.asdict(worker), now) async for worker in self._client.workers.list()]
+
+    async def drain(self, worker_id: UUID, *, is_draining: bool) -> None:
+        """Ask a worker to take nothing more, or to take runs again."""
+        workers = self._client.workers
+        await (workers.drain(worker_id) if is_draining else workers.resume(worker_id))
 
     async def queues(self) -> Sequence[Row]:
         """List the queues that have work or a worker, or are held by their name."""

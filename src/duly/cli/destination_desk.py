@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from duly.cli.connect import is_remote, opened
+from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.desk import Row
 from duly.cli.keyring import MISSING, keyring_of
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import Rng
 from duly.domain.api_key import Secret
+from duly.domain.duration import to_iso
 from duly.domain.errors import NotFound, Refused
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.sealing import Keyring
@@ -54,6 +56,10 @@ class DestinationDesk(Protocol):
         """Close its breaker."""
         ...
 
+    async def open(self, destination_id: UUID, span: timedelta) -> Row:
+        """Open its breaker for so long."""
+        ...
+
     async def rotate(self, destination_id: UUID) -> Secret:
         """Give it a new secret."""
         ...
@@ -70,7 +76,7 @@ async def at_destinations(settings: Settings) -> AsyncIterator[DestinationDesk]:
         async with AsyncClient(settings.url, settings.api_key, deadline=_DEADLINE_SECONDS) as client:
             yield HttpDestinations(client)
     else:
-        async with opened(settings) as database:
+        async with opened_by_hand(settings) as database:
             yield DatabaseDestinations(database, settings)
 
 
@@ -119,6 +125,10 @@ class DatabaseDestinations:
     async def close(self, destination_id: UUID) -> Row:
         """Close its breaker."""
         return _row(await moves.close(self._database, TENANT_DEFAULT, destination_id))
+
+    async def open(self, destination_id: UUID, span: timedelta) -> Row:
+        """Open its breaker for so long."""
+        return _row(await moves.leave_alone(self._database, TENANT_DEFAULT, destination_id, span))
 
     async def rotate(self, destination_id: UUID) -> Secret:
         """Give it a new secret."""
@@ -178,6 +188,10 @@ class HttpDestinations:
     async def close(self, destination_id: UUID) -> Row:
         """Close its breaker."""
         return _row(await self._asked.close(destination_id))
+
+    async def open(self, destination_id: UUID, span: timedelta) -> Row:
+        """Open its breaker for so long."""
+        return _row(await self._asked.open(destination_id, duration=to_iso(span)))
 
     async def rotate(self, destination_id: UUID) -> Secret:
         """Give it a new secret."""

@@ -14,6 +14,7 @@ from duly.cli.destination_desk import DestinationDesk, at_destinations, found
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, moment, print_json, show_list, text
+from duly.domain.duration import parse_option
 from duly.settings import Settings
 
 _Answer = TypeVar("_Answer")
@@ -113,6 +114,21 @@ def close(settings: Settings, which: str, as_json: bool) -> None:
 
     async def change(desk: DestinationDesk) -> Row:
         return await desk.close((await found(desk, which, _SHOWN_MAX))["destination_id"])
+
+    _print(_at(settings, change), as_json)
+
+
+@destinations.command("open")
+@which
+@click.option("--for", "span", default="PT10M", show_default=True, metavar="DURATION", help="PT1S to P7D.")
+@json_option
+@with_settings("url")
+def open_(settings: Settings, which: str, span: str, as_json: bool) -> None:
+    """Open the breaker by hand: for a while nothing is sent to the destination, and what is for it waits."""
+    chosen = parse_option(span, "--for")
+
+    async def change(desk: DestinationDesk) -> Row:
+        return await desk.open((await found(desk, which, _SHOWN_MAX))["destination_id"], chosen)
 
     _print(_at(settings, change), as_json)
 

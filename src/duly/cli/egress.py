@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from duly.api.listening import is_loopback
 from duly.clock import SystemClock
-from duly.domain.errors import InvalidOption
 from duly.log import Log
-from duly.outbound.egress import Egress, read_egress
 from duly.outbound.guard import Guard
 from duly.outbound.resolver import SystemResolver
-from duly.settings import Settings, SettingsError
+from duly.outbound.shapes import Check, egress_of, url_check
+from duly.settings import Settings
 
 if TYPE_CHECKING:
     from duly.outbound.calling import Caller
@@ -20,18 +19,19 @@ if TYPE_CHECKING:
 def caller_of(settings: Settings) -> Caller:
     """Build the way out, for one loop. Raises SettingsError."""
     from duly.outbound.calling import Caller
-    from duly.outbound.transport import AiohttpTransport  # Takes a while to import, and not everybody calls out.
+    from duly.outbound.transport import PinnedTransport  # Takes a while to import, and not everybody calls out.
 
     log = Log("outbound")
-    return Caller(Guard(egress_of(settings), SystemResolver(SystemClock()), log), AiohttpTransport(), log)
+    return Caller(Guard(egress_of(settings), SystemResolver(SystemClock()), log), PinnedTransport(), log)
 
 
-def egress_of(settings: Settings) -> Egress:
-    """Read what may be called. Raises SettingsError, saying where it was written."""
-    try:
-        return read_egress(settings.egress_ports, settings.egress_allow, loopback=settings.egress_loopback)
-    except InvalidOption as error:
-        raise SettingsError(f"{settings.sources['egress_allow']}: {error}") from None
+def submitted_check(settings: Settings) -> Check:
+    """Give what refuses addresses in what is submitted to the database itself. Raises SettingsError.
+
+    The server of a `duly up` is for development, and so may be called what its own door takes.
+    """
+    loopback = may_call_loopback(settings) if settings.database_url is None else None
+    return url_check(egress_of(settings, loopback=loopback))
 
 
 def may_call_loopback(settings: Settings) -> bool:

@@ -17,6 +17,7 @@ from duly.domain.run import TENANT_DEFAULT
 from duly.moves.api_keys import create_key
 from duly.store import api_keys
 from duly.store.database import Database
+from duly.store.local import this_account
 
 FILE = "api-key"
 _NAME = "duly up"
@@ -29,7 +30,9 @@ async def first_key(database: Database, data: Path | None, rng: Rng) -> Secret |
     kept = await _kept(database, data / FILE)
     if kept is not None:
         return kept
-    made = await create_key(database, rng, tenant=TENANT_DEFAULT, name=_NAME, scopes={Scope.ADMIN})
+    made = await create_key(
+        database.acting_as(this_account()), rng, tenant=TENANT_DEFAULT, name=_NAME, scopes={Scope.ADMIN}
+    )
     _keep(data / FILE, made.text)
     return made.text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -12,17 +12,14 @@ from litestar.handlers import HTTPRouteHandler
 from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
 from duly.api.logins import Logins
-from duly.cli.egress import egress_of
 from duly.dashboard.pages import pages
-from duly.domain.errors import InvalidOption
 from duly.domain.overload import AGE_LIMIT
 from duly.domain.sealing import Keyring
 from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
-from duly.outbound.errors import NotAllowed
-from duly.outbound.guard import judge
-from duly.settings import Settings
+from duly.outbound.shapes import egress_of, url_check
+from duly.settings import Settings, Shown
 from duly.store.database import Database
 from duly.store.session import Sessions
 from duly.store.waker import Waker
@@ -38,8 +35,12 @@ async def opened_door(
     age_limit: timedelta = AGE_LIMIT,
     *,
     logs_in: bool = True,
+    settings: Sequence[Shown] = (),
 ) -> AsyncIterator[Door]:
-    """Open the door over a database, and close what it needed at the end. `logs_in`: people may come in by a session."""
+    """Open the door over a database, and close what it needed at the end.
+
+    `logs_in`: people may come in by a session. `settings` are shown to the operator.
+    """
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with (
         Sessions(database, size_max=SESSIONS_MAX) as sessions,
@@ -59,6 +60,7 @@ async def opened_door(
             age_limit=age_limit,
             logins=Logins(database, keys) if logs_in else None,
             figures=figures,
+            settings=settings,
         )
     await waker.close()
 
@@ -70,14 +72,5 @@ def pages_of(settings: Settings) -> list[HTTPRouteHandler]:
 
 def allowed_by(settings: Settings, *, loopback: bool | None = None) -> Allowed:
     """Give the programs, images and addresses that the operator allows; `loopback` is for what is not said there."""
-    egress = egress_of(settings)
-    if loopback is not None:
-        egress = msgspec.structs.replace(egress, loopback=loopback)
-
-    def check_call(url: str) -> None:
-        try:
-            judge(egress, url)
-        except NotAllowed as error:
-            raise InvalidOption(str(error)) from None
-
+    check_call = url_check(egress_of(settings, loopback=loopback))
     return Allowed(frozenset(settings.commands), frozenset(settings.containers), check_call=check_call)

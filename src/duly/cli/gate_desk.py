@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from duly.cli.connect import is_remote, opened
+from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.desk import Row
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.errors import NotFound
@@ -49,7 +49,7 @@ async def at_gates(settings: Settings) -> AsyncIterator[GateDesk]:
         async with AsyncClient(settings.url, settings.api_key, deadline=_DEADLINE_SECONDS) as client:
             yield HttpGates(client)
     else:
-        async with opened(settings) as database:
+        async with opened_by_hand(settings) as database:
             yield DatabaseGates(database)
 
 

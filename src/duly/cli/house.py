@@ -33,6 +33,7 @@ from duly.domain.errors import DatabaseUnusable, Refused
 from duly.domain.run import HORIZON
 from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
+from duly.settings import shown
 from duly.store import api_keys, migrate
 from duly.store.database import Database
 from duly.store.overview import NamedJob
@@ -74,7 +75,9 @@ class House:
             keyring = first_keyring(self._settings, self._postgres.data, Rng())
             allowed = allowed_by(self._settings, loopback=may_call_loopback(self._settings))
             age_limit = span(self._settings, "queue_age_limit")
-            opening = opened_door(api, keyring, allowed, age_limit, logs_in=self._settings.dashboard)
+            opening = opened_door(
+                api, keyring, allowed, age_limit, logs_in=self._settings.dashboard, settings=shown(self._settings)
+            )
             async with api, opening as door:
                 try:
                     await self._live(database, api, door)

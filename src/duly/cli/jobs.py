@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Literal
 
 import click
 import msgspec
@@ -60,6 +61,13 @@ def jobs() -> None:
 @click.option("--state", type=click.Choice(JOB_STATES))
 @click.option("--queue", help="Only those of this queue.")
 @click.option("--tag", help="Only those with this tag.")
+@click.option(
+    "--sort",
+    type=click.Choice(["created", "name"]),
+    default="created",
+    show_default=True,
+    help="The newest first, or by name; those without one are left out then.",
+)
 @filter_option
 @limit_option
 @listing_options
@@ -70,15 +78,16 @@ def list_jobs(
     state: str | None,
     queue: str | None,
     tag: str | None,
+    sort: Literal["created", "name"],
     filter_text: str,
     limit: int,
 ) -> None:
-    """List schedules, the newest first."""
+    """List schedules, the newest first or by name."""
     wanted = chosen(filter_text, JOBS, state=state, queue=queue, tag=tag)
 
     hint = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'
     empty = none_of("schedules", wanted, hint)
-    show_list(settings, listing, lambda desk: desk.jobs(wanted, limit), COLUMNS, empty, at_desk)
+    show_list(settings, listing, lambda desk: desk.jobs(wanted, limit, sort), COLUMNS, empty, at_desk)
 
 
 @jobs.command("show")

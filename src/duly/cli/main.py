@@ -36,6 +36,7 @@ SECTIONS = {
         "limits": ("duly.cli.limits:limits", "Show, set and remove limits on what is under way at once."),
         "plan": ("duly.cli.as_code:plan", "Show what applying a file of schedules would change."),
         "apply": ("duly.cli.as_code:apply", "Bring the schedules to what a file says."),
+        "files": ("duly.cli.files:files", "Show which files were applied, and what was changed by hand since."),
         "export": ("duly.cli.export:export", "Write the schedules as such a file."),
         "schema": ("duly.cli.export:schema", "Print the JSON schema of such files, for editors."),
         "calendars": ("duly.cli.calendars:calendars", "List, show, put and delete calendars."),
@@ -44,6 +45,7 @@ SECTIONS = {
     "Admit": {
         "tenants": ("duly.cli.tenants:tenants", "List, create, suspend, resume and limit tenants."),
         "keys": ("duly.cli.keys:keys", "List, create and revoke API keys."),
+        "audit": ("duly.cli.audit:audit", "Show who changed what."),
         "secrets": ("duly.cli.secrets:secrets", "Make keys that signing secrets are sealed with."),
     },
     "Look": {
@@ -55,7 +57,8 @@ SECTIONS = {
             "Show where webhooks go and how it is; limits, secrets, breaker.",
         ),
         "gates": ("duly.cli.gates:gates", "Show the keys that hold runs back; set and lift their limits."),
-        "workers": ("duly.cli.workers:workers", "List the workers that live."),
+        "workers": ("duly.cli.workers:workers", "List the workers that live, and drain them."),
+        "doctor": ("duly.cli.doctor:doctor", "Say what is wrong with this installation, and what to do about it."),
         "verify": ("duly.cli.verify:verify", "Check that no promise is broken."),
         "bench": ("duly.bench.cli:bench", "Measure this machine."),
         "completion": ("duly.cli.completion:completion", "Print the completion script of a shell."),

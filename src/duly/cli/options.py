@@ -40,6 +40,7 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "egress_loopback": (("--egress-loopback/--no-egress-loopback",), {"default": None}),
     "retention_succeeded": (("--retention-succeeded",), {"metavar": "DURATION"}),
     "retention_failed": (("--retention-failed",), {"metavar": "DURATION"}),
+    "retention_audit": (("--retention-audit",), {"metavar": "DURATION"}),
     "queue_age_limit": (("--queue-age-limit",), {"metavar": "DURATION"}),
     "recovery_after": (("--recovery-after",), {"metavar": "DURATION"}),
     "url": (("--url",), {"metavar": "URL"}),

@@ -66,7 +66,7 @@ def obstacle_lines(plan: Plan, manifest: Manifest, live: Sequence[Living]) -> li
 
 def _step(step: Step, manifest: Manifest, *, prune: bool, adopt: bool) -> Iterable[str]:
     yield f"{_MARKS[step.kind]} {step.name}{_becomes(step, manifest, prune=prune, adopt=adopt)}"
-    yield from (_difference(one) for one in step.differences)
+    yield from (f"    {difference_text(one)}" for one in step.differences)
     if step.pausing is not None:
         yield f"    {_PAUSING[step.pausing]}"
 
@@ -87,11 +87,12 @@ def _becomes(step: Step, manifest: Manifest, *, prune: bool, adopt: bool) -> str
 
 def _calendar(step: CalendarStep) -> Iterable[str]:
     yield f"{_MARKS[step.kind]} calendar {step.name}"
-    yield from (_difference(one) for one in step.differences)
+    yield from (f"    {difference_text(one)}" for one in step.differences)
 
 
-def _difference(one: Difference) -> str:
-    return f"    {one.field}: {_value(one.before)} → {_value(one.after)}"
+def difference_text(one: Difference) -> str:
+    """Write what was and what is instead."""
+    return f"{one.field}: {_value(one.before)} → {_value(one.after)}"
 
 
 def _value(value: Any) -> str:

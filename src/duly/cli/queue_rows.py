@@ -22,7 +22,7 @@ async def read_queues(database: Database) -> Sequence[Row]:
     """Read every queue that has work or a worker, or is paused by its name."""
     now = await database.read_clock()
     depths = {row["queue"]: row for row in await ready.depth(database)}
-    living = [row for row in await store.live(database) if row.until > row.read_at]
+    living = [row for row in await store.live(database) if row.until > row.read_at and not row.is_draining]
     unknown = await ready.unknown_handlers(database)
     standing = await holds.standing(database)
     paused = (hold.scope.queue for hold in standing if hold.scope.queue is not None)

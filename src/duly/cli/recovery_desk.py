@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from duly.api.recovery_views import told
-from duly.cli.connect import is_remote, opened
+from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.options import span
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import Rng
@@ -53,7 +53,7 @@ async def at_recovery(settings: Settings) -> AsyncIterator[RecoveryDesk]:
         async with AsyncClient(settings.url, settings.api_key, deadline=_DEADLINE_SECONDS) as client:
             yield HttpRecovery(client)
     else:
-        async with opened(settings) as database:
+        async with opened_by_hand(settings) as database:
             yield DatabaseRecovery(database, Gauge(database, span(settings, "queue_age_limit")))
 
 

@@ -59,6 +59,7 @@ def runs() -> None:
 @click.option("--job", metavar="JOB", help="Only the runs of this job, given by its id or its name.")
 @click.option("--queue", help="Only those of this queue.")
 @click.option("--parent", metavar="RUN", type=click.UUID, help="Only the subtasks of this run.")
+@click.option("--workflow", metavar="WORKFLOW", type=click.UUID, help="Only the runs of this workflow's nodes.")
 @filter_option
 @limit_option
 @listing_options
@@ -70,6 +71,7 @@ def list_runs(
     job: str | None,
     queue: str | None,
     parent: UUID | None,
+    workflow: UUID | None,
     filter_text: str,
     limit: int,
 ) -> None:
@@ -78,7 +80,8 @@ def list_runs(
     A stretch of occurrences that did not run is one line, with its reason, how many they are, the first and the last.
     """
 
-    wanted = chosen(filter_text, RUNS, state=state, queue=queue, parent=None if parent is None else str(parent))
+    of = {name: None if one is None else str(one) for name, one in (("parent", parent), ("workflow", workflow))}
+    wanted = chosen(filter_text, RUNS, state=state, queue=queue, **of)
 
     async def read(desk: Desk) -> Sequence[Row]:
         of_job = wanted if job is None else chosen(wanted, RUNS, job_id=str(await desk.job_id(job)))

@@ -12,6 +12,7 @@ from duly.cli.connect import opened, run_loop
 from duly.cli.options import span, with_settings
 from duly.cli.stopping import stop_on_signals
 from duly.clock import Rng
+from duly.domain.audit import check_retention
 from duly.log import Log
 from duly.maintenance.service import Maintenance, Retention
 from duly.scheduler.service import Scheduler
@@ -23,7 +24,9 @@ CONNECTIONS_MAX = 8  # Staging and the duties go on side by side, and none shoul
 
 @click.command
 @click.option("--name", help="How others see it; default: host and process.")
-@with_settings("pooler", "retention_succeeded", "retention_failed", "queue_age_limit", "recovery_after")
+@with_settings(
+    "pooler", "retention_succeeded", "retention_failed", "retention_audit", "queue_age_limit", "recovery_after"
+)
 def scheduler(settings: Settings, name: str | None) -> None:
     """Run a scheduler: it fires its share of the shards, and keeps history, leases and tables in order."""
     run_loop(_run(settings, name or process_name()))
@@ -36,7 +39,11 @@ def process_name() -> str:
 
 def build(settings: Settings, database: Database, name: str) -> tuple[Scheduler, Maintenance]:
     """Build the two loops on one database."""
-    retention = Retention(span(settings, "retention_succeeded"), span(settings, "retention_failed"))
+    retention = Retention(
+        span(settings, "retention_succeeded"),
+        span(settings, "retention_failed"),
+        audit=check_retention(span(settings, "retention_audit")),
+    )
     age_limit = span(settings, "queue_age_limit")
     recovery_after = None if settings.recovery_after is None else span(settings, "recovery_after")
     return (

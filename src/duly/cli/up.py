@@ -19,6 +19,7 @@ from duly.cli.postgres import Postgres
 from duly.cli.screen import Screen
 from duly.cli.stopping import stop_on_signals
 from duly.clock import SystemClock
+from duly.domain.audit import check_retention
 from duly.settings import Settings
 
 
@@ -38,6 +39,7 @@ def up(settings: Settings, ephemeral: bool, reset: bool, yes: bool, demo: bool, 
     """
     for name in ("lease", "grace", "retention_succeeded", "retention_failed", "queue_age_limit"):
         span(settings, name)
+    check_retention(span(settings, "retention_audit"))
     if settings.commands or settings.containers:
         from duly.cli import programs  # It loads most of a worker, which nobody else here needs.
 

@@ -1,15 +1,18 @@
-"""`duly workers`: who lives."""
+"""`duly workers`: who lives; and who is to take nothing more."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from itertools import zip_longest
+from uuid import UUID
 
 import click
 
 from duly.cli.desk import at_desk
+from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, listing_options, show_list
+from duly.cli.output import Listing, json_option, listing_options, print_json, show_list
 from duly.settings import Settings
 
 
@@ -27,15 +30,42 @@ COLUMNS = {
     "handlers": lambda row: row["handlers"],
     "slots": lambda row: row["slots"],
     "up for": lambda row: row["read_at"] - row["started_at"],
+    "state": lambda row: "draining" if row["is_draining"] else "serving",
     "lease": lambda row: row["until"] - row["read_at"] if row["until"] > row["read_at"] else "expired",
 }
 
 
-@click.command
+@click.group(cls=ListingGroup)
+def workers() -> None:
+    """List and drain workers. Without a command: list."""
+
+
+@workers.command("list")
 @listing_options
 @with_settings("url")
-def workers(settings: Settings, listing: Listing) -> None:
+def list_workers(settings: Settings, listing: Listing) -> None:
     """List the workers that live, what they serve and how long their lease still holds."""
 
     empty = "no worker lives; start one: duly worker module:app"
     show_list(settings, listing, lambda desk: desk.workers(), COLUMNS, empty, at_desk)
+
+
+@workers.command("drain")
+@click.argument("worker_id", metavar="WORKER", type=click.UUID)
+@click.option("--undo", is_flag=True, help="Let it take runs again.")
+@json_option
+@with_settings("url")
+def drain(settings: Settings, worker_id: UUID, undo: bool, as_json: bool) -> None:
+    """Ask WORKER, given by its id, to take nothing more: it finishes what it runs, and lives on until it is stopped."""
+    asyncio.run(_drain(settings, worker_id, is_draining=not undo, as_json=as_json))
+
+
+async def _drain(settings: Settings, worker_id: UUID, *, is_draining: bool, as_json: bool) -> None:
+    async with at_desk(settings) as desk:
+        await desk.drain(worker_id, is_draining=is_draining)
+    if as_json:
+        print_json({"worker_id": worker_id, "is_draining": is_draining})
+    elif is_draining:
+        click.echo(f"worker {worker_id} takes nothing more, and finishes what it runs")
+    else:
+        click.echo(f"worker {worker_id} takes runs again")

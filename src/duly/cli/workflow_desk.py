@@ -10,10 +10,12 @@ from uuid import UUID
 
 import msgspec
 
-from duly.cli.connect import is_remote, opened
+from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.desk import Row
+from duly.cli.egress import submitted_check
 from duly.cli.paging import gather
 from duly.client.asynchronous.client import AsyncClient
+from duly.domain.called import called_in
 from duly.domain.errors import DulyError, NotFound
 from duly.domain.filter import WORKFLOWS, parse
 from duly.domain.manifest_export import workflow_spec
@@ -21,6 +23,7 @@ from duly.domain.run import TENANT_DEFAULT
 from duly.domain.workflow import Workflow
 from duly.domain.workflow_told import told_nodes
 from duly.moves import workflows as moves
+from duly.outbound.shapes import Check
 from duly.settings import Settings
 from duly.store import hints, lists, workflows
 from duly.store.database import Database
@@ -72,18 +75,21 @@ async def at_workflows(settings: Settings) -> AsyncIterator[WorkflowDesk]:
         async with AsyncClient(settings.url, settings.api_key, deadline=_DEADLINE_SECONDS) as client:
             yield HttpWorkflows(client)
     else:
-        async with opened(settings) as database:
-            yield DatabaseWorkflows(database)
+        async with opened_by_hand(settings) as database:
+            yield DatabaseWorkflows(database, submitted_check(settings))
 
 
 class DatabaseWorkflows:
     """Asks the database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, check_call: Check) -> None:
         self._database = database
+        self._check_call = check_call
 
     async def submit(self, workflow: Workflow, key: str) -> UUID:
         """Make a workflow durable, whole."""
+        for url in called_in(workflow):
+            self._check_call(url)
         made = await moves.submit_workflow(self._database, TENANT_DEFAULT, key, workflow)
         await self._wake({node.submission.queue for node in workflow.nodes if not node.after})
         return made.workflow_id

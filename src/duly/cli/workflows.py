@@ -11,6 +11,7 @@ from uuid import UUID
 
 import click
 
+from duly.cli import apps
 from duly.cli.as_code import read_document
 from duly.cli.failures import REFUSED
 from duly.cli.lazy import ListingGroup
@@ -18,6 +19,7 @@ from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, moment, print_json, print_rows, show_list
 from duly.cli.paging import chosen, filter_option, limit_option, none_of
 from duly.cli.screen import some
+from duly.cli.workflow_check import check_with_app
 from duly.cli.workflow_desk import WorkflowDesk, at_workflows
 from duly.cli.workflow_tree import drawn
 from duly.clock import SystemClock
@@ -95,9 +97,13 @@ def show_workflow(settings: Settings, listing: Listing, workflow_id: UUID, node:
 @click.option("--key", help="Submitted again under the same key within a day, it is stored once.")
 @click.option("--wait", is_flag=True, help="Wait for its end, and exit with 1 unless it has succeeded.")
 @json_option
-@with_settings("url")
+@with_settings("app", "url")
 def submit_workflow(settings: Settings, file: str, key: str | None, wait: bool, as_json: bool) -> int:
-    """Submit the workflow in FILE, YAML or JSON; - reads standard input. It is checked whole, and stored whole or not at all."""
+    """Submit the workflow in FILE, YAML or JSON; - reads standard input. It is checked whole, and stored whole or not at all.
+
+    If the app is known (--app, or `app` in duly.toml), the handlers that it names and their arguments are checked against it
+    before anything is sent; what a node is given of others is not known yet, and is checked when it runs.
+    """
     chosen_key = secrets.token_urlsafe(16) if key is None else check_key(key)
     return asyncio.run(_submit(settings, file, chosen_key, wait=wait, as_json=as_json))
 
@@ -154,6 +160,8 @@ async def _replay(settings: Settings, workflow_id: UUID, node: str) -> None:
 async def _submit(settings: Settings, file: str, key: str, *, wait: bool, as_json: bool) -> int:
     document, name = read_document(file)
     workflow = read_workflow(document.value, document.places, name)
+    if settings.app:
+        check_with_app(workflow, apps.load(settings.app), document.places, name)
     async with at_workflows(settings) as desk:
         workflow_id = await desk.submit(workflow, key)
         if not as_json:

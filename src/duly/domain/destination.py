@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from duly.domain.api_key import Secret
+from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.webhook_secret import BYTES_NEW, read_secret, show_secret
 
@@ -13,6 +14,7 @@ PLACES_DEFAULT, PLACES_MAX = 100, 100_000
 RATE_MIN, RATE_MAX = 0.001, 100_000.0
 RETRY_SHARE_DEFAULT = 0.2  # retries for each first attempt
 RETRIES_FREE_PER_SECOND = 1.0  # besides, however little is sent
+LEFT_ALONE_MIN, LEFT_ALONE_MAX = timedelta(seconds=1), timedelta(days=7)
 SECRET_KEPT = timedelta(hours=24)  # how long the one before is still good after a rotation
 
 
@@ -36,6 +38,13 @@ def check_places(places: int) -> int:
     if not 1 <= places <= PLACES_MAX:
         raise InvalidOption(f"places {places} is outside 1 to {PLACES_MAX:,}: how many requests are under way at once")
     return places
+
+
+def check_left_alone(span: timedelta) -> timedelta:
+    """Take for how long nothing is to be sent. Raises InvalidOption."""
+    if not LEFT_ALONE_MIN <= span <= LEFT_ALONE_MAX:
+        raise InvalidOption(f"duration {to_iso(span)} is outside PT1S to P7D: how long a destination is left alone")
+    return span
 
 
 def check_retry_share(share: float) -> float:

@@ -1,4 +1,4 @@
-"""One grammar to choose jobs, runs and dead letters: `state:dead AND queue:mail AND created_at>"2026-11-01"`.
+"""One grammar to choose jobs, runs, workflows and dead letters: of jobs, `state:paused AND created_at>"2026-11-01"`.
 
 A filter is terms joined by AND, and each field has a kind of value:
 
@@ -117,6 +117,7 @@ RUNS: Mapping[str, Field] = {
     "queue": Words(),
     "job_id": Ids(),
     "parent": Ids(single=True),
+    "workflow": Ids(single=True),
     "handler": Words(),
     TAG: Words(),
     "scheduled_at": Moments(),
@@ -127,6 +128,7 @@ DEAD: Mapping[str, Field] = {
     "queue": Words(),
     "handler": Words(),
     "reason": Words(may_begin=True),
+    "error": Words(),  # what is alike in reasons, as groups are named
     "job_id": Ids(),
     TAG: Words(),
     "buried_at": Moments(),
@@ -159,6 +161,10 @@ class Filter(msgspec.Struct, frozen=True):
     def is_empty(self) -> bool:
         """Whether everything fits."""
         return self == EVERYTHING
+
+    def among(self, field: str, values: tuple[str, ...]) -> Filter:
+        """Ask for a field to be one of these, besides all that is asked."""
+        return _with_words(self, field, values)
 
     def only(self, field: str, value: str | None) -> Filter:
         """Ask for one word more; without a value nothing is asked."""
@@ -249,14 +255,15 @@ class _Reader:
                 return
             self._refuse("FILTER_SYNTAX", "a term is missing after AND")
         if word.kind == "word" and word.text.upper() in ("OR", "NOT"):
-            hint = "queue:(mail,reports) is any of them"
+            hint = f"{_list_example(self._fields)} is any of them"
             self._refuse("FILTER_SYNTAX", f"{word.text} is not part of a filter; terms are joined by AND", hint)
         self._refuse("FILTER_SYNTAX", f"expected AND before {shown(word.text)}", "join terms by AND")
 
     def _term(self, found: Filter) -> Filter:
         name = self._take()
         if name.kind != "word":
-            self._refuse("FILTER_SYNTAX", f"expected a field: {', '.join(self._fields)}", "state:dead", name)
+            example = _example(*next(iter(self._fields.items())))
+            self._refuse("FILTER_SYNTAX", f"expected a field: {', '.join(self._fields)}", example, name)
         field = self._fields.get(name.text)
         if field is None:
             self._refuse_field(name)
@@ -414,6 +421,12 @@ def _unquoted(text: str) -> str:
 def _blank_end(text: str, at: int) -> int:
     found = _BLANK.match(text, at)
     return found.end() if found else at
+
+
+def _list_example(fields: Mapping[str, Field]) -> str:
+    """Show a list of values, of a field that is known here."""
+    name = next(name for name, field in fields.items() if isinstance(field, Words) and not field.choices)
+    return f"{name}:(mail,reports)"
 
 
 def _example(name: str, field: Field) -> str:

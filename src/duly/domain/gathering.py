@@ -10,6 +10,7 @@ import msgspec
 
 from duly.domain.problems import Path, Problem, path_of
 from duly.domain.triggers.errors import nearest, shown
+from duly.domain.wanted import wanted
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -53,8 +54,14 @@ def _read(value: object, kind: Any, path: Path, problems: list[Problem]) -> Any:
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         within = path_of(place.rstrip("`"))
-        problems.append(Problem((*path, *within), f"{shown(_at(value, within))} does not do: {_lower(message)}"))
+        told = f"{shown(_at(value, within))} does not do: {_lower(message)}{_choices(message, kind, within)}"
+        problems.append(Problem((*path, *within), told))
         return None
+
+
+def _choices(message: str, kind: Any, within: Path) -> str:
+    """Say what there is to choose from, where the value itself is a choice."""
+    return f"; give {wanted(kind)}" if message.startswith("Invalid enum value") and not within else ""
 
 
 def _at(value: Any, path: Path) -> Any:

@@ -80,6 +80,11 @@ def closed_by_hand(health: Health) -> Turn:
     return _closed(health)
 
 
+def opened_by_hand(health: Health, seconds: float) -> Turn:
+    """Say what it turns to when somebody wants it left alone: for so long nothing is sent to it, then it is tried."""
+    return Turn(state=State.OPEN, openings=health.openings, wait_seconds=seconds)
+
+
 def cool_seconds(openings: int, chance: float) -> float:
     """Say for how long it is left alone when it has opened so many times in a row."""
     seconds = COOL_SECONDS * 2.0 ** min(openings - 1, 30)

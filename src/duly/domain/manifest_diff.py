@@ -82,14 +82,25 @@ class Difference(msgspec.Struct, frozen=True):
 
 def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
     """Say in what a job is not as its file says."""
-    before = _plain(kept.queue, kept.priority, kept.payload, kept.options)
     after = _plain(wanted.queue, wanted.priority, wanted.payload, wanted.options)
-    stands = target_of(kept.options)
-    before |= target_parts(kept.handler, stands)
-    after |= target_parts(wanted.handler, completed(target_of(wanted.options), stands))
+    after |= target_parts(wanted.handler, completed(target_of(wanted.options), target_of(kept.options)))
+    return _compared(kept, after, wanted.schedule)
+
+
+def drift(applied: Kept, kept: Kept) -> tuple[Difference, ...]:
+    """Say in what a job is no longer as it was applied: `before` is what its file said, `after` what stands."""
+    after = _plain(kept.queue, kept.priority, kept.payload, kept.options)
+    after |= target_parts(kept.handler, target_of(kept.options))
+    return _compared(applied, after, kept.shape)
+
+
+def _compared(kept: Kept, after: dict[str, Any], schedule: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Hold a job as it was kept against its parts and its schedule by another word."""
+    before = _plain(kept.queue, kept.priority, kept.payload, kept.options)
+    before |= target_parts(kept.handler, target_of(kept.options))
     shape = kept.shape
-    if shape != wanted.schedule:
-        was, will = _schedules(kept, shape, wanted.schedule)
+    if shape != schedule:
+        was, will = _schedules(kept, shape, schedule)
         before |= {f"schedule.{key}": value for key, value in was.items()}
         after |= {f"schedule.{key}": value for key, value in will.items()}
     fields = {**before, **after}

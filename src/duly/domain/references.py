@@ -1,21 +1,25 @@
-"""References in a payload: `{"$result": "extract"}` stands for what a node came to, `{"$item": true}` for the item of a map.
+"""References in a payload: `{"$result": "extract"}` stands for what a node came to, `{"$error": "extract"}` for what went wrong
+with it, `{"$item": true}` for the item of a map.
 
 They are put in where a run is handed out; the row carries names alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, assert_never
 
 import msgspec
 
 from duly.domain.triggers.errors import shown
 
 RESULT = "$result"
+ERROR = "$error"
 ITEM = "$item"
 HANDED_BYTES_MAX = 1_048_576  # what one run is given of others' results
-_QUOTED = (f'"{RESULT}"', f'"{ITEM}"')
+_QUOTED = (f'"{RESULT}"', f'"{ERROR}"', f'"{ITEM}"')
+_CLASS = re.compile(r"([A-Z]\w*)(?:: (.*))?", re.DOTALL)  # as an attempt's reason names an exception
 
 Refuse = Callable[[str], NoReturn]
 Path = tuple[str | int, ...]
@@ -28,17 +32,27 @@ class Reference(msgspec.Struct, frozen=True):
     path: Path = ()
 
 
+class Fault(msgspec.Struct, frozen=True):
+    """What went wrong with a node, or the part of it that a path leads to."""
+
+    node: str
+    path: Path = ()
+
+
 class Item(msgspec.Struct, frozen=True):
     """The item that a run of a map is for, or a part of it."""
 
     path: Path = ()
 
 
+Use = Reference | Fault | Item
+
+
 class Unresolved(Exception):
     """A reference leads nowhere, or to more than a run is handed."""
 
 
-def uses_in(payload: str, refuse: Refuse) -> list[Reference | Item]:
+def uses_in(payload: str, refuse: Refuse) -> list[Use]:
     """Find all references in a payload, JSON as text."""
     return list(_uses(msgspec.json.decode(payload), refuse)) if has_references(payload) else []
 
@@ -48,9 +62,9 @@ def has_references(payload: str | None) -> bool:
     return payload is not None and any(quoted in payload for quoted in _QUOTED)
 
 
-def read_reference(value: Mapping[str, Any], refuse: Refuse) -> Reference | Item | None:
+def read_reference(value: Mapping[str, Any], refuse: Refuse) -> Use | None:
     """Read a mapping as a reference; nothing when it is none."""
-    if RESULT not in value and ITEM not in value:
+    if not any(name in value for name in (RESULT, ERROR, ITEM)):
         return None
     path = value.get("path", [])
     if not isinstance(path, list) or not all(
@@ -60,14 +74,32 @@ def read_reference(value: Mapping[str, Any], refuse: Refuse) -> Reference | Item
     match value:
         case {"$result": str(node), **rest} if rest.keys() <= {"path"}:
             return Reference(node, tuple(path))
+        case {"$error": str(node), **rest} if rest.keys() <= {"path"}:
+            return Fault(node, tuple(path))
         case {"$item": True, **rest} if rest.keys() <= {"path"}:
             return Item(tuple(path))
-    return refuse(f'{shown(value)} is no reference; write {{"$result": "a node", "path": […]}} or {{"$item": true}}')
+    return refuse(
+        f'{shown(value)} is no reference; write {{"$result": "a node", "path": […]}}, {{"$error": "a node"}} or {{"$item": true}}'
+    )
 
 
-def resolved(payload: str, results: Mapping[str, Any], item: Any) -> str:
-    """Put results in where a payload names them. Raises Unresolved."""
-    return msgspec.json.encode(_resolved(msgspec.json.decode(payload), results, item)).decode()
+def fault_of(state: str, reason: str | None, attempts: int) -> dict[str, Any]:
+    """Tell what went wrong with a node that has ended so: the class of its error if it has one, what it said, and how often."""
+    found = _CLASS.fullmatch(reason or "")
+    kind, message = (found[1], found[2] or "") if found else (None, reason or "")
+    return {"state": state, "class": kind, "message": message, "attempts": attempts}
+
+
+def resolved(payload: str, results: Mapping[str, Any], item: Any, faults: Mapping[str, Any] | None = None) -> str:
+    """Put results and errors in where a payload names them; a node with no error has null. Raises Unresolved."""
+    known = _Known(results, faults or {}, item)
+    return msgspec.json.encode(_resolved(msgspec.json.decode(payload), known)).decode()
+
+
+class _Known(msgspec.Struct, frozen=True):
+    results: Mapping[str, Any]
+    faults: Mapping[str, Any]
+    item: Any
 
 
 def part_of(value: Any, path: Path, what: str) -> Any:
@@ -89,7 +121,7 @@ def _at(value: Any, step: str | int) -> Any:
     raise KeyError(step)
 
 
-def _uses(value: Any, refuse: Refuse) -> Iterator[Reference | Item]:
+def _uses(value: Any, refuse: Refuse) -> Iterator[Use]:
     if isinstance(value, dict):
         if (use := read_reference(value, refuse)) is not None:
             yield use
@@ -101,19 +133,28 @@ def _uses(value: Any, refuse: Refuse) -> Iterator[Reference | Item]:
             yield from _uses(each, refuse)
 
 
-def _resolved(value: Any, results: Mapping[str, Any], item: Any) -> Any:
+def _resolved(value: Any, known: _Known) -> Any:
     if isinstance(value, dict):
-        match read_reference(value, _cannot_resolve):
-            case Reference(node, path):
-                if node not in results:
-                    raise Unresolved(f"node {shown(node)} has no result: it has not succeeded")
-                return part_of(results[node], path, f"the result of node {shown(node)}")
-            case Item(path):
-                return part_of(item, path, "the item")
-        return {name: _resolved(each, results, item) for name, each in value.items()}
+        use = read_reference(value, _cannot_resolve)
+        return {name: _resolved(each, known) for name, each in value.items()} if use is None else _value_of(use, known)
     if isinstance(value, list):
-        return [_resolved(each, results, item) for each in value]
+        return [_resolved(each, known) for each in value]
     return value
+
+
+def _value_of(use: Use, known: _Known) -> Any:
+    match use:
+        case Reference(node, path):
+            if node not in known.results:
+                raise Unresolved(f"node {shown(node)} has no result: it has not succeeded")
+            return part_of(known.results[node], path, f"the result of node {shown(node)}")
+        case Fault(node, path):
+            # Whoever waits for an end, however it is, asks for the parts of an error that may not be there.
+            fault = known.faults.get(node)
+            return None if fault is None else part_of(fault, path, f"the error of node {shown(node)}")
+        case Item(path):
+            return part_of(known.item, path, "the item")
+    assert_never(use)
 
 
 def _cannot_resolve(message: str) -> NoReturn:

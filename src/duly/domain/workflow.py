@@ -17,7 +17,7 @@ import msgspec
 
 from duly.domain.errors import InvalidWorkflow
 from duly.domain.job import Submission, check_name
-from duly.domain.references import Item, Reference, read_reference, uses_in
+from duly.domain.references import Fault, Item, Reference, read_reference, uses_in
 from duly.domain.then import Then
 from duly.domain.triggers.errors import shown
 
@@ -163,15 +163,21 @@ def check_nodes(nodes: Sequence[Node], known: Collection[str] = (), count: int =
     return order
 
 
+def check_node_name(name: object) -> str:
+    """Take the name of a node. Raises InvalidWorkflow."""
+    if isinstance(name, str) and len(name) <= NODE_NAME_CHARACTERS_MAX and _NODE_NAME.fullmatch(name):
+        return name
+    return _refuse(
+        f"node {shown(name)} is not a name: 1 to {NODE_NAME_CHARACTERS_MAX} letters, digits, _, - and .,"
+        " the first a letter, a digit or _",
+        *([name] if isinstance(name, str) else []),
+    )
+
+
 def _check_names(nodes: Sequence[Node]) -> set[str]:
     names: set[str] = set()
     for node in nodes:
-        if len(node.name) > NODE_NAME_CHARACTERS_MAX or not _NODE_NAME.fullmatch(node.name):
-            _refuse(
-                f"node {shown(node.name)} is not a name: 1 to {NODE_NAME_CHARACTERS_MAX} letters, digits, _, - and .,"
-                " the first a letter, a digit or _",
-                node.name,
-            )
+        check_node_name(node.name)
         if node.name in names:
             _refuse(f"node {shown(node.name)} is there twice; give each a name of its own", node.name)
         if node.submission.at is not None or node.submission.delay is not None:
@@ -308,12 +314,19 @@ def _check_uses(node: Node, before: Collection[str], known: Collection[str]) -> 
         node.submission.payload, lambda message: _refuse(f"payload of node {shown(node.name)}: {message}", *where)
     )
     for use in [*uses, *([node.map] if node.map else [])]:
+        what = "error" if isinstance(use, Fault) else "result"
         if isinstance(use, Item):
             if node.map is None:
                 _refuse(f'node {shown(node.name)} names "$item" and has no map; give it one', *where)
+        elif isinstance(use, Fault) and Edge(use.node) in node.after:
+            _refuse(
+                f"node {shown(node.name)} is to be given the error of {shown(use.node)}, and runs only when that has succeeded;"
+                f' let it wait for its failure: after [{{"node": {shown(use.node)}, "on": "failure"}}], or "always"',
+                *where,
+            )
         elif use.node not in before and use.node not in known:
             _refuse(
-                f"node {shown(node.name)} is to be given the result of {shown(use.node)}, which does not come before it;"
+                f"node {shown(node.name)} is to be given the {what} of {shown(use.node)}, which does not come before it;"
                 f" let it wait for it: after [{shown(use.node)}]",
                 *where,
             )

@@ -27,7 +27,9 @@ from duly.moves.workflow_runs import settle_ended
 from duly.moves.workflows import run_errands
 from duly.store import (
     answers,
+    audit,
     browser_sessions,
+    destinations,
     duties,
     events,
     figures,
@@ -50,6 +52,7 @@ BATCH_MAX = 10_000
 WORKFLOWS_MAX = 100  # of a thousand nodes each
 REAP = "reap"
 EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
+DESTINATIONS_KEPT = timedelta(days=400)  # unused: what is called once a year keeps the secret that its receiver knows
 CHANGES_KEPT = timedelta(hours=2)  # of definitions; a listener may come back an hour later
 _DUTY_SECONDS = 0.5  # between two times of what others wait for
 _SLOW_DUTY_SECONDS = 1.0  # and of what nobody waits for
@@ -69,6 +72,7 @@ class Retention(msgspec.Struct, frozen=True):
     succeeded: timedelta = timedelta(days=7)
     failed: timedelta = timedelta(days=90)
     logs: timedelta = timedelta(days=7)
+    audit: timedelta = timedelta(days=400)
 
 
 class Maintenance:
@@ -231,8 +235,10 @@ class Maintenance:
         await shards.forget_expired(self._database)
         await figures.forget(self._database, ROLLUPS_KEPT, BATCH_MAX)
         await browser_sessions.forget(self._database, BATCH_MAX)
+        await destinations.forget(self._database, DESTINATIONS_KEPT, BATCH_MAX)
         await workflows.forget(self._database, self._retention.failed, WORKFLOWS_MAX)
         await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
+        await audit.forget(self._database, self._retention.audit, BATCH_MAX)
 
     async def _repeat(self, seconds: float, duty: Duty, is_needed: Need) -> None:
         while True:

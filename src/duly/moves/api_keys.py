@@ -9,9 +9,11 @@ import msgspec
 
 from duly.clock import Rng
 from duly.domain.api_key import Scope, Secret, new_key, written
+from duly.domain.audit import Action, Subject
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
 from duly.domain.rate_limit import check_rate
+from duly.moves.note import audited, note
 from duly.store import api_keys
 from duly.store.database import Database
 
@@ -23,6 +25,7 @@ class NewKey(msgspec.Struct, frozen=True):
     text: Secret
 
 
+@audited
 async def create_key(
     database: Database,
     rng: Rng,
@@ -42,10 +45,16 @@ async def create_key(
     await api_keys.create(
         database, key_id, secret, tenant=tenant, name=name, scopes=scopes, expires_at=expires_at, rate=rate
     )
+    subject, words = Subject("key", key_id, name), sorted(scope.value for scope in scopes)
+    await note(database, tenant, Action.KEY_CREATED, subject, scopes=words, expires_at=expires_at, rate=rate)
     return NewKey(key_id, written(key_id, secret))
 
 
+@audited
 async def revoke_key(database: Database, key_id: str, *, tenant: int | None = None) -> None:
     """End a key for good, of a tenant or of any. Raises NotFound."""
-    if not await api_keys.revoke(database, key_id, tenant=tenant):
+    revoked = await api_keys.revoke(database, key_id, tenant=tenant)
+    if revoked is None:
         raise NotFound(f"no key {key_id}; `duly keys` lists them")
+    subject = Subject("key", key_id, revoked.name)
+    await note(database, revoked.tenant, Action.KEY_REVOKED, subject, int(not revoked.was_revoked))

@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Rng
+from duly.domain.audit import Action, Subject
 from duly.domain.errors import (
     InvalidOption,
     InvalidPayload,
@@ -37,6 +38,7 @@ from duly.domain.triggers.timing import calendars_in, is_closed, read_calendars,
 from duly.moves.calendars import put_calendar
 from duly.moves.cancel import cancel_job
 from duly.moves.edit import edit_version
+from duly.moves.note import note
 from duly.moves.pause import pause, resume
 from duly.moves.submit import submit_recurring
 from duly.store import applied as store
@@ -84,14 +86,18 @@ async def apply(
     prune: bool = False,
     adopt: bool = False,
     expected: str | None = None,
+    by: str | None = None,
 ) -> Applied:
-    """Apply a file in one transaction. With `expected`, only if the plan is the one of that digest.
+    """Apply a file in one transaction. With `expected`, only if the plan is the one of that digest. `by` is noted.
 
     Raises InvalidManifest, NotTheFiles, PlanChanged, Refused, Unsettled; nothing has been changed then.
     """
 
     async def once(inside: Database) -> Applied:
-        return await _apply(inside, tenant, manifest, rng, prune=prune, adopt=adopt, expected=expected)
+        nobody = inside.acting_as(None)  # The whole is noted once, and not each step.
+        made = await _apply(nobody, tenant, manifest, rng, prune=prune, adopt=adopt, expected=expected, by=by)
+        await _note(inside, tenant, manifest.source, made)
+        return made
 
     for _ in range(_LOOKS_MAX):
         try:
@@ -107,8 +113,25 @@ async def apply(
     raise Unsettled(f"a job of {manifest.source!r}")
 
 
+async def _note(database: Database, tenant: int, source: str, made: Applied) -> None:
+    counts = {kind: sum(done.kind is kind for done in made.done) for kind in StepKind}
+    told = {kind.value: count for kind, count in counts.items() if count}
+    subject = Subject("file", source, source)
+    changes = len(made.done) + len(made.calendars)
+    calendars = len(made.calendars) or None
+    await note(database, tenant, Action.FILE_APPLIED, subject, changes, **told, calendars=calendars)
+
+
 async def _apply(
-    database: Database, tenant: int, manifest: Manifest, rng: Rng, *, prune: bool, adopt: bool, expected: str | None
+    database: Database,
+    tenant: int,
+    manifest: Manifest,
+    rng: Rng,
+    *,
+    prune: bool,
+    adopt: bool,
+    expected: str | None,
+    by: str | None,
 ) -> Applied:
     await store.lock(database, tenant)
     found, versions, manifest = await _look(database, tenant, manifest)
@@ -123,7 +146,7 @@ async def _apply(
     orphans = found.of(StepKind.REMOVE)
     removed = [await _remove(database, step) for step in orphans] if prune else []
     versions |= {done.job_id: version for done, version in [*made, *changed]}
-    await store.mark_applied(database, tenant, manifest.source, versions)
+    await store.mark_applied(database, tenant, manifest.source, versions, by)
     await store.mark_taken_out(database, tenant, [done.job_id for done in removed])
     left = () if prune else tuple(step.name for step in orphans)
     calendars = tuple(step.name for step in found.calendars)

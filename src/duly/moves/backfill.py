@@ -9,12 +9,14 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Rng
+from duly.domain.audit import Action, Subject
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import moments_between
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
+from duly.moves.note import actor_of, audited, note
 from duly.moves.schedule import see
 from duly.store import schedules
 from duly.store.database import Database
@@ -42,6 +44,7 @@ class Asked(msgspec.Struct, frozen=True):
     first: list[datetime]
 
 
+@audited
 async def backfill(
     database: Database,
     job_id: UUID,
@@ -88,6 +91,9 @@ async def backfill(
         database, backfill_id, job_id, start, end, rate, len(moments), previous, _PLACES[overlap]
     ):
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
+    subject = Subject("job", str(job_id), seen.job.name)
+    stretch = {"backfill_id": backfill_id, "from": start, "to": end, "runs": len(moments), "rate": rate}
+    await note(database, seen.job.tenant, Action.JOB_BACKFILLED, subject, **stretch)
     return msgspec.structs.replace(asked, backfill_id=backfill_id)
 
 
@@ -104,11 +110,16 @@ async def _moments(database: Database, schedule: Schedule, start: datetime, end:
     return found
 
 
+@audited
 async def cancel_backfill(database: Database, backfill_id: UUID) -> int:
     """Stop a backfill. Returns how many of its runs that had not begun were taken back. Raises NotFound."""
+    tenant = await schedules.tenant_of_backfill(database, backfill_id) if actor_of(database) else None
     taken = await schedules.cancel_backfill(database, backfill_id)
     if taken is None:
         raise NotFound(f"no backfill {backfill_id} of which anything is left; `duly jobs backfills` lists them")
+    if tenant is not None:
+        subject = Subject("backfill", str(backfill_id))
+        await note(database, tenant, Action.BACKFILL_CANCELLED, subject, taken_back=taken)
     return taken
 
 

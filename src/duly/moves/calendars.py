@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.audit import Action, Subject
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
 from duly.domain.run import TENANT_DEFAULT
@@ -23,6 +24,7 @@ from duly.domain.triggers.planning import arm_after_calendar, cohort_of, left_ou
 from duly.domain.triggers.schedule_reading import check_calendars
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import calendars_in, read_calendars, schedule_of
+from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
 from duly.store import schedules
 from duly.store.database import Database
@@ -59,13 +61,20 @@ async def put_calendar(database: Database, definition: object, tenant: int = TEN
         for pending in page:
             _check(pending, others)
     kept = msgspec.json.encode(definition).decode()
-    await schedules.put_calendar(database, tenant, name, kept)
+    await _keep(database, tenant, name, kept, is_changed=before.get(name) != calendar)
     change = Change(tenant, name, await _histories(database, tenant, before, others), others)
     armed = [await _arm_page(database, change, page) async for page in _pages(database, tenant, name)]
     await schedules.calendar_settled(database, tenant, name, kept)
     return Kept(name, sum(armed))
 
 
+@audited
+async def _keep(database: Database, tenant: int, name: str, definition: str, *, is_changed: bool) -> None:
+    await schedules.put_calendar(database, tenant, name, definition)
+    await note(database, tenant, Action.CALENDAR_KEPT, Subject("calendar", name, name), int(is_changed))
+
+
+@audited
 async def drop_calendar(database: Database, name: str, tenant: int = TENANT_DEFAULT) -> None:
     """Forget a calendar. Raises NotFound, or InvalidOption while a job uses it."""
     answer = await schedules.drop_calendar(database, tenant, name)
@@ -73,6 +82,7 @@ async def drop_calendar(database: Database, name: str, tenant: int = TENANT_DEFA
         raise NotFound(f"no calendar is named {name!r}; `duly calendars` lists them")
     if answer != "dropped":
         raise InvalidOption(f"calendar {name!r} is {answer}; edit or cancel that job first")
+    await note(database, tenant, Action.CALENDAR_DELETED, Subject("calendar", name, name))
 
 
 async def _histories(

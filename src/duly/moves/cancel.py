@@ -9,8 +9,10 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.audit import Action, Subject
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, Unsettled
+from duly.moves.note import actor_of, audited, note, note_runs
 from duly.moves.schedule import see
 from duly.store import awaited, declared, jobs, leased, runs
 from duly.store.database import Database
@@ -34,8 +36,32 @@ class CancelAnswer(StrEnum):
     TOO_LATE = "too_late"  # it had ended already
 
 
+@audited
 async def cancel_run(database: Database, run_id: UUID, reason: str = "cancelled") -> CancelAnswer:
     """Cancel one run, wherever it stands. Raises NotFound, Unsettled."""
+    answer = await _cancel_run(database, run_id, reason)
+    await note_runs(database, Action.RUN_CANCELLED, [run_id], int(answer is not CancelAnswer.TOO_LATE), answer=answer)
+    return answer
+
+
+class CancelledTree(msgspec.Struct, frozen=True):
+    """What became of a run, and how many subtasks were cancelled along with it."""
+
+    answer: CancelAnswer
+    subtasks: int
+
+
+@audited
+async def cancel_tree(database: Database, run_id: UUID) -> CancelledTree:
+    """Cancel a run and its subtasks, and theirs. Raises NotFound, Unsettled."""
+    answer = await _cancel_run(database, run_id, "cancelled")
+    subtasks = await _cancel_subtasks(database, run_id)
+    count = int(answer is not CancelAnswer.TOO_LATE) + subtasks
+    await note_runs(database, Action.RUN_CANCELLED, [run_id], count, answer=answer, subtasks=subtasks)
+    return CancelledTree(answer, subtasks)
+
+
+async def _cancel_run(database: Database, run_id: UUID, reason: str) -> CancelAnswer:
     for _ in range(_LOOKS_MAX):  # A row may be on the move between two looks; it is never nowhere for long.
         if await runs.cancel(database, [run_id], reason) or await awaited.cancel(database, [run_id], reason):
             return CancelAnswer.CANCELLED
@@ -50,11 +76,28 @@ async def cancel_run(database: Database, run_id: UUID, reason: str = "cancelled"
     raise Unsettled(f"run {run_id}")
 
 
+@audited
 async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled") -> CancelAnswer:
     """Cancel a schedule and its runs that have not started, or a one-shot. Raises NotFound, DeclaredInCode, Unsettled."""
+    answer = await _cancel_job(database, job_id, reason)
+    await _note_job(database, job_id, Ended(answer, 0))
+    return answer
+
+
+async def _note_job(database: Database, job_id: UUID, ended: Ended) -> None:
+    if actor_of(database) is None or (ended.answer is CancelAnswer.TOO_LATE and not ended.stopping):
+        return
+    found = await jobs.find(database, job_id) or await runs.find(database, job_id)
+    assert found is not None
+    subject = Subject("job", str(job_id), found.get("name"))
+    detail = {"answer": ended.answer, "stopping": ended.stopping or None}
+    await note(database, found["tenant"], Action.JOB_CANCELLED, subject, **detail)
+
+
+async def _cancel_job(database: Database, job_id: UUID, reason: str) -> CancelAnswer:
     found = await jobs.find(database, job_id)
     if found is None:
-        return await cancel_run(database, job_id, reason)
+        return await _cancel_run(database, job_id, reason)
     if found["owner"] == OWNER and found["name"] in await declared.live(database, found["tenant"]):
         raise DeclaredInCode(
             f"job {found['name']!r} is declared in {found['source']}, which would make it again;"
@@ -92,26 +135,43 @@ async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelA
     return CancelAnswer.TOO_LATE
 
 
+@audited
 async def cancel_subtasks(database: Database, run_id: UUID) -> int:
     """Cancel the subtasks of a run, and theirs: those that wait are taken out, and of those that run the worker is asked.
 
     Returns how many these were.
     """
+    taken = await _cancel_subtasks(database, run_id)
+    await note_runs(database, Action.RUN_CANCELLED, [run_id], taken, subtasks=taken)
+    return taken
+
+
+async def _cancel_subtasks(database: Database, run_id: UUID) -> int:
     parents, taken = [run_id], 0
     while parents and taken < SUBTASKS_MAX:
         parent, after = parents.pop(), _FIRST
         while live := await runs.live_subtasks(database, parent, after, _SUBTASKS):
-            taken += await _cancel_live(database, live)
+            taken += await _cancel_live(database, live, _WITH_PARENT)
             parents += live  # Each may have subtasks of its own: one that runs, or waits for another attempt.
             after = live[-1]
     return taken
 
 
-async def _cancel_live(database: Database, run_ids: Sequence[UUID]) -> int:
-    """Cancel runs that wait, for their start or for their receiver, and ask the workers of the others to stop them."""
-    cancelled = await runs.cancel(database, run_ids, _WITH_PARENT)
+@audited
+async def cancel_live(database: Database, run_ids: Sequence[UUID], reason: str) -> int:
+    """Cancel runs that wait, for their start or for their receiver, and ask the workers of the others to stop them.
+
+    Returns how many these were; those that have ended, or are on the move at this moment, are left as they are.
+    """
+    count = await _cancel_live(database, run_ids, reason)
+    await note_runs(database, Action.RUN_CANCELLED, run_ids, count)
+    return count
+
+
+async def _cancel_live(database: Database, run_ids: Sequence[UUID], reason: str) -> int:
+    cancelled = await runs.cancel(database, run_ids, reason)
     held = sorted(set(run_ids) - set(cancelled))
-    given_up = await awaited.cancel(database, held, _WITH_PARENT) if held else []
+    given_up = await awaited.cancel(database, held, reason) if held else []
     running = sorted(set(held) - set(given_up))
     asked = await runs.signal(database, running, "cancel") if running else []
     return len(cancelled) + len(given_up) + len(asked)
@@ -124,17 +184,24 @@ class Ended(msgspec.Struct, frozen=True):
     stopping: int
 
 
+@audited
 async def end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
     """End a schedule or a one-shot; what has started goes on, or with `stop` is asked to end.
 
     Raises NotFound, DeclaredInCode, Unsettled.
     """
+    ended = await _end_job(database, job_id, stop=stop)
+    await _note_job(database, job_id, ended)
+    return ended
+
+
+async def _end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
     if await jobs.find(database, job_id) is None:
         if stop:
-            answer = await cancel_run(database, job_id)
+            answer = await _cancel_run(database, job_id, "cancelled")
             return Ended(answer, int(answer is CancelAnswer.REQUESTED))
         return Ended(await _cancel_unstarted(database, job_id), 0)
-    answer = await cancel_job(database, job_id)
+    answer = await _cancel_job(database, job_id, "cancelled")
     started = await runs.signal(database, await jobs.staged_runs(database, job_id), "cancel") if stop else []
     return Ended(answer, len(started))
 

@@ -14,8 +14,10 @@ from uuid import UUID
 import msgspec
 
 from duly.domain import payload as payloads
+from duly.domain.audit import Action, Subject
 from duly.domain.errors import InvalidOption
 from duly.domain.filter import Filter
+from duly.moves.note import audited, note, note_runs
 from duly.moves.replay import replay
 from duly.store import lists, runs
 from duly.store.database import Database
@@ -45,11 +47,15 @@ class Bulk(msgspec.Struct, frozen=True):
     after: DeadAt | None
 
 
+@audited
 async def edit(database: Database, tenant: int, run_ids: Sequence[UUID], payload: Any) -> list[UUID]:
     """Give dead runs another payload, for their replay. Returns those that were dead. Raises InvalidPayload."""
-    return await runs.edit_dead(database, tenant, run_ids, payloads.encode(payload, "the payload"))
+    edited = await runs.edit_dead(database, tenant, run_ids, payloads.encode(payload, "the payload"))
+    await note_runs(database, Action.DEAD_EDITED, edited)
+    return edited
 
 
+@audited
 async def replay_matching(
     database: Database,
     tenant: int,
@@ -62,9 +68,12 @@ async def replay_matching(
 ) -> Bulk:
     """Give the dead runs that fit another set of attempts, at once or so many a second. Raises InvalidOption."""
     move = partial(_replay, rate=check_rate(rate))
-    return await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
+    done = await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
+    await _note(database, tenant, Action.DEAD_REPLAYED, chosen, done, rate=rate)
+    return done
 
 
+@audited
 async def discard_matching(
     database: Database,
     tenant: int,
@@ -75,9 +84,12 @@ async def discard_matching(
     after: DeadAt | None = None,
 ) -> Bulk:
     """Give the dead runs that fit up for good, with a record. Raises InvalidOption."""
-    return await _move_matching(database, tenant, chosen, limit, after, None if dry_run else _discard)
+    done = await _move_matching(database, tenant, chosen, limit, after, None if dry_run else _discard)
+    await _note(database, tenant, Action.DEAD_DISCARDED, chosen, done)
+    return done
 
 
+@audited
 async def edit_matching(
     database: Database,
     tenant: int,
@@ -91,7 +103,16 @@ async def edit_matching(
     """Give the dead runs that fit another payload, the same for all. Raises InvalidOption, InvalidPayload."""
     text = payloads.encode(payload, "the payload")
     move = partial(_edit, tenant=tenant, payload=text)
-    return await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
+    done = await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
+    await _note(database, tenant, Action.DEAD_EDITED, chosen, done)
+    return done
+
+
+async def _note(
+    database: Database, tenant: int, action: Action, chosen: Filter, done: Bulk, *, rate: float | None = None
+) -> None:
+    told = {name: value for name, value in msgspec.to_builtins(chosen).items() if value}
+    await note(database, tenant, action, Subject("run"), done.moved, filter=told or None, rate=rate)
 
 
 async def _replay(database: Database, run_ids: Sequence[UUID], passed: int, *, rate: float | None) -> list[UUID]:
@@ -110,6 +131,7 @@ async def _move_matching(
     database: Database, tenant: int, chosen: Filter, limit: int, after: DeadAt | None, move: Move | None
 ) -> Bulk:
     _check_limit(limit)
+    database = database.acting_as(None)  # All of them are noted once.
     matched = moved = 0
     sample: list[UUID] = []
     last, before = after, 0 if after is None else after.passed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from uuid import UUID
 
 import msgspec
@@ -10,10 +11,21 @@ from msgspec import UNSET, UnsetType
 
 from duly.clock import Rng
 from duly.domain.api_key import Secret
-from duly.domain.destination import SECRET_KEPT, about_secret, check_places, check_rate, check_retry_share, new_secret
+from duly.domain.audit import Action, Subject
+from duly.domain.destination import (
+    SECRET_KEPT,
+    about_secret,
+    check_left_alone,
+    check_places,
+    check_rate,
+    check_retry_share,
+    new_secret,
+)
+from duly.domain.duration import to_iso
 from duly.domain.errors import NotFound, Unsettled
-from duly.domain.health import Health, State, Turn, closed_by_hand, judge, let_through
+from duly.domain.health import Health, State, Turn, closed_by_hand, judge, let_through, opened_by_hand
 from duly.domain.sealing import Keyring
+from duly.moves.note import audited, note
 from duly.store import destinations
 from duly.store.database import Database
 from duly.store.destinations import Allowed, Destination, Minded, Told
@@ -94,17 +106,45 @@ async def make(database: Database, keyring: Keyring, tenant: int, origin: str, r
     return destination_id
 
 
+@audited
 async def rotate(database: Database, keyring: Keyring, tenant: int, destination_id: UUID, rng: Rng) -> SigningSecret:
     """Give a destination a new secret; the one before is good for a day more. Raises NotFound, Unsettled."""
-    await _found(database, tenant, destination_id)
+    found = await _found(database, tenant, destination_id)
     for _ in range(_LOOKS_MAX):
         number = await destinations.newest_number(database, destination_id) + 1
         if await _keep_new(database, keyring, tenant, destination_id, number, rng):
             newest, *_ = await secrets_of(database, keyring, tenant, destination_id)
+            await note(database, tenant, Action.SECRET_ROTATED, _subject(found), number=number)
             return newest
     raise Unsettled(f"the secret of destination {destination_id}")
 
 
+@audited
+async def set_up(
+    database: Database,
+    keyring: Keyring,
+    tenant: int,
+    origin: str,
+    rng: Rng,
+    *,
+    places: int | UnsetType = UNSET,
+    rate: float | UnsetType | None = UNSET,
+    retry_share: float | UnsetType = UNSET,
+) -> Destination:
+    """Make a destination before the first webhook goes there, with limits; one that is there has its limits set anew.
+
+    Raises InvalidOption.
+    """
+    is_new = await destinations.find_by_origin(database, tenant, origin) is None
+    # Of a new one it is noted that it was made; its limits are a part of that.
+    setting = database.acting_as(None) if is_new else database
+    destination_id = await make(setting, keyring, tenant, origin, rng)
+    made = await limit(setting, tenant, destination_id, places=places, rate=rate, retry_share=retry_share)
+    await note(database, tenant, Action.DESTINATION_CREATED, _subject(made), int(is_new), **_limits(made))
+    return made
+
+
+@audited
 async def limit(
     database: Database,
     tenant: int,
@@ -118,7 +158,7 @@ async def limit(
 
     Raises NotFound, InvalidOption.
     """
-    await _found(database, tenant, destination_id)
+    before = await _found(database, tenant, destination_id)
     if places is not UNSET:
         check_places(places)
     if rate is not UNSET:
@@ -126,9 +166,21 @@ async def limit(
     if retry_share is not UNSET:
         check_retry_share(retry_share)
     await destinations.limit_destination(database, destination_id, places, rate, retry_share)
-    return await _found(database, tenant, destination_id)
+    after = await _found(database, tenant, destination_id)
+    changed = int(_limits(before) != _limits(after))
+    await note(database, tenant, Action.DESTINATION_LIMITED, _subject(after), changed, **_limits(after))
+    return after
 
 
+def _subject(destination: Destination) -> Subject:
+    return Subject("destination", str(destination.destination_id), destination.origin)
+
+
+def _limits(destination: Destination) -> dict[str, float | None]:
+    return {name: getattr(destination, name) for name in ("places", "rate_per_second", "retry_share")}
+
+
+@audited
 async def close(database: Database, tenant: int, destination_id: UUID) -> Destination:
     """Close the breaker of a destination by hand; what waits for it goes on as after an outage. Raises NotFound, Unsettled."""
     for _ in range(_LOOKS_MAX):
@@ -138,6 +190,23 @@ async def close(database: Database, tenant: int, destination_id: UUID) -> Destin
             return found
         turn = closed_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, steady_rate=found.steady_rate))
         if await destinations.turn(database, destination_id, found.turn, turn):
+            await note(database, tenant, Action.DESTINATION_CLOSED, _subject(found), was=found.state)
+            return await _found(database, tenant, destination_id)
+    raise Unsettled(f"destination {destination_id}")
+
+
+@audited
+async def leave_alone(database: Database, tenant: int, destination_id: UUID, span: timedelta) -> Destination:
+    """Open the breaker of a destination by hand: for so long what is for it waits, and then it is tried.
+
+    Raises NotFound, InvalidOption, Unsettled.
+    """
+    check_left_alone(span)
+    for _ in range(_LOOKS_MAX):
+        found = await _found(database, tenant, destination_id)
+        turn = opened_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, openings=found.openings), span.total_seconds())
+        if await destinations.turn(database, destination_id, found.turn, turn):
+            await note(database, tenant, Action.DESTINATION_OPENED, _subject(found), duration=to_iso(span))
             return await _found(database, tenant, destination_id)
     raise Unsettled(f"destination {destination_id}")
 

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from duly.domain.audit import Action, Subject
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, VersionChanged
 from duly.domain.job import Recurring
+from duly.domain.run import read_options
+from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.edited_timing import Before, edited_timing
 from duly.domain.triggers.timing import Timing, calendars_in, read_calendars
+from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
 from duly.moves.schedule import Seen, see
 from duly.store import jobs as store
@@ -60,6 +65,7 @@ async def edit_version(database: Database, job_id: UUID, version: int, job: Recu
     return await _edit(database, job_id, changed)
 
 
+@audited
 async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
     floor: datetime | None = None
 
@@ -77,9 +83,32 @@ async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recu
         if answer.answer == "over":
             raise NotFound(f"job {job_id} has ended; submit a new one")
         floor = answer.floor
-        return seen.generation + 1 if answer.answer == "edited" else None
+        if answer.answer != "edited":
+            return None
+        await _note(database, seen, job, timing)
+        return seen.generation + 1
 
     return await until_settled(f"job {job_id}", attempt)
+
+
+async def _note(database: Database, seen: Seen, job: Recurring, timing: Timing) -> None:
+    """Note which parts have changed, and not to what: the versions of the job tell that, with secrets masked."""
+    before, after = _parts(seen.definition), _parts(job)
+    # As it is kept, so that like is compared with like.
+    after["schedule"] = asked_shape(timing.schedule, timing.every_seconds)
+    changed = [part for part, value in before.items() if after[part] != value]
+    subject = Subject("job", str(seen.job_id), job.name)
+    await note(
+        database, seen.job.tenant, Action.JOB_EDITED, subject, version=seen.generation + 1, changed=changed or None
+    )
+
+
+def _parts(job: Recurring) -> dict[str, Any]:
+    return {
+        **{part: getattr(job, part) for part in ("name", "handler", "queue", "priority", "schedule")},
+        "payload": msgspec.json.decode(job.payload),
+        "options": msgspec.structs.replace(read_options(job.options, None), request_id=None, traceparent=None),
+    }
 
 
 async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetime | None) -> Timing:

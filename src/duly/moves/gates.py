@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from duly.domain.audit import Action, Subject
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.gate import Rate, check_rate
 from duly.domain.job import check_gate, check_gate_key
+from duly.moves.note import audited, note
 from duly.store import gates
 from duly.store.database import Database
 from duly.store.gates import Gate
 
 
+@audited
 async def limit(database: Database, tenant: int, key: str, *, places: int | None, rate: Rate | None) -> Gate:
     """Set the limits of a key. Those who may go on by them do so at once. Raises InvalidOption."""
     check_gate_key(key, "key")
@@ -17,13 +20,23 @@ async def limit(database: Database, tenant: int, key: str, *, places: int | None
         raise InvalidOption(f"nothing is to be limited at {key!r}; give limit, rate or both, or delete what is set")
     if places is not None:
         check_gate(key, places)
+    before = await gates.find(database, tenant, key)
     await gates.set_limits(database, tenant, key, places, None if rate is None else check_rate(rate)[1:])
     found = await gates.find(database, tenant, key)
     assert found is not None
+    changed = int(before is None or _limits(before) != _limits(found))
+    told = dict(zip(("places", "rate_per_second", "burst"), _limits(found), strict=True))
+    await note(database, tenant, Action.GATE_LIMITED, Subject("gate", key, key), changed, **told)
     return found
 
 
+def _limits(gate: Gate) -> tuple[int | None, float | None, int | None]:
+    return gate.limit_places, gate.limit_per_second, gate.limit_burst
+
+
+@audited
 async def lift(database: Database, tenant: int, key: str) -> None:
     """Take the limits of a key away: what runs carry counts again. Raises NotFound."""
     if not await gates.set_limits(database, tenant, key, None, None):
         raise NotFound(f"no limit is set for the key {key!r}")
+    await note(database, tenant, Action.GATE_LIFTED, Subject("gate", key, key))

@@ -11,16 +11,19 @@ import asyncio
 from collections import deque
 
 from duly.clock import Rng
+from duly.domain.audit import Actor
 from duly.domain.errors import Refused
 from duly.domain.job import Submission
-from duly.moves.submit import submit, submit_many
+from duly.domain.run import has_parent
+from duly.moves.submit import submit
+from duly.store import audit
 from duly.store.database import Database
 from duly.store.jobs import Submitted
 
 AT_ONCE_MAX = 2  # While PostgreSQL commits some, it may insert others.
 TOGETHER_MAX = 200
 
-_Waiting = tuple[Submission, "asyncio.Future[Submitted]"]
+_Waiting = tuple[Submission, Actor, "asyncio.Future[Submitted]"]
 
 
 class Gatherer:
@@ -32,10 +35,10 @@ class Gatherer:
         self._waiting: dict[int, deque[_Waiting]] = {}
         self._submitting: set[asyncio.Task[None]] = set()
 
-    async def submit(self, job: Submission, tenant: int) -> Submitted:
-        """Submit one. Raises Refused."""
+    async def submit(self, job: Submission, tenant: int, actor: Actor) -> Submitted:
+        """Submit one, and note who has asked for it. Raises Refused."""
         answer: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append((job, answer))
+        self._waiting.setdefault(tenant, deque()).append((job, actor, answer))
         if len(self._submitting) < AT_ONCE_MAX:
             task = asyncio.create_task(self._submit_all(), name="duly-gather")
             self._submitting.add(task)
@@ -50,14 +53,14 @@ class Gatherer:
             del self._waiting[tenant]
             if waiting:
                 self._waiting[tenant] = waiting  # Behind the other tenants.
-            await self._submit_some(tenant, some)
+            # Subtasks are stored by other statements, one by one; these are rare.
+            has_subtasks = any(has_parent(job.options) for job, _, _ in some)
+            for together in [[one] for one in some] if has_subtasks else [some]:
+                await self._submit_some(tenant, together)
 
     async def _submit_some(self, tenant: int, some: list[_Waiting]) -> None:
         try:
-            if len(some) == 1:
-                made = [await submit(self._database, some[0][0], key=self._key(), tenant=tenant)]
-            else:
-                made = await submit_many(self._database, [job for job, _ in some], key=self._key(), tenant=tenant)
+            made = await self._make(tenant, [job for job, _, _ in some], [actor for _, actor, _ in some])
         except Refused as error:
             if len(some) == 1:
                 _refuse(some, error)
@@ -69,15 +72,23 @@ class Gatherer:
             if not isinstance(error, Exception):
                 raise
         else:
-            for (_, answer), submitted in zip(some, made, strict=True):
+            for (_, _, answer), submitted in zip(some, made, strict=True):
                 if not answer.done():
                     answer.set_result(submitted)
+
+    async def _make(self, tenant: int, jobs: list[Submission], actors: list[Actor]) -> list[Submitted]:
+        if len(jobs) > 1:
+            return await audit.create_many(self._database, tenant, self._key(), jobs, actors)
+        [job], [actor] = jobs, actors
+        if has_parent(job.options):
+            return [await submit(self._database.acting_as(actor), job, key=self._key(), tenant=tenant)]
+        return [await audit.create_one(self._database, tenant, self._key(), job, actor)]
 
     def _key(self) -> str:
         return str(self._rng.uuid())
 
 
 def _refuse(some: list[_Waiting], error: BaseException) -> None:
-    for _, answer in some:
+    for _, _, answer in some:
         if not answer.done():
             answer.set_exception(error)

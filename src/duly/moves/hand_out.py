@@ -1,4 +1,4 @@
-"""Hand out: put results of other nodes in where the payload of a node names them, and give it what its parents came to.
+"""Hand out: put what other nodes came to in where the payload of a node names it, and give it its parents' results.
 
 Done where runs are claimed, beside stored payloads: the rows carry names. What cannot be given is a failure of that run, and of
 no other.
@@ -6,7 +6,7 @@ no other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -14,8 +14,10 @@ import msgspec
 
 from duly.domain.references import (
     HANDED_BYTES_MAX,
+    Fault,
     Reference,
     Unresolved,
+    Use,
     has_references,
     part_of,
     resolved,
@@ -35,24 +37,36 @@ async def hand_out(database: Database, runs: Sequence[Run]) -> dict[UUID, Run]:
         return {}
     mapped = [node for _, node in nodes if is_item(node[1])]
     items = await workflows.items(database, mapped) if mapped else {}
-    named = [(*node, name) for run, node in nodes for name in _named(run, items.get(node))]
+    uses = {node: _uses(run) for run, node in nodes}
+    named = [(*node, name) for _, node in nodes for name in _named(uses[node], items.get(node))]
     handed = await workflows.handed(database, [node for _, node in nodes], named)
-    return {run.run_id: _given(run, handed.get(node) or Handed(), items.get(node)) for run, node in nodes}
+    blamed = [(node[0], use.node) for _, node in nodes for use in uses[node] if isinstance(use, Fault)]
+    faults = await workflows.faults(database, blamed) if blamed else {}
+    return {
+        run.run_id: _given(run, handed.get(node) or Handed(), items.get(node), faults.get(node[0], {}))
+        for run, node in nodes
+    }
 
 
-def _named(run: Run, item: Reference | None) -> list[str]:
-    """Name the nodes whose results a payload names; of an item of a map, also the one whose list it is of."""
+def _uses(run: Run) -> list[Use]:
+    """Find what a payload names; what cannot be read is refused where it is put in."""
     if run.payload is None or not has_references(run.payload):
         return []
     try:
-        uses = uses_in(run.payload, _unreadable)
+        return uses_in(run.payload, _unreadable)
     except Unresolved:
+        return []
+
+
+def _named(uses: Sequence[Use], item: Reference | None) -> list[str]:
+    """Name the nodes whose results a payload names; of an item of a map, also the one whose list it is of."""
+    if not uses:
         return []
     named = {use.node for use in uses if isinstance(use, Reference)}
     return sorted(named if item is None else named | {item.node})
 
 
-def _given(run: Run, handed: Handed, item: Reference | None) -> Run:
+def _given(run: Run, handed: Handed, item: Reference | None, faults: Mapping[str, Any]) -> Run:
     try:
         if handed.bytes > HANDED_BYTES_MAX:
             raise Unresolved(
@@ -62,7 +76,7 @@ def _given(run: Run, handed: Handed, item: Reference | None) -> Run:
         results = {name: msgspec.json.decode(text or "null") for name, text in handed.results.items()}
         payload = run.payload
         if payload is not None and has_references(payload):
-            payload = resolved(payload, results, _value_of(item, results))
+            payload = resolved(payload, results, _value_of(item, results), faults)
     except Unresolved as error:
         return msgspec.structs.replace(run, refused=f"the node cannot be given what it is to work on: {error}")
     parents = {name: results[name] for name in handed.parents}

@@ -11,9 +11,11 @@ from enum import StrEnum
 
 import msgspec
 
+from duly.domain.audit import Action
 from duly.domain.errors import DulyError, InvalidOption, Refused
 from duly.domain.hold import Hold, Scope
 from duly.domain.job import check_name, check_reason
+from duly.moves.note import audited, note, subject_of, tenant_of
 from duly.store import hints, holds
 from duly.store.database import Database
 
@@ -37,7 +39,7 @@ class Change(msgspec.Struct, frozen=True):
 async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -> Change:
     """Let nothing new of `scope` start until it is lifted. Raises InvalidOption, or Refused when there are too many holds."""
     check_scope(scope)
-    answer = await holds.hold(database, scope, check_reason(reason), check_name(held_by, "who holds it"))
+    answer = await _hold(database, scope, check_reason(reason), check_name(held_by, "who holds it"))
     if answer == "full":
         raise Refused(
             f"{scope} cannot be paused beside {scope.holds_max} other pauses; resume some of them, or pause more at once:"
@@ -50,9 +52,26 @@ async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -
 async def lift(database: Database, scope: Scope) -> Change:
     """Take the hold of this very scope away; what other holds cover stays held. Raises InvalidOption."""
     check_scope(scope)
-    lifted = await holds.lift(database, scope)
+    lifted = await _lift(database, scope)
     await _hint(database)
     return await _change(database, scope, HoldAnswer.RESUMED if lifted else HoldAnswer.NOT_PAUSED)
+
+
+@audited
+async def _hold(database: Database, scope: Scope, reason: str, held_by: str) -> str:
+    answer = await holds.hold(database, scope, reason, held_by)
+    held = int(answer == "held")
+    await note(
+        database, tenant_of(scope), Action.HOLD_PLACED, subject_of(scope), held, tenant=scope.tenant, reason=reason
+    )
+    return answer
+
+
+@audited
+async def _lift(database: Database, scope: Scope) -> bool:
+    is_lifted = await holds.lift(database, scope)
+    await note(database, tenant_of(scope), Action.HOLD_LIFTED, subject_of(scope), int(is_lifted), tenant=scope.tenant)
+    return is_lifted
 
 
 def check_scope(scope: Scope) -> None:

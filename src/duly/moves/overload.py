@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from duly.domain.audit import Action, Subject
+from duly.domain.duration import to_iso
 from duly.domain.job import check_name
 from duly.domain.overload import AGE_LIMIT, check_age_limit
+from duly.domain.run import TENANT_DEFAULT
+from duly.moves.note import audited, note
 from duly.store import overloads
 from duly.store.database import Database
 
@@ -15,10 +19,14 @@ async def note_overloads(database: Database, default: timedelta = AGE_LIMIT) -> 
     return await overloads.note(database, default)
 
 
+@audited
 async def limit_age(database: Database, queue: str, age_limit: timedelta | None, set_by: str) -> None:
     """Say how old the oldest due run of a queue may be; None leaves it to the default. Raises InvalidOption."""
     check_name(queue, "queue")
+    before = (await overloads.limits(database)).get(queue)
     if age_limit is None:
         await overloads.unlimit(database, queue)
     else:
         await overloads.limit(database, queue, check_age_limit(age_limit), check_name(set_by, "who sets it"))
+    subject, told = Subject("queue", queue, queue), "default" if age_limit is None else to_iso(age_limit)
+    await note(database, TENANT_DEFAULT, Action.QUEUE_CHANGED, subject, int(before != age_limit), age_limit=told)

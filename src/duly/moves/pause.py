@@ -7,16 +7,19 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.audit import Action, Subject
 from duly.domain.declaration import REMOVED
 from duly.domain.errors import NotFound
 from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.planning import arm, latest_due, left_out_behind, stretch
+from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
 from duly.moves.schedule import Seen, see
 from duly.store import schedules
 from duly.store.database import Database
 
 
+@audited
 async def pause(database: Database, job_id: UUID, reason: str = "paused on request") -> str:
     """Pause a schedule: paused, or already. What is staged and in nobody's hands is taken back. Raises NotFound."""
 
@@ -26,11 +29,13 @@ async def pause(database: Database, job_id: UUID, reason: str = "paused on reque
         if answer == "already" and seen.job.pause_reason == REMOVED:
             # So that the code's return does not resume it.
             await schedules.give_reason(database, job_id, REMOVED, reason)
+        await _note(database, seen, Action.JOB_PAUSED, answer, ("paused",), reason=reason)
         return _found(job_id, answer)
 
     return await until_settled(f"job {job_id}", attempt)
 
 
+@audited
 async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) -> str:
     """Resume a schedule: active, already, or completed when nothing is left. Raises NotFound.
 
@@ -38,7 +43,10 @@ async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) ->
     """
 
     async def attempt() -> str | None:  # It may be edited between the look and the move.
-        return _found(job_id, await _resume(database, await see(database, job_id), catch_up=catch_up))
+        seen = await see(database, job_id)
+        answer = await _resume(database, seen, catch_up=catch_up)
+        await _note(database, seen, Action.JOB_RESUMED, answer, ("active", "completed"), catch_up=catch_up or None)
+        return _found(job_id, answer)
 
     return await until_settled(f"job {job_id}", attempt)
 
@@ -56,6 +64,13 @@ async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
         skips += left_out_behind(schedule, now) if next_at is None else ()
     recorded = msgspec.json.encode(skips).decode() if skips else None
     return await schedules.resume(database, seen.job_id, seen.generation, pending, next_at, window, recorded)
+
+
+async def _note(
+    database: Database, seen: Seen, action: Action, answer: str, changed: tuple[str, ...], **detail: object
+) -> None:
+    subject = Subject("job", str(seen.job_id), seen.job.name)
+    await note(database, seen.job.tenant, action, subject, int(answer in changed), **detail)
 
 
 def _found(job_id: UUID, answer: str) -> str | None:

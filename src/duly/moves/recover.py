@@ -10,13 +10,18 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
+import msgspec
+
 from duly.clock import Rng
+from duly.domain.audit import Action, Subject
 from duly.domain.errors import InvalidOption, Refused
 from duly.domain.recovery import RATE_MAX, Rule, Verdict, choice_for, decide
+from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.planning import Skip
 from duly.domain.triggers.timing import read_calendars, schedule_of
 from duly.log import Log
+from duly.moves.note import audited, note
 from duly.store import recovery as store
 from duly.store.database import Database
 from duly.store.recovery import APPROVED, DISMISSING, LIVE, OPEN, Decided, Held, Recovery, Standing
@@ -24,6 +29,7 @@ from duly.store.recovery import APPROVED, DISMISSING, LIVE, OPEN, Decided, Held,
 BATCH_MAX = 500
 UNDER_WAY_MAX = 250  # stretches of a scheduler that are made at once: others in the lane have their turn
 RULES_MAX = 1_000
+_RULES_NOTED = 10
 _TAKEN_OVER_MAX = 100_000
 _LOOKED_AT = 2_000  # timers of each shard, for those that are late
 _FINEST = timedelta(microseconds=1)
@@ -75,6 +81,7 @@ def _decided(held: Held, standing: Standing, log: Log) -> Decided:
     return Decided(held.backfill_id, start, end, verdict.count, verdict.skips)
 
 
+@audited
 async def approve(
     database: Database, rng: Rng, log: Log, *, rules: Sequence[Rule] | None, rate: float | None, by: str
 ) -> None:
@@ -96,14 +103,19 @@ async def approve(
         )
     if not await store.approve(database, found.recovery_id, rules or None, rate, by):
         raise Refused(f"recovery {found.recovery_id} is over, or is being dismissed; look again with `duly recover`")
+    subject = Subject("recovery", str(found.recovery_id))
+    told = [msgspec.to_builtins(rule) for rule in (rules or ())[:_RULES_NOTED]] or None
+    await note(database, TENANT_DEFAULT, Action.RECOVERY_APPROVED, subject, rate=rate, rules=told)
     log.warning("recovery_approved", recovery_id=found.recovery_id, by=by, rate=rate, rules=len(rules or ()))
 
 
+@audited
 async def dismiss(database: Database, rng: Rng, log: Log, *, by: str) -> None:
     """Leave out all that was missed and is not made yet, with a record. Raises Refused where there is none."""
     found = await _live(database) or await _taken_over(database, rng, by)
     if not await store.dismiss(database, found.recovery_id, by):
         raise Refused(f"recovery {found.recovery_id} is over, or is being dismissed; look again with `duly recover`")
+    await note(database, TENANT_DEFAULT, Action.RECOVERY_DISMISSED, Subject("recovery", str(found.recovery_id)))
     log.warning("recovery_dismissed", recovery_id=found.recovery_id, by=by)
 
 

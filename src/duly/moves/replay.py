@@ -6,16 +6,24 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
+from duly.domain.audit import Action
+from duly.moves.note import audited, note_runs
 from duly.store import runs
 from duly.store.database import Database
 
 
+@audited
 async def replay(database: Database, run_ids: Sequence[UUID], rate: float | None = None, first: int = 0) -> list[UUID]:
     """Move dead runs back, at once or so many a second, when `first` went before them. Returns those that were dead."""
     delays = [timedelta(seconds=(first + number) / rate if rate else 0) for number in range(len(run_ids))]
-    return await runs.replay(database, run_ids, delays)
+    replayed = await runs.replay(database, run_ids, delays)
+    await note_runs(database, Action.DEAD_REPLAYED, replayed)
+    return replayed
 
 
+@audited
 async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
     """Give dead runs up for good, with a record. Returns those that were dead."""
-    return await runs.discard(database, run_ids)
+    discarded = await runs.discard(database, run_ids)
+    await note_runs(database, Action.DEAD_DISCARDED, discarded)
+    return discarded

@@ -7,15 +7,18 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.audit import Action, Subject
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import arm, left_out_before
+from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
 from duly.moves.schedule import see
 from duly.store import schedules
 from duly.store.database import Database
 
 
+@audited
 async def skip_next(database: Database, job_id: UUID) -> datetime:
     """Leave the next occurrence out that no worker holds yet. Returns its moment. Raises NotFound, InvalidOption."""
 
@@ -33,6 +36,9 @@ async def skip_next(database: Database, job_id: UUID) -> datetime:
         )
         if answer == "over":
             raise NotFound(f"job {job_id} has ended; it fires no more")
+        if moment is not None:
+            subject = Subject("job", str(job_id), seen.job.name)
+            await note(database, seen.job.tenant, Action.JOB_SKIPPED_NEXT, subject, scheduled_at=moment)
         return moment
 
     return await until_settled(f"job {job_id}", attempt)

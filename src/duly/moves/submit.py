@@ -7,12 +7,14 @@ from hashlib import sha256
 
 import msgspec
 
+from duly.domain.audit import Action, Subject
 from duly.domain.job import Recurring, Submission
 from duly.domain.run import HORIZON, TENANT_DEFAULT
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.moments import EPOCH
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import Timing, calendars_in, is_closed, read_calendars, schedule_of, timing_of
+from duly.moves.note import audited, note
 from duly.store import jobs as store
 from duly.store.database import Connection
 from duly.store.jobs import Submitted
@@ -20,18 +22,37 @@ from duly.store.jobs import Submitted
 _encoder = msgspec.msgpack.Encoder()
 
 
+@audited
 async def submit(connection: Connection, job: Submission, *, key: str, tenant: int = TENANT_DEFAULT) -> Submitted:
     """Submit one. Asked again with the same key and body, it answers the same. Raises KeyConflict on another body."""
-    return await store.submit_one(connection, tenant, key, job, HORIZON)
+    submitted = await store.submit_one(connection, tenant, key, job, HORIZON)
+    await _note(connection, tenant, job, None, submitted)
+    return submitted
 
 
+async def _note(
+    connection: Connection, tenant: int, job: Submission | Recurring, name: str | None, submitted: Submitted
+) -> None:
+    subject = Subject("job", str(submitted.job_id), name)
+    count = int(not submitted.replayed)
+    await note(connection, tenant, Action.JOB_CREATED, subject, count, handler=job.handler, queue=job.queue)
+
+
+@audited
 async def submit_many(
     connection: Connection, jobs: Sequence[Submission], *, key: str, tenant: int = TENANT_DEFAULT
 ) -> list[Submitted]:
     """Submit many in one transaction under one key: all of them or none."""
     if not jobs:
         return []
-    return await store.submit(connection, tenant, key, jobs, sha256(_encoder.encode(jobs)).digest(), HORIZON)
+    made = await store.submit(connection, tenant, key, jobs, sha256(_encoder.encode(jobs)).digest(), HORIZON)
+    await note_jobs(connection, tenant, sum(not one.replayed for one in made))
+    return made
+
+
+async def note_jobs(connection: Connection, tenant: int, count: int) -> None:
+    """Note that so many jobs were made by one request."""
+    await note(connection, tenant, Action.JOB_CREATED, Subject("job"), count)
 
 
 class Accepted(Submitted, frozen=True):
@@ -40,10 +61,17 @@ class Accepted(Submitted, frozen=True):
     schedule: Schedule
 
 
+@audited
 async def submit_recurring(
     connection: Connection, job: Recurring, *, key: str, tenant: int = TENANT_DEFAULT
 ) -> Accepted:
     """Submit a recurring job with its next-fire timer. Raises TriggerError when its schedule cannot be kept."""
+    accepted = await _submit_recurring(connection, job, key, tenant)
+    await _note(connection, tenant, job, job.name, accepted)
+    return accepted
+
+
+async def _submit_recurring(connection: Connection, job: Recurring, key: str, tenant: int) -> Accepted:
     if is_closed(job.schedule) and await store.least_period(connection, tenant) is None:
         timing = timing_of(job.schedule, job_id=None, now=EPOCH, calendars={})
         submitted = await store.submit_recurring(connection, tenant, key, None, job, timing)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from duly.domain.audit import Action, Subject
 from duly.domain.run import Options, encode_options
+from duly.moves.note import note
 from duly.store import events
 from duly.store.database import Database
 from duly.store.events import Taken
@@ -31,3 +33,14 @@ async def take_event(database: Database, tenant: int, event: Event, marks: Mappi
     text = msgspec.json.encode(event).decode()
     marked = encode_options(Options(**marks)) if marks else None
     return await events.take(database, tenant, event.source, event.id, event.type, text, marked)
+
+
+async def note_events(database: Database, tenant: int, events: Sequence[Event], taken: Sequence[Taken]) -> None:
+    """Note the events of one request that were taken now, and how many runs they have made."""
+    fresh = [(event, one) for event, one in zip(events, taken, strict=True) if not one.is_duplicate]
+    made = sum(len(one.runs) for _, one in fresh)
+    subject, source = Subject("event"), None
+    if len(fresh) == 1:
+        event = fresh[0][0]
+        subject, source = Subject("event", event.id, event.type), event.source
+    await note(database, tenant, Action.EVENT_TAKEN, subject, len(fresh), source=source, runs=made)

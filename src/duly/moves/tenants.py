@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
+import msgspec
+
+from duly.domain.audit import Action, Subject
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
 from duly.domain.limit import check_places
 from duly.domain.rate_limit import check_rate
 from duly.domain.run import TENANT_DEFAULT
+from duly.moves.note import audited, note
 from duly.store import tenants
 from duly.store.database import Database
 from duly.store.tenants import Limits, Tenant
@@ -19,29 +24,65 @@ _WEIGHT_MAX = 1_000
 _LEAST_PERIOD, _LEAST_PERIOD_MAX = timedelta(seconds=1), timedelta(days=366)
 
 
+@audited
 async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant:
     """Make a tenant. Raises NameTaken, InvalidOption."""
     check_name(name, "tenant")
     check_limits(limits)
-    return await tenants.create(database, name, limits)
+    made = await tenants.create(database, name, limits)
+    await _note(database, Action.TENANT_CREATED, made, limits=_told(limits) or None)
+    return made
+
+
+@audited
+async def change_tenant(
+    database: Database, tenant: int, *, limits: Limits | None = None, is_suspended: bool | None = None
+) -> None:
+    """Say what a tenant may have from now on, and whether it may add anything; what is none stays.
+
+    What it has beyond its limits stays. Suspended, its keys open nothing, and its schedules go on.
+    Raises NotFound, InvalidOption.
+    """
+    if limits is not None:
+        check_limits(limits)
+    if is_suspended and tenant == TENANT_DEFAULT:  # Nobody would be left who could let it go on.
+        raise InvalidOption(f"tenant {tenant} is the operator's own and cannot be suspended; revoke its keys instead")
+    before = await tenants.find(database, tenant)
+    if limits is not None:
+        await tenants.set_limits(database, tenant, limits)
+    if is_suspended is not None:
+        await (tenants.suspend if is_suspended else tenants.resume)(database, tenant)
+    after = await tenants.find(database, tenant)
+    if before is None or after is None:
+        raise NotFound(f"no tenant {tenant}; `duly tenants` lists them")
+    told = _told(after.limits) if after.limits != before.limits else None
+    state = after.state if after.state != before.state else None
+    await _note(database, Action.TENANT_CHANGED, after, int(after != before), limits=told, state=state)
 
 
 async def limit_tenant(database: Database, tenant: int, limits: Limits) -> None:
     """Say what a tenant may have from now on. What it has beyond that stays. Raises NotFound, InvalidOption."""
-    check_limits(limits)
-    await tenants.set_limits(database, tenant, limits)
+    await change_tenant(database, tenant, limits=limits)
 
 
 async def suspend_tenant(database: Database, tenant: int) -> None:
     """Let a tenant add nothing, and its keys open nothing, for now. Its schedules go on. Raises NotFound, InvalidOption."""
-    if tenant == TENANT_DEFAULT:  # Nobody would be left who could let it go on.
-        raise InvalidOption(f"tenant {tenant} is the operator's own and cannot be suspended; revoke its keys instead")
-    await tenants.suspend(database, tenant)
+    await change_tenant(database, tenant, is_suspended=True)
 
 
 async def resume_tenant(database: Database, tenant: int) -> None:
     """Let a tenant go on. Raises NotFound."""
-    await tenants.resume(database, tenant)
+    await change_tenant(database, tenant, is_suspended=False)
+
+
+async def _note(database: Database, action: Action, tenant: Tenant, count: int = 1, **detail: Any) -> None:
+    """Note it as the operator's doing, which it is."""
+    await note(database, TENANT_DEFAULT, action, Subject("tenant", str(tenant.tenant), tenant.name), count, **detail)
+
+
+def _told(limits: Limits) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(limits)
+    return {name: value for name, value in told.items() if value is not None}
 
 
 async def tenant_named(database: Database, name: str) -> Tenant:

@@ -7,8 +7,10 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.audit import Action, Subject
 from duly.domain.errors import NotFound
-from duly.store import schedules
+from duly.moves.note import actor_of, audited, note
+from duly.store import jobs, schedules
 from duly.store.database import Database
 
 
@@ -28,6 +30,7 @@ class Triggered(msgspec.Struct, frozen=True):
     state: TriggerState
 
 
+@audited
 async def trigger(
     database: Database, job_id: UUID, *, key: str, payload: str | None = None, beside: bool = False
 ) -> Triggered:
@@ -35,4 +38,16 @@ async def trigger(
     run_id, answer = await schedules.trigger(database, job_id, key, payload, beside=beside)
     if answer == "over":
         raise NotFound(f"no schedule {job_id} that is active or paused; `duly jobs` lists them")
-    return Triggered(run_id, TriggerState(answer))
+    state = TriggerState(answer)
+    if actor_of(database) is not None and state is not TriggerState.REPLAYED:
+        await _note(database, job_id, run_id, state, has_payload=payload is not None)
+    return Triggered(run_id, state)
+
+
+async def _note(database: Database, job_id: UUID, run_id: UUID, state: TriggerState, *, has_payload: bool) -> None:
+    found = await jobs.find(database, job_id)
+    assert found is not None
+    subject, given = Subject("job", str(job_id), found["name"]), has_payload or None
+    await note(
+        database, found["tenant"], Action.JOB_TRIGGERED, subject, run_id=run_id, state=state.value, has_payload=given
+    )

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.audit import Action, Subject
 from duly.domain.errors import LeaseOver, NotFound, Unsettled, WorkflowChanged
 from duly.domain.run import HORIZON, Run
 from duly.domain.workflow import (
@@ -23,6 +24,7 @@ from duly.domain.workflow import (
     covered_by,
     sinks,
 )
+from duly.moves.note import actor_of, audited, note
 from duly.store import workflows as store
 from duly.store.database import Connection, Database
 from duly.store.workflows import SubmittedWorkflow
@@ -31,6 +33,7 @@ _LOOKS_MAX = 10
 _encoder = msgspec.msgpack.Encoder()
 
 
+@audited
 async def submit_workflow(
     connection: Connection, tenant: int, key: str, workflow: Workflow, *, for_run: Run | None = None
 ) -> SubmittedWorkflow:
@@ -39,34 +42,50 @@ async def submit_workflow(
     For a run whose target it is, it is known by that run's id instead. Raises InvalidWorkflow, KeyConflict.
     """
     check_workflow(workflow)
-    return await store.submit(
-        connection, tenant, key, sha256(_encoder.encode(workflow)).digest(), workflow, HORIZON, for_run
-    )
+    digest = sha256(_encoder.encode(workflow)).digest()
+    made = await store.submit(connection, tenant, key, digest, workflow, HORIZON, for_run)
+    subject, count = Subject("workflow", str(made.workflow_id), workflow.name), int(not made.replayed)
+    await note(connection, tenant, Action.WORKFLOW_CREATED, subject, count, nodes=len(workflow.nodes))
+    return made
 
 
+@audited
 async def cancel_workflow(
     database: Database, tenant: int, workflow_id: UUID, reason: str = "cancelled"
 ) -> WorkflowState:
     """End what waits and ask what runs to stop. Says where the workflow stands; one that had ended stays. Raises NotFound."""
-    return _found(await store.cancel(database, tenant, workflow_id, reason), workflow_id)
+    before = await _before(database, tenant, workflow_id)
+    state = _found(await store.cancel(database, tenant, workflow_id, reason), workflow_id)
+    if before in (WorkflowState.RUNNING, WorkflowState.PAUSED):
+        await _note(database, tenant, Action.WORKFLOW_CANCELLED, workflow_id, reason=reason)
+    return state
 
 
+@audited
 async def pause_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
     """Let nothing more of a workflow start. Raises NotFound, WorkflowChanged."""
+    before = await _before(database, tenant, workflow_id)
     state = _found(await store.pause(database, tenant, workflow_id), workflow_id)
     if state is not WorkflowState.PAUSED:
         raise WorkflowChanged(f"workflow {workflow_id} is {state}; only a running one can be paused")
+    if before is WorkflowState.RUNNING:
+        await _note(database, tenant, Action.WORKFLOW_PAUSED, workflow_id)
     return state
 
 
+@audited
 async def resume_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
     """Let a paused workflow go on. Raises NotFound, WorkflowChanged."""
+    before = await _before(database, tenant, workflow_id)
     state = _found(await store.resume(database, tenant, workflow_id), workflow_id)
     if state is WorkflowState.CANCELLING:
         raise WorkflowChanged(f"workflow {workflow_id} is {state}; replay a node of it when it has ended")
+    if before is WorkflowState.PAUSED:
+        await _note(database, tenant, Action.WORKFLOW_RESUMED, workflow_id)
     return state
 
 
+@audited
 async def replay_workflow(database: Database, tenant: int, workflow_id: UUID, node: str) -> list[str]:
     """Do a node and all behind it again. Returns their names. Raises NotFound, WorkflowChanged, Unsettled."""
     for _ in range(_LOOKS_MAX):  # Nodes may be added between the look and the move.
@@ -78,12 +97,14 @@ async def replay_workflow(database: Database, tenant: int, workflow_id: UUID, no
         covered = sorted(covered_by(graph.edges, node))
         answer = await store.replay(database, tenant, workflow_id, node, covered, len(graph.nodes))
         if answer == "replayed":
+            await _note(database, tenant, Action.WORKFLOW_REPLAYED, workflow_id, node=node, nodes=len(covered))
             return covered
         if answer != "again":
             raise WorkflowChanged(f"workflow {workflow_id} cannot be replayed from {node!r}: {answer}")
     raise Unsettled(f"workflow {workflow_id}")
 
 
+@audited
 async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, nodes: Sequence[Node]) -> list[str]:
     """Add nodes behind the running node that asks. Those of a name that it has added before are left as they are.
 
@@ -99,7 +120,20 @@ async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, n
         raise LeaseOver(f"run {run_id}, fence {fence}: the lease was lost; stop here")
     if answer != "added":
         raise WorkflowChanged(f"nodes cannot be added to workflow {own.workflow_id}: {answer}")
+    await _note(database, tenant, Action.WORKFLOW_EXTENDED, own.workflow_id, node=own.node, nodes=len(hung))
     return [node.name for node in hung]
+
+
+async def _before(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState | None:
+    """Say how a workflow stood, where it is asked whether that was changed."""
+    found = await store.standing(database, tenant, workflow_id) if actor_of(database) else None
+    return None if found is None else WorkflowState(found[1])
+
+
+async def _note(database: Database, tenant: int, action: Action, workflow_id: UUID, **detail: object) -> None:
+    found = await store.standing(database, tenant, workflow_id) if actor_of(database) else None
+    if found is not None:
+        await note(database, tenant, action, Subject("workflow", str(workflow_id), found[0]), **detail)
 
 
 async def run_errands(database: Database) -> bool:

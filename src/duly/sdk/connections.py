@@ -7,14 +7,16 @@ a running `duly up` in the data folder.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from duly.domain.errors import DatabaseUnusable
+from duly.outbound.shapes import Check, egress_of, url_check
 from duly.settings import Settings, SettingsError, load
 from duly.store import migrate
 from duly.store.database import Database
+from duly.store.local import this_account
 from duly.store.waker import Waker
 
 
@@ -35,7 +37,7 @@ class Line:
         except BaseException:
             await database.close()
             raise
-        self.database, self.waker = database, Waker(database)
+        self.database, self.waker = database.acting_as(this_account()), Waker(database)
         self._keeper = self._until_the_loop_ends()
         await anext(self._keeper)
 
@@ -65,6 +67,8 @@ class Connections:
     def __init__(self, url: str | None) -> None:
         self._url = url
         self._pooler: bool | None = None
+        self._is_elsewhere = False
+        self._check: Check | None = None
         self._lines: Lines = WeakKeyDictionary()
 
     async def database(self) -> Database:
@@ -83,6 +87,18 @@ class Connections:
         """Find the database's address. Raises DatabaseUnusable, naming the remedy."""
         return self._url or _found(_settings())
 
+    def check_calls(self, urls: Iterable[str]) -> None:
+        """Refuse addresses that no worker with our settings would call, as the API does. Raises InvalidOption."""
+        for url in urls:
+            self._check = self._check or self._judgement()
+            self._check(url)
+
+    def _judgement(self) -> Check:
+        settings = _settings()
+        # A `duly up` in this folder and a database of a test are for development: there this machine may be called.
+        is_development = self._is_elsewhere or (self._url is None and settings.database_url is None)
+        return url_check(egress_of(settings, loopback=is_development))
+
     def suggest(self, url: str) -> None:
         """Say where the database is, to an app that was given no address."""
         self._url = self._url or url
@@ -99,12 +115,14 @@ class Connections:
     @contextmanager
     def elsewhere(self, url: str) -> Iterator[None]:
         """Use another database meanwhile; whoever ends it closes what was opened."""
-        before = self._url, self._pooler, self._lines
-        self._url, self._pooler, self._lines = url, False, WeakKeyDictionary()
+        before = self._url, self._pooler, self._lines, self._is_elsewhere
+        self._url, self._pooler, self._lines, self._is_elsewhere = url, False, WeakKeyDictionary(), True
+        self._check = None
         try:
             yield
         finally:
-            self._url, self._pooler, self._lines = before
+            self._url, self._pooler, self._lines, self._is_elsewhere = before
+            self._check = None
 
     async def _line(self) -> Line:
         loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
 from duly.domain.errors import InvalidArguments
-from duly.domain.references import ITEM, RESULT
+from duly.domain.references import ERROR, ITEM, RESULT
 from duly.domain.triggers.errors import shown
 
 On = Literal["success", "failure", "always"]
@@ -52,8 +52,8 @@ class Placeholder(ABC):
         return "".join(f"[{step!r}]" for step in self.path)
 
 
-class Reference(Placeholder):
-    """The result of a node, or a part of it: `extract.result["rows"][0]`. `owner` is what the node belongs to."""
+class OfNode(Placeholder):
+    """Something of a node, or a part of it. `owner` is what the node belongs to."""
 
     __slots__ = ("node", "owner")
 
@@ -66,12 +66,31 @@ class Reference(Placeholder):
         """Give the same with another path."""
         return type(self)(self.owner, self.node, path)
 
+
+class Reference(OfNode):
+    """The result of a node, or a part of it: `extract.result["rows"][0]`."""
+
+    __slots__ = ()
+
     def head(self) -> dict[str, Any]:
         """Write whose result it is."""
         return {RESULT: self.node}
 
     def __repr__(self) -> str:
         return f"{self.node}.result{self._steps()}"
+
+
+class Fault(OfNode):
+    """What went wrong with a node, or a part of it: `extract.error["message"]`."""
+
+    __slots__ = ()
+
+    def head(self) -> dict[str, Any]:
+        """Write whose error it is."""
+        return {ERROR: self.node}
+
+    def __repr__(self) -> str:
+        return f"{self.node}.error{self._steps()}"
 
 
 class Item(Placeholder):

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from duly.domain.called import called_by
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidOption
 from duly.moves import submit as moves
@@ -76,23 +77,34 @@ class Submitter(Generic[Q, T]):
         payload = self._handler.encode(args, kwargs)
         if self._shape is not None:
             job = recurring(self._handler, self._choices, self._shape, payload)
+            self._check_calls(job.options)
             return lambda connection, key: _listed(
                 moves.submit_recurring(connection, job, key=key, tenant=self._tenant)
             )
         shot = submission(self._handler, self._choices, payload)
+        self._check_calls(shot.options)
         return lambda connection, key: _listed(moves.submit(connection, shot, key=key, tenant=self._tenant))
 
     def _many(self, arguments: Sequence[Mapping[str, Any]]) -> Send:
         if self._shape is not None:
             raise InvalidOption("submit_many takes one-shots; submit each schedule by itself")
         shots = [submission(self._handler, self._choices, self._handler.encode((), kwargs)) for kwargs in arguments]
+        if shots:
+            self._check_calls(shots[0].options)
         return lambda connection, key: moves.submit_many(connection, shots, key=key, tenant=self._tenant)
+
+    def _check_calls(self, options: str | None) -> None:
+        if options is not None and '"url"' in options:
+            self._app.connections.check_calls(called_by(options))
 
     async def _submit(self, send: Send) -> list[Handle[T]]:
         key = self._key()
         if self._choices.connection is not None:
             return self._handles(key, await send(callers.awaited(self._choices.connection), key))
-        submitted = await ask_until_answered(await self._app.connections.database(), send, key, "job")
+        database = await self._app.connections.database()
+        if self._shape is None:  # What a program submits all day is on record with its runs; a schedule is noted.
+            database = database.acting_as(None)
+        submitted = await ask_until_answered(database, send, key, "job")
         if submitted and self._is_due_soon():
             (await self._app.connections.waker()).wake(self._choices.queue or self._handler.queue)
         return self._handles(key, submitted)

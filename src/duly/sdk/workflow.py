@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
+from duly.domain.called import called_by, called_in
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidWorkflow
 from duly.domain.job import check_key, check_name, check_priority, check_tags
 from duly.domain.manifest_export import workflow_spec
@@ -18,13 +19,13 @@ from duly.domain.then import check_then
 from duly.domain.triggers.errors import shown
 from duly.domain.workflow import Edge as KnownEdge
 from duly.domain.workflow import Node as KnownNode
-from duly.domain.workflow import On, check_workflow
+from duly.domain.workflow import On, check_node_name, check_workflow
 from duly.domain.workflow import Workflow as Known
 from duly.domain.workflow_target import target_for
 from duly.moves.workflows import add_nodes, submit_workflow
 from duly.sdk.choices import Choices, Told, submission
 from duly.sdk.declaration import Declaration
-from duly.sdk.references import Edge, Item, Reference, placeholders, written
+from duly.sdk.references import Edge, Fault, Item, OfNode, Reference, placeholders, written
 from duly.sdk.submittable import Submittable
 from duly.sdk.submitter import Submitter, ask_until_answered
 from duly.sdk.target import TargetWork
@@ -56,6 +57,14 @@ class Node:
     def result(self) -> Reference:
         """What it will result in, for the arguments of others; `result["rows"][0]` is a part of it."""
         return Reference(self._owner, self.name)
+
+    @property
+    def error(self) -> Fault:
+        """What will have gone wrong with it, for the arguments of a node that waits for its failure or its end.
+
+        An object with `state`, `class`, `message` and `attempts`; `error["message"]` is a part of it. Null when nothing has.
+        """
+        return Fault(self._owner, self.name)
 
     @property
     def succeeded(self) -> Edge:
@@ -111,8 +120,9 @@ class Workflow:
     ) -> Node:
         """Add a node: a handler or a target, as it is or with `.options(…)`, and its arguments.
 
-        An argument may be, or contain, the `result` of another node, which then must succeed first. `after` names further nodes
-        to wait for. Raises InvalidWorkflow, InvalidArguments, InvalidPayload, InvalidOption, UnknownQueue.
+        An argument may be, or contain, the `result` of another node, which then must succeed first, or its `error`: then it must
+        fail, unless `after` says otherwise. `after` names further nodes to wait for. Raises InvalidWorkflow, InvalidArguments,
+        InvalidPayload, InvalidOption, UnknownQueue.
         """
         return self._add(name, work, args, kwargs, after, None)
 
@@ -148,9 +158,10 @@ class Workflow:
         Raises InvalidWorkflow, DatabaseUnusable, or Unavailable when it cannot be known.
         """
         app, workflow = self.app, self._checked()
+        app.connections.check_calls(called_in(workflow))
         chosen = secrets.token_urlsafe(16) if key is None else check_key(key)
         made = await ask_until_answered(
-            await app.connections.database(),
+            (await app.connections.database()).acting_as(None),
             lambda database, key: submit_workflow(database, app.tenant, key, workflow),
             chosen,
             "workflow",
@@ -171,6 +182,7 @@ class Workflow:
         another attempt, is left as it is. Raises InvalidWorkflow, WorkflowChanged, NotFound when the run is no node.
         """
         nodes = tuple(self._nodes.values())
+        self.app.connections.check_calls(url for node in nodes for url in called_by(node.submission.options))
         return await add_nodes(await self.app.connections.database(), self.app.tenant, run.id, run.fence, nodes)
 
     def add_to_sync(self, run: RunContext) -> list[str]:
@@ -220,15 +232,17 @@ class Workflow:
         after: Sequence[Node | Edge],
         over: Reference | None,
     ) -> Node:
-        if name in self._nodes:
+        if isinstance(name, Submittable | Submitter):
+            raise InvalidWorkflow(f"the name of a node comes first: wf.add('a name', {name!r}, …)")
+        if check_node_name(name) in self._nodes:
             raise InvalidWorkflow(f"two nodes of {self.name} are called {name!r}; give one of them another name")
         submitter = self._submitter(name, work)
         given = [*placeholders([args, kwargs]), *(() if over is None else (over,))]
-        edges = self._edges(name, after, [one for one in given if isinstance(one, Reference)])
+        edges = self._edges(name, after, [one for one in given if isinstance(one, OfNode)])
         payload = submitter.work.encode_open(args, kwargs, written)
         shot = submission(submitter.work, submitter.choices, payload)
         reference = None if over is None else KnownReference(over.node, over.path)
-        self._nodes[check_name(name, "node")] = KnownNode(name, shot, edges, reference)
+        self._nodes[name] = KnownNode(name, shot, edges, reference)
         return Node(self, name)
 
     def _submitter(self, name: str, work: object) -> Submitter[..., Any]:
@@ -243,10 +257,12 @@ class Workflow:
         self._app = submitter.app
         return submitter
 
-    def _edges(self, name: str, after: Sequence[Node | Edge], references: Sequence[Reference]) -> tuple[KnownEdge, ...]:
-        """Give what a node waits for: what was named, and for success what its arguments refer to."""
-        if isinstance(after, Node | Edge):
-            raise InvalidWorkflow(f"node {name!r}: after= takes a list, such as after=[{after!r}]")
+    def _edges(self, name: str, after: Sequence[Node | Edge], references: Sequence[OfNode]) -> tuple[KnownEdge, ...]:
+        """Give what a node waits for: what was named, and what its arguments refer to, by what of it they are given."""
+        if isinstance(after, Node | Edge | str) or not isinstance(after, Iterable):
+            raise InvalidWorkflow(
+                f"node {name!r}: after= takes a list of nodes, such as after=[extract]; given is {shown(after)}"
+            )
         found: dict[str, Edge] = {}
         for one in after:
             edge = one.succeeded if isinstance(one, Node) else one
@@ -258,10 +274,12 @@ class Workflow:
             found[edge.node] = edge
         for reference in references:
             self._check_own(name, reference)
-            found.setdefault(reference.node, Edge(self, reference.node))
+            found.setdefault(
+                reference.node, Edge(self, reference.node, "failure" if isinstance(reference, Fault) else "success")
+            )
         return tuple(KnownEdge(edge.node, On(edge.on)) for edge in found.values())
 
-    def _check_own(self, name: str, other: Edge | Reference) -> None:
+    def _check_own(self, name: str, other: Edge | OfNode) -> None:
         if other.owner is not self:
             raise InvalidWorkflow(
                 f"node {name!r}: {other.node!r} is a node of another workflow; a node waits for nodes of its own"

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import asyncpg
+import msgspec
 
 from duly.domain.api_key import ApiKey, Scope, Secret
 from duly.domain.errors import NotFound
@@ -38,9 +39,18 @@ async def create(
         raise NotFound(f"no tenant {tenant}; `duly tenants` lists them")
 
 
-async def revoke(database: Database, key_id: str, *, tenant: int | None = None) -> bool:
-    """End a key for good, of a tenant or of any. False: there is none of that id."""
-    return bool(await database.fetch(SQL["revoke"], key_id, tenant))
+class Revoked(msgspec.Struct, frozen=True):
+    """Whose key was ended, and whether it had been before."""
+
+    tenant: int
+    name: str
+    was_revoked: bool
+
+
+async def revoke(database: Database, key_id: str, *, tenant: int | None = None) -> Revoked | None:
+    """End a key for good, of a tenant or of any. None: there is none of that id."""
+    row = await database.fetchrow(SQL["revoke"], key_id, tenant)
+    return Revoked(*row) if row else None
 
 
 async def page(database: Database, tenant: int | None, after: str | None, limit: int) -> list[ApiKey]:

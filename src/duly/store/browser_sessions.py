@@ -35,9 +35,10 @@ async def prolong(database: Database, token_hash: bytes, kept: timedelta) -> Non
     await database.execute(SQL["prolong"], token_hash, kept)
 
 
-async def close(database: Database, token_hash: bytes) -> None:
-    """End a session."""
-    await database.execute(SQL["close"], token_hash)
+async def close(database: Database, token_hash: bytes) -> int | None:
+    """End a session. Says whose it was; none: there was none."""
+    tenant: int | None = await database.fetchval(SQL["close"], token_hash)
+    return tenant
 
 
 async def forget(database: Database, limit: int) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 from datetime import datetime
 from errno import ENOSPC
 from os import strerror
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import asyncpg
 
 from duly.clock import Clock, SystemClock
+from duly.domain.audit import Actor
 from duly.domain.errors import DatabaseUnusable, DulyError
 from duly.store.pool import Pool
 from duly.store.refusals import refusal
@@ -75,6 +77,7 @@ class Database:
     """A pool of connections to one PostgreSQL."""
 
     in_transaction = False  # Whether all that is asked of it is one transaction; a kind of it may say so.
+    actor: Actor | None = None  # In whose name it is asked; none: the engine's own, of which nothing is noted.
 
     def __init__(
         self,
@@ -135,6 +138,12 @@ class Database:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def acting_as(self, actor: Actor | None) -> Self:
+        """Give the same database for what is asked in somebody's name, or in nobody's."""
+        named = copy(self)
+        named.actor = actor
+        return named
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
         """Run one statement as a transaction of its own and give its rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from duly.store.database import Database
 from duly.store.statements import load
 
 SQL = load("destinations")
+_FIRST = (datetime.min.replace(year=1970, tzinfo=UTC), UUID(int=0))
 _HEALTH = tuple(name for name in Health.__struct_fields__ if name != "state")
 
 
@@ -97,6 +98,18 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     parked: int  # runs that wait for it, counted up to 10,000
 
 
+class ParkedRun(msgspec.Struct, frozen=True):
+    """A run that waits for a destination; `attempt` is how many attempts it has used."""
+
+    run_id: UUID
+    job_id: UUID
+    scheduled_at: datetime
+    due_at: datetime
+    attempt: int
+    queue: str
+    blocked_at: datetime
+
+
 class SealedSecret(msgspec.Struct, frozen=True, kw_only=True):
     """A secret as it is kept."""
 
@@ -122,6 +135,14 @@ async def report(database: Database, worker_id: UUID, number: int, told: Sequenc
     """Say what was seen of destinations, in one statement. Raises WorkerExpired."""
     columns = ([getattr(one, name) for one in told] for name in Told.__struct_fields__)
     return [_allowed(row) for row in await database.fetch(SQL["report"], worker_id, number, *columns)]
+
+
+async def parked_page(
+    database: Database, tenant: int, origin: str, after: tuple[datetime, UUID] | None, limit: int
+) -> list[ParkedRun]:
+    """Read the runs that wait for an origin, in the order in which they go on."""
+    rows = await database.fetch(SQL["parked_page"], tenant, origin, *(after or _FIRST), limit)
+    return [ParkedRun(*row) for row in rows]
 
 
 async def turn(database: Database, destination_id: UUID, seen: int, to: Turn) -> bool:
@@ -167,6 +188,11 @@ async def find_by_origin(database: Database, tenant: int, origin: str) -> UUID |
     """Give the id of a destination, if it is known."""
     found: UUID | None = await database.fetchval(SQL["find_by_origin"], tenant, origin)
     return found
+
+
+async def forget(database: Database, unused: timedelta, limit: int) -> int:
+    """Forget destinations that have not been used for so long. Returns how many."""
+    return int(await database.fetchval(SQL["forget"], unused, limit))
 
 
 async def find(database: Database, tenant: int, destination_id: UUID) -> Destination | None:

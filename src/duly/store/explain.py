@@ -21,6 +21,7 @@ from duly.domain.explain.facts import (
     Holding,
     JobFacts,
     Parents,
+    Passed,
     Reason,
     RunFacts,
     Serving,
@@ -33,6 +34,7 @@ from duly.domain.filter import Filter
 from duly.domain.hold import Hold, Scope
 from duly.domain.run import is_marks_only, read_options
 from duly.domain.scaling import Pace
+from duly.domain.target import WEBHOOK
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.on_event import is_on_event
 from duly.domain.triggers.planning import taken_by_calendars
@@ -96,6 +98,7 @@ async def run(database: Database, tenant: int, run_id: UUID, engine: Database | 
         before=beyond["before"],
         pace=(await paces(whole)).get(found["queue"], Pace()) if found["state"] in _WAITING else Pace(),
         gate=await _gate(database, tenant, run_id, around),
+        passed=_passed(found["handler"], options or await database.fetchval(SQL["marks"], run_id)),
         parents=await _parents(database, tenant, around),
         turn=await _turn(database, tenant, run_id, around),
         destination=_destination(around),
@@ -164,6 +167,12 @@ async def _gate(database: Database, tenant: int, run_id: UUID, around: Any) -> G
         is_fifo=around["is_fifo"],
         next_run=line["first"],
     )
+
+
+def _passed(handler: str, text: str | None) -> Passed:
+    options = read_options(text, None)
+    key, rate = options.gate and options.gate[0], options.rate and options.rate[0]
+    return Passed(key, options.fifo is not False, rate, has_destination=handler == WEBHOOK)
 
 
 async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> Turn | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -41,9 +41,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What waits in a queue."""
+    """What waits in a queue for a handler."""
 
     queue: str
+    handler: str
     runs: int
     oldest_due_at: datetime
 
@@ -67,10 +68,10 @@ class Coming(msgspec.Struct, frozen=True):
     repeats: bool
 
 
-class Day(msgspec.Struct, frozen=True):
-    """What became of a job's occurrences on one day."""
+class Quarter(msgspec.Struct, frozen=True):
+    """What became of a job's occurrences within a quarter of an hour."""
 
-    day: date
+    at: datetime
     succeeded: int
     retried: int
     dead: int
@@ -103,7 +104,7 @@ async def series(
 
 
 async def waiting(session: Database, tenant: int) -> list[Waiting]:
-    """Read what waits of a tenant, queue by queue; more than `COUNTED_MAX` in all means that there is more."""
+    """Read what waits of a tenant, by queue and handler; more than `COUNTED_MAX` in all means that there is more."""
     return [Waiting(*row) for row in await session.fetch(SQL["waiting"], tenant, COUNTED_MAX + 1)]
 
 
@@ -129,7 +130,7 @@ async def coming(session: Database, tenant: int, until: datetime) -> list[Coming
     return [Coming(*row) for row in await session.fetch(SQL["coming"], tenant, until, FRONT_MAX)]
 
 
-async def days_of_job(session: Database, tenant: int, job_id: UUID, since: datetime) -> list[Day]:
-    """Count what became of a schedule's occurrences day by day."""
+async def days_of_job(session: Database, tenant: int, job_id: UUID, since: datetime) -> list[Quarter]:
+    """Count what became of a schedule's occurrences by quarters of an hour, of which days of any zone are made."""
     arguments = (job_id, tenant, since, least_id_at(since), _DAY_LOOKS_MAX)
-    return [Day(*row) for row in await session.fetch(SQL["days_of_job"], *arguments)]
+    return [Quarter(*row) for row in await session.fetch(SQL["days_of_job"], *arguments)]

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import asyncpg
 
 from duly.domain.hold import Scope
-from duly.domain.limit import Limit, limits_max
+from duly.domain.limit import OPERATOR, Limit, limits_max
 from duly.store.database import Database
 from duly.store.statements import load
 
 SQL = load("limits")
 
 
-async def put(database: Database, scope: Scope, places: int, set_by: str) -> bool:
-    """Set the limit of this very scope. False: there is no room for another one."""
-    rows = await database.fetch(SQL["put"], scope.tenant, scope.queue, places, set_by, limits_max(scope))
-    return bool(rows)
+async def put(database: Database, scope: Scope, places: int, set_by: str, *, is_operator: bool) -> bool:
+    """Set the limit of this very scope. False: there is no room for another one, or the operator's stands."""
+    asked = scope.tenant, scope.queue, places, set_by, limits_max(scope), is_operator, OPERATOR
+    return bool(await database.fetch(SQL["put"], *asked))
 
 
-async def remove(database: Database, scope: Scope) -> bool:
-    """Take the limit of this very scope away. False: there was none."""
-    return bool(await database.fetch(SQL["remove"], scope.tenant, scope.queue))
+async def remove(database: Database, scope: Scope, *, is_operator: bool) -> bool:
+    """Take the limit of this very scope away. False: there was none, or the operator's stands."""
+    return bool(await database.fetch(SQL["remove"], scope.tenant, scope.queue, is_operator, OPERATOR))
 
 
 async def find(database: Database, scope: Scope) -> Limit | None:

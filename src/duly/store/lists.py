@@ -2,8 +2,8 @@
 
 A page costs the same at any depth, because it is read from its position and stops: when it is full, or when it has looked at
 so many rows. Where few rows fit it may therefore be short, or even empty, while more may follow: `after` tells. Nothing is
-counted. Jobs and workflows come by falling id, runs by falling id, which begins with the moment they are for, dead letters by the
-moment they were buried.
+counted. Jobs and workflows come by falling id, jobs by name where that is asked for, runs by falling id, which begins with the
+moment they are for, dead letters by the moment they were buried.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ SQL = load("lists")
 PAGE_SIZE_MAX = 200
 LOOKS = 2_000  # Rows looked at for one page, at most.
 GROUPED_MAX = 10_000  # dead letters that are counted by their reasons
-_LOOKS_BESIDE = 500  # Where each look takes another one: at the next fire, or for a subtask wherever it stands.
+_LOOKS_BESIDE = 500  # Where each look takes another one: at the next fire, or for a run wherever it stands.
 
 _FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
 # Not infinity, which drivers give as a moment without a zone.
 _EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 # A job's id is made when its submit begins, and its row when that ends.
 _SUBMIT_MAX = timedelta(hours=1)
+_LAST_CHARACTER = "\U0010ffff"
 _NEXT_ID = timedelta(milliseconds=1)  # Ids begin with a moment to the millisecond.
+
+_BESIDE = frozenset({"subtasks", "workflow_runs"})
 
 # The boxes in which a run can be in a state.
 _BOXES = {
@@ -59,6 +62,20 @@ class DeadAt(msgspec.Struct, frozen=True):
     buried_at: datetime
     run_id: UUID
     passed: int = 0
+
+
+class NamedAt(msgspec.Struct, frozen=True):
+    """A position among jobs in the order of their names."""
+
+    name: str
+    job_id: UUID
+
+
+class NamedPage(msgspec.Struct, frozen=True):
+    """Jobs by name, and the position behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: NamedAt | None
 
 
 class JobPage(msgspec.Struct, frozen=True):
@@ -114,6 +131,33 @@ async def jobs(
     return JobPage(rows, last["job_id"] if last else None)
 
 
+async def jobs_by_name(
+    database: Database, tenant: int, chosen: Filter, size: int, after: NamedAt | None = None, looks: int = LOOKS
+) -> NamedPage:
+    """Read recurring jobs that have a name, by name."""
+    created, fires = chosen.moments.get("created_at", Span()), chosen.moments.get("next_run_at", Span())
+    if fires != Span():
+        looks = min(looks, _LOOKS_BESIDE)
+    beginning = chosen.beginnings.get("name", "")
+    first = NamedAt(beginning, _FIRST) if after is None else after
+    found = await database.fetch(
+        SQL["jobs_by_name"],
+        tenant,
+        first.name,
+        first.job_id,
+        beginning + _LAST_CHARACTER,
+        *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
+        chosen.beginnings.get("name"),
+        *_tags(chosen),
+        *_ends(created),
+        *_ends(fires),
+        size,
+        looks,
+    )
+    rows, last = _fitting(found, size, looks)
+    return NamedPage(rows, NamedAt(last["name"], last["job_id"]) if last else None)
+
+
 async def runs(
     database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
 ) -> RunPage:
@@ -121,7 +165,7 @@ async def runs(
     scheduled = chosen.moments.get("scheduled_at", Span())
     job_ids = _ids(chosen)
     statement, lead = _runs_led(chosen, job_ids)
-    if statement == "subtasks":
+    if statement in _BESIDE:
         looks = max(size, min(looks, _LOOKS_BESIDE))
     found = await database.fetch(
         SQL[statement],
@@ -190,6 +234,7 @@ def _dead_arguments(tenant: int, chosen: Filter, after: DeadAt | None) -> list[A
         buried.since or _EARLIEST,
         *(_any_of(chosen, field) for field in ("queue", "handler", "reason")),
         chosen.beginnings.get("reason"),
+        _any_of(chosen, "error"),
         _ids(chosen),
         *_tags(chosen),
     ]
@@ -255,10 +300,12 @@ def _ids(chosen: Filter) -> list[UUID] | None:
 
 
 def _runs_led(chosen: Filter, job_ids: Sequence[UUID] | None) -> tuple[str, tuple[UUID, ...]]:
-    """Choose what leads to the runs that fit: their parent, the one job they are of, or nothing."""
-    parents = chosen.words.get("parent")
-    if parents is not None:  # Two at once, which nothing has, lead nowhere.
-        return "subtasks", (UUID(parents[0]) if parents else _FIRST,)
+    """Choose what leads to the runs that fit: their workflow, their parent, the one job they are of, or nothing."""
+    for field, statement in (("workflow", "workflow_runs"), ("parent", "subtasks")):
+        of = chosen.words.get(field)
+        if of is not None:  # Two at once, which nothing has, lead nowhere; nor does a node that is a subtask.
+            is_one = bool(of) and not (field == "workflow" and "parent" in chosen.words)
+            return statement, (UUID(of[0]) if is_one else _FIRST,)
     job = _job(job_ids)
     return ("runs_of_job" if job else "runs"), job
 

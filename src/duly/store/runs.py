@@ -30,11 +30,15 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """What a worker must be told: signals of its own, what nobody may start, and how much may be under way."""
+    """What a worker must be told: signals of its own, what nobody may start, and how much may be under way.
+
+    One that is draining may start nothing, as if everything were held, and claims nothing.
+    """
 
     signals: list[Signal]
     holds: Holds
     limits: StandingLimits = StandingLimits()
+    is_draining: bool = False
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -84,9 +88,10 @@ async def look(database: Database, worker_id: UUID) -> News:
     rows = await database.fetch(SQL["look"], worker_id)
     database.clock.observe(rows[0]["read_at"])
     signals = [Signal(*row[1:4]) for row in rows if row["run_id"] is not None]
-    holds = Holds(Scope(*row[4:6]) for row in rows if row["what"] == "hold")
+    is_draining = any(row["what"] == "drain" for row in rows)
+    holds = Holds(Scope(*row[4:6]) for row in rows if row["what"] in ("hold", "drain"))
     limits = {Scope(*row[4:6]): row["places"] for row in rows if row["what"] == "limit"}
-    return News(signals, holds, StandingLimits(limits))
+    return News(signals, holds, StandingLimits(limits), is_draining)
 
 
 async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Signal]) -> None:

@@ -184,6 +184,12 @@ async def submit_backfill(
     return bool(await database.fetchval(SQL["submit_backfill"], *values))
 
 
+async def tenant_of_backfill(database: Database, backfill_id: UUID) -> int | None:
+    """Say whose a backfill is."""
+    tenant: int | None = await database.fetchval(SQL["tenant_of_backfill"], backfill_id)
+    return tenant
+
+
 async def cancel_backfill(database: Database, backfill_id: UUID) -> int | None:
     """Stop a backfill. Returns how many of its runs were taken back; None: it was not active."""
     found = await database.fetchval(SQL["cancel_backfill"], backfill_id)

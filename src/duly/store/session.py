@@ -20,6 +20,7 @@ import asyncpg
 
 from duly.store import (
     applied,
+    audit,
     awaited,
     declared,
     destinations,
@@ -53,6 +54,7 @@ _GUARDED = {
         schedules.SQL,
         declared.SQL,
         applied.SQL,
+        audit.SQL,
         leased.SQL,
         awaited.SQL,
         events.SQL,
@@ -79,7 +81,12 @@ class Sessions:
 
     def open(self, tenant: int, *, timeout: timedelta | None = None) -> Opening:
         """Open a transaction for a tenant, as an `async with`; no statement in it takes longer than `timeout`."""
-        return Opening(self._database, self._pool, tenant, timeout)
+        role = f"; set local role {ROLE}; set local duly.tenant = '{tenant:d}'"
+        return Opening(self._database, self._pool, f"begin{role}{_bound(timeout)}")
+
+    def look(self, *, timeout: timedelta) -> Opening:
+        """Open a transaction that only reads, of all tenants: for the operator, who looks after the whole installation."""
+        return Opening(self._database, self._pool, f"begin read only{_bound(timeout)}")
 
     async def close(self) -> None:
         """Close every connection."""
@@ -143,15 +150,10 @@ class Opening:
 
     __slots__ = ("_begin", "_connection", "_database", "_pool")
 
-    def __init__(self, database: Database, pool: Pool, tenant: int, timeout: timedelta | None) -> None:
+    def __init__(self, database: Database, pool: Pool, begin: str) -> None:
         self._database = database
         self._pool = pool
-        limit = (
-            ""
-            if timeout is None
-            else f"; set local statement_timeout = {max(1, round(timeout.total_seconds() * 1000))}"
-        )
-        self._begin = f"begin; set local role {ROLE}; set local duly.tenant = '{tenant:d}'{limit}"
+        self._begin = begin
 
     async def __aenter__(self) -> Session:
         try:
@@ -197,6 +199,10 @@ class Opening:
         except Exception:  # noqa: BLE001 - it cannot be used any more, whatever it is: it is closed
             return False
         return True
+
+
+def _bound(timeout: timedelta | None) -> str:
+    return "" if timeout is None else f"; set local statement_timeout = {max(1, round(timeout.total_seconds() * 1000))}"
 
 
 def _failure(error: BaseException) -> BaseException:

@@ -22,6 +22,7 @@ class Together(Database):
         self.url = database.url
         self.pooler = database.pooler
         self.clock = database.clock
+        self.actor = database.actor
         self._pool = None
         self._connection = connection
 

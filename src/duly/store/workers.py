@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -33,14 +34,15 @@ class WorkerRow(msgspec.Struct, frozen=True):
     tenant: int | None = None  # None: ours, and serves every tenant
     weights: list[int] = []  # of its queues, in their order; none: all alike
     pools: Mapping[str, int] = {}  # its slots, told apart
+    is_draining: bool = False  # It takes nothing more, and finishes what it has.
 
     def slots_for(self, handler: str | None) -> int:
         """Say how many runs of a handler it runs at once."""
         return slots_for(self.slots, self.pools, handler)
 
     def serves(self, tenant: int) -> bool:
-        """Say whether it lives, and may be given runs of a tenant."""
-        return self.until > self.read_at and self.tenant in (None, tenant)
+        """Say whether it lives, takes runs, and may be given those of a tenant."""
+        return self.until > self.read_at and self.tenant in (None, tenant) and not self.is_draining
 
 
 class Departed(msgspec.Struct, frozen=True):
@@ -114,6 +116,22 @@ async def live(database: Database) -> list[WorkerRow]:
     return [
         WorkerRow(**{**row, "pools": msgspec.json.decode(row["pools"])}) for row in await database.fetch(SQL["live"])
     ]
+
+
+async def drain(database: Database, worker_id: UUID, *, is_draining: bool) -> bool | None:
+    """Say whether a worker is to take nothing more. Gives whether that is new; nothing: it does not live."""
+    found: bool | None = await database.fetchval(SQL["drain"], worker_id, is_draining)
+    return found
+
+
+async def held_counts(database: Database, most: int) -> dict[UUID, int]:
+    """Count what each has in its hands, up to a bound."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["held_counts"], most)}
+
+
+async def held_runs(database: Database, worker_id: UUID, limit: int) -> list[dict[str, Any]]:
+    """Read what is in a worker's hands."""
+    return [dict(row) for row in await database.fetch(SQL["held_runs"], worker_id, limit)]
 
 
 async def expire(database: Database, worker_id: UUID, beat_seen: int, *, clock_stepped: bool = False) -> bool:

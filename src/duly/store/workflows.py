@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.references import HANDED_BYTES_MAX, Reference
+from duly.domain.references import HANDED_BYTES_MAX, Reference, fault_of
 from duly.domain.run import Run
 from duly.domain.workflow import Node, Workflow
 from duly.store.database import Connection, Database
@@ -92,6 +92,12 @@ def _columns(nodes: Sequence[Node]) -> tuple[list[Any], ...]:
         [child for _, child, _ in edges],
         [on for _, _, on in edges],
     )
+
+
+async def standing(database: Database, tenant: int, workflow_id: UUID) -> tuple[str, str] | None:
+    """Read the name and the state of a workflow."""
+    row = await database.fetchrow(SQL["standing"], tenant, workflow_id)
+    return (row["name"], row["state"]) if row else None
 
 
 async def cancel(database: Database, tenant: int, workflow_id: UUID, reason: str) -> str | None:
@@ -214,6 +220,17 @@ async def handed(
         if row["is_parent"]:
             one.parents.append(row["parent"])
     return given
+
+
+async def faults(database: Database, nodes: Sequence[tuple[UUID, str]]) -> dict[UUID, dict[str, dict[str, Any]]]:
+    """Read what went wrong with nodes, by workflow and name; of those that have succeeded or not ended, nothing."""
+    rows = await database.fetch(SQL["faults"], [node[0] for node in nodes], [node[1] for node in nodes])
+    found: dict[UUID, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["workflow_id"], {})[row["name"]] = fault_of(
+            row["state"], row["reason"], row["last_attempt"]
+        )
+    return found
 
 
 async def items(database: Database, nodes: Sequence[tuple[UUID, str]]) -> dict[tuple[UUID, str], Reference]:

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from duly.domain.destination import PLACES_DEFAULT, PLACES_MAX, RATE_MAX, RATE_MIN, RETRY_SHARE_DEFAULT
 from duly.wire.pages import NextPageToken
-from duly.wire.shapes import Asked, Moment, Told
+from duly.wire.shapes import Asked, Duration, Moment, Told
 
 Places = Annotated[int, Meta(ge=1, le=PLACES_MAX, description="How many requests are under way at once, at most.")]
 RatePerSecond = Annotated[
@@ -86,6 +86,31 @@ class DestinationList(Told, frozen=True):
     """A page of destinations, in order of their origins."""
 
     items: list[Destination]
+    next_page_token: NextPageToken
+
+
+class DestinationOpening(Asked, frozen=True):
+    """For how long a destination is left alone."""
+
+    duration: Annotated[Duration, Meta(description="PT1S to P7D.", examples=["PT10M"])] = "PT10M"
+
+
+class WaitingRun(Told, frozen=True):
+    """A run that waits for a destination. It uses up no attempt by that."""
+
+    run_id: UUID
+    job_id: UUID
+    queue: str
+    attempt: Annotated[int, Meta(description="How many attempts it has used.")]
+    scheduled_at: Moment
+    due_at: Moment
+    waits_since: Moment
+
+
+class WaitingRunList(Told, frozen=True):
+    """A page of runs that wait for a destination, in the order in which they go on."""
+
+    items: list[WaitingRun]
     next_page_token: NextPageToken
 
 

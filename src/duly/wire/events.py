@@ -38,6 +38,7 @@ TYPES = (
     "duly.run.expired.v1",
     "duly.run.skipped.v1",
     "duly.job.changed.v1",
+    "duly.workflow.ended.v1",
     "duly.stream.gap.v1",
 )
 
@@ -94,4 +95,4 @@ class StreamQuery(Asked, frozen=True):
         ]
         | None
     ) = None
-    queue: Annotated[Name, Meta(description="Only those of runs on this queue.")] | None = None
+    queue: Annotated[Name, Meta(description="Only those of runs and jobs of this queue.")] | None = None

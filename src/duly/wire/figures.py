@@ -73,6 +73,7 @@ class Attention(Told, frozen=True):
         "everything_held",
         "queue_held",
         "no_worker",
+        "no_handler",
         "queue_old",
         "dead_lately",
         "dead",
@@ -118,13 +119,14 @@ class ComingFires(Told, frozen=True):
 
 
 class DaysQuery(Asked, frozen=True):
-    """How far back."""
+    """How far back, and where days begin."""
 
     days: Annotated[int, Meta(ge=1, le=90)] = 35
+    zone: Annotated[Name, Meta(description="A time zone of the tz database: its days are counted.")] = "UTC"
 
 
 class JobDay(Told, frozen=True):
-    """What became of a job's occurrences on one day of UTC. `retried` counts attempts that were not the last."""
+    """What became of a job's occurrences on one day of the zone. `retried` counts attempts that were not the last."""
 
     day: date
     succeeded: int
@@ -138,3 +140,7 @@ class JobDays(Told, frozen=True):
     """Each day on which something became of one. Of 20,000 records at most; successes go as history forgets them."""
 
     items: list[JobDay]
+    zone: str
+    clock_changes: Annotated[
+        list[date], Meta(description="Days of the zone, these and the next 35, on which its clocks are set.")
+    ]

@@ -154,8 +154,9 @@ class NodeDefinition(Asked, frozen=True):
     """A node of a workflow: a job without a schedule, and what it waits for.
 
     Anywhere in its payload `{"$result": "extract", "path": ["rows", 0]}` stands for the result of a node that it waits for,
-    directly or through others, or a part of it. With `map`, one run is made for each item of a list, and `{"$item": true}` stands
-    for it.
+    directly or through others, or a part of it. `{"$error": "extract"}` stands for what went wrong with one whose failure or end
+    it waits for: an object with `state`, `class`, `message` and `attempts`, or null. With `map`, one run is made for each item of
+    a list, and `{"$item": true}` stands for it.
     """
 
     target: NodeTarget
@@ -308,7 +309,7 @@ class JobSummary(Told, frozen=True):
 
 
 class JobList(Told, frozen=True):
-    """A page of jobs, the newest first."""
+    """A page of jobs, the newest first unless asked otherwise."""
 
     items: list[JobSummary]
     next_page_token: NextPageToken

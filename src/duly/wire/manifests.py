@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.manifest_shapes import ManifestShape, without_default_type
-from duly.wire.shapes import Asked, Name, Told
+from duly.wire.pages import NextPageToken, PageQuery
+from duly.wire.shapes import Asked, Moment, Name, Told
 
 MANIFEST_BYTES_MAX = 16_777_216
 _DIGEST = "Of the plan that was looked at: that very plan is carried out, or nothing."
@@ -78,6 +79,54 @@ class FileDone(Told, frozen=True):
     kind: Literal["create", "change", "adopt", "remove"]
     job_id: UUID
     pausing: Literal["pause", "resume"] | None
+
+
+class FileSummary(Told, frozen=True):
+    """A file of schedules: how many of its jobs live, how many were changed since, and when it was applied and by whom."""
+
+    source: str
+    jobs: int
+    drifted: Annotated[int, Meta(description="Jobs that somebody has changed or ended since.")]
+    applied_at: Annotated[Moment | None, Meta(description="Null: before this was noted.")]
+    applied_by: str | None
+
+
+class FileList(Told, frozen=True):
+    """A page of files, in order of their names."""
+
+    items: list[FileSummary]
+    next_page_token: NextPageToken
+
+
+class FileJobQuery(PageQuery, frozen=True):
+    """Which jobs of a file."""
+
+    drifted: Annotated[bool, Meta(description="Only those that somebody has changed or ended since.")] = False
+
+
+class FileJob(Told, frozen=True):
+    """A job of a file, and in what it is no longer as it was applied: `before` is the file's word, `after` what stands."""
+
+    job_id: UUID
+    name: str
+    status: Literal["active", "paused", "cancelled"]
+    pause_reason: str | None
+    version: int
+    applied_version: int
+    drift: Annotated[
+        Literal["changed", "cancelled"] | None, Meta(description="Null: it is as it was applied, paused or not.")
+    ]
+    differences: Annotated[
+        list[FileDifference], Meta(description="Empty for one that was changed back, or too often to know.")
+    ]
+    changed_at: Annotated[Moment | None, Meta(description="When it was last changed, if it has drifted.")]
+
+
+class FileJobList(Told, frozen=True):
+    """A page of a file's jobs, in order of their names."""
+
+    items: list[FileJob]
+    next_page_token: NextPageToken
 
 
 class Applied(Told, frozen=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
+from uuid import UUID
 
 from msgspec import Meta
 
@@ -13,16 +14,26 @@ PAGE_SIZE_MAX = 200
 PageSize = Annotated[
     int, Meta(ge=1, le=PAGE_SIZE_MAX, description="How many at most; a page may hold fewer although more follow.")
 ]
-PageToken = Annotated[str, Meta(min_length=1, max_length=400, description="`next_page_token` of the page before.")]
+PageToken = Annotated[str, Meta(min_length=1, max_length=1200, description="`next_page_token` of the page before.")]
 NextPageToken = Annotated[str | None, Meta(description="Where the next page begins; null: this was the last.")]
-FilterText = Annotated[
+FILTER_CHARACTERS_MAX = 2_000
+
+
+def _terms(example: str) -> Meta:
+    return Meta(max_length=FILTER_CHARACTERS_MAX, description=f"Terms joined by AND: {example}.", examples=[example])
+
+
+# Each shows fields of its own list, because another one's are refused.
+JobFilter = Annotated[str, _terms('state:paused AND queue:(mail,reports) AND name:report* AND created_at>"2026-11-01"')]
+RunFilter = Annotated[str, _terms('state:(dead,cancelled) AND queue:mail AND scheduled_at>"2026-11-01"')]
+WorkflowFilter = Annotated[str, _terms('state:failed AND name:import* AND submitted_at>"2026-11-01"')]
+ListFilter = Annotated[
     str,
     Meta(
-        max_length=2000,
-        description='Terms joined by AND: state:dead AND queue:(mail,reports) AND name:report* AND created_at>"2026-11-01".',
-        examples=["state:dead AND queue:mail"],
+        max_length=FILTER_CHARACTERS_MAX, description="Terms joined by AND, as the list of what is changed takes them."
     ),
 ]
+DeadFilter = Annotated[str, _terms('queue:(mail,reports) AND reason:Timeout* AND buried_at>"2026-11-01"')]
 
 
 class PageQuery(Asked, frozen=True):
@@ -32,7 +43,24 @@ class PageQuery(Asked, frozen=True):
     page_token: PageToken | None = None
 
 
-class FilteredQuery(PageQuery, frozen=True):
-    """Which page, of what size, of what fits a filter."""
+class JobsQuery(PageQuery, frozen=True):
+    """Which page, of what size, of the jobs that fit a filter, in what order."""
 
-    filter: FilterText | None = None
+    filter: JobFilter | None = None
+    sort: Annotated[
+        Literal["created", "name"],
+        Meta(description="created: the newest first. name: by name, those that have one."),
+    ] = "created"
+
+
+class RunsQuery(PageQuery, frozen=True):
+    """Which page, of what size, of the runs that fit a filter."""
+
+    filter: RunFilter | None = None
+    workflow: Annotated[UUID, Meta(description="Only the runs of this workflow's nodes.")] | None = None
+
+
+class WorkflowsQuery(PageQuery, frozen=True):
+    """Which page, of what size, of the workflows that fit a filter."""
+
+    filter: WorkflowFilter | None = None

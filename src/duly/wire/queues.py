@@ -130,6 +130,38 @@ class Worker(Told, frozen=True):
     slots: int
     started_at: Moment
     lease_seconds_left: float
+    held: Annotated[int, Meta(description="Runs in its hands, counted up to 10,000.")]
+    is_draining: Annotated[bool, Meta(description="It takes nothing more, and finishes what it has.")]
+
+
+class HeldRun(Told, frozen=True):
+    """A run in a worker's hands."""
+
+    run_id: UUID
+    job_id: UUID
+    tenant: int
+    state: Annotated[Literal["ready", "running"], Meta(description="ready: claimed ahead of its moment.")]
+    queue: str
+    handler: str
+    attempt: int
+    scheduled_at: Moment
+    due_at: Moment
+    claimed_at: Moment
+
+
+class HeldRuns(Told, frozen=True):
+    """What a worker holds, what was due first in front; 200 of it at most."""
+
+    items: list[HeldRun]
+    is_complete: bool
+
+
+class Draining(Told, frozen=True):
+    """Whether a worker takes runs by now, and how many it still holds."""
+
+    worker_id: UUID
+    is_draining: bool
+    held: int
 
 
 class WorkerList(Told, frozen=True):

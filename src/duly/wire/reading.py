@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import msgspec
-from msgspec import inspect
 
 from duly.domain.errors import Refused
 from duly.domain.payload import DEPTH_MAX
+from duly.wire.fitting import UNKNOWN, Wrong, wrong_with
 
 T = TypeVar("T")
 
 # The body wraps the payload, which may have its own full depth.
 BODY_DEPTH_MAX = DEPTH_MAX + 8
-_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<place>(?:key in )?\$.*)`)?$", re.DOTALL)
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-
-
-class Wrong(msgspec.Struct, frozen=True):
-    """One thing that is wrong: where, as a JSON pointer into the body or a parameter's name, and what."""
-
-    pointer: str
-    message: str
 
 
 class Malformed(Refused):
@@ -50,10 +39,12 @@ def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
 def read_body(body: bytes, shape: type[T]) -> T:
     """Read JSON into a shape. Raises Malformed, Misshapen."""
     check_depth(body)
+    decoder = _decoder(cast("Hashable", shape))
     try:
-        return cast("T", _decoder(cast("Hashable", shape)).decode(body))
+        return cast("T", decoder.decode(body))
     except msgspec.ValidationError as error:
-        raise Misshapen([_wrong(str(error), shape)]) from None
+        wrong = wrong_with(str(error), shape, _given(body), lambda part: decoder.decode(msgspec.json.encode(part)))
+        raise Misshapen([wrong]) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"the body is not JSON: {_plain(error)}; send one JSON value in UTF-8") from None
     except RecursionError:
@@ -65,7 +56,8 @@ def read_value(value: Any, shape: type[T]) -> T:
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
-        raise Misshapen([_wrong(str(error), shape)]) from None
+        wrong = wrong_with(str(error), shape, value, lambda part: msgspec.convert(part, shape))
+        raise Misshapen([wrong]) from None
 
 
 def read_query(pairs: Iterable[tuple[str, str]], shape: type[T]) -> T:
@@ -78,8 +70,16 @@ def read_query(pairs: Iterable[tuple[str, str]], shape: type[T]) -> T:
     try:
         return msgspec.convert(found, shape, strict=False)
     except msgspec.ValidationError as error:
-        wrong = _wrong(str(error), shape)
+        wrong = wrong_with(str(error), shape, found, lambda part: msgspec.convert(part, shape, strict=False))
         raise Misshapen([Wrong(wrong.pointer.removeprefix("/") or "query", wrong.message)]) from None
+
+
+def _given(body: bytes) -> Any:
+    """Read a body that does not fit its shape as it is; what comes behind the misfit may not even be JSON."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return UNKNOWN
 
 
 def check_depth(body: bytes) -> None:
@@ -99,72 +99,12 @@ def check_depth(body: bytes) -> None:
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name is meant, or which there are."""
-    names = list(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}" if names else "none is known here"
-
-
 def _too_deep() -> Misshapen:
     return Misshapen([Wrong("", f"is nested deeper than {BODY_DEPTH_MAX} levels; flatten it")])
 
 
-def _wrong(message: str, shape: Any) -> Wrong:
-    match = _PLACE.match(message)
-    assert match is not None
-    steps = [step or index for step, index in _STEP.findall(match["place"] or "")]
-    if unknown := _UNKNOWN.match(match["what"]):
-        name = unknown[1]
-        known = _fields(shape, steps)
-        if name in known:  # Of several shapes that may stand here, another one has it.
-            return Wrong(
-                _pointer([*steps, name]), "is no field of this type, but of another; leave it out, or change type"
-            )
-        return Wrong(_pointer([*steps, name]), f"is no field here; {nearest(name, known)}")
-    return Wrong(_pointer(steps), _sentence(match["what"]))
-
-
-def _sentence(what: str) -> str:
-    return f"{what[:1].lower()}{what[1:]}"
-
-
-def _pointer(steps: Sequence[str]) -> str:
-    return "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in steps)
-
-
 def _plain(error: Exception) -> str:
     return re.sub(r"\s+", " ", str(error))[:200]
-
-
-def _fields(shape: Any, steps: Sequence[str]) -> list[str]:
-    """Name the fields that may stand at a place; of a union, those of all its shapes."""
-    kinds = [inspect.type_info(shape)]
-    for step in steps:
-        kinds = [inner for kind in kinds for inner in _inner(kind, step)]
-    return sorted(
-        {field.encode_name for kind in _spread(kinds) if isinstance(kind, inspect.StructType) for field in kind.fields}
-    )
-
-
-def _inner(kind: inspect.Type, step: str) -> list[inspect.Type]:
-    found: list[inspect.Type] = []
-    for one in _spread([kind]):
-        if isinstance(one, inspect.StructType):
-            found += [field.type for field in one.fields if field.encode_name == step]
-        elif isinstance(one, inspect.ListType | inspect.VarTupleType):
-            found.append(one.item_type)
-        elif isinstance(one, inspect.DictType):
-            found.append(one.value_type)
-    return found
-
-
-def _spread(kinds: Iterable[inspect.Type]) -> list[inspect.Type]:
-    found: list[inspect.Type] = []
-    for kind in kinds:
-        inner = kind.type if isinstance(kind, inspect.Metadata) else kind
-        found += _spread(inner.types) if isinstance(inner, inspect.UnionType) else [inner]
-    return found
 
 
 def merge_patch(value: Any, patch: Any) -> Any:

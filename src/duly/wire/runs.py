@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.wire.pages import FilteredQuery, FilterText, NextPageToken, PageToken
+from duly.wire.pages import DeadFilter, NextPageToken, PageQuery, PageToken
 from duly.wire.shapes import Asked, Moment, Told
 
 State = Literal[
@@ -60,6 +60,8 @@ class RunSummary(Told, frozen=True):
     reason: str | None
     started_at: Moment | None = None  # Always there, as is what follows; of an older server it is not.
     job_name: str | None = None
+    workflow_id: UUID | None = None
+    node: str | None = None
 
 
 class FollowedJob(Asked, frozen=True):
@@ -241,9 +243,10 @@ class DeadList(Told, frozen=True):
     groups: list[DeadGroup] | None = None
 
 
-class DeadQuery(FilteredQuery, frozen=True):
+class DeadQuery(PageQuery, frozen=True):
     """Which dead letters; with `group`, counted by what is alike in their reasons."""
 
+    filter: DeadFilter | None = None
     group: Literal["error"] | None = None
 
 
@@ -256,7 +259,7 @@ class DeadEdit(Asked, frozen=True):
 class BulkRequest(Asked, frozen=True):
     """Which dead letters: those that fit a filter, or all, up to a limit, from where an earlier request ended."""
 
-    filter: FilterText = ""
+    filter: DeadFilter = ""
     dry_run: bool = False
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
     page_token: PageToken | None = None

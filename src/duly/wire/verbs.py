@@ -13,13 +13,15 @@ from duly.wire.pages import NextPageToken, PageQuery
 from duly.wire.runs import Cancelling
 from duly.wire.shapes import PRINTABLE, Asked, Moment, Told, check_reach
 
+Running = Annotated[
+    Literal["keep", "stop"], Meta(description="keep: runs that have started go on. stop: they are asked to end.")
+]
+
 
 class Deletion(Asked, frozen=True):
     """What happens to runs that have started."""
 
-    running: Annotated[
-        Literal["keep", "stop"], Meta(description="keep: runs that have started go on. stop: they are asked to end.")
-    ] = "keep"
+    running: Running = "keep"
 
 
 class Deleted(Told, frozen=True):

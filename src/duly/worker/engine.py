@@ -99,7 +99,7 @@ class Engine:
             look_again=self._look_once,
             can_kill=crew is not None,
             gone=self._gone,
-            is_closed=lambda: self.outbox.is_full,
+            is_closed=lambda: self.outbox.is_full or self._watch.is_draining,
             on_received=self._wake_line.set,
             on_expired=self.lease_lost,
             log=log,

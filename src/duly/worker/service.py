@@ -25,6 +25,7 @@ from duly.moves.retire import retire
 from duly.moves.settle import Settled
 from duly.store import workers
 from duly.store.database import Database, Unavailable
+from duly.store.local import this_account
 from duly.store.workers import Identity
 from duly.worker.crew import Crew
 from duly.worker.engine import Engine
@@ -212,7 +213,7 @@ class Worker:
 
     async def _keep_registered(self, database: Database) -> None:
         if self._declarations is not None:
-            await Registrar(database, self._declarations, rng=self._rng, log=self._log).run()
+            await Registrar(database.acting_as(this_account()), self._declarations, rng=self._rng, log=self._log).run()
 
     def _outcomes(self) -> tuple[int, int]:
         """Count what was settled and what was refused, in all lives; an outbox may outlive its life."""

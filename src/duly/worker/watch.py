@@ -21,6 +21,7 @@ class Watch:
     def __init__(self, database: Database, worker_id: UUID) -> None:
         self.holds = Holds()
         self.limits = StandingLimits()
+        self.is_draining = False
         self._database = database
         self._clock = database.clock
         self._worker_id = worker_id
@@ -44,6 +45,7 @@ class Watch:
             raise
         if sent_at >= self._looked_at:
             self._looked_at, self.holds, self.limits = sent_at, news.holds, news.limits
+            self.is_draining = news.is_draining
         self._is_silent = False
         self._heard.set()
         return news

@@ -410,7 +410,15 @@ async def of_a_recovery_that_is_not_there(scene: Scene, operation: Operation) ->
     return await request_for(operation).by(scene.api)
 
 
+async def that_the_operator_has_set(scene: Scene, operation: Operation) -> httpx.Response:
+    stranger = await scene.front.stranger()
+    limit = {"tenant": stranger.tenant, "queue": "limited", "places": 5}
+    assert (await scene.api.put("/v1/limits", json=limit)).is_success
+    return await request_for(operation).with_query("queue=limited").by(stranger)
+
+
 CONFLICTS: dict[str, Any] = {
+    "remove_limit": that_the_operator_has_set,
     "approve_recovery": of_a_recovery_that_is_not_there,
     "dismiss_recovery": of_a_recovery_that_is_not_there,
     "pause_workflow": of_a_workflow_that_has_ended,
@@ -524,7 +532,16 @@ async def of_steps_that_are_not_whole(scene, asked):
     return await asked.with_query("step=90").by(scene.api)
 
 
+async def of_a_zone_that_is_none(scene, asked):
+    return await asked.with_query("zone=Mars/Olympus").by(scene.api)
+
+
+async def for_no_time(scene, asked):
+    return await asked.with_fields(duration="PT0S").by(scene.api)
+
+
 OPTIONS: dict[str, Any] = {
+    "open_destination": for_no_time,
     "read_series": of_steps_that_are_not_whole,
     "change_queue": with_an_age_of_a_week,
     "make_destination": with_two_lines_as("url"),
@@ -539,6 +556,8 @@ OPTIONS: dict[str, Any] = {
     "remove_limit": of_everything_and_a_queue_in_the_query,
     "take_in_event": with_two_lines_as("id"),
     "pause_job": with_two_lines_as("reason"),
+    "pause_jobs": with_two_lines_as("reason"),
+    "read_job_days": of_a_zone_that_is_none,
     "create_workflow": with_two_lines_as("name"),
     "cancel_workflow": with_two_lines_as("reason"),
     "pause_queue": with_two_lines_as("reason"),

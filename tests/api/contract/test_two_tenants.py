@@ -231,6 +231,7 @@ async def test_bulk_moves_of_one_tenant_reach_nothing_of_another(front, api, est
     for operation in OPERATIONS:
         if "filter" in getattr(operation.body, "__struct_fields__", ()):
             answer = await request_for(operation).with_fields(all=True, dry_run=False).by(stranger)
-            assert (answer.json()["matched"], answer.json()["moved"], answer.json()["sample"]) == (0, 0, [])
+            told = answer.json()
+            assert (told["matched"], told.get("moved", told.get("changed")), told["sample"]) == (0, 0, [])
 
     assert await belongings(database) == before

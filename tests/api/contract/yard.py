@@ -113,6 +113,11 @@ _BODIES: dict[str, Any] = {
     "put_limit": {"queue": "limited", "places": 5},
     "replay_matching": {"all": True, "dry_run": True},
     "discard_matching": {"all": True, "dry_run": True},
+    "pause_jobs": {"all": True, "dry_run": True},
+    "resume_jobs": {"all": True, "dry_run": True},
+    "delete_jobs": {"all": True, "dry_run": True},
+    "cancel_runs": {"all": True, "dry_run": True},
+    "replay_runs": {"all": True, "dry_run": True},
     "apply_file": {"source": "test", "jobs": {"by-file": {"target": "app:mail", "schedule": "every day at 9am"}}},
     "append_logs": {
         "lines": [{"level": "info", "message": "hello"}],
@@ -210,6 +215,9 @@ class Yard:
             assert answer.status_code == 200, answer.text
         elif "/gates/" in operation.path and operation.method != "PUT":
             answer = await self.api.put(f"/v1/gates/{name}", json={"limit": 3})
+            assert answer.status_code == 200, answer.text
+        elif "/files/" in operation.path:
+            answer = await self.api.post("/v1/jobs:apply?adopt=true", json={**_BODIES["apply_file"], "source": name})
             assert answer.status_code == 200, answer.text
         elif "/by-name/" in operation.path and operation.method != "PUT":
             await self.api.a_job(name=name)

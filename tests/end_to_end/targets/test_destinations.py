@@ -168,3 +168,60 @@ def test_one_that_fails_always_takes_nothing_from_the_others(house, receiver):
         assert took < 10
         wait_until(lambda: state_of(house, ill) != "closed", LONG, what="the breaker")
         house.ask("select count(*) from duly.cancel_v1(array(select run_id from duly.blocked), 'over')")
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+def test_ten_thousand_runs_outlast_a_minute_in_which_their_receiver_is_gone(house, receiver):
+    """What it takes is measured, and not told; it goes in the midst of it, and all that is due meanwhile waits."""
+    limited(house, receiver)
+    steady, runs, before = 200, 10_000, succeeded(house)
+    began = time.monotonic()
+    for turn in range(15 * 10):
+        submitted(house, receiver, steady // 10, max_attempts=3)
+        time.sleep(max(0.0, began + (turn + 1) / 10 - time.monotonic()))
+    wait_until(lambda: succeeded(house) - before == steady * 15, LONG, what="the steady load")
+    took = receiver.most_in(1.0)
+
+    receiver.go_down()
+    gone_at = time.monotonic()
+    for _ in range(10):
+        submitted(house, receiver, runs // 10, max_attempts=3, base_seconds=0.5, cap_seconds=1)
+    wait_until(lambda: state_of(house, receiver) != "closed", LONG, what="the breaker")
+    time.sleep(max(0.0, gone_at + 60 - time.monotonic()))
+    [(tried,)] = house.ask("select count(*) from duly.attempts where outcome <> 'succeeded'")
+    receiver.come_back()
+    well_at = time.monotonic()
+
+    wait_until(lambda: succeeded(house) - before == steady * 15 + runs, 300, what="runs that waited", pause=0.2)
+    waited = [at for at, _ in receiver.arrivals if at >= well_at]
+    peak = receiver.most_in(1.0, since=well_at)
+    [(usual, ramp)] = house.ask(
+        "select round(steady_rate), round(ramp_rate) from duly.destinations where origin = %s", receiver.origin
+    )
+    print(
+        f"steady {steady}/s, up to {took} in a second, known as {usual}; {tried} attempts while it was gone;"
+        f" let in again at {ramp}/s: the first after {waited[0] - well_at:.1f} s, the last after"
+        f" {waited[-1] - well_at:.1f} s, up to {peak} in a second"
+    )
+    assert house.ask("select count(*) from duly.dead") == [(0,)]
+    assert peak <= 2 * steady
+    assert broken(house) == []
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+def test_one_run_that_is_alone_does_not_die_of_finding_out_how_its_receiver_is(house, receiver):
+    """The breaker is open, and nobody else is there to try it: the run tries again and again, and none of it counts."""
+    limited(house, receiver)
+    receiver.status, before = 500, succeeded(house)
+    submitted(house, receiver, 5, max_attempts=1)
+    wait_until(lambda: state_of(house, receiver) != "closed", LONG, what="the breaker")
+    submitted(house, receiver, 1, max_attempts=1)
+    asked = len(receiver.arrivals)
+    wait_until(lambda: len(receiver.arrivals) >= asked + 3, LONG, what="three probes")
+
+    receiver.status = 200
+
+    wait_until(lambda: succeeded(house) - before == 1, LONG * 2, what="the run")
+    house.ask("select count(*) from duly.discard_v1(array(select run_id from duly.dead))")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from duly.api.audited import check_audited
 from duly.api.operations import Operation
 from duly.api.routes import (
     as_code,
+    audit,
     backfills,
     batch,
+    bulk,
     calendars,
     callbacks,
     dead,
     destinations,
     events,
     figures,
+    files,
     gates,
     job_edits,
     job_verbs,
@@ -22,6 +26,7 @@ from duly.api.routes import (
     queues,
     recovery,
     runs,
+    system,
     tenants,
     triggers,
     versions,
@@ -35,7 +40,9 @@ _MODULES = (
     job_verbs,
     versions,
     batch,
+    bulk,
     as_code,
+    files,
     runs,
     workflows,
     dead,
@@ -53,6 +60,9 @@ _MODULES = (
     callbacks,
     keys,
     tenants,
+    system,
+    audit,
 )
 
 OPERATIONS: list[Operation] = [operation for module in _MODULES for operation in module.routes.operations]
+check_audited(OPERATIONS)

@@ -51,6 +51,7 @@ async def apply_file(call: Call[ApplyQuery, dict[str, Any]]) -> Answer:
         prune=asked.prune,
         adopt=asked.adopt,
         expected=asked.digest,
+        by=f"key {call.identity.key.name}"[:200],
     )
     return Answer(200, _told(made.plan, made.done, made.orphans))
 

@@ -16,6 +16,7 @@ from duly.domain.errors import QuotaReached, Refused
 from duly.domain.job import Recurring, Submission, check_key
 from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
+from duly.moves.submit import note_jobs
 from duly.store.jobs import Submitted
 from duly.wire.batches import BATCH_BYTES_MAX, LINES_MAX, LineAnswer, LineRefused
 from duly.wire.jobs import NewJob
@@ -65,6 +66,7 @@ async def create_jobs(call: Call[Nothing, bytes]) -> Answer:
     if numbered:
         await call.admit(len(numbered))
     answers = await _take(call, numbered)
+    await note_jobs(call.database, call.tenant, sum(one.error is None and not one.replayed for one in answers))
     answers.sort(key=lambda answer: answer.line)
     refused = sum(answer.error is not None for answer in answers)
     headers = {"Duly-Accepted": str(len(answers) - refused), "Duly-Refused": str(refused)}
@@ -127,7 +129,7 @@ async def _submit_together(call: Call[Any, bytes], lines: Sequence[_Line], key: 
     shots = [line.job for line in lines if isinstance(line.job, Submission)]
     try:
         async with call.database.transaction():
-            made = await moves.submit_many(call.database, shots, key=key, tenant=call.tenant)
+            made = await moves.submit_many(call.unnamed, shots, key=key, tenant=call.tenant)
     except QuotaReached:
         raise  # That is no fault of a line.
     except Refused as error:
@@ -146,8 +148,8 @@ async def _submit_alone(call: Call[Any, bytes], line: _Line, key: str) -> LineAn
     try:
         async with call.database.transaction():
             if isinstance(line.job, Submission):
-                return _made(line.number, await moves.submit(call.database, line.job, key=chosen, tenant=call.tenant))
-            accepted = await moves.submit_recurring(call.database, line.job, key=chosen, tenant=call.tenant)
+                return _made(line.number, await moves.submit(call.unnamed, line.job, key=chosen, tenant=call.tenant))
+            accepted = await moves.submit_recurring(call.unnamed, line.job, key=chosen, tenant=call.tenant)
             return _made(line.number, accepted)
     except Refused as error:
         return _refused(line.number, error)

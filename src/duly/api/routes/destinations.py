@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
+from duly.domain.duration import parse_option
 from duly.domain.errors import NotFound
 from duly.domain.webhook_url import origin_of
 from duly.moves import destinations as moves
@@ -15,9 +17,12 @@ from duly.wire.destinations import (
     Destination,
     DestinationChange,
     DestinationList,
+    DestinationOpening,
     DestinationRequest,
     SigningSecret,
     SigningSecrets,
+    WaitingRun,
+    WaitingRunList,
 )
 from duly.wire.pages import PageQuery
 from duly.wire.shapes import Nothing
@@ -47,16 +52,17 @@ async def make_destination(call: Call[Nothing, DestinationRequest]) -> Answer:
     """Make a destination before the first webhook goes there, with limits and a secret. Asked again, its limits are set anew."""
     asked = call.body
     call.allowed.check_url(asked.url)
-    destination_id = await moves.make(call.database, call.needed_keyring, call.tenant, origin_of(asked.url), call.rng)
-    made = await moves.limit(
+    made = await moves.set_up(
         call.database,
+        call.needed_keyring,
         call.tenant,
-        destination_id,
+        origin_of(asked.url),
+        call.rng,
         places=asked.places,
         rate=asked.rate_per_second,
         retry_share=asked.retry_share,
     )
-    return Answer(201, _shown(made), {"Location": f"/v1/destinations/{destination_id}"})
+    return Answer(201, _shown(made), {"Location": f"/v1/destinations/{made.destination_id}"})
 
 
 @routes.add("GET", "/v1/destinations/{destination_id}", scope="jobs:read", answers={200: Destination})
@@ -97,6 +103,41 @@ async def limit_destination(call: Call[Nothing, DestinationChange]) -> Answer:
 async def close_destination(call: Call[Nothing, None]) -> Answer:
     """Close the breaker by hand: the destination is called again, and what waits for it goes on as after an outage."""
     return Answer(200, _shown(await moves.close(call.database, call.tenant, call.id("destination_id"))))
+
+
+@routes.add(
+    "POST",
+    "/v1/destinations/{destination_id}/open",
+    scope="jobs:write",
+    body=DestinationOpening,
+    answers={200: Destination},
+    refuses=("conflict", "invalid_option"),
+    is_keyed=False,
+)
+async def open_destination(call: Call[Nothing, DestinationOpening]) -> Answer:
+    """Open the breaker by hand: for a while nothing is sent to the destination, and what is for it waits. Then it is tried."""
+    span = parse_option(call.body.duration, "duration")
+    opened = await moves.leave_alone(call.database, call.tenant, call.id("destination_id"), span)
+    return Answer(200, _shown(opened))
+
+
+@routes.add(
+    "GET",
+    "/v1/destinations/{destination_id}/runs",
+    scope="jobs:read",
+    query=PageQuery,
+    answers={200: WaitingRunList},
+)
+async def list_waiting_runs(call: Call[PageQuery, None]) -> Answer:
+    """List the runs that wait for a destination, in the order in which they go on."""
+    found, asked = await _found(call), call.query
+    of = f"waiting {found.destination_id}"
+    after = paging.position(asked.page_token, of, tuple[datetime, UUID])
+    runs = await destinations.parked_page(call.database, call.tenant, found.origin, after, asked.page_size)
+    last = (runs[-1].due_at, runs[-1].run_id) if len(runs) == asked.page_size else None
+    return Answer(
+        200, WaitingRunList(items=[_waiting(run) for run in runs], next_page_token=paging.next_token(last, of))
+    )
 
 
 @routes.add(
@@ -142,6 +183,11 @@ async def _found(call: Call[Any, Any]) -> destinations.Destination:
 def _shown(one: destinations.Destination) -> Destination:
     fields = {name: getattr(one, name) for name in Destination.__struct_fields__}
     return Destination(**{**fields, "state": one.state.value, "wait_until": _ahead(one.wait_until, one.read_at)})
+
+
+def _waiting(run: destinations.ParkedRun) -> WaitingRun:
+    copied = ("run_id", "job_id", "queue", "attempt", "scheduled_at", "due_at")
+    return WaitingRun(**{name: getattr(run, name) for name in copied}, waits_since=run.blocked_at)
 
 
 def _ahead(moment: datetime | None, now: datetime) -> datetime | None:

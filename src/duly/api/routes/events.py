@@ -13,7 +13,8 @@ from duly.api.routes.jobs import extra_of
 from duly.domain.errors import InvalidOption, InvalidPayload
 from duly.domain.job import check_name
 from duly.domain.payload import PAYLOAD_BYTES_MAX, encode
-from duly.moves.take_event import Event, take_event
+from duly.moves.take_event import Event, note_events, take_event
+from duly.store.events import Taken
 from duly.wire.binary_events import is_binary, read_binary
 from duly.wire.events import (
     BATCH_MEDIA_TYPE,
@@ -25,7 +26,7 @@ from duly.wire.events import (
     EventTaken,
     StreamQuery,
 )
-from duly.wire.reading import nearest
+from duly.wire.fitting import nearest
 from duly.wire.shapes import Nothing
 
 routes = Routes("events")
@@ -55,7 +56,10 @@ async def take_in_event(call: Call[Nothing, CloudEvent | list[CloudEvent] | byte
     if isinstance(call.body, list):
         return await _take_batch(call, [_event(asked) for asked in call.body])
     asked = read_binary(call.headers, call.body) if isinstance(call.body, bytes) else call.body
-    return Answer(202, await _take(call, _event(asked)))
+    event = _event(asked)
+    taken = await _take(call, event)
+    await note_events(call.database, call.tenant, [event], [taken])
+    return Answer(202, _told(event, taken))
 
 
 async def _take_batch(call: Call[Any, Any], events: list[Event]) -> Answer:
@@ -64,13 +68,19 @@ async def _take_batch(call: Call[Any, Any], events: list[Event]) -> Answer:
     # In one order, so that whoever sends the same ones at the same time waits for us and not we for each other.
     order = sorted(range(len(events)), key=lambda number: (events[number].source, events[number].id))
     taken = {number: await _take(call, events[number]) for number in order}
-    return Answer(200, EventsTaken(items=[taken[number] for number in range(len(events))]))
+    answers = [taken[number] for number in range(len(events))]
+    await note_events(call.database, call.tenant, events, answers)
+    return Answer(200, EventsTaken(items=[_told(*each) for each in zip(events, answers, strict=True)]))
 
 
-async def _take(call: Call[Any, Any], event: Event) -> EventTaken:
+async def _take(call: Call[Any, Any], event: Event) -> Taken:
     taken = await take_event(call.database, call.tenant, event, extra_of(call))
     for queue in taken.queues:
         call.wake(queue)
+    return taken
+
+
+def _told(event: Event, taken: Taken) -> EventTaken:
     return EventTaken(event_id=event.id, duplicate=taken.is_duplicate, runs=taken.runs)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 
-import msgspec
-
-from duly.api.attention import needing_attention
+from duly.api.attention import needing_attention, unknown_of
 from duly.api.job_views import no_job
 from duly.api.operations import Answer, Call, Routes
 from duly.clock import moment_of
@@ -17,9 +16,12 @@ from duly.domain.hold import Scope
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.planning import moments_between
 from duly.domain.triggers.timing import read_calendars, schedule_of
+from duly.domain.triggers.zone_days import begin_of, change_days, day_in
+from duly.domain.triggers.zones import Zone
+from duly.domain.triggers.zones import find as find_zone
 from duly.store import figures, holds, jobs, schedules, workers
 from duly.store.database import Database
-from duly.store.figures import COUNTED_MAX, Coming, Step
+from duly.store.figures import COUNTED_MAX, Coming, Quarter, Step, Waiting
 from duly.wire.figures import (
     ComingFires,
     ComingMinute,
@@ -44,6 +46,8 @@ _MINUTES = 60
 # Cohorts are compiled and asked one by one: beyond so many only the next fire of each is counted.
 _COHORTS_MAX = 200
 _FIRES_OF_COHORT_MAX = 3_600
+_CHANGES_AHEAD = timedelta(days=35)
+_BECAME = ("succeeded", "retried", "dead", "skipped", "cancelled")
 
 
 @routes.add(
@@ -88,14 +92,14 @@ async def read_overview(call: Call[Nothing, None]) -> Answer:
         shut = await figures.shut_destinations(session, call.tenant)
         failing = await figures.failing_schedules(session, call.tenant)
     summed = _summed(recent)
-    depths = {one.queue: one for one in waiting}
+    depths = _depths(waiting)
     named = (one.scope.queue for one in held if one.scope.queue is not None)
     names = sorted({*depths, *named, *(queue for row in living for queue in row.queues)})
     queues = [
         QueueDepth(
             name=name,
-            ready=depths[name].runs if name in depths else 0,
-            oldest_age_seconds=_age(depths[name].oldest_due_at, now) if name in depths else 0.0,
+            ready=depths[name][0] if name in depths else 0,
+            oldest_age_seconds=_age(depths[name][1], now) if name in depths else 0.0,
             workers=sum(name in row.queues for row in living),
             is_held=any(one.scope.touches(Scope(queue=name)) for one in held),
         )
@@ -113,7 +117,7 @@ async def read_overview(call: Call[Nothing, None]) -> Answer:
         dead=min(buried.runs, COUNTED_MAX),
         dead_is_more=buried.runs > COUNTED_MAX,
         queues=queues,
-        attention=needing_attention(queues, held, buried, shut, failing),
+        attention=needing_attention(queues, held, buried, shut, failing, unknown_of(waiting, living, now)),
     )
     return Answer(200, shown)
 
@@ -131,17 +135,43 @@ async def read_coming(call: Call[Nothing, None]) -> Answer:
     return Answer(200, ComingFires(minutes=minutes, is_complete=is_complete))
 
 
-@routes.add("GET", "/v1/jobs/{job_id}/days", scope="jobs:read", query=DaysQuery, answers={200: JobDays}, is_figure=True)
+@routes.add(
+    "GET",
+    "/v1/jobs/{job_id}/days",
+    scope="jobs:read",
+    query=DaysQuery,
+    answers={200: JobDays},
+    refuses=("invalid_option",),
+    is_figure=True,
+)
 async def read_job_days(call: Call[DaysQuery, None]) -> Answer:
-    """Count what became of a schedule's occurrences, day by day of UTC."""
+    """Count what became of a schedule's occurrences, day by day of a time zone."""
     job_id = call.id("job_id")
     job = await jobs.find(call.database, job_id)
     if job is None or job["tenant"] != call.tenant:
         raise no_job(job_id)
-    today = moment_of(call.clock.now()).astimezone(UTC).date()
-    since = datetime.combine(today - timedelta(days=call.query.days - 1), time.min, UTC)
+    zone, now = _zone(call.query.zone), round(call.clock.now())
+    first = day_in(zone, now) - timedelta(days=call.query.days - 1)
+    since = begin_of(zone, first)
     found = await figures.days_of_job(call.database, call.tenant, job_id, since)
-    return Answer(200, JobDays(items=[JobDay(**msgspec.structs.asdict(one)) for one in found]))
+    changes = change_days(zone, since, moment_of(now) + _CHANGES_AHEAD)
+    return Answer(200, JobDays(items=_by_day(found, zone), zone=zone.name, clock_changes=changes))
+
+
+def _zone(name: str) -> Zone:
+    try:
+        return find_zone(name, "zone")
+    except TriggerError as error:
+        raise InvalidOption(str(error)) from None
+
+
+def _by_day(found: Sequence[Quarter], zone: Zone) -> list[JobDay]:
+    """Put quarters of an hour together to days of a zone."""
+    days: dict[date, Counter[str]] = {}
+    for one in found:
+        counted = {name: getattr(one, name) for name in _BECAME}
+        days.setdefault(day_in(zone, round(one.at.timestamp())), Counter()).update(counted)
+    return [JobDay(day=day, **{name: counts[name] for name in _BECAME}) for day, counts in sorted(days.items())]
 
 
 def _stretch(asked: SeriesQuery, now: datetime) -> tuple[datetime, datetime, timedelta]:
@@ -199,6 +229,15 @@ def _point(at: datetime, step: Step | None) -> Point:
         duration_p95=percentile(found.duration, 0.95),
         duration_p99=percentile(found.duration, 0.99),
     )
+
+
+def _depths(waiting: Sequence[Waiting]) -> dict[str, tuple[int, datetime]]:
+    """Say of each queue how many wait, and since when the oldest does."""
+    found: dict[str, tuple[int, datetime]] = {}
+    for one in waiting:
+        runs, oldest = found.get(one.queue, (0, one.oldest_due_at))
+        found[one.queue] = runs + one.runs, min(oldest, one.oldest_due_at)
+    return found
 
 
 _COUNTS = tuple(name for name in Step.__struct_fields__ if name not in ("at", "skew", "duration"))

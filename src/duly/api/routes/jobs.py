@@ -24,9 +24,10 @@ from duly.moves.cancel import end_job
 from duly.moves.submit import Accepted
 from duly.store import explain, jobs, lists, overview, runs
 from duly.store.database import Database
+from duly.store.lists import NamedAt
 from duly.wire.explanations import Explanation
 from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobList, NewJob
-from duly.wire.pages import FilteredQuery
+from duly.wire.pages import JobsQuery
 from duly.wire.shapes import Nothing
 from duly.wire.verbs import Deleted, Deletion
 
@@ -57,14 +58,19 @@ async def create_job(call: Call[Nothing, NewJob]) -> Answer:
     return Answer(202, made, created_headers(made.job_id, made.version))
 
 
-@routes.add(
-    "GET", "/v1/jobs", scope="jobs:read", query=FilteredQuery, answers={200: JobList}, refuses=("invalid_filter",)
-)
-async def list_jobs(call: Call[FilteredQuery, None]) -> Answer:
-    """List jobs with a schedule or a name, the newest first. Plain one-shots are found among the runs."""
-    asked, of = call.query, f"jobs {call.query.filter or ''}"
-    after = paging.position(asked.page_token, of, UUID)
-    page = await lists.jobs(call.database, call.tenant, parse(asked.filter or "", JOBS), asked.page_size, after)
+@routes.add("GET", "/v1/jobs", scope="jobs:read", query=JobsQuery, answers={200: JobList}, refuses=("invalid_filter",))
+async def list_jobs(call: Call[JobsQuery, None]) -> Answer:
+    """List jobs with a schedule or a name, the newest first or by name. Plain one-shots are found among the runs."""
+    asked, chosen = call.query, parse(call.query.filter or "", JOBS)
+    page: lists.JobPage | lists.NamedPage
+    if asked.sort == "name":
+        of = f"jobs by name {asked.filter or ''}"
+        behind = paging.position(asked.page_token, of, NamedAt)
+        page = await lists.jobs_by_name(call.database, call.tenant, chosen, asked.page_size, behind)
+    else:
+        of = f"jobs {asked.filter or ''}"
+        after = paging.position(asked.page_token, of, UUID)
+        page = await lists.jobs(call.database, call.tenant, chosen, asked.page_size, after)
     items = [job_summary(row) for row in page.rows]
     return Answer(200, JobList(items=items, next_page_token=paging.next_token(page.after, of)))
 
@@ -151,7 +157,7 @@ async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
     await call.shedding.look()
     call.shedding.check(shot.queue, shot.priority, shot.at, now_of(call))
     if call.key is None and not call.database.in_transaction:
-        submitted = await call.gatherer.submit(shot, call.tenant)
+        submitted = await call.gatherer.submit(shot, call.tenant, call.actor)
     else:
         submitted = await moves.submit(call.database, shot, key=_key(call), tenant=call.tenant)
     if submitted.scheduled_at - now_of(call) <= HORIZON:

@@ -15,6 +15,7 @@ from duly.wire.limits import Limit, LimitList, LimitQuery, LimitRequest
 from duly.wire.shapes import Nothing
 
 routes = Routes("limits")
+_BY_CHARACTERS_MAX = 180
 
 
 @routes.add("GET", "/v1/limits", scope="jobs:read", answers={200: LimitList}, in_session=False)
@@ -35,12 +36,16 @@ async def list_limits(call: Call[Nothing, None]) -> Answer:
     is_keyed=False,
 )
 async def put_limit(call: Call[Nothing, LimitRequest]) -> Answer:
-    """Let at most so many runs be under way at once, from the next claim on. What runs goes on."""
+    """Let at most so many runs be under way at once, from the next claim on. What runs goes on.
+
+    Where the operator has limited a tenant's share of a queue, an admin of the tenant is refused with 409: that limit stays.
+    """
     scope = _scope(call, call.body)
     if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
         raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
-    by = f"key {call.identity.key.name}"[:200]
-    return Answer(200, _shown(await limit(call.database, scope, call.body.places, set_by=by)))
+    by, is_operator = f"key {call.identity.key.name}"[:_BY_CHARACTERS_MAX], call.identity.is_operator
+    made = await limit(call.database, scope, call.body.places, set_by=by, is_operator=is_operator)
+    return Answer(200, _shown(made))
 
 
 @routes.add(
@@ -49,12 +54,12 @@ async def put_limit(call: Call[Nothing, LimitRequest]) -> Answer:
     scope="admin",
     query=LimitQuery,
     answers={204: None},
-    refuses=("invalid_option", "not_found"),
+    refuses=("invalid_option", "not_found", "conflict"),
     in_session=False,
 )
 async def remove_limit(call: Call[LimitQuery, None]) -> Answer:
-    """Take a limit away; other limits stay."""
-    await unlimit(call.database, _scope(call, call.query))
+    """Take a limit away; other limits stay. What the operator has set of a tenant's share, only the operator takes away."""
+    await unlimit(call.database, _scope(call, call.query), is_operator=call.identity.is_operator)
     return Answer(204)
 
 

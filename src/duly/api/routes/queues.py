@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
@@ -13,6 +14,7 @@ from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.hold import Hold as Held
 from duly.domain.hold import Scope
 from duly.domain.overload import AGE_LIMIT_MAX, AGE_LIMIT_MIN
+from duly.moves.drain import drain, undrain
 from duly.moves.hold import Change, hold, lift
 from duly.moves.overload import limit_age
 from duly.store import holds, overloads, ready, tenants
@@ -20,6 +22,9 @@ from duly.store import workers as store
 from duly.store.pressure import Pressure
 from duly.store.workers import WorkerRow
 from duly.wire.queues import (
+    Draining,
+    HeldRun,
+    HeldRuns,
     Hold,
     HoldChange,
     HoldList,
@@ -37,6 +42,7 @@ from duly.wire.queues import (
 from duly.wire.shapes import Nothing
 
 routes = Routes("queues")
+_HELD_COUNTED_MAX, _HELD_SHOWN_MAX = 10_000, 200
 
 
 @routes.add("GET", "/v1/queues", scope="jobs:read", answers={200: QueueList}, in_session=False)
@@ -155,7 +161,69 @@ async def resume(call: Call[Nothing, LiftRequest]) -> Answer:
 async def list_workers(call: Call[Nothing, None]) -> Answer:
     """Show every worker that lives, what it serves and how long its lease still holds."""
     living = [row for row in await store.live(call.database) if row.until > row.read_at]
-    return Answer(200, WorkerList(items=[_worker(row) for row in living]))
+    held = await store.held_counts(call.database, _HELD_COUNTED_MAX)
+    return Answer(200, WorkerList(items=[_worker(row, held.get(row.worker_id, 0)) for row in living]))
+
+
+@routes.add(
+    "GET",
+    "/v1/workers/{worker_id}/runs",
+    scope="admin",
+    answers={200: HeldRuns},
+    in_session=False,
+    is_operators=True,
+)
+async def list_held_runs(call: Call[Nothing, None]) -> Answer:
+    """Show what a worker has in its hands: what it runs, and what it claimed ahead."""
+    worker_id = call.id("worker_id")
+    await _living(call, worker_id)
+    found = await store.held_runs(call.database, worker_id, _HELD_SHOWN_MAX + 1)
+    items = [HeldRun(**{name: row[name] for name in HeldRun.__struct_fields__}) for row in found[:_HELD_SHOWN_MAX]]
+    return Answer(200, HeldRuns(items=items, is_complete=len(found) <= _HELD_SHOWN_MAX))
+
+
+@routes.add(
+    "POST",
+    "/v1/workers/{worker_id}/drain",
+    scope="admin",
+    answers={200: Draining},
+    in_session=False,
+    is_keyed=False,
+    is_operators=True,
+)
+async def drain_worker(call: Call[Nothing, None]) -> Answer:
+    """Ask a worker to take nothing more: it finishes what it runs and hands back the rest, and lives on without work.
+
+    It hears of that within a second. It does not stop by itself, so that whatever starts it does not start another.
+    """
+    await drain(call.database, call.id("worker_id"))
+    return await _draining(call, is_draining=True)
+
+
+@routes.add(
+    "POST",
+    "/v1/workers/{worker_id}/resume",
+    scope="admin",
+    answers={200: Draining},
+    in_session=False,
+    is_keyed=False,
+    is_operators=True,
+)
+async def resume_worker(call: Call[Nothing, None]) -> Answer:
+    """Let a worker that was drained take runs again."""
+    await undrain(call.database, call.id("worker_id"))
+    return await _draining(call, is_draining=False)
+
+
+async def _draining(call: Call[Nothing, None], *, is_draining: bool) -> Answer:
+    worker_id = call.id("worker_id")
+    held = await store.held_counts(call.database, _HELD_COUNTED_MAX)
+    return Answer(200, Draining(worker_id=worker_id, is_draining=is_draining, held=held.get(worker_id, 0)))
+
+
+async def _living(call: Call[Nothing, None], worker_id: UUID) -> None:
+    if not any(row.worker_id == worker_id and row.until > row.read_at for row in await store.live(call.database)):
+        raise NotFound(f"no worker {worker_id} lives; GET /v1/workers lists those that do")
 
 
 def _queue(
@@ -184,10 +252,11 @@ def _queue(
     )
 
 
-def _worker(row: WorkerRow) -> Worker:
+def _worker(row: WorkerRow, held: int) -> Worker:
     copied = ("worker_id", "name", "version", "tenant", "queues", "weights", "handlers", "slots", "started_at")
     left = (row.until - row.read_at).total_seconds()
-    return Worker(**{name: getattr(row, name) for name in copied}, lease_seconds_left=left)
+    shown = {name: getattr(row, name) for name in (*copied, "is_draining")}
+    return Worker(**shown, lease_seconds_left=left, held=held)
 
 
 def _scope_of_queue(call: Call[Any, Any], everyone: bool) -> Scope:

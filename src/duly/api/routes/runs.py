@@ -17,14 +17,14 @@ from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.domain.errors import NotFound
 from duly.domain.filter import RUNS, parse
+from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
-from duly.moves.cancel import cancel_subtasks
 from duly.moves.replay import replay
 from duly.store import explain, lists, overview, runs
 from duly.store.database import Database
 from duly.store.explain import Explanation as Explained
 from duly.wire.explanations import Explanation, Holding, Reason
-from duly.wire.pages import FilteredQuery
+from duly.wire.pages import RunsQuery
 from duly.wire.runs import (
     Attempt,
     AttemptList,
@@ -49,14 +49,14 @@ _Number = Annotated[int, Meta(ge=-1, lt=2**31)]
 _LOG_PAGE = 1000  # lines that the store gives at once
 
 
-@routes.add(
-    "GET", "/v1/runs", scope="jobs:read", query=FilteredQuery, answers={200: RunList}, refuses=("invalid_filter",)
-)
-async def list_runs(call: Call[FilteredQuery, None]) -> Answer:
+@routes.add("GET", "/v1/runs", scope="jobs:read", query=RunsQuery, answers={200: RunList}, refuses=("invalid_filter",))
+async def list_runs(call: Call[RunsQuery, None]) -> Answer:
     """List runs, wherever they stand, the last scheduled first."""
-    asked, of = call.query, f"runs {call.query.filter or ''}"
+    asked, of = call.query, f"runs {call.query.workflow or ''} {call.query.filter or ''}"
     after = paging.position(asked.page_token, of, UUID)
-    page = await lists.runs(call.database, call.tenant, parse(asked.filter or "", RUNS), asked.page_size, after)
+    of_workflow = None if asked.workflow is None else str(asked.workflow)
+    wanted = parse(asked.filter or "", RUNS).only("workflow", of_workflow)
+    page = await lists.runs(call.database, call.tenant, wanted, asked.page_size, after)
     items = [RunSummary(**{name: row[name] for name in RunSummary.__struct_fields__}) for row in page.rows]
     return Answer(200, RunList(items=items, next_page_token=paging.next_token(page.after, of)))
 
@@ -155,10 +155,15 @@ async def cancel_run(call: Call[Cancellation, None]) -> Answer:
     """
     run_id = call.id("run_id")
     await find_run(call.database, call.tenant, run_id)
-    answer = await cancel(call.database, run_id)
-    children = await cancel_subtasks(call.database, run_id) if call.query.children else 0
+    done = (
+        await cancel_tree(call.database, run_id)
+        if call.query.children
+        else CancelledTree(await cancel(call.database, run_id), 0)
+    )
     found = await find_run(call.database, call.tenant, run_id)
-    return Answer(200, RunCancelled(run_id=run_id, status=answer.value, state=found["state"], children=children))
+    return Answer(
+        200, RunCancelled(run_id=run_id, status=done.answer.value, state=found["state"], children=done.subtasks)
+    )
 
 
 @routes.add("POST", "/v1/runs/{run_id}/replay", scope="jobs:write", answers={202: RunMoved}, refuses=("conflict",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from duly import __version__
+from duly.api.audited import check_audited
 from duly.api.logins import Logins, check_origin, cookie_for, csrf_of, token_in
 from duly.api.operations import OPEN, Answer, Call, Identity, Operation, Routes
 from duly.domain.api_key import Secret
@@ -33,7 +34,7 @@ def operations(logins: Logins) -> list[Operation]:
     async def open_session(call: Call[Nothing, LogIn]) -> Answer:
         """Log in with a key."""
         check_origin(call.headers, is_required=False)
-        identity, token = await logins.open(call.body.key.strip())
+        identity, token = await logins.open(call.body.key.strip(), call.request_id)
         return _told(call, identity, token)
 
     @routes.add("GET", _PATH, scope="jobs:read", answers={200: Who}, in_session=False)
@@ -47,9 +48,10 @@ def operations(logins: Logins) -> list[Operation]:
         """Log out."""
         token = token_in(call.headers)
         if token is not None:
-            await logins.close(token)
+            await logins.close(token, call.database.actor)
         return Answer(204, headers={"Set-Cookie": cookie_for(call.headers, None)})
 
+    check_audited(routes.operations)
     return routes.operations
 
 

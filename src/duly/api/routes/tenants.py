@@ -67,11 +67,12 @@ async def read_tenant(call: Call[Nothing, None]) -> Answer:
 async def change_tenant(call: Call[Nothing, TenantChange]) -> Answer:
     """Change what a tenant may have, or suspend it: then it adds nothing and its keys open nothing; its schedules go on."""
     tenant, asked = (await _found(call)).tenant, call.body
-    if asked.limits is not UNSET:
-        await moves.limit_tenant(call.database, tenant, _limits(asked.limits))
-    if asked.state is not UNSET:
-        change = moves.suspend_tenant if asked.state == "suspended" else moves.resume_tenant
-        await change(call.database, tenant)
+    await moves.change_tenant(
+        call.database,
+        tenant,
+        limits=None if asked.limits is UNSET else _limits(asked.limits),
+        is_suspended=None if asked.state is UNSET else asked.state == "suspended",
+    )
     return Answer(200, _shown(await _found(call)))
 
 

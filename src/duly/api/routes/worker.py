@@ -313,6 +313,7 @@ def _told(item: RunOutcome) -> Told:
 
 
 def _outcome(item: RunOutcome) -> Outcome:
+    _check_agreement(item)
     match item.outcome:
         case "succeeded":
             return Succeeded(None if item.result is None else payloads.encode_result(item.result))
@@ -328,6 +329,19 @@ def _outcome(item: RunOutcome) -> Outcome:
             if delay is None:
                 raise InvalidOption(f"run {item.run_id} was snoozed, and snooze does not say for how long; give PT5M")
             return Snoozed(delay)
+
+
+def _check_agreement(item: RunOutcome) -> None:
+    """Refuse an outcome that says two things. Raises InvalidOption."""
+    has_failed = item.error is not None or not item.retryable or item.retry_after is not None
+    if item.outcome == "succeeded" and has_failed:
+        raise InvalidOption(
+            f"run {item.run_id} succeeded, and error, retryable or retry_after are of a failure; leave them out"
+        )
+    if item.outcome != "succeeded" and item.result is not None:
+        raise InvalidOption(f"run {item.run_id} {item.outcome}, and a result is of a success; leave it out")
+    if item.outcome != "snoozed" and item.snooze is not None:
+        raise InvalidOption(f"run {item.run_id} {item.outcome}, and snooze is of a snooze; leave it out")
 
 
 def _kinds(item: RunOutcome) -> tuple[str, ...]:

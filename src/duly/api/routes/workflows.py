@@ -19,7 +19,7 @@ from duly.domain.workflow_told import told_nodes
 from duly.moves import workflows as moves
 from duly.store import lists, workflows
 from duly.store.database import Database
-from duly.wire.pages import FilteredQuery
+from duly.wire.pages import WorkflowsQuery
 from duly.wire.runs import TargetSummary
 from duly.wire.shapes import Nothing
 from duly.wire.workflows import (
@@ -75,11 +75,11 @@ async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Answer:
     "GET",
     "/v1/workflows",
     scope="jobs:read",
-    query=FilteredQuery,
+    query=WorkflowsQuery,
     answers={200: WorkflowList},
     refuses=("invalid_filter",),
 )
-async def list_workflows(call: Call[FilteredQuery, None]) -> Answer:
+async def list_workflows(call: Call[WorkflowsQuery, None]) -> Answer:
     """List workflows, the newest first."""
     asked, of = call.query, f"workflows {call.query.filter or ''}"
     after = paging.position(asked.page_token, of, UUID)

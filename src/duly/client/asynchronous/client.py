@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from duly.client.address import Address
-from duly.client.asking import Id, given, path, posting, query_of
+from duly.client.asking import Id, getting, given, path, posting, query_of
+from duly.client.asynchronous.audit import AsyncAudit
 from duly.client.asynchronous.backfills import AsyncBackfills
 from duly.client.asynchronous.calendars import AsyncCalendars
 from duly.client.asynchronous.callbacks import AsyncCallbacks
 from duly.client.asynchronous.dead import AsyncDead
 from duly.client.asynchronous.destinations import AsyncDestinations
 from duly.client.asynchronous.figures import AsyncFigures
+from duly.client.asynchronous.files import AsyncFiles
 from duly.client.asynchronous.gates import AsyncGates
 from duly.client.asynchronous.jobs import AsyncJobs
 from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
@@ -30,6 +32,7 @@ from duly.client.streaming import Event, read_event
 from duly.client.talking import Patience
 from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
 from duly.wire.previews import Preview
+from duly.wire.system import System
 
 if TYPE_CHECKING:
     import httpx2
@@ -56,6 +59,7 @@ class AsyncClient:
         self.runs = AsyncRuns(self._line)
         self.workflows = AsyncWorkflows(self._line)
         self.dead = AsyncDead(self._line)
+        self.files = AsyncFiles(self._line)
         self.backfills = AsyncBackfills(self._line)
         self.calendars = AsyncCalendars(self._line)
         self.callbacks = AsyncCallbacks(self._line)
@@ -69,6 +73,7 @@ class AsyncClient:
         self.gates = AsyncGates(self._line)
         self.keys = AsyncKeys(self._line)
         self.tenants = AsyncTenants(self._line)
+        self.audit = AsyncAudit(self._line)
 
     def __repr__(self) -> str:
         return f"<AsyncClient {self.url}>"
@@ -89,6 +94,10 @@ class AsyncClient:
     async def close(self) -> None:
         """Close the connections."""
         await self._line.close()
+
+    async def system(self) -> System:
+        """Show the installation, and what its doctor finds: for the operator. Raises Forbidden."""
+        return await self._line.ask(getting(path("system"), System))
 
     async def preview(
         self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10, job_id: Id | None = None

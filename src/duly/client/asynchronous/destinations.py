@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from duly.client.asking import Id, getting, given, patching, path, posting, reader
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.paging import listing
-from duly.wire.destinations import Destination, SigningSecret, SigningSecrets
+from duly.wire.destinations import Destination, DestinationOpening, SigningSecret, SigningSecrets, WaitingRun
 
 
 class AsyncDestinations:
@@ -56,6 +56,15 @@ class AsyncDestinations:
     async def close(self, destination_id: Id) -> Destination:
         """Close its breaker by hand: it is called again. Raises NotFound."""
         return await self._line.ask(posting(path("destinations", destination_id, "close"), Destination))
+
+    async def open(self, destination_id: Id, *, duration: str | float = "PT10M") -> Destination:
+        """Open its breaker by hand: for so long what is for it waits, and then it is tried. Raises NotFound, Invalid."""
+        asked = DestinationOpening(duration=duration)
+        return await self._line.ask(posting(path("destinations", destination_id, "open"), Destination, asked))
+
+    def waiting(self, destination_id: Id, *, page_size: int | None = None) -> AsyncIterator[WaitingRun]:
+        """Give the runs that wait for it, in the order in which they go on. Raises NotFound."""
+        return self._line.pages(listing(path("destinations", destination_id, "runs"), WaitingRun, page_size=page_size))
 
     async def rotate(self, destination_id: Id) -> SigningSecret:
         """Give it a new secret; the one before is good for a day more. A lost answer is not asked for again: Unavailable."""

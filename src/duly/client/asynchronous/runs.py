@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Unpack
 
 import msgspec
 
 from duly.client.asking import Id, getting, path, posting, query_of
 from duly.client.asynchronous.line import AsyncLine
+from duly.client.many import Chosen, changing_many
 from duly.client.paging import listing
 from duly.client.streaming import read_log
+from duly.wire.bulk import ManyDone
 from duly.wire.explanations import Explanation
 from duly.wire.runs import Attempt, LogEnd, LogLine, LogPage, Run, RunCancelled, RunMoved, RunSummary, SavedCheckpoint
 
@@ -21,9 +24,12 @@ class AsyncRuns:
     def __init__(self, line: AsyncLine) -> None:
         self._line = line
 
-    def list(self, filter: str | None = None, *, page_size: int | None = None) -> AsyncIterator[RunSummary]:
-        """Give the runs that fit a filter, the last scheduled first; pages are read as they are needed."""
-        return self._line.pages(listing(path("runs"), RunSummary, filter=filter, page_size=page_size))
+    def list(
+        self, filter: str | None = None, *, workflow: Id | None = None, page_size: int | None = None
+    ) -> AsyncIterator[RunSummary]:
+        """Give the runs that fit a filter, or are of a workflow, the last scheduled first; pages are read as they are needed."""
+        of = None if workflow is None else str(workflow)
+        return self._line.pages(listing(path("runs"), RunSummary, filter=filter, workflow=of, page_size=page_size))
 
     async def get(self, run_id: Id) -> Run:
         """Read a run as it stands, with its attempts. Raises NotFound."""
@@ -70,6 +76,14 @@ class AsyncRuns:
         """
         ask = posting(path("runs", run_id, "cancel"), RunCancelled)
         return await self._line.ask(msgspec.structs.replace(ask, query=query_of({"children": children or None})))
+
+    async def cancel_many(self, **chosen: Unpack[Chosen]) -> ManyDone:
+        """Cancel many runs that have not ended; `next_page_token` says where it goes on. Raises Invalid."""
+        return await self._line.ask(changing_many("/v1/runs:cancel", chosen))
+
+    async def replay_many(self, *, rate: float | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
+        """Give many dead runs another set of attempts, at once or so many a second. Raises Invalid."""
+        return await self._line.ask(changing_many("/v1/runs:replay", chosen, rate=rate))
 
     async def replay(self, run_id: Id) -> RunMoved:
         """Give a dead run another set of attempts. Raises NotFound, Conflict."""

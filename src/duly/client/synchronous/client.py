@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from duly.client.address import Address
-from duly.client.asking import Id, given, path, posting, query_of
+from duly.client.asking import Id, getting, given, path, posting, query_of
 from duly.client.streaming import Event, read_event
+from duly.client.synchronous.audit import Audit
 from duly.client.synchronous.backfills import Backfills
 from duly.client.synchronous.calendars import Calendars
 from duly.client.synchronous.callbacks import Callbacks
 from duly.client.synchronous.dead import Dead
 from duly.client.synchronous.destinations import Destinations
 from duly.client.synchronous.figures import Figures
+from duly.client.synchronous.files import Files
 from duly.client.synchronous.gates import Gates
 from duly.client.synchronous.jobs import Jobs
 from duly.client.synchronous.keys import Keys, Tenants
@@ -31,6 +33,7 @@ from duly.client.synchronous.workflows import Workflows
 from duly.client.talking import Patience
 from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
 from duly.wire.previews import Preview
+from duly.wire.system import System
 
 if TYPE_CHECKING:
     import httpx2
@@ -57,6 +60,7 @@ class Client:
         self.runs = Runs(self._line)
         self.workflows = Workflows(self._line)
         self.dead = Dead(self._line)
+        self.files = Files(self._line)
         self.backfills = Backfills(self._line)
         self.calendars = Calendars(self._line)
         self.callbacks = Callbacks(self._line)
@@ -70,6 +74,7 @@ class Client:
         self.gates = Gates(self._line)
         self.keys = Keys(self._line)
         self.tenants = Tenants(self._line)
+        self.audit = Audit(self._line)
 
     def __repr__(self) -> str:
         return f"<Client {self.url}>"
@@ -90,6 +95,10 @@ class Client:
     def close(self) -> None:
         """Close the connections."""
         self._line.close()
+
+    def system(self) -> System:
+        """Show the installation, and what its doctor finds: for the operator. Raises Forbidden."""
+        return self._line.ask(getting(path("system"), System))
 
     def preview(
         self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10, job_id: Id | None = None

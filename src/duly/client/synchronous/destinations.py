@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from duly.client.asking import Id, getting, given, patching, path, posting, reader
 from duly.client.paging import listing
 from duly.client.synchronous.line import Line
-from duly.wire.destinations import Destination, SigningSecret, SigningSecrets
+from duly.wire.destinations import Destination, DestinationOpening, SigningSecret, SigningSecrets, WaitingRun
 
 
 class Destinations:
@@ -57,6 +57,15 @@ class Destinations:
     def close(self, destination_id: Id) -> Destination:
         """Close its breaker by hand: it is called again. Raises NotFound."""
         return self._line.ask(posting(path("destinations", destination_id, "close"), Destination))
+
+    def open(self, destination_id: Id, *, duration: str | float = "PT10M") -> Destination:
+        """Open its breaker by hand: for so long what is for it waits, and then it is tried. Raises NotFound, Invalid."""
+        asked = DestinationOpening(duration=duration)
+        return self._line.ask(posting(path("destinations", destination_id, "open"), Destination, asked))
+
+    def waiting(self, destination_id: Id, *, page_size: int | None = None) -> Iterator[WaitingRun]:
+        """Give the runs that wait for it, in the order in which they go on. Raises NotFound."""
+        return self._line.pages(listing(path("destinations", destination_id, "runs"), WaitingRun, page_size=page_size))
 
     def rotate(self, destination_id: Id) -> SigningSecret:
         """Give it a new secret; the one before is good for a day more. A lost answer is not asked for again: Unavailable."""

@@ -37,6 +37,6 @@ class Figures:
         """Give how many fires fall into each minute of the next hour."""
         return self._line.ask(getting(path("coming"), ComingFires))
 
-    def days(self, job_id: UUID | str, *, days: int | None = None) -> list[JobDay]:
-        """Give what became of a schedule's occurrences, day by day."""
-        return (self._line.ask(getting(path("jobs", job_id, "days"), JobDays, days=days))).items
+    def days(self, job_id: UUID | str, *, days: int | None = None, zone: str | None = None) -> list[JobDay]:
+        """Give what became of a schedule's occurrences, day by day of a time zone: UTC unless given."""
+        return (self._line.ask(getting(path("jobs", job_id, "days"), JobDays, days=days, zone=zone))).items

@@ -12,9 +12,11 @@ import msgspec
 from duly.client.asking import Id, deleting, getting, given, path, posting, putting, query_of
 from duly.client.batches import CHUNK_LINES, batches
 from duly.client.definitions import JobFields, Target, changing, creating, definition, replacing
+from duly.client.many import Chosen, changing_many
 from duly.client.paging import listing
 from duly.client.synchronous.line import Line
 from duly.wire.batches import LineAnswer
+from duly.wire.bulk import ManyDone
 from duly.wire.explanations import Explanation
 from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobSummary
 from duly.wire.manifests import Applied
@@ -61,9 +63,27 @@ class Jobs:
         for batch in batches(jobs, key, chunk):
             yield from self._line.ask(batch)
 
-    def list(self, filter: str | None = None, *, page_size: int | None = None) -> Iterator[JobSummary]:
-        """Give the jobs that fit a filter, the newest first; pages are read as they are needed."""
-        return self._line.pages(listing(path("jobs"), JobSummary, filter=filter, page_size=page_size))
+    def list(
+        self,
+        filter: str | None = None,
+        *,
+        page_size: int | None = None,
+        sort: Literal["created", "name"] | None = None,
+    ) -> Iterator[JobSummary]:
+        """Give the jobs that fit a filter, the newest first or by name; pages are read as they are needed."""
+        return self._line.pages(listing(path("jobs"), JobSummary, filter=filter, page_size=page_size, sort=sort))
+
+    def pause_many(self, *, reason: str | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
+        """Pause many jobs; `next_page_token` says where it goes on. Raises Invalid."""
+        return self._line.ask(changing_many("/v1/jobs:pause", chosen, reason=reason))
+
+    def resume_many(self, *, catch_up: bool = False, **chosen: Unpack[Chosen]) -> ManyDone:
+        """Let many jobs fire again. Raises Invalid."""
+        return self._line.ask(changing_many("/v1/jobs:resume", chosen, catch_up=catch_up))
+
+    def delete_many(self, *, running: Literal["keep", "stop"] = "keep", **chosen: Unpack[Chosen]) -> ManyDone:
+        """End many jobs. Raises Invalid."""
+        return self._line.ask(changing_many("/v1/jobs:delete", chosen, running=running))
 
     def get(self, job_id: Id) -> Job:
         """Read a job as it stands. Raises NotFound."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from duly.client.asking import given, path, posting, putting
+from duly.client.asking import Id, getting, given, path, posting, putting
 from duly.client.paging import listing
 from duly.client.synchronous.line import Line
-from duly.wire.queues import Hold, HoldChange, Queue, QueueChanged, Worker
+from duly.wire.queues import Draining, HeldRuns, Hold, HoldChange, Queue, QueueChanged, Worker
 
 
 class Queues:
@@ -72,3 +72,15 @@ class Workers:
     def list(self) -> Iterator[Worker]:
         """Give every worker that lives, for the operator."""
         return self._line.pages(listing(path("workers"), Worker))
+
+    def runs(self, worker_id: Id) -> HeldRuns:
+        """Show what a worker has in its hands. Raises NotFound."""
+        return self._line.ask(getting(path("workers", worker_id, "runs"), HeldRuns))
+
+    def drain(self, worker_id: Id) -> Draining:
+        """Ask a worker to take nothing more; it finishes what it runs, and lives on. Raises NotFound."""
+        return self._line.ask(posting(path("workers", worker_id, "drain"), Draining))
+
+    def resume(self, worker_id: Id) -> Draining:
+        """Let a worker that was drained take runs again. Raises NotFound."""
+        return self._line.ask(posting(path("workers", worker_id, "resume"), Draining))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from duly.domain.explain.codes import code_of
-from duly.domain.explain.facts import Reason, RunFacts
+from duly.domain.explain.facts import Passed, Reason, RunFacts
 from duly.domain.explain.waiting import attempt_text
 from duly.domain.explain.words import moment_text, spoken
 
@@ -57,11 +58,28 @@ def late(run: RunFacts) -> list[Reason]:
     if began is None or began - run.due_at < _LATE_LEAST:
         return []
     by = began - run.due_at
-    waited = run.claimed_at is not None and run.claimed_at > run.due_at
-    in_the_queue = waited or run.claimed_at is None
-    where = f"it waited in queue {run.queue} for a free worker" if in_the_queue else "its worker was busy"
-    text = f"it started {spoken(by)} after it was due: {where}"
+    text = f"it started {spoken(by)} after it was due: {_where(run)}"
     return [Reason("late", text, {"late_seconds": by.total_seconds()})]
+
+
+def _where(run: RunFacts) -> str:
+    """Say where a run waited. Of what it had to pass only that is kept, and not how long each took: that would cost every run."""
+    if run.claimed_at is not None and run.claimed_at <= run.due_at:
+        return "its worker was busy"
+    others = list(_passed(run.passed))
+    for_worker = f"in queue {run.queue} for a free worker"
+    if not others and run.claimed_at is None:  # It is over, and its record tells of no key or rate that it had to pass.
+        return f"it waited {for_worker}, or for what else it had to pass; which of these is not kept"
+    return f"it waited {' or '.join([*others, for_worker])}{'; which of these is not kept' if others else ''}"
+
+
+def _passed(passed: Passed) -> Iterator[str]:
+    if passed.key is not None:
+        yield f"for its turn in line {passed.key!r}" if passed.is_fifo else f"for a place at {passed.key!r}"
+    if passed.rate is not None:
+        yield f"for its turn at rate {passed.rate!r}"
+    if passed.has_destination:
+        yield "for its destination"
 
 
 def dead(run: RunFacts) -> Reason:

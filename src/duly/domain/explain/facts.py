@@ -104,6 +104,15 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
     ramp_rate: float | None = None
 
 
+class Passed(msgspec.Struct, frozen=True):
+    """What a run had to pass besides its queue: a key's places or line, a rate, a destination. When it did is not kept."""
+
+    key: str | None = None
+    is_fifo: bool = False
+    rate: str | None = None
+    has_destination: bool = False
+
+
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a run at a moment."""
 
@@ -127,6 +136,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     before: int = 0  # how many of its tenant's in its queue come first, up to POSITION_MAX
     pace: Pace = Pace()  # what its queue did lately
     gate: Gate | None = None
+    passed: Passed = Passed()
     parents: Parents | None = None
     turn: Turn | None = None
     destination: Awaited | None = None

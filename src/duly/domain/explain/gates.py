@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from duly.domain.explain.facts import Awaited, Gate, Parents, Reason, RunFacts, Turn
-from duly.domain.explain.words import moment_text, spoken
+from duly.domain.explain.words import moment_text, rate_text, spoken
 
 _PARENTS_TOLD = 5
 
@@ -21,7 +21,7 @@ def at_gate(run: RunFacts) -> Reason:
     if run.turn is not None:
         return _for_turn(run.turn)
     if run.gate is None:
-        text = f"it waits at {run.reason or 'a gate'}"
+        text = f"it {run.reason or 'waits at a gate'}"
         return Reason("gate_concurrency", text, frees="a place at its gate")
     return _in_line(run.gate) if run.gate.is_fifo else _for_place(run, run.gate)
 
@@ -76,7 +76,7 @@ def _for_turn(turn: Turn) -> Reason:
     when = "" if turn.turn_at is None else f", which comes at {moment_text(turn.turn_at)}"
     return Reason(
         "gate_rate",
-        f"it waits for its turn{when}: {turn.key!r} starts {turn.per_second:g} a second, with {turn.before} before it",
+        f"it waits for its turn{when}: {turn.key!r} starts {rate_text(turn.per_second)}, with {turn.before} before it",
         msgspec.structs.asdict(turn),
         frees=f"its turn, or a higher rate for {turn.key!r}",
         probable_start_at=turn.turn_at,
@@ -95,7 +95,7 @@ def _for_destination(awaited: Awaited, now: datetime) -> Reason:
         frees = f"an answer of {awaited.origin}, or `duly destinations close {awaited.origin}`"
         return Reason("breaker_open", text, facts, frees=frees, probable_start_at=awaited.tried_at or now)
     if awaited.rate is not None or awaited.ramp_rate is not None:
-        limits = [f"{awaited.rate:g} a second"] if awaited.rate is not None else []
+        limits = [rate_text(awaited.rate)] if awaited.rate is not None else []
         limits += ["a slow start after an outage"] if awaited.ramp_rate is not None else []
         text = f"it waits for its turn: {awaited.origin} is sent requests at {' and '.join(limits)}"
         return Reason("gate_rate", text, facts, frees="its turn, or `duly destinations limit` with a higher rate")

@@ -36,7 +36,65 @@ select source, count(*) from duly.jobs where tenant = $1 and owner = 'file' and 
 select count(*) from (select from duly.jobs where tenant = $1 and name is null and owner = 'api' and state in ('active', 'paused') limit 10000) as jobs
 
 -- name: mark_applied
-select duly.mark_applied_v1($1, $2, $3, $4)
+select duly.mark_applied_v2($1, $2, $3, $4, $5)
 
 -- name: mark_taken_out
 select duly.mark_taken_out_v1($1, $2)
+
+-- name: files
+-- Files behind a name, and how many of the jobs of each live and have drifted, counted up to $4 of each.
+select files.source, files.applied_at, files.applied_by, counted.jobs, counted.drifted
+  from duly.files cross join lateral (
+      select count(*) filter (where seen.state in ('active', 'paused')) as jobs,
+             count(*) filter (where seen.state in ('active', 'paused') and seen.generation <> seen.applied
+                                 or seen.state = 'cancelled' and not exists (
+                                     select from duly.jobs as live where live.tenant = $1 and live.name = seen.name and live.name is not null
+                                        and live.state in ('active', 'paused'))) as drifted
+        from (select distinct on (jobs.name) jobs.name, jobs.state, jobs.generation, jobs.applied
+                from (select * from duly.jobs where jobs.tenant = $1 and jobs.source = files.source and jobs.source is not null limit $4) as jobs
+               where jobs.owner = 'file' and jobs.name is not null and jobs.applied is not null and jobs.state in ('active', 'paused', 'cancelled')
+               order by jobs.name, jobs.state in ('active', 'paused') desc, jobs.created_at desc) as seen) as counted
+ where files.tenant = $1 and files.source > $2 order by files.source limit $3
+
+-- name: file
+select files.source, files.applied_at, files.applied_by, counted.jobs, counted.drifted
+  from duly.files cross join lateral (
+      select count(*) filter (where seen.state in ('active', 'paused')) as jobs,
+             count(*) filter (where seen.state in ('active', 'paused') and seen.generation <> seen.applied
+                                 or seen.state = 'cancelled' and not exists (
+                                     select from duly.jobs as live where live.tenant = $1 and live.name = seen.name and live.name is not null
+                                        and live.state in ('active', 'paused'))) as drifted
+        from (select distinct on (jobs.name) jobs.name, jobs.state, jobs.generation, jobs.applied
+                from (select * from duly.jobs where jobs.tenant = $1 and jobs.source = files.source and jobs.source is not null limit $3) as jobs
+               where jobs.owner = 'file' and jobs.name is not null and jobs.applied is not null and jobs.state in ('active', 'paused', 'cancelled')
+               order by jobs.name, jobs.state in ('active', 'paused') desc, jobs.created_at desc) as seen) as counted
+ where files.tenant = $1 and files.source = $2
+
+-- name: file_jobs
+-- The jobs of a file behind a name, each as it stands and as it was applied; with $4, those that have drifted. Cancelled is one that the
+-- file did not take away itself, and that nobody has made again.
+with seen as (
+    select distinct on (jobs.name) jobs.* from duly.jobs
+     where jobs.tenant = $1 and jobs.source = $2 and jobs.source is not null and jobs.owner = 'file' and jobs.name is not null
+       and jobs.applied is not null and jobs.state in ('active', 'paused', 'cancelled')
+     order by jobs.name, jobs.state in ('active', 'paused') desc, jobs.created_at desc),
+page as (
+    select * from seen where name collate "C" > $3
+       and (state <> 'cancelled' or not exists (select from duly.jobs as live where live.tenant = $1 and live.name = seen.name
+                                                   and live.name is not null and live.state in ('active', 'paused')))
+       and (not $4 or state = 'cancelled' or generation <> applied)
+     order by name collate "C" limit $5)
+select page.job_id, page.name, page.owner, page.source, page.state, page.pause_reason, page.generation, page.applied, page.handler,
+       coalesce(page.payload, payloads.body)::text, page.queue, page.priority, page.options::text, page.schedule::text,
+       page.every_seconds, page.anchor_at,
+       before.generation as was_generation, before.handler as was_handler, coalesce(before.payload, were.body)::text as was_payload,
+       before.queue as was_queue, before.priority as was_priority, before.options::text as was_options, before.schedule::text as was_schedule,
+       before.every_seconds as was_every_seconds, before.anchor_at as was_anchor_at,
+       case when page.state = 'cancelled' then page.updated_at
+            else (select replaced_at from duly.job_versions as last where last.job_id = page.job_id and last.generation = page.generation - 1)
+       end as changed_at
+  from page
+  left join duly.payloads on payloads.job_id = page.job_id and payloads.generation = page.generation
+  left join duly.job_versions as before on before.job_id = page.job_id and before.generation = page.applied
+  left join duly.payloads as were on were.job_id = page.job_id and were.generation = page.applied
+ order by page.name collate "C"

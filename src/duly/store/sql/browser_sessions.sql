@@ -9,7 +9,7 @@ select key_id, expires_at - duly.clock_now() as left from duly.browser_sessions 
 update duly.browser_sessions set expires_at = duly.clock_now() + $2::interval where token_hash = $1 and expires_at > duly.clock_now()
 
 -- name: close
-delete from duly.browser_sessions where token_hash = $1
+delete from duly.browser_sessions where token_hash = $1 returning tenant
 
 -- name: forget
 delete from duly.browser_sessions where token_hash in (

@@ -12,6 +12,9 @@ select * from duly.minded_destinations_v2($1, $2, $3)
 -- name: release
 select destination_id, released from duly.release_destinations_v1($1, $2, $3)
 
+-- name: forget
+select duly.forget_destinations_v1($1, $2)
+
 -- name: make_destination
 select duly.make_destination_v1($1, $2, $3)
 
@@ -50,6 +53,11 @@ select destination_id, tenant, origin, made_at, places, rate_per_second, state, 
                                limit 10000) as counted) as parked
   from duly.destinations cross join lateral duly.load_of_destination(destination_id) as load
  where tenant = $1 and origin > $2 order by tenant, origin limit $3
+
+-- name: parked_page
+-- The runs that wait for an origin, in the order in which they go on, behind one that was seen.
+select run_id, job_id, scheduled_at, due_at, attempt, queue, blocked_at from duly.blocked
+ where tenant = $1 and gate = '@' || $2 and (due_at, run_id) > ($3::timestamptz, $4::uuid) order by due_at, run_id limit $5
 
 -- name: totals
 select state, count(*) as destinations, coalesce(sum(healthy_total), 0) as healthy, coalesce(sum(failing_total), 0) as failing,

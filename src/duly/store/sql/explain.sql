@@ -18,6 +18,10 @@ select asked.run_id, duly.clock_now() as now, blocked.gate, gates.places, gates.
   left join duly.awaited on awaited.run_id = asked.run_id and awaited.fence = leased.fence
   left join duly.dead on dead.run_id = asked.run_id
 
+-- name: marks
+-- What the last record of a run keeps of its options.
+select marks::text from duly.attempts where run_id = $1 order by finished_at desc limit 1
+
 -- name: beyond
 -- What lies around it: how many of its tenant's in its queue come before it by rank, up to a bound, and whether its worker lives.
 select (select count(*) from (

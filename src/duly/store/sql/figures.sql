@@ -9,10 +9,11 @@ delete from duly.rollups where ctid = any (array(
     select ctid from duly.rollups where at < (select duly.clock_now()) - $1::interval order by at limit $2))
 
 -- name: series
--- $5: seconds of a step; $6: the queue, or nothing for all of them.
+-- $5: seconds of a step; $6: the queue, or nothing for all of them. Compared as rows, so that only the primary key serves: the index
+-- by time would read every queue of every tenant.
 with chosen as materialized (
     select to_timestamp(floor(date_part('epoch', at) / $5::integer) * $5::integer) as step, rollups.* from duly.rollups
-     where tenant = $1 and grain = $2 and queue = $6 and at >= $3 and at < $4),
+     where (tenant, grain, queue, at) >= ($1, $2, $6, $3) and (tenant, grain, queue, at) < ($1, $2, $6, $4)),
 counted as (
     select step, sum(started)::bigint as started, sum(succeeded)::bigint as succeeded, sum(failed)::bigint as failed, sum(timed_out)::bigint as timed_out,
            sum(lost)::bigint as lost, sum(cancelled)::bigint as cancelled, sum(snoozed)::bigint as snoozed, sum(skipped)::bigint as skipped,
@@ -26,9 +27,10 @@ shaped as (
 select counted.*, shaped.skew, shaped.duration from counted join shaped using (step) order by step
 
 -- name: waiting
--- What of a tenant may be claimed, queue by queue, up to a bound; one row more says that there is more.
-select queue, count(*) as runs, min(due_at) as oldest_due_at
-  from (select queue, due_at from duly.ready where tenant = $1 limit $2) as waiting group by 1 order by 1
+-- What of a tenant may be claimed, by queue and handler, up to a bound; one row more says that there is more.
+select queue, handler, count(*) as runs, min(due_at) as oldest_due_at
+  from (select queue, handler, due_at from duly.ready where (tenant, run_id) > ($1, '00000000-0000-0000-0000-000000000000') and tenant = $1
+         order by tenant, run_id limit $2) as waiting group by 1, 2 order by 1, 2
 
 -- name: dead
 -- How many are dead, up to a bound; how many of them were buried lately; and the last of them.
@@ -53,14 +55,14 @@ select cohort, every_seconds, due_at, count(*) as timers, bool_or(number = $3) a
  where tenant = $1 group by 1, 2, 3, 6
 
 -- name: days_of_job
--- What became of a job's occurrences on each day of UTC, the last first, up to a bound on what is looked at.
+-- What became of a job's occurrences in each quarter of an hour, up to a bound on what is looked at. Days of every zone begin with one.
 with looked as (
     (select scheduled_at, 'succeeded' as became from duly.attempts_succeeded
       where job_id = $1 and run_id <> job_id and tenant = $2 and run_id >= $4 order by job_id desc, run_id desc limit $5)
     union all
     (select scheduled_at, became::text from duly.attempts_failed
       where job_id = $1 and run_id <> job_id and tenant = $2 and finished_at >= $3 and outcome <> 'fenced' order by job_id desc, finished_at desc limit $5))
-select (scheduled_at at time zone 'UTC')::date as day, count(*) filter (where became = 'succeeded') as succeeded,
+select date_bin('15 minutes', scheduled_at, 'epoch') as at, count(*) filter (where became = 'succeeded') as succeeded,
        count(*) filter (where became in ('retrying', 'ready', 'scheduled', 'blocked')) as retried, count(*) filter (where became = 'dead') as dead,
        count(*) filter (where became in ('skipped', 'expired')) as skipped, count(*) filter (where became = 'cancelled') as cancelled
   from looked where scheduled_at >= $3 group by 1 order by 1

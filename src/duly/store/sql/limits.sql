@@ -1,14 +1,17 @@
 -- name: put
 -- Each tenant has its own number of limits, so that none of them can use up the room for the others. Two who come at once may pass it.
+-- What the operator ($7) has set stays, unless it is the operator who asks ($6): asked of the row that is locked.
 insert into duly.limits (tenant, queue, places, set_by, set_at)
 select $1, $2, $3, $4, duly.clock_now()
  where exists (select from duly.limits where tenant is not distinct from $1 and queue is not distinct from $2)
     or (select count(*) from duly.limits where tenant is not distinct from $1) < $5
 on conflict (coalesce(tenant, 0), coalesce(queue, '')) do update set places = excluded.places, set_by = excluded.set_by, set_at = excluded.set_at
+ where $6::boolean or not starts_with(limits.set_by, $7::text)
 returning places
 
 -- name: remove
-delete from duly.limits where tenant is not distinct from $1 and queue is not distinct from $2 returning places
+delete from duly.limits where tenant is not distinct from $1 and queue is not distinct from $2
+   and ($3::boolean or not starts_with(set_by, $4::text)) returning places
 
 -- name: find
 select tenant, queue, places, duly.count_leased(tenant, queue, 1000000) as running, set_by, set_at from duly.limits

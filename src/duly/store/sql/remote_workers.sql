@@ -9,7 +9,7 @@ select duly.foresee_v1($1, $2)
 -- name: claim
 select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
        suspect, payload_stored, queue, handler, payload::text, options::text, claimed_at
-  from duly.api_claim_v1($1, $2, $3)
+  from (select $1::uuid as worker_id where not duly.is_draining($1)) as us cross join lateral duly.api_claim_v1(us.worker_id, $2, $3)
 
 -- name: renew
 select lease, cancel_runs, cancel_fences, lost_runs, lost_fences from duly.api_renew_v1($1, $2, $3, $4)

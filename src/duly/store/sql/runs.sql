@@ -11,13 +11,16 @@ select * from duly.replay_v2($1, $2, $3)
 select * from duly.expire_v1($1)
 
 -- name: look
--- The database's time, always; and what the worker must be told, if anything: its signals, and everything that is held or limited.
+-- The database's time, always; and what the worker must be told, if anything: its signals, everything that is held or
+-- limited, and that it is to take nothing more.
 select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what, null::integer as tenant, null::text as queue, null::integer as places
   from (select 1) as one left join duly.signals on signals.worker_id = $1
 union all
 select duly.clock_now(), null, null, 'hold', tenant, queue, null from duly.holds
 union all
 select duly.clock_now(), null, null, 'limit', tenant, queue, places from duly.limits
+union all
+select duly.clock_now(), null, null, 'drain', null, null, null from duly.workers where worker_id = $1 and draining_at is not null
 
 -- name: drop_signals
 delete from duly.signals using unnest($2::uuid[], $3::bigint[]) as heeded(run_id, fence)

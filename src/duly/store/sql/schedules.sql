@@ -51,6 +51,9 @@ select duly.submit_backfill_v2($1, $2, $3, $4, $5, $6, $7, $8)
 -- name: cancel_backfill
 select duly.cancel_backfill_v1($1)
 
+-- name: tenant_of_backfill
+select tenant from duly.backfills where backfill_id = $1
+
 -- name: backfills
 select backfill_id, job_id, tenant, origin, state, from_at, to_at, cursor_at, rate, total, made, due_at, asked_at from duly.backfills
  where $1::uuid is null or job_id = $1 order by asked_at desc, backfill_id limit $2

@@ -108,7 +108,7 @@ select * from duly.api_live_subtasks_v1($1, $2, $3)
 select * from duly.api_edit_dead_v1($1, $2, $3::text::jsonb)
 
 -- name: mark_applied
-select duly.api_mark_applied_v1($1, $2, $3, $4)
+select duly.api_mark_applied_v2($1, $2, $3, $4, $5)
 
 -- name: mark_taken_out
 select duly.api_mark_taken_out_v1($1, $2)
@@ -149,3 +149,6 @@ select duly.api_replay_workflow_v1($1, $2, $3, $4, $5)
 
 -- name: add_nodes
 select duly.api_add_nodes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+
+-- name: note
+select duly.api_note_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb)

@@ -19,8 +19,26 @@ update duly.workers set named = named || $2::text[] where worker_id = $1 and unt
 update duly.workers set named = array(select unnest(named) except select unnest($2::text[])) where worker_id = $1
 
 -- name: live
-select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at, tenant, weights, pools::text
+select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at, tenant, weights, pools::text,
+       draining_at is not null as is_draining
   from duly.workers
+
+-- name: drain
+-- Whether that is new; nothing when the worker does not live.
+with found as (
+    select worker_id, draining_at from duly.workers where worker_id = $1 and until > duly.clock_now() for no key update)
+update duly.workers set draining_at = case when $2 then coalesce(found.draining_at, duly.clock_now()) end
+  from found where workers.worker_id = found.worker_id returning (found.draining_at is not null) <> $2 as is_new
+
+-- name: held_counts
+-- How many runs each has in its hands, counted up to a bound.
+select worker_id, (select count(*) from (select from duly.leased where leased.worker_id = workers.worker_id limit $1) as held) from duly.workers
+
+-- name: held_runs
+-- What is in a worker's hands, what was due first in front.
+select run_id, job_id, tenant, queue, handler, attempt, priority, scheduled_at, due_at, claimed_at,
+       case when due_at > duly.clock_now() then 'ready' else 'running' end as state
+  from duly.leased where worker_id = $1 order by due_at, run_id limit $2
 
 -- name: expire
 -- The worker's row goes first; what it leaves tells the reaper until when it may have started runs.

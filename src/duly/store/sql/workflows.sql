@@ -23,6 +23,9 @@ select duly.run_errand_v1()
 -- name: forget_workflows
 select duly.forget_workflows_v1($1, $2)
 
+-- name: standing
+select name, state from duly.workflows where workflow_id = $2 and tenant = $1
+
 -- name: names
 select name from duly.workflow_nodes where workflow_id = $2 and tenant = $1
 
@@ -66,6 +69,11 @@ select workflow_id, name, parent, is_parent, total, result::text from duly.hande
 -- Which part of which result items of maps are for.
 select workflow_id, name, map::text from unnest($1::uuid[], $2::text[]) as asked(workflow_id, name)
   join duly.workflow_nodes using (workflow_id, name)
+
+-- name: faults
+-- What went wrong with nodes that others name.
+select workflow_id, name, state, reason, last_attempt from unnest($1::uuid[], $2::text[]) as asked(workflow_id, name)
+  join duly.workflow_nodes using (workflow_id, name) where state in ('failed', 'expired', 'cancelled', 'skipped')
 
 -- name: to_settle
 -- Runs whose workflow has ended: in their receiver's hands, or not yet; or nowhere any more.

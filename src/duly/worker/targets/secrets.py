@@ -18,6 +18,7 @@ from duly.domain.sealing import CannotOpen, Keyring
 from duly.log import Log
 from duly.moves.destinations import secrets_for
 from duly.store.database import Database, Unavailable
+from duly.store.destinations import find_by_origin
 from duly.worker.targets.webhook import CannotSign
 
 KEPT_SECONDS = 5.0
@@ -69,6 +70,23 @@ class Secrets:
         if self._clock.monotonic() - known.read_at < STALE_SECONDS:
             return known.keys
         raise CannotSign(f"the signing secret of {origin} cannot be read now")
+
+    def are_at_hand(self, tenant: int, origin: str) -> bool:
+        """Say whether a destination's have been read, so that there is such a destination."""
+        known = self._known.get((tenant, origin))
+        return known is not None and known.read_at > _NEVER
+
+    async def are_kept(self, tenant: int, origin: str) -> bool:
+        """Say whether there is such a destination; where nobody can tell, there is."""
+        if self._database is None or self._engine_loop is None:
+            return True
+        asking = find_by_origin(self._database, tenant, origin)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                found = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._engine_loop))
+        except (TimeoutError, Unavailable):
+            return True
+        return found is not None
 
     def _known_of(self, tenant: int, origin: str) -> _Known:
         known = self._known.get((tenant, origin))

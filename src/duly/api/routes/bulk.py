@@ -1,0 +1,228 @@
+"""Jobs and runs in bulk: pause, resume or end the jobs, cancel or replay the runs that fit a filter, or that are named."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+from duly.api import paging
+from duly.api.operations import Answer, Call, Routes
+from duly.api.refusals import Refusal
+from duly.domain.errors import NotFound
+from duly.domain.filter import JOBS, RUNS, Field, Filter, parse
+from duly.domain.job import check_reason
+from duly.moves import in_bulk
+from duly.moves import pause as pauses
+from duly.moves.cancel import cancel_live, end_job
+from duly.moves.dead import check_rate
+from duly.moves.in_bulk import ChangeJob, ChangeRuns, Done, OpenSession, Place, Read
+from duly.moves.replay import replay
+from duly.store import jobs, lists, runs
+from duly.store.database import Database
+from duly.wire.bulk import Many, ManyDeleted, ManyDone, ManyPaused, ManyReplayed, ManyResumed, NotChanged
+from duly.wire.shapes import Nothing
+
+routes = Routes("bulk")
+_CHOOSE = "Which are meant is not said: a filter that asks for something, ids, or all of them; one of the three."
+_REMEDY = 'Give a filter, or in its place `"ids": [...]` or `"all": true`.'
+_REFUSED = ("invalid_filter", "invalid_query")
+_SECONDS_MAX = 60.0
+_OPEN = ("active", "paused")
+_LIVE = ("scheduled", "blocked", "ready", "running", "retrying")
+
+
+@routes.add(
+    "POST",
+    "/v1/jobs:pause",
+    scope="jobs:write",
+    body=ManyPaused,
+    answers={200: ManyDone},
+    refuses=(*_REFUSED, "invalid_option"),
+    seconds_max=_SECONDS_MAX,
+    in_session=False,
+    is_keyed=False,
+)
+async def pause_jobs(call: Call[Nothing, ManyPaused]) -> Answer:
+    """Pause the jobs that fit; with `dry_run` those that fire now are only counted."""
+    reason = check_reason(call.body.reason)
+
+    async def pause(session: Database, job_id: UUID) -> bool:
+        return await pauses.pause(session, await _ours(session, call.tenant, job_id), reason) != "already"
+
+    return await _jobs(call, ("active",), pause)
+
+
+@routes.add(
+    "POST",
+    "/v1/jobs:resume",
+    scope="jobs:write",
+    body=ManyResumed,
+    answers={200: ManyDone},
+    refuses=_REFUSED,
+    seconds_max=_SECONDS_MAX,
+    in_session=False,
+    is_keyed=False,
+)
+async def resume_jobs(call: Call[Nothing, ManyResumed]) -> Answer:
+    """Let the jobs that fit fire again; with `dry_run` those that are paused are only counted."""
+
+    async def resume(session: Database, job_id: UUID) -> bool:
+        found = await _ours(session, call.tenant, job_id)
+        return await pauses.resume(session, found, catch_up=call.body.catch_up) != "already"
+
+    return await _jobs(call, ("paused",), resume)
+
+
+@routes.add(
+    "POST",
+    "/v1/jobs:delete",
+    scope="jobs:write",
+    body=ManyDeleted,
+    answers={200: ManyDone},
+    refuses=_REFUSED,
+    seconds_max=_SECONDS_MAX,
+    in_session=False,
+    is_keyed=False,
+)
+async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Answer:
+    """End the jobs that fit: their future runs are cancelled; those that have started go on, or are asked to stop."""
+
+    async def end(session: Database, job_id: UUID) -> bool:
+        await end_job(session, await _ours(session, call.tenant, job_id), stop=call.body.running == "stop")
+        return True
+
+    return await _jobs(call, _OPEN, end)
+
+
+@routes.add(
+    "POST",
+    "/v1/runs:cancel",
+    scope="jobs:write",
+    body=Many,
+    answers={200: ManyDone},
+    refuses=_REFUSED,
+    seconds_max=_SECONDS_MAX,
+    in_session=False,
+    is_keyed=False,
+)
+async def cancel_runs(call: Call[Nothing, Many]) -> Answer:
+    """Cancel the runs that fit and have not ended: those that wait are taken out, of those that run the workers are asked."""
+
+    async def cancel(session: Database, run_ids: Sequence[UUID], _: int) -> int:
+        return await cancel_live(session, run_ids, "cancelled")
+
+    return await _runs(call, _LIVE, cancel)
+
+
+@routes.add(
+    "POST",
+    "/v1/runs:replay",
+    scope="jobs:write",
+    body=ManyReplayed,
+    answers={200: ManyDone},
+    refuses=_REFUSED,
+    seconds_max=_SECONDS_MAX,
+    in_session=False,
+    is_keyed=False,
+)
+async def replay_runs(call: Call[Nothing, ManyReplayed]) -> Answer:
+    """Give the dead runs that fit another set of attempts, at once or so many a second. They keep their ids."""
+    rate = check_rate(call.body.rate)
+
+    async def again(session: Database, run_ids: Sequence[UUID], passed: int) -> int:
+        return len(await replay(session, run_ids, rate, passed))
+
+    return await _runs(call, ("dead",), again)
+
+
+def _opened(call: Call[Nothing, Any]) -> OpenSession:
+    """Open transactions in the caller's name: each job is noted by itself, and each batch of runs as one."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Database]:
+        async with call.open() as session:
+            yield session.acting_as(call.actor)
+
+    return opened
+
+
+async def _ours(session: Database, tenant: int, job_id: UUID) -> UUID:
+    """Give the id of a job that has a definition of its own. Raises NotFound."""
+    found = await jobs.find(session, job_id)
+    if found is None or found["tenant"] != tenant:
+        raise NotFound(f"no job {job_id} with a schedule or a name; GET /v1/jobs lists them")
+    return job_id
+
+
+async def _jobs(call: Call[Nothing, Any], states: tuple[str, ...], change: ChangeJob) -> Answer:
+    asked: Many = call.body
+    of = f"jobs in bulk {asked.filter}"
+    chosen = _chosen(asked, JOBS, states)
+    if asked.ids:
+        found = _counted(asked) if asked.dry_run else await in_bulk.change_jobs(_opened(call), _distinct(asked), change)
+        return _told(asked, found, of)
+    read = _reading(lists.jobs, call.tenant, chosen)
+    place = paging.position(asked.page_token, of, Place)
+    if asked.dry_run:
+        return _told(asked, await in_bulk.count_matching(_opened(call), read, "job_id", asked.limit, place), of)
+    return _told(asked, await in_bulk.change_jobs_matching(_opened(call), read, change, asked.limit, place), of)
+
+
+async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: ChangeRuns) -> Answer:
+    asked: Many = call.body
+    of = f"runs in bulk {asked.filter}"
+    chosen = _chosen(asked, RUNS, states)
+    if asked.ids:
+        return _told(asked, await _named_runs(call, asked, change), of)
+    read = _reading(lists.runs, call.tenant, chosen)
+    place = paging.position(asked.page_token, of, Place)
+    if asked.dry_run:
+        return _told(asked, await in_bulk.count_matching(_opened(call), read, "run_id", asked.limit, place), of)
+    return _told(asked, await in_bulk.change_runs_matching(_opened(call), read, change, asked.limit, place), of)
+
+
+async def _named_runs(call: Call[Nothing, Any], asked: Many, change: ChangeRuns) -> Done:
+    """Change the runs that are named and the caller's own; the wall between tenants lets none of another's be found."""
+    if asked.dry_run:
+        return _counted(asked)
+    async with _opened(call)() as session:
+        known = [run_id for run_id in _distinct(asked) if await runs.find(session, run_id) is not None]
+        changed = await change(session, known, 0) if known else 0
+    return Done(len(known), changed, known[:10])
+
+
+def _distinct(asked: Many) -> list[UUID]:
+    return list(dict.fromkeys(asked.ids))
+
+
+def _counted(asked: Many) -> Done:
+    ids = _distinct(asked)
+    return Done(len(ids), 0, ids[:10])
+
+
+def _chosen(asked: Many, fields: Mapping[str, Field], states: tuple[str, ...]) -> Filter:
+    """Read which are meant, among those of which there is something to change. Raises Refusal, InvalidFilter."""
+    if [bool(asked.filter.strip()), bool(asked.ids), asked.all].count(True) != 1:
+        raise Refusal("invalid_filter", _CHOOSE, remedy=_REMEDY)
+    return parse(asked.filter, fields).among("state", states)
+
+
+def _reading(read: Callable[..., Awaitable[Any]], tenant: int, chosen: Filter) -> Read:
+    async def page(session: Database, size: int, after: UUID | None, looks: int) -> Any:
+        return await read(session, tenant, chosen, size, after, looks)
+
+    return page
+
+
+def _told(asked: Many, done: Done, of: str) -> Answer:
+    told = ManyDone(
+        matched=done.matched,
+        changed=done.changed,
+        dry_run=asked.dry_run,
+        sample=done.sample,
+        refused=[NotChanged(id=one.id, why=one.why) for one in done.refused],
+        next_page_token=paging.next_token(done.after, of),
+    )
+    return Answer(200, told)

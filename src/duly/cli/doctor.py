@@ -1,0 +1,62 @@
+"""`duly doctor`: what is wrong with this installation, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import click
+
+from duly.cli.connect import is_remote, opened
+from duly.cli.failures import REFUSED
+from duly.cli.options import with_settings
+from duly.cli.output import json_option, print_json
+from duly.client.asynchronous.client import AsyncClient
+from duly.clock import host_now
+from duly.domain.doctor import Finding, findings, is_well
+from duly.settings import Settings
+from duly.store import system
+from duly.store.session import Sessions
+
+_DEADLINE_SECONDS = 20.0
+_STATEMENT = timedelta(seconds=2)
+_COLOURS = {"error": "red", "warning": "yellow", "notice": "cyan"}
+
+
+@click.command
+@json_option
+@with_settings("url")
+def doctor(settings: Settings, as_json: bool) -> int:
+    """Say what is wrong, the gravest first, and what to do about it. Exits with 1 when something needs a person.
+
+    It looks at who stages and reaps, indexes, partitions, vacuum, the server's settings, replicas, clocks and versions, and
+    changes nothing.
+    """
+    found = asyncio.run(_findings(settings))
+    if as_json:
+        print_json(found)
+    else:
+        _tell(found)
+    return 0 if is_well(found) else REFUSED
+
+
+async def _findings(settings: Settings) -> list[Finding]:
+    if is_remote(settings):
+        async with AsyncClient(settings.url, settings.api_key, deadline=_DEADLINE_SECONDS) as client:
+            told = (await client.system()).findings
+            return [Finding(one.code, one.severity, one.says, one.remedy) for one in told]
+    async with (
+        opened(settings) as database,
+        Sessions(database, size_max=1) as sessions,
+        sessions.look(timeout=_STATEMENT) as session,
+    ):
+        return findings(await system.read(session, host_now))
+
+
+def _tell(found: Sequence[Finding]) -> None:
+    for one in found:
+        click.echo(f"{click.style(f'{one.severity:8}', _COLOURS[one.severity])} {one.code}: {one.says}")
+        click.echo(f"{'':8} {one.remedy}")
+    if not found:
+        click.echo("nothing is wrong")

@@ -1,0 +1,102 @@
+"""What may stand at a place of a shape, in words: for whoever has put something else there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec import inspect
+
+_CHOICES_MAX = 30
+_PLAIN: dict[type[inspect.Type], str] = {
+    inspect.BoolType: "true or false",
+    inspect.NoneType: "null",
+    inspect.DateTimeType: "a moment with its offset, such as 2026-01-31T09:00:00Z",
+    inspect.UUIDType: "an id, such as 0190163d-8694-739b-aea5-966c26f8ad91",
+    inspect.StructType: "an object",
+}
+
+
+def wanted(shape: Any) -> str:
+    """Say what a value of a shape may be; nothing where anything may stand."""
+    return wanted_of([inspect.type_info(shape)])
+
+
+def wanted_of(kinds: Iterable[inspect.Type]) -> str:
+    """Say what a value of any of these kinds may be; nothing where anything may stand."""
+    given = list(kinds)
+    every = spread(given)
+    words = [text for kind in every if (text := _word(kind))]
+    choices = [str(value) for kind in every for value in _choices(kind)]
+    if choices:
+        words.insert(0, one_of(choices))
+    # What may be there or not is rather told what it may be: that it may be left out is no remedy.
+    told = [word for word in dict.fromkeys(words) if word != _PLAIN[inspect.NoneType]] or words
+    return " or ".join(told) + (_example(given) if told and not choices else "")
+
+
+def one_of(choices: Sequence[str]) -> str:
+    """Name what there is to choose from."""
+    told = ", ".join(choices[:_CHOICES_MAX])
+    return told if len(choices) == 1 else f"one of {told}{', …' if len(choices) > _CHOICES_MAX else ''}"
+
+
+def spread(kinds: Iterable[inspect.Type]) -> list[inspect.Type]:
+    """Give the kinds that stand behind unions and descriptions."""
+    found: list[inspect.Type] = []
+    for kind in kinds:
+        inner = kind.type if isinstance(kind, inspect.Metadata) else kind
+        if isinstance(inner, inspect.Metadata | inspect.UnionType):
+            found += spread(inner.types if isinstance(inner, inspect.UnionType) else [inner])
+        else:
+            found.append(inner)
+    return found
+
+
+def _choices(kind: inspect.Type) -> Sequence[Any]:
+    if isinstance(kind, inspect.LiteralType):
+        return kind.values
+    return [one.value for one in kind.cls] if isinstance(kind, inspect.EnumType) else []
+
+
+def _word(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.IntType():
+            return f"a whole number{_bounds(kind)}"
+        case inspect.FloatType():
+            return f"a number{_bounds(kind)}"
+        case inspect.StrType():
+            return f"text{_lengths(kind.min_length, kind.max_length, 'character')}"
+        case inspect.ListType() | inspect.VarTupleType():
+            return f"a list{_lengths(kind.min_length, kind.max_length, 'item')}"
+        case inspect.DictType():
+            return f"an object{_lengths(kind.min_length, kind.max_length, 'field')}"
+    return _PLAIN.get(type(kind), "")
+
+
+def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
+    if kind.ge is not None and kind.le is not None:
+        return f" from {kind.ge} to {kind.le}"
+    words = (("of at least", kind.ge), ("above", kind.gt), ("of at most", kind.le), ("below", kind.lt))
+    told = [f"{word} {value}" for word, value in words if value is not None]
+    return f" {' and '.join(told)}" if told else ""
+
+
+def _lengths(least: int | None, most: int | None, unit: str) -> str:
+    if most is not None:
+        return f" of {least or 0} to {most} {unit}s"
+    return f" of at least {least} {unit}{'s' * (least != 1)}" if least else ""
+
+
+def _example(kinds: Iterable[inspect.Type]) -> str:
+    found = next(_examples(kinds), None)
+    return "" if found is None else f", such as {found}"
+
+
+def _examples(kinds: Iterable[inspect.Type]) -> Iterator[Any]:
+    for kind in kinds:
+        if isinstance(kind, inspect.Metadata):
+            yield from (kind.extra_json_schema or {}).get("examples", [])[:1]
+            yield from _examples([kind.type])
+        elif isinstance(kind, inspect.UnionType):
+            yield from _examples(kind.types)

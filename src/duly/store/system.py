@@ -1,0 +1,68 @@
+"""The installation as a whole: what its doctor looks at. It only reads, and each statement is bounded by its session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from functools import cache
+
+from duly import __version__
+from duly.domain.doctor import Facts, Index, Replica, Scheduler, Server, Slot, Table, tomorrow_of
+from duly.domain.triggers import zones
+from duly.store import migrate
+from duly.store.database import Database
+from duly.store.overview import backlog
+from duly.store.statements import load
+
+SQL = load("system")
+_INDEX = re.compile(
+    r"^\s*create\s+(?:unique\s+)?index\s+(?:if\s+not\s+exists\s+)?(\w+)\s", re.IGNORECASE | re.MULTILINE
+)
+_GONE = re.compile(r"^\s*drop\s+index\s+(?:if\s+exists\s+)?(?:duly\.)?(\w+)", re.IGNORECASE | re.MULTILINE)
+
+
+async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
+    """Read all that the doctor looks at. `host_now` is the clock of this machine."""
+    difference = await _clock_difference(session, host_now)
+    seen = await backlog(session)
+    server = await session.fetchrow(SQL["server"])
+    assert server is not None
+    partitions = await session.fetch(SQL["missing_partitions"], tomorrow_of(seen.read_at))
+    return Facts(
+        read_at=seen.read_at,
+        version=__version__,
+        schema=await session.fetchval(SQL["schema"]),
+        tzdb=zones.database_version(),
+        tzdb_in_force=await session.fetchval(SQL["tzdb_in_force"]),
+        worker_versions={row[0]: row[1] for row in await session.fetch(SQL["worker_versions"])},
+        schedulers=[Scheduler(**row) for row in await session.fetch(SQL["schedulers"])],
+        lag_seconds=seen.lag_seconds,
+        reaper_age_seconds=seen.reaper_age_seconds,
+        server=Server(**server),
+        tables=[Table(**row) for row in await session.fetch(SQL["tables"])],
+        indexes=[Index(*row) for row in await session.fetch(SQL["indexes"])],
+        expected_indexes=expected_indexes(),
+        missing_partitions=[row[0] for row in partitions],
+        replicas=[Replica(*row) for row in await session.fetch(SQL["replicas"])],
+        slots=[Slot(*row) for row in await session.fetch(SQL["slots"])],
+        clock_difference_seconds=difference,
+    )
+
+
+@cache
+def expected_indexes() -> frozenset[str]:
+    """Name the indexes that the migrations have made and not taken away again."""
+    names: set[str] = set()
+    for migration in migrate.known():
+        names -= set(_GONE.findall(migration.sql))
+        names |= set(_INDEX.findall(migration.sql))
+    return frozenset(names)
+
+
+async def _clock_difference(session: Database, host_now: Callable[[], datetime]) -> float:
+    """Say how far this machine's clock is ahead of the server's, give or take half of the way there and back."""
+    sent_at = host_now()
+    told_at: datetime = await session.fetchval(SQL["clock"])
+    came_at = host_now()
+    return round((sent_at + (came_at - sent_at) / 2 - told_at).total_seconds(), 3)

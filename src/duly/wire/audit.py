@@ -1,0 +1,87 @@
+"""The audit as it crosses HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from msgspec import Meta
+
+from duly.domain.audit import Action
+from duly.wire.keys import TenantNumber
+from duly.wire.pages import NextPageToken, PageQuery
+from duly.wire.shapes import PRINTABLE, Moment, Told, check_reach
+
+ActionName = Annotated[
+    str, Meta(description="What was done.", examples=["job.paused"], extra_json_schema={"enum": [*Action]})
+]
+ActorText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=200,
+        description="A key's id, `local:<account>`, or `engine`.",
+        extra_json_schema=PRINTABLE,
+    ),
+]
+SubjectText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=400,
+        description="The id of what was changed; of what has none, its name.",
+        extra_json_schema=PRINTABLE,
+    ),
+]
+
+
+class AuditQuery(PageQuery, frozen=True):
+    """Which changes. Only the operator may name another tenant."""
+
+    actor: ActorText | None = None
+    action: ActionName | None = None
+    subject: SubjectText | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    tenant: TenantNumber | None = None
+
+    def __post_init__(self) -> None:
+        check_reach(since=self.since, until=self.until)
+
+
+class AuditActor(Told, frozen=True):
+    """Who made a change: with a key, in a browser's session for a key, on the database itself, or Duly by itself."""
+
+    kind: Literal["key", "session", "local", "engine"]
+    key_id: str | None
+    name: str
+
+
+class AuditSubject(Told, frozen=True):
+    """What was changed. Many at once have no id."""
+
+    kind: str
+    id: str | None
+    name: str | None
+
+
+class AuditEntry(Told, frozen=True):
+    """One change."""
+
+    audit_id: UUID
+    at: Moment
+    actor: AuditActor
+    action: str
+    subject: AuditSubject
+    count: Annotated[int, Meta(ge=1, description="How many were changed at once.")]
+    request_id: str | None
+    detail: Annotated[
+        dict[str, Any] | None, Meta(description="What else is worth knowing; never a secret or a payload.")
+    ]
+
+
+class AuditList(Told, frozen=True):
+    """Some of the changes, the newest first."""
+
+    items: list[AuditEntry]
+    next_page_token: NextPageToken

@@ -1,0 +1,108 @@
+"""The installation as it crosses HTTP: versions, who holds what, the database, settings, and what the doctor finds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from msgspec import Meta
+
+from duly.wire.shapes import Moment, Told
+
+
+class SystemVersions(Told, frozen=True):
+    """What runs here. `tzdb` is the time zone data of the process that answers, `tzdb_in_force` what pending fires are of."""
+
+    duly: str
+    schema: int
+    postgresql: str
+    tzdb: str
+    tzdb_in_force: str | None
+
+
+class SystemScheduler(Told, frozen=True):
+    """A scheduler that lives."""
+
+    scheduler_id: UUID
+    name: str
+    version: str
+    tzdb: str | None
+    shards: int
+    started_at: Moment
+    lease_seconds_left: float
+
+
+class SystemTable(Told, frozen=True):
+    """A table with its partitions and indexes. Rows are estimated, as the server does."""
+
+    name: str
+    bytes: int
+    rows: int
+    dead_rows: int
+    vacuumed_at: Moment | None
+    analyzed_at: Moment | None
+
+
+class SystemReplica(Told, frozen=True):
+    """A server that follows this one."""
+
+    name: str
+    state: str | None
+    lag_bytes: int | None
+    lag_seconds: float | None
+
+
+class SystemDatabase(Told, frozen=True):
+    """How the PostgreSQL is."""
+
+    name: str
+    bytes: int
+    connections: int
+    connections_max: int
+    oldest_transaction_seconds: float | None
+    prepared_transactions: int
+    wal_level: str
+    wal_position: str | None
+    replicas: list[SystemReplica]
+    tables: Annotated[list[SystemTable], Meta(description="The largest first.")]
+
+
+class SystemSetting(Told, frozen=True):
+    """A setting of the process that answers; what is secret is not shown."""
+
+    name: str
+    value: Any
+    source: str
+    help: str
+
+
+class SystemFinding(Told, frozen=True):
+    """Something that is not as it should be, and what to do about it."""
+
+    code: str
+    severity: Annotated[
+        Literal["error", "warning", "notice"],
+        Meta(description="error: runs are late or could be lost; warning: it will come to that; notice: good to know."),
+    ]
+    says: str
+    remedy: str
+
+
+class System(Told, frozen=True):
+    """The installation at one moment. `is_well`: nothing needs a person."""
+
+    read_at: Moment
+    is_well: bool
+    findings: Annotated[list[SystemFinding], Meta(description="The gravest first.")]
+    versions: SystemVersions
+    schedulers: list[SystemScheduler]
+    shards_held: int
+    shards: int
+    workers: int
+    staging_lag_seconds: float
+    reaper_age_seconds: float | None
+    clock_difference_seconds: Annotated[
+        float, Meta(description="How far the clock of the process that answers is ahead of the database's.")
+    ]
+    database: SystemDatabase
+    settings: list[SystemSetting]

@@ -1,0 +1,108 @@
+"""Who did what: every operation that may change something writes one row when it does, or is listed as not audited.
+
+Made from the table of operations, so that an operation that is added is called here, and must leave its row.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from duly.api.audited import AUDITED, NOT_AUDITED, SAFE, check_audited
+from duly.api.routes import OPERATIONS
+from duly.domain.outcome import Failed
+from tests.api.contract.described import BY_NAME, described
+from tests.api.contract.yard import Asked, Yard
+from tests.builders import a_ready_run
+
+CHANGING = sorted(operation.name for operation in OPERATIONS if operation.method not in SAFE)
+ROWS = "select * from duly.audit order by at"
+
+
+async def request_that_changes(yard: Yard, name: str) -> Asked:
+    """Give a request that changes something, where the plain one would not."""
+    operation = BY_NAME[name]
+    asked = await yard.request(operation)
+    if '"dry_run"' in (asked.content or b"").decode():
+        await something_for(yard, name)
+        return asked.with_fields(dry_run=False)
+    match name:
+        case "resume_job" | "resume_queue" | "resume_workflow":
+            await yard.api.post(asked.path.replace("/resume", "/pause"))
+        case "resume_worker":
+            await yard.api.post(asked.path.replace("/resume", "/drain"))
+        case "resume":
+            await yard.api.post("/v1/pause", json={"queue": "pausable"})
+        case "limit_destination":
+            return asked.with_fields(places=7)
+        case "change_tenant":
+            return asked.with_fields(state="suspended")
+        case "change_queue":
+            return asked.with_fields(age_limit="PT90S")
+        case "close_destination":
+            await yard.database.execute("update duly.destinations set state = 'open'")
+    return asked
+
+
+async def something_for(yard: Yard, name: str) -> None:
+    """Make one thing that a change of many fits."""
+    if name == "cancel_runs":
+        await a_ready_run(yard.database)
+    elif name.endswith("_jobs"):
+        job = await yard.api.a_job(name="one of many")
+        if name == "resume_jobs":
+            await yard.api.post(f"/v1/jobs/{job['job_id']}/pause")
+    else:
+        await yard.ended_run(Failed("broken", retryable=False))
+
+
+@pytest.fixture
+async def yard(database, api):
+    return Yard(database, api)
+
+
+async def rows(database):
+    return await database.fetch(ROWS)
+
+
+@pytest.mark.parametrize("name", CHANGING)
+async def test_what_changes_something_writes_one_row_however_often_it_is_asked_under_its_key(name, yard, database, api):
+    asked = await request_that_changes(yard, name)
+    before = {row["audit_id"] for row in await rows(database)}
+
+    asked = asked.with_headers(X_Request_ID="the-request")
+    if BY_NAME[name].is_keyed:
+        asked = asked.with_headers(Idempotency_Key="once")
+    answer = await asked.by(api)
+    assert answer.status_code < 300, answer.text
+    if BY_NAME[name].is_keyed:  # Asked again, it is answered the same, and not noted again.
+        assert (await asked.by(api)).headers["idempotency-replayed"] == "true"
+
+    written = [row for row in await rows(database) if row["audit_id"] not in before]
+    if name in NOT_AUDITED:
+        assert written == []
+        return
+    [row] = written
+    assert row["action"] in AUDITED[name]
+    assert (row["actor_kind"], row["actor"], row["actor_name"]) == ("key", api.key_id, "test")
+    assert row["request_id"] == "the-request"
+    assert row["tenant"] == 1
+
+
+def test_what_changes_something_says_whether_it_is_audited():
+    assert sorted({*AUDITED, *NOT_AUDITED} - {"open_session", "close_session"}) == CHANGING
+    assert not set(AUDITED) & set(NOT_AUDITED)
+    assert all(reason.endswith(".") for reason in NOT_AUDITED.values())
+
+
+def test_an_operation_that_says_neither_cannot_be_added():
+    forgetful = msgspec.structs.replace(BY_NAME["pause_job"], name="pause_job_quietly")
+
+    with pytest.raises(AssertionError, match=r"POST .*pause_job_quietly.* must be in one of AUDITED and NOT_AUDITED"):
+        check_audited([*OPERATIONS, forgetful])
+
+
+def test_the_description_tells_what_is_audited():
+    told = {name: described(BY_NAME[name]).get("x-audit") for name in BY_NAME}
+
+    assert told == {name: [action.value for action in AUDITED[name]] if name in AUDITED else None for name in BY_NAME}

@@ -1,0 +1,45 @@
+"""The installation over HTTP: for the operator alone, without a secret, and without a write."""
+
+from duly.domain.doctor import SHARDS
+from duly.settings import load, shown
+from duly.store import migrate
+
+
+async def test_it_shows_versions_schedulers_the_database_and_what_is_wrong(api):
+    seen = (await api.get("/v1/system")).json()
+
+    assert seen["versions"]["schema"] == migrate.known()[-1].version
+    assert (seen["shards_held"], seen["shards"], seen["workers"]) == (SHARDS, SHARDS, 1)
+    assert [one["shards"] for one in seen["schedulers"]] == [SHARDS]
+    assert seen["schedulers"][0]["lease_seconds_left"] > 0
+    tables = {one["name"]: one for one in seen["database"]["tables"]}
+    assert tables["jobs"]["bytes"] > 0
+    assert [one["bytes"] for one in seen["database"]["tables"]] == sorted(
+        (one["bytes"] for one in seen["database"]["tables"]), reverse=True
+    )
+    found = {one["code"]: one for one in seen["findings"]}
+    assert not seen["is_well"]
+    assert found["fsync_off"]["severity"] == "error"
+    assert found["fsync_off"]["remedy"]
+
+
+async def test_it_is_for_the_operator_alone(front):
+    for caller in (await front.caller("jobs:read"), await front.caller("jobs:write"), await front.stranger()):
+        answer = await caller.get("/v1/system")
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+async def test_settings_are_shown_without_what_is_secret(front, api):
+    environ = {
+        "DULY_DATABASE_URL": "postgresql://duly:canary@db.example/duly",
+        "DULY_API_KEY": "duly_canary_canary",
+        "DULY_CONTAINER_OPTIONS": "--env TOKEN=canary",
+        "DULY_SLOTS": "7",
+    }
+    front.door._settings = shown(load(environ=environ))
+    answer = await api.get("/v1/system")
+
+    settings = {one["name"]: one for one in answer.json()["settings"]}
+    assert "canary" not in answer.text
+    assert settings["database_url"]["value"] == "postgresql://duly:***@db.example/duly"
+    assert (settings["slots"]["value"], settings["slots"]["source"]) == (7, "DULY_SLOTS")

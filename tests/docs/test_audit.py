@@ -1,0 +1,16 @@
+"""The page about the audit names every action there is, and no other."""
+
+import re
+from pathlib import Path
+
+from duly.domain.audit import Action
+
+PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
+_ACTION = re.compile(r"`([a-z]+\.[a-z_]+)`")
+
+
+def test_every_action_is_told():
+    page = PAGE.read_text()
+    table = page.partition("## Actions")[2].partition("Each request")[0]
+
+    assert sorted(_ACTION.findall(table)) == sorted(Action)

@@ -1,0 +1,261 @@
+"""What the doctor finds on a real PostgreSQL: each thing that can be wrong is made wrong."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import asyncpg
+import msgspec
+import pytest
+
+from duly import __version__
+from duly.clock import host_now
+from duly.domain.doctor import Replica, Slot, findings, is_well
+from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
+from duly.store import history, migrate, system
+from duly.store.database import Database, Unavailable
+from duly.store.session import Sessions
+from tests.builders import a_scheduler, a_worker
+
+LOOK = timedelta(seconds=20)  # A busy machine is no fault of ours.
+# The server of the tests forgets everything in a crash, and vacuums nothing by itself.
+OF_THE_TESTS = {"fsync_off", "full_page_writes_off", "synchronous_commit_off", "autovacuum_off", "wal_level_minimal"}
+
+
+async def facts_of(database: Database):
+    async with Sessions(database, size_max=1) as sessions, sessions.look(timeout=LOOK) as session:
+        return await system.read(session, host_now)
+
+
+async def found_in(database: Database) -> dict[str, str]:
+    """Give the sentence of each finding, without those that every database of the tests has."""
+    found = findings(await facts_of(database))
+    return {one.code: one.says for one in found if one.code not in OF_THE_TESTS}
+
+
+@pytest.fixture
+async def well(database):
+    """An installation that does well."""
+    await a_scheduler(database)
+    await a_worker(database)
+    await history.note_duty(database, REAP)
+    await history.make_partitions(database, PARTITION_DAYS_AHEAD)
+    # Of a version that is ours, as its worker and its scheduler are.
+    await database.execute("update duly.schedulers set version = $1", __version__)
+    await database.execute("update duly.workers set version = $1", __version__)
+    return database
+
+
+async def test_what_does_well_has_nothing(well):
+    assert await found_in(well) == {}
+
+
+async def test_what_does_well_on_a_server_that_is_safe_needs_nobody(well):
+    facts = await facts_of(well)
+    safe = msgspec.structs.replace(
+        facts.server, fsync=True, full_page_writes=True, synchronous_commit="on", autovacuum=True, wal_level="replica"
+    )
+
+    assert findings(msgspec.structs.replace(facts, server=safe)) == []
+
+
+async def test_a_server_that_can_lose_what_was_accepted_is_told(well):
+    server = (await facts_of(well)).server
+    codes = {one.code: one.severity for one in findings(await facts_of(well))}
+
+    assert not server.fsync
+    assert not server.autovacuum
+    assert codes["fsync_off"] == "error"
+    assert codes["autovacuum_off"] == "error"
+    assert ("synchronous_commit_off" in codes) == (server.synchronous_commit == "off")
+    assert ("full_page_writes_off" in codes) == (not server.full_page_writes)
+    assert ("wal_level_minimal" in codes) == (server.wal_level == "minimal")
+
+
+async def test_a_database_that_takes_no_writes_is_told(well):
+    async with Sessions(well, size_max=1) as sessions, sessions.look(timeout=LOOK) as session:
+        await session.execute("set local default_transaction_read_only = on")
+        found = findings(await system.read(session, host_now))
+
+    assert found[0].code == "read_only"
+
+
+async def test_nobody_who_stages_is_told(well):
+    await well.execute("delete from duly.schedulers")
+
+    assert (await found_in(well)).keys() == {"no_scheduler"}
+
+
+async def test_a_shard_that_nobody_holds_is_told(well):
+    await well.execute("update duly.shards set holder = null where shard < 3")
+
+    assert "3 of 64 shards" in (await found_in(well))["shards_unheld"]
+
+
+async def test_staging_that_is_behind_is_told(well, clock):
+    await well.execute(
+        "insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, payload, shard)"
+        " select id, id, at, at, 1, 1, 'default', 'app:mail', '{}', 3"
+        " from (select gen_random_uuid() as id, duly.clock_now() - interval '1 minute' as at) as late"
+    )
+
+    assert "60 s behind" in (await found_in(well))["staging_late"]
+
+
+async def test_a_reaper_that_is_silent_is_told(well):
+    await well.execute("update duly.duties set done_at = done_at - interval '1 minute' where name = $1", REAP)
+    assert "for 60 s not" in (await found_in(well))["reaper_silent"]
+
+    await well.execute("delete from duly.duties")
+    assert "never" in (await found_in(well))["reaper_silent"]
+
+
+async def test_that_nobody_works_is_told(well):
+    await well.execute("delete from duly.workers")
+
+    assert (await found_in(well)).keys() == {"no_worker"}
+
+
+async def test_every_index_of_the_migrations_is_known_and_there(well):
+    facts = await facts_of(well)
+
+    assert facts.expected_indexes <= {one.name for one in facts.indexes}
+    assert len(facts.expected_indexes) > 40
+
+
+async def test_an_index_that_is_gone_is_told(well):
+    await well.execute("drop index duly.blocked_by_gate")
+
+    assert "Index blocked_by_gate is missing" in (await found_in(well))["index_missing"]
+
+
+async def test_an_index_that_is_not_valid_is_told(postgres, well):
+    name = "blocked_twice"
+    await well.execute("create table duly.doubled (number integer); insert into duly.doubled values (1), (1)")
+    connection = await asyncpg.connect(well.url)
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await connection.execute(f"create unique index concurrently {name} on duly.doubled (number)")
+    await connection.close()
+
+    assert f"Index {name} is not valid" in (await found_in(well))["index_invalid"]
+
+
+async def test_a_partition_that_tomorrow_lacks_is_told(well, clock):
+    await clock.advance(PARTITION_DAYS_AHEAD * 86_400)
+
+    assert "of tomorrow" in (await found_in(well))["partition_missing"]
+
+
+async def test_a_table_that_is_not_vacuumed_is_told(well):
+    async with well.transaction() as connection:
+        await connection.execute("create table duly.worn (number integer)")
+        await connection.execute("insert into duly.worn select generate_series(1, 60000)")
+    async with well.transaction() as connection:
+        await connection.execute("delete from duly.worn")
+        await connection.execute("select pg_stat_force_next_flush()")
+
+    async def is_told():
+        return "60,000 dead rows" in (await found_in(well)).get("vacuum_behind", "")
+
+    await until(is_told)
+
+
+async def until(holds) -> None:
+    for _ in range(600):
+        if await holds():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it never came to hold")
+
+
+async def test_a_transaction_that_is_open_for_long_is_told(well):
+    async with an_open_transaction(well):
+        facts = await facts_of(well)
+        assert facts.server.oldest_transaction_seconds is not None
+        assert facts.server.oldest_transaction_seconds > 0
+        old = msgspec.structs.replace(facts.server, oldest_transaction_seconds=400.0)
+        codes = {one.code for one in findings(msgspec.structs.replace(facts, server=old))}
+
+    assert "old_transaction" in codes
+    assert "old_transaction" not in await found_in(well)
+
+
+@asynccontextmanager
+async def an_open_transaction(database: Database):
+    connection = await asyncpg.connect(database.url)
+    async with connection.transaction():
+        await connection.execute("select 1")
+        yield
+    await connection.close()
+
+
+async def test_prepared_transactions_are_counted_and_told_when_they_are_old(well):
+    facts = await facts_of(well)
+    assert facts.server.prepared_transactions == 0
+    old = msgspec.structs.replace(facts.server, prepared_transactions=2, oldest_prepared_seconds=90.0)
+
+    found = {one.code: one for one in findings(msgspec.structs.replace(facts, server=old))}
+    assert "2 prepared, the oldest for 90 s" in found["prepared_transactions"].says
+
+
+async def test_connections_that_run_out_are_told(well):
+    facts = await facts_of(well)
+    assert 0 < facts.server.connections < facts.server.connections_max
+    few = msgspec.structs.replace(facts.server, connections_max=facts.server.connections)
+
+    assert "connections_scarce" in {one.code for one in findings(msgspec.structs.replace(facts, server=few))}
+
+
+async def test_time_zone_data_that_differs_is_told(well):
+    await well.execute("update duly.schedulers set tzdb = '1999a'")
+
+    assert "1999a" in (await found_in(well))["tzdb_differs"]
+
+
+async def test_versions_that_differ_are_told_and_need_nobody(well):
+    await well.execute("update duly.workers set version = '0.0.1'")
+    found = findings(await facts_of(well))
+
+    assert "0.0.1" in (await found_in(well))["versions_differ"]
+    assert is_well([one for one in found if one.code not in OF_THE_TESTS])
+
+
+async def test_a_clock_that_is_apart_is_told(well):
+    async with Sessions(well, size_max=1) as sessions, sessions.look(timeout=LOOK) as session:
+        facts = await system.read(session, lambda: host_now() + timedelta(seconds=90))
+
+    assert 80 < facts.clock_difference_seconds < 100
+    assert "ahead of the database's" in {one.code: one.says for one in findings(facts)}["clock_apart"]
+
+
+async def test_who_follows_too_slowly_and_who_does_not_come_back_are_told(well):
+    facts = await facts_of(well)
+    assert facts.replicas == []
+    assert facts.slots == []
+    behind = msgspec.structs.replace(
+        facts, replicas=[Replica("standby", "streaming", 5 << 30, 300.0)], slots=[Slot("gone", False, 5 << 30)]
+    )
+
+    assert {"replica_lags", "slot_idle"} <= {one.code for one in findings(behind)}
+
+
+async def test_the_tables_are_told_with_their_partitions(well):
+    tables = {one.name: one for one in (await facts_of(well)).tables}
+
+    assert {"jobs", "timers", "ready", "leased", "attempts"} <= tables.keys()
+    assert all(one.bytes >= 0 for one in tables.values())
+    assert not any(name[-8:].isdigit() for name in tables)
+
+
+async def test_a_look_changes_nothing_and_is_bounded(well):
+    async with Sessions(well, size_max=1) as sessions:
+        with pytest.raises(Exception, match="read-only"):
+            async with sessions.look(timeout=LOOK) as session:
+                await session.execute("delete from duly.duties")
+        with pytest.raises(Unavailable):
+            async with sessions.look(timeout=timedelta(milliseconds=50)) as session:
+                await session.fetch("select pg_sleep(30)")
+
+
+async def test_the_schema_is_told(well):
+    assert (await facts_of(well)).schema == migrate.known()[-1].version
