@@ -12,6 +12,8 @@ waiting := tests/end_to_end tests/dashboard
 # These fill the machine by themselves, so they run after the others.
 alone := tests/simulation tests/end_to_end/test_storm.py
 times := .venv/test-times
+# What fails beside others is asked once more, alone; a run of the simulation is not, it is the same each time.
+second_look := $(bin)/python -m tests.plugins.second_look
 pip := $(bin)/python -m pip --disable-pip-version-check
 # Each stamp is younger than what it installed, so a second `make` installs nothing.
 venv := .venv/stamp-venv
@@ -43,8 +45,8 @@ test: install-dev   ## Lint, then run the tests.
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
 	@rm -f $(times)
-	$(bin)/pytest -n $(at_once) $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
-	$(bin)/pytest -n $(at_once) --dist loadfile $(waiting) $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	$(second_look) -n $(at_once) $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	$(second_look) -n $(at_once) --dist loadfile $(waiting) $(alone:%=--ignore=%) $(PYTEST_ARGS)
 	$(bin)/pytest $(alone) $(PYTEST_ARGS)
 	@$(bin)/python -m tests.plugins.budget $(times)
 

@@ -1,0 +1,45 @@
+"""Run pytest, and what failed once more, alone: `python -m tests.plugins.second_look [pytest's arguments]`.
+
+Many tests wait for real processes, on machines that do other work too. One that fails beside others and passes alone is said to
+be unsteady, under its failure in full: it is to be mended, but what it is about was shown. One that fails twice has failed. More
+than a few that fail at once are no chance, and are not asked again.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+FAILURES_MAX = 3
+
+# What pytest answers with when tests have failed, and nothing else went wrong.
+TESTS_FAILED = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Run the tests, and look again at the few that failed. Gives the exit code."""
+    LAST_FAILED.unlink(missing_ok=True)
+    code = pytest(arguments)
+    failed = failed_tests()
+    if code != TESTS_FAILED or not 0 < len(failed) <= FAILURES_MAX:
+        return code
+    print(f"\nOnce more, alone: {', '.join(failed)}", flush=True)
+    code = pytest(failed)
+    if code == 0:
+        print(f"\nUNSTEADY, passed at the second look: {', '.join(failed)}", flush=True)
+    return code
+
+
+def pytest(arguments: list[str]) -> int:
+    """Run pytest in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
+
+
+def failed_tests() -> list[str]:
+    """Name the tests that failed in the last run, as pytest has kept them."""
+    return list(json.loads(LAST_FAILED.read_text())) if LAST_FAILED.exists() else []
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

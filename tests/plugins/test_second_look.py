@@ -1,0 +1,61 @@
+"""What fails beside others is asked once more; what fails twice, or too often, is red."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+# Fails as long as there is no file of its name, and leaves one behind.
+UNSTEADY = """
+from pathlib import Path
+
+def test_unsteady():
+    seen = Path("seen").exists()
+    Path("seen").touch()
+    assert seen
+"""
+
+
+def test_what_fails_once_is_unsteady_and_passes(tmp_path):
+    code, said = looked_at(tmp_path, UNSTEADY)
+    assert code == 0
+    assert "assert seen" in said, "the first failure is shown in full"
+    assert "UNSTEADY, passed at the second look: test_some.py::test_unsteady" in said
+
+
+def test_what_fails_twice_is_red(tmp_path):
+    code, said = looked_at(tmp_path, "def test_broken():\n    assert False\n")
+    assert code == 1
+    assert "Once more, alone: test_some.py::test_broken" in said
+    assert "UNSTEADY" not in said
+
+
+def test_many_failures_are_not_asked_again(tmp_path):
+    tests = [UNSTEADY.replace("unsteady", f"unsteady_{n}").replace('"seen"', f'"seen_{n}"') for n in range(4)]
+    code, said = looked_at(tmp_path, "".join(tests))
+    assert code == 1
+    assert "Once more" not in said
+
+
+def test_a_file_that_cannot_be_read_is_not_asked_again(tmp_path):
+    code, said = looked_at(tmp_path, "import nothing_of_this_name\n")
+    assert code == 2
+    assert "Once more" not in said
+
+
+def test_what_passes_is_asked_once(tmp_path):
+    code, said = looked_at(tmp_path, "def test_fine():\n    pass\n")
+    assert code == 0
+    assert said.count("1 passed") == 1
+
+
+def looked_at(folder: Path, tests: str) -> tuple[int, str]:
+    """Run the tests in a folder of their own. Gives the exit code and all that was printed."""
+    (folder / "test_some.py").write_text(tests)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, ROOT / "tests/plugins/second_look.py"]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
