@@ -123,9 +123,9 @@ class House:
 
 
 @contextmanager
-def a_house(folder: Path) -> Iterator[House]:
+def a_house(folder: Path, **settings: str) -> Iterator[House]:
     """Start the installation, with a PostgreSQL that keeps what it has acknowledged."""
-    settings = {"shared_buffers": "128MB"}
+    settings = {"shared_buffers": "128MB"} | settings
     with embedded.start(folder / "postgres", durable=True, settings=settings) as server:
         house = House(folder, server)
         asyncio.run(_set_up(house.url))
