@@ -55,7 +55,7 @@ def looked_at(folder: Path, tests: str) -> tuple[int, str]:
     """Run the tests in a folder of their own. Gives the exit code and all that was printed."""
     (folder / "test_some.py").write_text(tests)
     (folder / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, ROOT / "tests/plugins/second_look.py"]
+    command = [sys.executable, str(ROOT / "tests/plugins/second_look.py")]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
