@@ -10,7 +10,7 @@ at_once := 3
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
 waiting := tests/end_to_end tests/dashboard
 # These fill the machine by themselves, so they run after the others.
-alone := tests/simulation tests/end_to_end/test_storm.py
+alone := tests/simulation/test_simulation.py tests/end_to_end/test_storm.py
 times := .venv/test-times
 # What fails beside others is asked once more, alone; a run of the simulation is not, it is the same each time.
 second_look := $(bin)/python -m tests.plugins.second_look
@@ -41,6 +41,8 @@ up: $(project) $(dashboard) ## Start everything on the embedded PostgreSQL.
 	@$(bin)/duly up $(ARGS)
 
 test: export TEST_TIMES := $(times)
+# Where Python is told to keep no compiled code, each of the many processes that tests start would compile the engine anew.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: install-dev   ## Lint, then run the tests.
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
@@ -53,7 +55,7 @@ test: install-dev   ## Lint, then run the tests.
 lint: install-dev   ## Style, types and layers.
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
-	$(bin)/mypy
+	$(bin)/mypy --num-workers 2
 	$(bin)/lint-imports --no-logo
 
 format: install-dev ## Put the code into its canonical form.

@@ -119,7 +119,7 @@ class Process:
         """Ask it to end; gives the seconds it took."""
         began = time.monotonic()
         self.process.send_signal(number)
-        self.process.wait(12)
+        self.process.wait(20)
         return time.monotonic() - began
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class Process:
             family = self.family()
             self.process.terminate()
             try:
-                self.process.wait(12)
+                self.process.wait(20)
             except subprocess.TimeoutExpired:
                 for member in family:
                     member.kill()

@@ -212,7 +212,7 @@ def test_an_apply_that_is_killed_has_done_nothing(write, tmp_path, database_url)
                 30,
             )
         process.process.send_signal(signal.SIGKILL)
-        process.process.wait(10)
+        process.process.wait(30)
 
     with psycopg.connect(database_url, autocommit=True) as connection:
         gone = "select 1 from pg_stat_activity where backend_xid is not null and datname = current_database()"

@@ -42,7 +42,7 @@ def post(address, body=BODY, *, run="run-1", secret=SECRET, age=0, **headers):
     }.items():
         request.add_header(name, value)
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=20) as response:
             return response.status
     except urllib.error.HTTPError as error:
         return error.code

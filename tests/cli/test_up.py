@@ -33,7 +33,7 @@ def stuck() -> None:
 
 def get(address):
     try:
-        with urllib.request.urlopen(address, timeout=5) as answer:
+        with urllib.request.urlopen(address, timeout=20) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as answer:
         return answer.code, answer.read().decode()
@@ -240,10 +240,10 @@ def test_with_a_certificate_it_speaks_tls(tmp_path):
     with running("up", "--port", "0", "--host", "0.0.0.0", "--no-demo", "--workers", "0", cwd=tmp_path) as process:
         line = process.wait_for_line("/v1/jobs")
         port = line.rpartition(":")[2].split("/")[0]
-        with urllib.request.urlopen(f"https://127.0.0.1:{port}/livez", timeout=5, context=trusted) as answer:
+        with urllib.request.urlopen(f"https://127.0.0.1:{port}/livez", timeout=20, context=trusted) as answer:
             assert answer.status == 200
         with pytest.raises(OSError):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=5)
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=20)
         assert process.lines[0].endswith("listening on 0.0.0.0 with TLS")
 
 

@@ -88,7 +88,7 @@ class House:
         """Kill PostgreSQL's first process, and start it again on the same data."""
         pid, at = self.server.pid, time.time()
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not self.server.is_running, 10)
+        wait_until(lambda: not self.server.is_running, 30)
         self.server.revive()
         return self._struck("postgresql", pid, at)
 

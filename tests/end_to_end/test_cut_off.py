@@ -35,10 +35,10 @@ def test_a_worker_cut_off_stops_itself_and_what_it_says_later_changes_nothing(tm
         wait_until(lambda: calls(house) == dict.fromkeys(long, 1), 20, what="the long runs, under way")
         for seconds in HELD_SECONDS:
             submitted(house, "quick", HELD_RUNS, seconds)
-        wait_until(lambda: in_hands(house) == RUNS, 10, what="all runs in its hands")
+        wait_until(lambda: in_hands(house) == RUNS, 30, what="all runs in its hands")
         wire.cut()
         house.start_worker("worker1")
-        wait_until(lambda: "self_fenced" in house.last_words("worker0"), 10, what="a worker that stops itself")
+        wait_until(lambda: "self_fenced" in house.last_words("worker0"), 30, what="a worker that stops itself")
         stopped_at = time.time()
         wait_until(lambda: all(calls(house)[run_id] > 1 for run_id in long), 20, what="its runs, begun by another")
         mended_at = time.time()

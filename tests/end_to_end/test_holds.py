@@ -54,7 +54,7 @@ def test_nothing_starts_later_than_a_second_after_the_stop_and_nothing_is_lost_b
         assert len(arrivals) < RUNS, "there was something left to stop"
         late = [arrival.at - stopped_at for arrival in arrivals if arrival.at > stopped_at + STOP_SECONDS]
         assert late == []
-        wait_until(lambda: house.ask("select count(*) from duly.leased")[0][0] == 0, 10, what="what ran to end")
+        wait_until(lambda: house.ask("select count(*) from duly.leased")[0][0] == 0, 30, what="what ran to end")
         assert house.ask("select outcome::text from duly.attempts where outcome <> 'succeeded'") == []
 
         duly(house, "resume", "--all")

@@ -71,7 +71,7 @@ def a_wire(url: str, folder: Path) -> Iterator[tuple[str, Wire]]:
     thread = threading.Thread(target=wire.run, args=(ready,))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(30)
         yield f"{before}host={folder}&{after}", wire
     finally:
         wire.stop()

@@ -261,10 +261,10 @@ class TestLoop:
             monkeypatch.setattr(maintenance, "_reap", reap)
             running = asyncio.create_task(maintenance.run())
 
-            await asyncio.wait_for(reaped.wait(), 5)
+            await asyncio.wait_for(reaped.wait(), 20)
             assert not running.done()
             maintenance.stop()
-            await asyncio.wait_for(running, 5)
+            await asyncio.wait_for(running, 20)
 
     @pytest.mark.parametrize("name", WORK)
     async def test_a_duty_rests_while_there_is_nothing_to_do_and_begins_when_there_is(

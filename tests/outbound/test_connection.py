@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from duly.domain.webhook_url import read_url
+from duly.outbound import transport
 from duly.outbound.connection import BODY_BYTES_MAX
 from duly.outbound.errors import BadAnswer, NoAnswer
 from duly.outbound.transport import Request, write_head
@@ -155,7 +156,9 @@ async def test_what_follows_an_answer_ends_the_connection(rest):
     assert ask.connections == 3
 
 
-async def test_what_comes_when_nobody_has_asked_ends_the_connection():
+async def test_what_comes_when_nobody_has_asked_ends_the_connection(monkeypatch):
+    # One that merely rested must not be ended while we wait, or that would pass for this.
+    monkeypatch.setattr(transport, "_KEPT_SECONDS", 100 * PATIENCE_SECONDS)
     spoke, ended = asyncio.Event(), asyncio.Event()
 
     async def speak_out_of_turn(reader, writer):

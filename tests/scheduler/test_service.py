@@ -140,7 +140,7 @@ async def test_the_loop_stages_and_hands_over_when_it_is_stopped(database, clock
         await asyncio.sleep(0.001)
 
     scheduler.stop()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 20)
 
     assert await counts(database) == {"ready": 1}
     assert await database.fetchval("select count(*) from duly.shards where holder is not null") == 0

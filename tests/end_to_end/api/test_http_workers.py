@@ -79,7 +79,7 @@ def freeze_one_and_kill_the_other(house: House, address: str, key: str) -> tuple
     """Freeze the worker that has a slow run in its hands, and kill the other, of which a new one takes the place."""
     wait_until(lambda: len(seen(house)) > 50, 30, what="the first runs")
     run_id = asyncio.run(_a_slow_run(house.url))
-    wait_until(lambda: run_id in {call.run_id for call in seen(house)}, 10, what="the slow run")
+    wait_until(lambda: run_id in {call.run_id for call in seen(house)}, 30, what="the slow run")
     [frozen] = [call.pids[0] for call in seen(house) if call.run_id == run_id]
     os.kill(frozen, signal.SIGSTOP)
     [other] = [name for name in ("http0", "http1") if house.processes[name].pid != frozen]

@@ -33,7 +33,7 @@ def failing(address):
 
 
 def wait_until_ready(address):
-    wait_for(lambda: failing(address) == [], 15)
+    wait_for(lambda: failing(address) == [], 30)
 
 
 def wait_until_told(address, name):
