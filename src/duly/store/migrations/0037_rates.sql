@@ -1,4 +1,5 @@
--- Rates that go on after the database's clock was set back. docs/decisions/0042-rates-and-the-clock.md says why.
+-- Rates that go on after the database's clock was set back, and records that tell what a run had to pass.
+-- docs/decisions/0042-rates-and-the-clock.md says why.
 
 -- When what is reserved was last reckoned. A moment that is still to come was told by a clock that was set back since.
 alter table duly.paces add column reckoned_at timestamptz not null default '-infinity';
@@ -159,5 +160,21 @@ begin
     end loop;
     return next;
 end $$;
+
+----------------------------------------------------------------------------------------------------------------- records
+
+-- As before; and the key and the rate that a run had to pass. A run that has neither pays nothing: it mostly has no options at all. Of
+-- one that has nothing else to tell, little is built.
+create or replace function duly.marks_of(p_options jsonb) returns jsonb language sql stable parallel safe as $$
+    select case when p_options ?| array['tags', 'request_id', 'traceparent', 'then', 'parent', 'node', 'after']
+                then jsonb_strip_nulls(jsonb_build_object('tags', p_options->'tags', 'request_id', p_options->'request_id', 'parent', p_options->'parent',
+                                                          'traceparent', p_options->'traceparent', 'then', p_options->'then', 'node', p_options->'node',
+                                                          'after', p_options->'after', 'gate', p_options->'gate', 'fifo', p_options->'fifo',
+                                                          'rate', p_options->'rate'))
+                when p_options ?| array['gate', 'rate']
+                then case when p_options ?| array['fifo', 'rate']
+                          then jsonb_strip_nulls(jsonb_build_object('gate', p_options->'gate', 'fifo', p_options->'fifo', 'rate', p_options->'rate'))
+                          else jsonb_build_object('gate', p_options->'gate') end end
+$$;
 
 revoke execute on function duly.step_back_min, duly.untake_turns_v1 from public;
