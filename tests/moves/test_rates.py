@@ -239,6 +239,127 @@ async def test_those_who_wait_in_vain_are_not_walked_through(database, clock):
     assert await blocks_read(database, "select duly.next_at_rate_v1(1, $1, 10, duly.clock_now())", KEY) < 200
 
 
+async def test_a_rate_goes_on_after_the_clock_was_set_back(database, clock):
+    await a_crowd(database, 60, rate=(KEY, 1, 1))
+    worker_id = await a_worker(database, lease=timedelta(hours=1))
+    for _ in range(20):
+        await clock.advance(1)
+        await pace(database)
+        for run in await claimed(database, worker_id):
+            await settled(database, worker_id, run)
+
+    await clock.step(-10)
+    for _ in range(12):
+        await pace(database)
+        await clock.advance(0.25)
+
+    moments = await planned(database)
+    assert moments[0] <= clock.at, "one period after it was set back"
+    assert len(moments) >= 2
+    check_rate(moments, 1, 1)
+
+
+async def test_turns_that_the_clock_was_set_back_from_are_given_again(database, clock):
+    await a_crowd(database, 60, rate=(KEY, 10, 1), gate=("customer-7", 100))
+    worker_id = await a_worker(database, lease=timedelta(hours=1))
+    for run in await claimed(database, worker_id):
+        await settled(database, worker_id, run)
+    await clock.advance(700)
+    await pace(database)
+    before = await planned(database)
+
+    await clock.step(-600)
+    await pace(database)
+
+    moments = await planned(database)
+    assert before[-1] - clock.at > timedelta(minutes=10)
+    assert moments == [], "a second's turns were reserved; their runs wait again, and so does everybody behind them"
+    await clock.advance(1.1)
+    await pace(database)
+    moments = await planned(database)
+    assert (len(moments), moments[0]) == (11, clock.at)
+    assert await counts(database) == {"blocked": 38, "ready": 11}
+    assert await history.verify(database) == []
+
+
+async def test_a_small_step_back_gives_no_turn_twice(database, clock):
+    await a_crowd(database, 60, rate=(KEY, 10, 3))
+    worker_id = await a_worker(database)
+    moments = []
+    for number in range(20):
+        if number == 8:
+            await clock.step(-2)
+        await pace(database)
+        taken = await claimed(database, worker_id)
+        moments += [run.due_at for run in taken]
+        await clock.advance(0.25)
+
+    assert len(moments) > 35
+    check_rate(moments, 10, 3)
+
+
+async def test_what_was_due_by_a_clock_that_was_set_back_waits_for_its_own_moment(database, clock):
+    await a_crowd(database, 30, rate=(KEY, 1, 1))
+    due_at = clock.at
+    await clock.step(-60)
+    [new] = await a_crowd(database, 1, rate=(KEY, 1, 1))
+    await clock.advance(2)
+    await pace(database)
+
+    assert await planned(database) == [clock.at]
+    assert await boxes_of(database, new) == ["ready"]
+    worker_id = await a_worker(database, lease=timedelta(hours=1))
+    [run] = await claimed(database, worker_id)
+    await settled(database, worker_id, run)
+    await clock.advance(57)
+    await pace(database)
+    assert await planned(database) == []
+    await clock.advance(1)
+    await pace(database)
+    assert await planned(database) == [due_at, due_at + timedelta(seconds=1)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_stretch_holds_more_than_it_may_however_the_clock_is_set(database, clock, seed):
+    chance = random.Random(seed)
+    per_second, burst = chance.choice([(3.0, 1), (7.5, 4), (40.0, 10), (0.7, 2)])
+    await a_crowd(database, 400, rate=(KEY, per_second, burst))
+    await clock.advance(10_000)
+    worker_id = await a_worker(database, lease=timedelta(days=1))
+    given = 0
+    moments: list = []
+    for _ in range(60):
+        if chance.random() < 0.15:
+            await clock.step(chance.choice([-2, -30, -600, 30, 600]))
+            moments = []  # Another time begins; what was planned in the one before and not started counts in this one.
+        await staged(database)
+        await pace(database)
+        taken = await claimed(database, worker_id)
+        lost = [run for run in taken if run.due_at > clock.at + timedelta(seconds=2)]
+        await hand_back(database, worker_id, lost)  # As a worker does.
+        for run in taken:
+            if run not in lost:
+                moments.append(run.due_at)
+                given += 1
+                await settled(database, worker_id, run)
+        assert await history.verify(database) == []
+        check_rate(moments, per_second, burst)
+        await clock.advance(chance.choice([0.05, 0.25, 0.25, 1, 3]))
+
+    assert given >= min(400, per_second * 20)
+
+
+async def test_a_thousand_rates_are_found_again_without_a_walk_over_all(database, clock):
+    await database.execute(
+        "insert into duly.paces (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at, reckoned_at)"
+        " select 1, n::text, 0.001, 1, 0.001, 1, at + interval '1 hour', at + interval '1 hour', at"
+        "   from (select n, duly.clock_now() as at from generate_series(1, 20000) as n) as made"
+    )
+    await database.execute("analyze duly.paces")
+
+    assert await blocks_read(database, "select duly.pace_due_v1(1000)") < 100
+
+
 async def test_a_changed_rate_counts_within_a_second_for_those_who_wait(database, clock):
     await a_crowd(database, 30, rate=(KEY, 0.01, 1))
     assert await counts(database) == {"blocked": 29, "ready": 1}

@@ -30,6 +30,7 @@ RETRIES = "src/duly/store/migrations/0025_retries.sql"
 CLOSING = "src/duly/store/migrations/0027_closing.sql"
 AFTER = "src/duly/store/migrations/0028_after.sql"
 LEAN = "src/duly/store/migrations/0036_lean.sql"
+TURNS = "src/duly/store/migrations/0037_rates.sql"
 CALLBACKS = "src/duly/store/migrations/0018_callbacks.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
@@ -827,24 +828,52 @@ BANK = [
     ),
     Mutant(
         "a rate forgets what it has given",
-        GATES,
+        TURNS,
         "v_owed := v_owed + v_given / v_pace.per_second;",
         "v_owed := v_owed;",
         RATES,
     ),
     Mutant(
         "a burst comes again and again",
-        GATES,
+        TURNS,
         "greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0)",
         "greatest(v_owed + taken.number / v_pace.per_second - v_burst - 0.2, 0)",
         RATES,
     ),
     Mutant(
         "turns that nobody takes are given all the same",
-        GATES,
+        TURNS,
         "and ready.due_at < p_now - interval '1 second')",
         "and ready.due_at < p_now - interval '1 day')",
         RATES,
+    ),
+    Mutant(
+        "a rate stands still until the moment comes again from which the clock was set back",
+        TURNS,
+        "v_pace.next_at := p_now + (v_pace.next_at - v_pace.reckoned_at);",
+        "null;",
+        RATES,
+    ),
+    Mutant(
+        "turns stay where the clock was set back from",
+        TURNS,
+        "if duly.untake_turns_v1(p_tenant, p_key, c_turns, p_now) >= c_turns then",
+        "if false then",
+        RATES,
+    ),
+    Mutant(
+        "a step back that is waited for gives turns again",
+        TURNS,
+        "select interval '3 seconds'",
+        "select interval '0.1 seconds'",
+        RATES,
+    ),
+    Mutant(
+        "a worker waits for a turn that the clock was set back from",
+        "src/duly/worker/engine.py",
+        "TURN_AHEAD_SECONDS_MAX = 2.0",
+        "TURN_AHEAD_SECONDS_MAX = 2e9",
+        "tests/worker/test_turns.py",
     ),
     Mutant(
         "a deadlock is the caller's to deal with",
@@ -869,7 +898,7 @@ BANK = [
     ),
     Mutant(
         "two turns are one",
-        GATES,
+        TURNS,
         "greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0)",
         "greatest(v_owed + greatest(taken.number - 1, 0) / v_pace.per_second - v_burst, 0)",
         function="pace_one_v1",

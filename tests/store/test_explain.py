@@ -94,7 +94,7 @@ async def test_one_that_retries_one_that_is_dead_and_one_that_ended(database, cl
     assert (await told(database, late.run_id))["late"] == {"late_seconds": 4.0}
 
 
-async def test_of_one_that_has_passed_a_line_the_queue_is_not_blamed_when_it_is_over(database, clock):
+async def test_of_one_that_has_passed_a_line_it_is_known_when_it_is_over(database, clock):
     first, second = [await a_waiting_run(database, delay=6, fifo="orders") for _ in range(2)]
     await clock.advance(6)
     await staged(database)
@@ -113,7 +113,23 @@ async def test_of_one_that_has_passed_a_line_the_queue_is_not_blamed_when_it_is_
 
     assert found is not None
     [late] = [reason.text for reason in found.reasons if reason.code == "late"]
-    assert "or for what else it had to pass; which of these is not kept" in late
+    assert "for its turn in line 'orders' or in queue default for a free worker; which of these is not kept" in late
+
+
+async def test_of_one_that_has_passed_a_place_and_a_rate_both_are_known_when_it_is_over(database, clock):
+    await a_waiting_run(database, delay=6, gate=("customer-7", 1), rate=("mail", 10, 1))
+    await clock.advance(6)
+    await staged(database)
+    worker_id = await a_worker(database)
+    await clock.advance(5)
+    [run] = await claimed(database, worker_id)
+    await settled(database, worker_id, run)
+
+    found = await explain.run(database, 1, run.run_id)
+
+    assert found is not None
+    [late] = [reason.text for reason in found.reasons if reason.code == "late"]
+    assert "for a place at 'customer-7' or for its turn at rate 'mail' or in queue" in late
 
 
 async def test_a_job(database, clock):

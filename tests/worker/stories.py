@@ -65,10 +65,11 @@ async def submitted(
     timeout: float | None = None,
     target: Target | None = None,
     expires_after: float | None = None,
+    rate: tuple[str, float, int] | None = None,
 ) -> UUID:
     """Submit a one-shot, due now unless told otherwise, and tried again at once should it fail."""
     options = encode_options(
-        Options(retry=retry, timeout_seconds=timeout, target=target, expires_seconds=expires_after)
+        Options(retry=retry, timeout_seconds=timeout, target=target, expires_seconds=expires_after, rate=rate)
     )
     text = msgspec.json.encode(payload or {}).decode()
     span = None if delay is None else timedelta(seconds=delay)

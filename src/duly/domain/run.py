@@ -195,6 +195,11 @@ class Run(msgspec.Struct, frozen=True, gc=False):
         return 0 if self.options is None else self.policy.missed
 
     @property
+    def has_turn(self) -> bool:
+        """Whether its due moment is a turn at a rate."""
+        return self.options is not None and '"rate"' in self.options and self.policy.rate is not None
+
+    @property
     def has_consequence(self) -> bool:
         """Whether more follows from its end than its record: it leaves a gate, arms the next fire, or is counted."""
         if self.options is None:

@@ -87,6 +87,7 @@ class Claiming:
             Intake(pool, names, self.rooms[pool]) for pool, names in _names_by_pool(registry, targets).items()
         ]
         self._handler_options = _options_of(registry)
+        self.last_turn_at = float("-inf")  # the latest turn at a rate that we were given
         self._in_doubt = asyncio.Event()
         self._in_doubt_until = float("-inf")
 
@@ -172,10 +173,12 @@ class Claiming:
             if whole.options is None:
                 own = laid_over(self._handler_options.get(whole.handler), whole.marks)
                 whole = whole if own is None else msgspec.structs.replace(whole, options=own)
-            held = Held(whole, self._kind_of(whole), intake, saved)
+            held = Held(whole, self._kind_of(whole), intake, saved, run.has_turn)
             self._hands.take(held)
             due = run.due_at.timestamp()
             if due > now:
+                if held.has_turn:
+                    self.last_turn_at = max(self.last_turn_at, due)
                 self._wheel.insert(due, held)
                 intake.held_ahead += 1
             else:

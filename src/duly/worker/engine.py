@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +46,7 @@ STALE_NEWS_SECONDS = 0.05
 LAST_WORDS_SECONDS = 2.0
 RETURN_SECONDS = 0.2
 HINT_SECONDS = 0.01  # No more often are others told to look for nodes that were released.
+TURN_AHEAD_SECONDS_MAX = 2.0  # Turns are given a second ahead: one so far away is of a clock that was set back since.
 PROGRESS_SECONDS = 0.25  # So often progress is written, however often handlers say it.
 
 
@@ -252,13 +253,20 @@ class Engine:
             self._claiming.wake()  # What was lifted may be claimed now.
         if narrowed := self._watch.limits.narrowed_since(limits):
             self._keep_back(narrowed)  # It was claimed before the limit was, and is claimed again under it.
+        if self._claiming.last_turn_at > (latest := self._clock.now() + TURN_AHEAD_SECONDS_MAX):
+            self._claiming.last_turn_at = latest
+            self._hand_back(self._wheel.take_out(lambda held: held.has_turn and held.run.due_at.timestamp() > latest))
 
     def _keep_back(self, holds: Holds) -> None:
         """Hand back what is covered and was not started, wherever it waits."""
         ahead = self._wheel.take_out(lambda held: holds.cover(held.run))
+        self._hand_back(ahead, self._slots.take_out(holds.cover))
+
+    def _hand_back(self, ahead: list[Held], in_line: Sequence[Run] = ()) -> None:
+        """Hand back what was taken out of the wheel and out of the line."""
         for held in ahead:
             held.intake.held_ahead -= 1
-        if waiting := [*self._slots.take_out(holds.cover), *(held.run for held in ahead)]:
+        if waiting := [*in_line, *(held.run for held in ahead)]:
             self._spawn(self._return(waiting))
 
     def _heed(self, signal: runs.Signal) -> None:

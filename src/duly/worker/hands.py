@@ -21,6 +21,7 @@ class Held(msgspec.Struct):
     kind: Kind
     intake: Intake
     saved: str | None = None
+    has_turn: bool = False  # Its due moment is a turn at a rate.
     started: bool = False
     cancelled: bool = False  # Someone asked for it; one that was not started never will be.
 
