@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from duly.cli.programs import limits_in_words
 from duly.domain.doctor import Finding, is_well
+from duly.worker.targets import cgroup
 from tests.cli.processes import inside
 
 FILE = """
@@ -29,6 +31,15 @@ def test_the_doctor_says_what_is_wrong_and_ends_with_one(local):
     assert found["fsync_off"]["severity"] == "error"
     assert f"error    fsync_off: {found['fsync_off']['says']}" in told.stdout
     assert found["fsync_off"]["remedy"] in told.stdout
+
+
+def test_the_doctor_says_how_far_the_limits_of_commands_hold_here(database_url, tmp_path):
+    ground = cgroup.look()
+
+    told = inside("doctor", "--json", "--database-url", database_url, cwd=tmp_path, DULY_COMMANDS="/bin/sh")
+
+    found = [one["says"] for one in json.loads(told.stdout) if one["code"] == "commands_not_grouped"]
+    assert found == ([] if ground.missing is None else [f"limits of commands: {limits_in_words(ground)}"])
 
 
 def test_the_doctor_says_over_http_what_the_server_finds(remote):

@@ -1,10 +1,14 @@
 """What a worker may run besides its app: refused where it cannot work, told of where it can, hidden from where it must be."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from duly.cli import programs
 from duly.domain.errors import Refused
 from duly.settings import load
+from duly.worker.targets import cgroup
 from tests.cli.processes import inside
 from tests.worker.targets.scene import needs_bubblewrap
 
@@ -40,14 +44,28 @@ def test_an_engine_that_is_not_there_is_refused(tmp_path):
 
 
 def test_what_is_allowed_is_told_and_doing_without_a_sandbox_is_told_loudly(tmp_path):
-    [plain] = programs.words(settings(tmp_path, commands=SHELL))
-    [bare] = programs.words(settings(tmp_path, commands=SHELL, command_sandbox="none"))
-    [connected] = programs.words(settings(tmp_path, commands=SHELL, command_network="true"))
+    [plain, limits] = programs.words(settings(tmp_path, commands=SHELL))
+    [bare, _] = programs.words(settings(tmp_path, commands=SHELL, command_sandbox="none"))
+    [connected, _] = programs.words(settings(tmp_path, commands=SHELL, command_network="true"))
 
     assert plain == "commands: /bin/sh, in a sandbox, without network"
     assert "WITHOUT A SANDBOX" in bare
     assert connected == "commands: /bin/sh, in a sandbox, with network where a job asks for it"
+    assert limits == f"limits of commands: {programs.limits_in_words(cgroup.look())}"
     assert list(programs.words(settings(tmp_path))) == []
+
+
+def test_how_far_the_limits_of_commands_hold_is_told_with_what_is_missing():
+    ground, missing = cgroup.Ground(), "there is none; mount it"
+
+    nothing = programs.limits_in_words(msgspec.structs.replace(ground, missing=missing))
+    some = programs.limits_in_words(msgspec.structs.replace(ground, folder=Path("/sys"), missing=missing))
+    everything = programs.limits_in_words(msgspec.structs.replace(ground, folder=Path("/sys")))
+
+    assert nothing == f"of each process, by rlimits; no control groups: {missing}"
+    assert some.startswith("CPU time of all that one starts together")
+    assert some.endswith(f"by rlimits: {missing}")
+    assert everything.startswith("memory, CPU time and processes of all that one starts together")
 
 
 def test_no_command_sees_where_the_worker_is_its_settings_its_data_or_its_keys(tmp_path, monkeypatch):

@@ -135,11 +135,17 @@ class TestLettingThrough:
     def test_more_where_places_change_hands_quickly(self):
         assert let_through(Queue(places=10, in_flight=10, answers_per_second=100)) == 75
 
-    def test_no_more_than_the_rate_allows(self):
-        assert let_through(Queue(rate=20, tokens=5.9)) == 5
-        assert let_through(Queue(rate=20, tokens=5.9, waiting=3)) == 2
-        assert let_through(Queue(rate=20, tokens=0.9)) == 0
-        assert let_through(Queue(rate=1_000, tokens=250, places=10)) == 10
+    def test_as_many_as_have_a_turn_soon(self):
+        """Half a second's worth, and a tick's worth more, because they are not with their workers at once."""
+        assert let_through(Queue(rate=20, tokens=1)) == 11 + 5
+        assert let_through(Queue(rate=20, tokens=-9.5)) == 5  # Nearly all of them are taken.
+        assert let_through(Queue(rate=20, tokens=-9.5, waiting=3)) == 2
+        assert let_through(Queue(rate=20, tokens=-20)) == 0
+        assert let_through(Queue(rate=1_000, tokens=1, places=10)) == 10
+
+    @pytest.mark.parametrize(("tokens", "going"), [(0.0, 0), (0.94, 0), (0.95, 1), (1.0, 1)])
+    def test_at_a_low_rate_one_goes_shortly_before_its_turn(self, tokens, going):
+        assert let_through(Queue(rate=0.1, tokens=tokens)) == going
 
 
 def test_while_retries_are_turned_away_no_more_go_than_are_paid_for():

@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import timedelta
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 from uuid import UUID
 
@@ -44,6 +44,12 @@ async def the_destination(database: Database, origin: str = ORIGIN) -> Destinati
     found = await destinations.find(database, 1, destination_id)
     assert found is not None
     return found
+
+
+def turns_of(allowed: Allowed, at: float) -> list[float]:
+    """Give the moments of the turns that were granted at one."""
+    assert allowed.rate is not None
+    return [at + allowed.first_seconds + number / allowed.rate for number in range(allowed.tokens or 0)]
 
 
 async def shares(database: Database) -> int:
@@ -221,26 +227,75 @@ class TestShares:
 
 
 class TestRates:
-    async def test_tokens_come_at_the_rate(self, database, clock):
+    async def test_turns_come_at_the_rate_and_half_a_second_ahead(self, database, clock):
         await budget(database, 100, rate=8)
         worker_id = await a_worker(database)
-        drawn = 0
-        for _ in range(40):
+        turns: list[float] = []
+        for number in range(40):
             await clock.advance(0.1)
-            allowed = await told(database, worker_id, waiting=50, wanted=50, holds=50, tokens=50)
-            assert allowed.tokens is not None
-            drawn += allowed.tokens
+            turns += turns_of(await told(database, worker_id, waiting=50, wanted=50, holds=50, tokens=50), number * 0.1)
 
-        assert 8 * 4 - 1 <= drawn <= 8 * 4 + 2
+        assert [round(after - before, 6) for before, after in pairwise(turns)] == [0.125] * (len(turns) - 1)
+        assert turns[0] == 0
+        assert 3.9 + 0.5 - 0.125 < turns[-1] <= 3.9 + 0.5
 
-    async def test_all_workers_draw_from_one_bucket(self, database, clock):
+    async def test_no_turn_is_given_to_two_workers(self, database, clock):
         await budget(database, 100, rate=4)
         ids = [await a_worker(database, lease=_LONG) for _ in range(3)]
         await clock.advance(100)
 
-        drawn = [(await told(database, one, waiting=9, wanted=9, tokens=9)).tokens for one in ids]
+        given = [turns_of(await told(database, one, waiting=2, wanted=2, tokens=2), 0) for one in ids]
 
-        assert drawn == [1, 0, 0]
+        assert given == [[0, 0.25], [0.5], []]
+
+    async def test_reports_that_come_late_lose_no_turn(self, database, clock):
+        await budget(database, 100, rate=200)
+        worker_id = await a_worker(database, lease=_LONG)
+        drawn = 0
+        for _ in range(20):
+            drawn += (await told(database, worker_id, waiting=300, wanted=50, holds=50, tokens=300)).tokens or 0
+            await clock.advance(0.5)
+
+        assert drawn == pytest.approx(200 * 10, abs=25)
+
+    async def test_what_a_rate_that_was_higher_has_given_ahead_holds_up_a_lower_one_for_a_second_at_most(
+        self, database, clock
+    ):
+        await budget(database, 100, rate=1_000)
+        worker_id = await a_worker(database, lease=_LONG)
+        assert (await told(database, worker_id, waiting=900, wanted=50, tokens=900)).tokens == 501
+        await limit(database, 1, (await the_destination(database)).destination_id, rate=2.0)
+
+        await clock.advance(1)
+
+        assert turns_of(await told(database, worker_id, waiting=9, wanted=9, tokens=9), 0) == [0.5]
+
+    async def test_spare_turns_are_for_whom_nobody_waits_beside(self, database, clock):
+        await budget(database, 100, rate=40)
+        first, second = await a_worker(database, lease=_LONG), await a_worker(database, lease=_LONG)
+        assert (await told(database, first, in_flight=1, wanted=5, holds=5, spare=4)).tokens == 4
+
+        await told(database, second, waiting=99, wanted=5, tokens=99)
+        await clock.advance(0.5)
+
+        assert (await told(database, first, in_flight=1, wanted=5, holds=5, spare=4)).tokens == 0
+        assert (await told(database, first, in_flight=1, wanted=5, waiting=2, holds=5, tokens=2, spare=4)).tokens == 2
+
+    async def test_nor_are_they_while_runs_are_parked_that_may_go_to_anybody(self, database):
+        await budget(database, 100, rate=40)
+        await parked(database, 1)
+        worker_id = await a_worker(database, lease=_LONG)
+
+        assert (await told(database, worker_id, in_flight=1, wanted=5, holds=5, spare=4)).tokens == 0
+
+    async def test_who_has_a_turn_does_not_wait_for_others_places(self, database):
+        await budget(database, 10, rate=40)
+        first, second = await a_worker(database), await a_worker(database)
+        await told(database, first, waiting=15, wanted=4, tokens=15)
+
+        allowed = await told(database, second, waiting=2, wanted=6, tokens=2)
+
+        assert (allowed.places, allowed.is_contended) == (6, False)
 
     async def test_a_low_rate_is_not_split_into_nothing(self, database, clock):
         await budget(database, 100, rate=0.1)
@@ -314,7 +369,8 @@ class TestBreaker:
 
         found = await the_destination(database)
         assert (found.state, found.ramp_rate) == (State.CLOSED, 10)
-        assert (await told(database, worker_id, waiting=50, wanted=50, tokens=50)).tokens == 0
+        allowed = await told(database, worker_id, waiting=50, wanted=50, tokens=50)
+        assert turns_of(allowed, 0) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
 
     async def test_a_failure_shuts_it_for_longer(self, database, clock):
         worker_id = await opened(database)
@@ -425,19 +481,21 @@ class TestMinding:
         await mind(database, RNG)
         await told(database, worker_id, healthy=2)
 
-        went = []
-        for _ in range(20):
+        turns: list[float] = []
+        waiting = went = 0
+        for number in range(20):
             before = (await counts(database)).get("blocked", 0)
             await clock.advance(0.25)
             await mind(database, RNG)
-            went.append(before - (await counts(database)).get("blocked", 0))
-            # Whoever claims them draws their tokens.
-            await told(database, worker_id, in_flight=0, waiting=went[-1], wanted=99, tokens=went[-1])
-            await told(database, worker_id, in_flight=0, waiting=0, wanted=0)
+            went += (gone := before - (await counts(database)).get("blocked", 0))
+            # Whoever claims them draws their turns; who gets none waits on.
+            waiting += gone
+            allowed = await told(database, worker_id, waiting=waiting, wanted=9, holds=9, tokens=waiting)
+            turns += turns_of(allowed, number * 0.25)
+            waiting -= allowed.tokens or 0
 
-        for begin in range(len(went) - 4):
-            assert sum(went[begin : begin + 4]) <= 40
-        assert sum(went) >= 100
+        assert all(after - before >= 1 / 30 - 1e-6 for before, after in pairwise(turns))
+        assert 30 * 20 * 0.25 * 0.95 <= len(turns) <= went <= len(turns) + 30 * 0.5
         assert (await the_destination(database)).ramp_rate == 30
 
     async def test_the_ramp_ends_when_nothing_waits(self, database, clock):

@@ -122,6 +122,16 @@ class TestRetry:
         assert (dead["attempt"], dead["reason"], dead["buried_at"]) == (2, "timed out after 3 s", clock.at)
         assert await history_of(database, run.run_id) == [(1, "failed", "retrying"), (2, "timed_out", "dead")]
 
+    async def test_what_is_known_of_a_success_is_kept_with_it(self, database):
+        worker_id, run = await a_leased_run(database)
+
+        await settled(database, worker_id, run, Succeeded('"done"', '{"used": {"cpu_seconds": 0.2}}'))
+
+        found = await runs.find(database, run.run_id)
+        assert found is not None
+        assert found["attempts"][0]["detail"] == '{"used": {"cpu_seconds": 0.2}}'
+        assert found["attempts"][0]["result"] == '"done"'
+
     async def test_a_failure_that_no_retry_mends_buries_the_run_at_once(self, database):
         worker_id, run = await a_leased_run(database)
 

@@ -921,8 +921,8 @@ BANK = [
     Mutant(
         "a destination is sent one request too many",
         "src/duly/worker/targets/share.py",
-        "or self.in_flight >= self.places:",
-        "or self.in_flight > self.places:",
+        "not is_barred and self.in_flight < self.places",
+        "not is_barred and self.in_flight <= self.places",
     ),
     Mutant(
         "a receiver's time is up before its deadline",

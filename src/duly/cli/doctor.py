@@ -51,7 +51,19 @@ async def _findings(settings: Settings) -> list[Finding]:
         Sessions(database, size_max=1) as sessions,
         sessions.look(timeout=_STATEMENT) as session,
     ):
-        return findings(await system.read(session, host_now))
+        return [*findings(await system.read(session, host_now)), *_of_commands(settings)]
+
+
+def _of_commands(settings: Settings) -> list[Finding]:
+    """Say whether commands that may be run here are held to their limits as a whole, as seen from this process."""
+    from duly.cli.programs import limits_in_words
+    from duly.worker.targets import cgroup
+
+    ground = cgroup.look()
+    if not settings.commands or ground.missing is None:
+        return []
+    remedy = "see docs/commands-and-containers.md on control groups; or let commands that need it be containers"
+    return [Finding("commands_not_grouped", "notice", f"limits of commands: {limits_in_words(ground)}", remedy)]
 
 
 def _tell(found: Sequence[Finding]) -> None:

@@ -11,7 +11,8 @@ from duly.cli.options import span
 from duly.domain.errors import Refused
 from duly.log import Log
 from duly.settings import KNOWN, Settings, engine_environment, settings_file
-from duly.worker.targets import Part, TargetHandler
+from duly.worker.targets import Part, TargetHandler, cgroup
+from duly.worker.targets.cgroup import Groups
 from duly.worker.targets.command import Commands, check_sandbox
 from duly.worker.targets.container import ENGINES, Containers
 from duly.worker.targets.orphans import Engine, Orphans, Owner
@@ -43,17 +44,41 @@ def words(settings: Settings) -> Iterator[str]:
         yield f"commands: {', '.join(settings.commands)}, in a sandbox, {network}"
     elif settings.commands:
         yield f"commands: {', '.join(settings.commands)}, WITHOUT A SANDBOX: each sees what its user may see"
+    if settings.commands:
+        yield f"limits of commands: {limits_in_words(cgroup.look())}"
     if settings.containers:
         engine = " ".join(_engine(settings).command)
         yield f"containers: {', '.join(settings.containers)}, through {engine}, {network}"
+
+
+def limits_in_words(ground: cgroup.Ground) -> str:
+    """Say how far the limits of a command hold for all its processes together, and what is missing where they do not."""
+    if ground.missing is None:
+        return "memory, CPU time and processes of all that one starts together, by a control group of its own"
+    if ground.folder is None:
+        return f"of each process, by rlimits; no control groups: {ground.missing}"
+    return f"CPU time of all that one starts together, by a control group; else of each process, by rlimits: {ground.missing}"
 
 
 def _commands(settings: Settings) -> Commands:
     _refuse_missing(settings.commands)
     sandbox, ceiling = _sandbox(settings), _ceiling(settings)
     run_loop(check_sandbox(sandbox, ceiling))
-    grace = span(settings, "command_grace").total_seconds()
-    return Commands(sandbox, settings.commands, ceiling, network=settings.command_network, grace_seconds=grace)
+    grace, groups = span(settings, "command_grace").total_seconds(), _groups()
+    return Commands(
+        sandbox, settings.commands, ceiling, network=settings.command_network, grace_seconds=grace, groups=groups
+    )
+
+
+def _groups() -> Groups | None:
+    """Build the control groups of commands, where they can be made, and end what was left in them."""
+    ground = cgroup.prepare()
+    if ground.folder is None:
+        return None
+    groups = Groups(ground)
+    if ended := groups.end_orphans():
+        Log("commands").warning("orphaned_commands_ended", groups=ended)
+    return groups
 
 
 def _containers(settings: Settings, name: str) -> tuple[Containers, Orphans]:

@@ -23,6 +23,7 @@ CALM_SECONDS = 10.0  # closed for so long, it starts anew with the shortest cool
 RAMP = 1.5  # times the steady rate, after an outage: with what is drawn at once, it stays below twice
 RAMP_RATE_LEAST = 10.0  # a second; what took less before says little about what it can take
 TICK_SECONDS = 0.25
+AHEAD_SECONDS = 0.5  # how far ahead turns at a rate are granted: two reports, so that one that is late costs none
 _TICKS_AHEAD = 3
 
 
@@ -98,10 +99,10 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     is_waiting: bool = False  # it is open, or has asked to be left alone
     places: int = 100
     in_flight: int = 0
-    waiting: int = 0  # in workers' hands, for a place or a token
+    waiting: int = 0  # in workers' hands, for a place or a turn that nobody has promised them
     answers_per_second: float = 0.0
     rate: float | None = None
-    tokens: float = 0.0  # in the bucket, if there is a rate
+    tokens: float = 0.0  # in the bucket, if there is a rate; less than none: so many turns were granted ahead
     retry_share: float = RETRY_SHARE_DEFAULT
     turns_away: bool = False  # retries have just been sent back, because there were too many
 
@@ -110,7 +111,8 @@ def let_through(queue: Queue) -> int:
     """Say how many of those that wait go on in this tick.
 
     It need not be exact: what finds no place comes back. Too few would leave places empty, because places change hands
-    between two ticks: so as many more as are answered in three of them go as well, and wait with the workers.
+    between two ticks: so as many more as are answered in three of them go as well, and wait with the workers. Where there is a
+    rate, those go who have a turn soon, and a tick's worth more; what is owed of it is on its way already.
     """
     under_way = queue.in_flight + queue.waiting
     if queue.is_waiting or queue.state is State.OPEN:
@@ -119,7 +121,8 @@ def let_through(queue: Queue) -> int:
         return 0 if under_way else 1
     room = queue.places + int(_TICKS_AHEAD * TICK_SECONDS * queue.answers_per_second) - under_way
     if queue.rate is not None:
-        room = min(room, int(queue.tokens) - queue.waiting)
+        soon = int(queue.tokens + AHEAD_SECONDS * queue.rate) + int(TICK_SECONDS * queue.rate)
+        room = min(room, soon - queue.waiting)
     if queue.turns_away:  # Most of what waits are retries, and more than are paid for would only go round.
         paid = RETRIES_FREE_PER_SECOND + queue.retry_share * queue.answers_per_second
         room = min(room, max(1, int(TICK_SECONDS * paid)))

@@ -8,9 +8,10 @@ import msgspec
 
 
 class Succeeded(msgspec.Struct, frozen=True, tag=True):
-    """The handler returned; `result` is JSON text, or nothing."""
+    """The handler returned; `result` is JSON text, or nothing, and so is `detail`: what is known of the attempt besides."""
 
     result: str | None = None
+    detail: str | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

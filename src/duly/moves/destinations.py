@@ -26,7 +26,7 @@ from duly.domain.errors import NotFound, Unsettled
 from duly.domain.health import Health, State, Turn, closed_by_hand, judge, let_through, opened_by_hand
 from duly.domain.sealing import Keyring
 from duly.moves.note import audited, note
-from duly.store import destinations
+from duly.store import destinations, hints
 from duly.store.database import Database
 from duly.store.destinations import Allowed, Destination, Minded, Told
 
@@ -69,8 +69,8 @@ async def _see_to(database: Database, minded: Sequence[Minded], rng: Rng) -> Non
             await destinations.turn(database, one.destination_id, one.health.turn, turn)
         elif one.is_parked:
             going.append((one, let_through(one.queue)))
-    if going:
-        await destinations.release(database, going)
+    if going and await destinations.release(database, going):
+        await hints.send_to_all(database)  # What may be sent now is worth more than at a worker's next look.
 
 
 class SigningSecret(msgspec.Struct, frozen=True):

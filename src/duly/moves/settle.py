@@ -156,7 +156,7 @@ async def _sent_bare(item: _Item, send: _Send[_Item]) -> tuple[set[Handle], dict
 
 def _is_plain(item: Settled) -> bool:
     """Say whether nothing follows from an outcome but its record, and that says nothing more."""
-    if type(item.outcome) is not Succeeded or item.left_behind:
+    if type(item.outcome) is not Succeeded or item.outcome.detail is not None or item.left_behind:
         return False
     return item.run.options is None or not (item.run.has_consequence or item.run.missed)
 
@@ -235,8 +235,8 @@ def _effect(transition: Transition) -> tuple[str, timedelta, int, bool, str | No
 
 def _words(outcome: Outcome) -> tuple[str, str | None, str | None]:
     match outcome:
-        case Succeeded(result):
-            return "succeeded", result, None
+        case Succeeded(result, detail):
+            return "succeeded", result, detail
         case Failed(detail=detail):
             return "failed", None, detail
         case TimedOut(detail=detail):

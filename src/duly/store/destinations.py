@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from duly.domain.destination import RETRY_SHARE_DEFAULT
-from duly.domain.health import Health, Queue, State, Turn
+from duly.domain.health import AHEAD_SECONDS, Health, Queue, State, Turn
 from duly.domain.sealing import Sealed
 from duly.store.database import Database
 from duly.store.statements import load
@@ -35,7 +35,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     wanted: int = 0  # places
     holds: int = 0  # no more than this is under way, or starts before the answer
-    tokens: int = 0  # wanted
+    tokens: int = 0  # wanted for those who wait and have no turn
+    spare: int = 0  # wanted beyond, for those who are to be expected
     retries: int = 0  # sent
     turned_away: int = 0  # retries that had to wait for the budget
 
@@ -43,6 +44,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker may do with a destination until its next report. Tokens of None: there is no rate.
 
+    Each token is a turn: the first comes `first_seconds` after `read_at`, and each next one `1 / rate` later.
     `is_contended`: other workers wait for places. `has_turned`: its state has just changed, so another report is answered
     otherwise.
     """
@@ -57,6 +59,9 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     has_turned: bool = False
     retry_share: float = RETRY_SHARE_DEFAULT
     workers: int = 1  # that report it
+    rate: float | None = None
+    first_seconds: float = 0.0
+    read_at: datetime | None = None  # by the database's clock
 
 
 class Minded(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +139,8 @@ class Totals(msgspec.Struct, frozen=True):
 async def report(database: Database, worker_id: UUID, number: int, told: Sequence[Told]) -> list[Allowed]:
     """Say what was seen of destinations, in one statement. Raises WorkerExpired."""
     columns = ([getattr(one, name) for one in told] for name in Told.__struct_fields__)
-    return [_allowed(row) for row in await database.fetch(SQL["report"], worker_id, number, *columns)]
+    rows = await database.fetch(SQL["report"], worker_id, number, *columns, AHEAD_SECONDS)
+    return [_allowed(row) for row in rows]
 
 
 async def parked_page(
@@ -266,6 +272,9 @@ def _allowed(row: Any) -> Allowed:
         is_contended=is_contended,
         retry_share=row["retry_share"],
         workers=row["workers"],
+        rate=row["rate"],
+        first_seconds=row["first_seconds"] or 0.0,
+        read_at=row["read_at"],
     )
 
 

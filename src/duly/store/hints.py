@@ -15,6 +15,11 @@ async def send(database: Database, queues: Sequence[str]) -> None:
     await database.fetch(SQL["send"], queues)
 
 
+async def send_to_all(database: Database) -> None:
+    """Tell every worker that something is ready."""
+    await database.fetch(SQL["send_to_all"])
+
+
 async def send_holds_changed(database: Database) -> None:
     """Tell every worker that something was held or lifted."""
     await database.fetch(SQL["send_holds_changed"])

@@ -81,11 +81,17 @@ class Attempt:
     """One attempt under way."""
 
     def __init__(
-        self, runner: Any, target: Command | Container, *, payload: str | None = None, timeout: float | None = None
+        self,
+        runner: Any,
+        target: Command | Container,
+        *,
+        payload: str | None = None,
+        timeout: float | None = None,
+        fence: int = 1,
     ) -> None:
         self.lines = Lines()
         options = encode_options(Options(target=target, timeout_seconds=timeout))
-        self.run = a_run(handler_of(target), payload=payload, options=options)
+        self.run = a_run(handler_of(target), payload=payload, options=options, fence=fence)
         self.context = RunContext(self.run, self.lines)
         handler = TargetHandler(self.run.handler, Kind.PROCESS, runner.attempt)
         self.task = asyncio.create_task(attempt_target(handler, self.context, self.run))

@@ -387,6 +387,7 @@ class TestRetryBudget:
                 destination_id=RNG.uuid(), tenant=1, origin=ORIGIN, places=9, tokens=None, health=Health(), workers=4
             ),
             0.0,
+            0.0,
         )
         while share.spend_retry(0.0):
             pass

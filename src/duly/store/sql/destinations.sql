@@ -1,7 +1,7 @@
 -- name: report
 select tenant, origin, ceiling, granted, is_contended, state, turn, openings, failures_in_a_row, successes_in_a_row, healthy, failing, wait_seconds,
-       asked_seconds, since_turn_seconds, steady_rate, destination_id, retry_share, workers
-  from duly.report_destinations_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+       asked_seconds, since_turn_seconds, steady_rate, destination_id, retry_share, workers, rate, first_seconds, read_at
+  from duly.report_destinations_v3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 
 -- name: turn_destination
 select duly.turn_destination_v1($1, $2, $3, $4, $5, $6, $7)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from duly.domain.errors import Refused
 from duly.domain.outcome import Failed, Outcome
 from duly.domain.program_environment import check_command_environment
@@ -12,6 +14,7 @@ from duly.domain.target import COMMAND, Command
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler, process
+from duly.worker.targets.cgroup import Group, Groups, Limits
 from duly.worker.targets.output import Output
 from duly.worker.targets.process import Launch
 from duly.worker.targets.program import check_asked, environment_of, outcome_of, patience, stdin_of
@@ -24,13 +27,21 @@ class Commands:
     """Runs the commands of one worker."""
 
     def __init__(
-        self, sandbox: Sandbox, allowed: Sequence[str], ceiling: Ceiling, *, network: bool, grace_seconds: float
+        self,
+        sandbox: Sandbox,
+        allowed: Sequence[str],
+        ceiling: Ceiling,
+        *,
+        network: bool,
+        grace_seconds: float,
+        groups: Groups | None = None,
     ) -> None:
         self._sandbox = sandbox
         self._allowed = tuple(allowed)
         self._ceiling = ceiling
         self._network = network
         self._grace_seconds = grace_seconds
+        self._groups = groups
 
     def handlers(self) -> list[TargetHandler]:
         """Give one handler for each program that is allowed."""
@@ -47,12 +58,26 @@ class Commands:
         grace = patience(context, run.policy.timeout_seconds, self._grace_seconds)
         output = Output(context.log)
         try:
-            ended = await process.run(launch, stdin_of(run), output.hear, grace)
+            group = self._group_of(run, target)
+        except OSError as error:
+            return Failed(f"the control group of {target.argv[0]} could not be made: {error}")
+        try:
+            ended = await process.run(_grouped(launch, group, target), stdin_of(run), output.hear, grace)
         finally:
             output.close()
+            if group is not None:
+                group.remove()
         if not ended.started:
             return Failed(f"the sandbox of {target.argv[0]} could not be set up: {output.last_words}")
         return outcome_of(ended, target, output)
+
+    def _group_of(self, run: Run, target: Command) -> Group | None:
+        """Make the control group of an attempt, where there are any. Raises OSError."""
+        if self._groups is None:
+            return None
+        ceiling = self._ceiling
+        limits = Limits(target.memory_bytes or ceiling.memory_bytes, target.processes or ceiling.processes)
+        return self._groups.make(run.fence, limits)
 
     def _launch_of(self, context: RunContext, target: Command) -> Launch:
         program, ceiling = target.argv[0], self._ceiling
@@ -69,6 +94,12 @@ class Commands:
         check_command_environment(target.environment)
         environment = environment_of(context, target.environment)
         return self._sandbox.launch_of(target, environment, ceiling, network=target.network)
+
+
+def _grouped(launch: Launch, group: Group | None, target: Command) -> Launch:
+    if group is None:
+        return launch
+    return msgspec.structs.replace(launch, group=group.folder, cpu_seconds=target.cpu_seconds)
 
 
 async def check_sandbox(sandbox: Sandbox, ceiling: Ceiling) -> None:

@@ -1,12 +1,15 @@
 """The process between a worker and what it starts.
 
-Run as `python -I -S launch.py CONTROL VARIABLES FILE UID GID TREE N [LAST …] PROGRAM …`. It starts the program as the given user
-in a session of its own, waits for it, and lets nothing outlive it. Orphans of the program become children of this process,
-whatever they did to leave it, so it can find them all. The program's variables come through a file, and not through our own
-environment, which the interpreter reads and adds to.
+Run as `python -I -S launch.py CONTROL VARIABLES FILE UID GID TREE CPU N GROUP [LAST …] PROGRAM …`. It starts the program as the
+given user in a session of its own, waits for it, and lets nothing outlive it. Orphans of the program become children of this
+process, whatever they did to leave it, so it can find them all. The program's variables come through a file, and not through our
+own environment, which the interpreter reads and adds to.
 
 It speaks over CONTROL. A byte from the worker asks the program to end; when the worker hangs up, by choice or because it died,
 everything is killed. The worker is told in lines of JSON what comes on STATUS_FD, and at the end the status, as `wait` has it.
+
+GROUP is the folder of a control group for the program, or nothing. All in it are killed at once, what they used is told, and
+when they have used CPU milliseconds together, they are killed for that; then the group is removed.
 
 With TREE 0 the program is one that starts something elsewhere, which its end alone does not end; then LAST, of N words, does.
 This file imports nothing of ours and next to nothing else, so that it starts quickly.
@@ -31,17 +34,23 @@ _END_SECONDS = 5.0
 _LAST_SECONDS = 20.0
 _SESSION = re.compile(rb'"child-pid": (\d+)')
 _OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_GROUP_SECONDS = 1.0
+_CPU_LOOK_MILLISECONDS = 100
 _OF_THE_INTERPRETER = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Launcher:
     """One program from its start to its end."""
 
-    def __init__(self, control: int, environment: dict[bytes, bytes], tree: bool, last: list[str]) -> None:
+    def __init__(
+        self, control: int, environment: dict[bytes, bytes], tree: bool, last: list[str], group: str, cpu: int
+    ) -> None:
         self._control = control
         self._environment = environment
         self._tree = tree
         self._last = last
+        self._group = group
+        self._cpu_milliseconds = cpu if group else 0
         self._status, self._said = os.pipe()
         self._woken = -1
         self._child = 0
@@ -55,7 +64,7 @@ class Launcher:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._child = self._session = os.fork()
         if self._child == 0:
-            become(program, self._environment, file, self._said, uid, gid)
+            become(program, self._environment, file, self._said, uid, gid, self._group)
         for number in _OURS:
             signal.signal(number, signal.SIG_IGN)  # The worker says when it is over.
         let_go([self._said, *([file] if file >= 0 else [])])
@@ -64,7 +73,7 @@ class Launcher:
         """Wait for the program's end or the worker's, see to it that nothing is left, and give the status."""
         ended = self._wait()
         if self._tree:
-            end_all()
+            end_all(self._group)
         elif ended is None:
             self._end_elsewhere()
         elif self._asked or not os.WIFEXITED(ended) or os.WEXITSTATUS(ended) == _ENGINE_FAILED:
@@ -77,7 +86,7 @@ class Launcher:
         for descriptor in (self._control, self._status, self._woken):
             poller.register(descriptor, select.POLLIN)
         while True:
-            for descriptor, _ in poller.poll():
+            for descriptor, _ in poller.poll(_CPU_LOOK_MILLISECONDS if self._cpu_milliseconds else None):
                 heard = hear(descriptor)
                 if descriptor == self._control and not heard:
                     return None
@@ -89,6 +98,14 @@ class Launcher:
                     self._pass_on(heard)
             if (ended := reaped(self._child)) is not None:
                 return ended
+            if self._cpu_milliseconds and cpu_milliseconds(self._group) >= self._cpu_milliseconds:
+                return signal.SIGXCPU
+
+    def leave(self) -> None:
+        """Tell what was used, and forget the group."""
+        if self._group:
+            say(self._control, used(self._group))
+            remove(self._group)
 
     def _pass_on(self, heard: bytes) -> None:
         if told := _SESSION.search(heard):
@@ -117,13 +134,17 @@ class Launcher:
             run(self._last, self._environment)
 
 
-def become(program: list[str], environment: dict[bytes, bytes], file: int, said: int, uid: int, gid: int) -> None:
+def become(
+    program: list[str], environment: dict[bytes, bytes], file: int, said: int, uid: int, gid: int, group: str
+) -> None:
     """Turn this process into the program; what goes wrong is said where the program would have spoken."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (*_OURS, *_OF_THE_INTERPRETER, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
+        if group:
+            write(f"{group}/cgroup.procs", b"0")
         if file >= 0:
             _place(file, said)
         if uid >= 0:
@@ -187,8 +208,11 @@ def adopt_orphans() -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def end_all() -> None:
+def end_all(group: str) -> None:
     """Kill everything below this process. What is stopped cannot fork, so each round leaves fewer."""
+    if group:
+        with contextlib.suppress(OSError):
+            write(f"{group}/cgroup.kill", b"1")
     deadline = time.monotonic() + _END_SECONDS
     while (found := below(os.getpid())) and time.monotonic() < deadline:
         stopped: set[int] = set()
@@ -234,6 +258,57 @@ def living() -> list[tuple[int, int]]:
     return found
 
 
+def write(path: str, value: bytes) -> None:
+    """Write to a file of a control group."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, value)
+    finally:
+        os.close(descriptor)
+
+
+def numbers_in(path: str) -> dict[bytes, int]:
+    """Read a file of a control group: names and numbers, or one number without a name; nothing where it is not kept."""
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:  # noqa: PTH123 - quick to start
+        pairs = [line.rpartition(b" ") for line in file.read().splitlines()]
+        return {name: int(number) for name, _, number in pairs}
+    return {}
+
+
+def cpu_milliseconds(group: str) -> int:
+    """Say how much CPU time all in a group have used together."""
+    return numbers_in(f"{group}/cpu.stat").get(b"usage_usec", 0) // 1_000
+
+
+def used(group: str) -> bytes:
+    """Tell the worker what all in a group have used together."""
+    peak = numbers_in(f"{group}/memory.peak").get(b"")
+    ooms = numbers_in(f"{group}/memory.events").get(b"oom_kill", 0)
+    told = b'{"used": {"cpu_seconds": %.3f, "memory_peak_bytes": %s, "out_of_memory": %s}}\n'
+    return told % (
+        cpu_milliseconds(group) / 1_000,
+        b"null" if peak is None else b"%d" % peak,
+        b"true" if ooms else b"false",
+    )
+
+
+def remove(group: str) -> None:
+    """Remove a group, as soon as the last in it is buried."""
+    deadline = time.monotonic() + _GROUP_SECONDS
+    while True:
+        try:
+            os.rmdir(group)  # noqa: PTH106 - quick to start
+        except FileNotFoundError:
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                return
+            reaped(0)
+            time.sleep(0.005)
+        else:
+            return
+
+
 def run(command: list[str], environment: dict[bytes, bytes]) -> None:
     """Run a command of ours, for a while at most."""
     child = os.posix_spawn(command[0], command, environment)
@@ -260,15 +335,18 @@ def say(control: int, line: bytes) -> None:
 
 def main(numbers: list[int], words: list[str]) -> None:
     """Start the program, see it through, and say how it ended."""
-    control, variables, file, uid, gid, tree, count = numbers
+    control, variables, file, uid, gid, tree, cpu, count = numbers
+    group, *words = words
     close_all_but({0, 1, 2, control, variables, file})
     os.set_inheritable(control, False)
     if tree:
         adopt_orphans()
-    launcher = Launcher(control, variables_in(variables), bool(tree), words[:count])
+    launcher = Launcher(control, variables_in(variables), bool(tree), words[:count], group, cpu)
     launcher.start(words[count:], file, uid, gid)
-    say(control, b'{"status": %d}\n' % launcher.see_through())
+    status = launcher.see_through()
+    launcher.leave()
+    say(control, b'{"status": %d}\n' % status)
 
 
 if __name__ == "__main__":
-    main([int(number) for number in sys.argv[1:8]], sys.argv[8:])
+    main([int(number) for number in sys.argv[1:9]], sys.argv[9:])

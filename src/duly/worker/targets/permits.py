@@ -27,6 +27,7 @@ PATIENCE_SECONDS = (
     0.8  # three reports: time for others to give up a place. What is not sent by then is parked: it holds a slot.
 )
 GATHER_SECONDS = 0.005
+TURN_SECONDS_LEAST = 0.001  # between two looks for a turn that has come
 IDLE_SECONDS = 1.0
 ASKED_SECONDS_MAX = 86_400.0  # a Retry-After is believed up to a day
 _Answer = TypeVar("_Answer")
@@ -40,6 +41,7 @@ class Permits:
         self._log = log
         self._clock = clock or SystemClock()
         self._shares: dict[tuple[int, str], Share] = {}
+        self._turns: dict[Share, asyncio.TimerHandle] = {}
         self._handlers_loop: asyncio.AbstractEventLoop | None = None
         self._engine_loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
@@ -78,13 +80,14 @@ class Permits:
         share, now = self._share(tenant, origin), self._clock.monotonic()
         asked = 0.0 if retry_after is None else min(max(0.0, retry_after), ASKED_SECONDS_MAX)
         is_urgent = share.give_back(verdict, asked, now)
-        share.serve(now)
+        self._serve(share)
         if is_urgent:
             self._hurry()
 
     async def _wait(self, share: Share) -> bool:
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         share.waiters.append(waiter)
+        self._serve(share)
         if share.is_unheard:
             self._hurry()
         try:
@@ -99,6 +102,16 @@ class Permits:
         finally:
             with contextlib.suppress(ValueError):  # Who was answered has left the line already.
                 share.waiters.remove(waiter)
+
+    def _serve(self, share: Share) -> None:
+        """Let in who can be, and look again when the next turn comes."""
+        now = self._clock.monotonic()
+        share.serve(now)
+        if (timer := self._turns.pop(share, None)) is not None:
+            timer.cancel()
+        if (seconds := share.seconds_to_turn(now)) is not None:
+            loop = asyncio.get_running_loop()
+            self._turns[share] = loop.call_later(max(seconds, TURN_SECONDS_LEAST), self._serve, share)
 
     @staticmethod
     def _was_let_in(waiter: asyncio.Future[bool]) -> bool:
@@ -125,11 +138,14 @@ class Permits:
             del self._shares[key]
         return [share.tell(now) for share in self._shares.values() if share.has_news]
 
-    async def _hear(self, answers: Sequence[Allowed]) -> bool:
-        """Take what is allowed. True: somebody waits for what only another report can bring about, here or elsewhere."""
-        now = self._clock.monotonic()
-        urgent = [self._share(allowed.tenant, allowed.origin).hear(allowed, now) for allowed in answers]
-        return any(urgent)
+    async def _hear(self, answers: Sequence[tuple[Allowed, float]]) -> bool:
+        """Take what is allowed, and was said at moments. True: somebody waits for what only another report can bring about."""
+        urgent = False
+        for allowed, said_at in answers:
+            share, now = self._share(allowed.tenant, allowed.origin), self._clock.monotonic()
+            urgent = share.hear(allowed, now, said_at) or urgent
+            self._serve(share)
+        return urgent
 
     async def _start_over(self) -> None:
         for share in self._shares.values():
@@ -170,8 +186,11 @@ class Permits:
         if not told:
             return IDLE_SECONDS
         self._number += 1
+        asked_at = self._clock.monotonic()
         answers = await report(database, worker_id, self._number, told, self._rng)
-        is_urgent = await self._on_handlers_loop(lambda: self._hear(answers))
+        heard_at, database_now = self._clock.monotonic(), database.clock.now()
+        said = [(one, heard_at - min(max(0.0, _age(one, database_now)), heard_at - asked_at)) for one in answers]
+        is_urgent = await self._on_handlers_loop(lambda: self._hear(said))
         return 0.0 if is_urgent else TICK_SECONDS
 
     async def _on_handlers_loop(self, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer | None:
@@ -179,3 +198,8 @@ class Permits:
         if self._handlers_loop is None:
             return None
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._handlers_loop))
+
+
+def _age(allowed: Allowed, database_now: float) -> float:
+    """Say how many seconds ago an answer was given, by the database's clock as we know it."""
+    return 0.0 if allowed.read_at is None else database_now - allowed.read_at.timestamp()

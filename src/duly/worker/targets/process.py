@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -49,6 +50,8 @@ class Launch(msgspec.Struct, frozen=True):
     tells_start: bool = False  # and a sandbox says on STATUS_FD whether it got as far as the program
     ends_tree: bool = True
     last: tuple[str, ...] = ()  # runs when all else is over, even when the worker has died
+    group: Path | None = None  # the folder of its control group
+    cpu_seconds: float | None = None  # of all its processes together, where it has a group
 
     @property
     def user(self) -> tuple[int, int]:
@@ -56,12 +59,21 @@ class Launch(msgspec.Struct, frozen=True):
         return (-1, -1) if self.account is None else (self.account.uid, self.account.gid)
 
 
+class Used(msgspec.Struct, frozen=True):
+    """What all processes of a program used together, as its control group has counted it; no peak: memory is not counted."""
+
+    cpu_seconds: float
+    memory_peak_bytes: int | None = None
+    out_of_memory: bool = False
+
+
 class Exit(msgspec.Struct, frozen=True):
-    """How a program ended, if it was started at all."""
+    """How a program ended, if it was started at all, and what it used, where that was counted."""
 
     status: int  # after death by a signal, 128 and its number, as a shell says it
     signal: str | None = None
     started: bool = True
+    used: Used | None = None
 
     @property
     def words(self) -> str:
@@ -74,6 +86,7 @@ class Said(msgspec.Struct):
 
     status: int | None = None
     exit_code: int | None = msgspec.field(default=None, name="exit-code")
+    used: Used | None = None
 
 
 class Process:
@@ -148,15 +161,16 @@ class Process:
     async def _until_ended(self) -> Exit:
         """Read what the launcher says, to its end."""
         reader, writer = await asyncio.open_connection(sock=self._line)
-        status, exit_code = None, None
+        status, exit_code, used = None, None, None
         while line := await reader.readline():
             said = msgspec.json.decode(line, type=Said)
             exit_code = said.exit_code if said.exit_code is not None else exit_code
             status = said.status if said.status is not None else status
+            used = said.used or used
         writer.close()
         launcher_status = await self._launcher.wait()
         if status is not None:
-            return _exit_of(status, self._launch, exit_code)
+            return msgspec.structs.replace(_exit_of(status, self._launch, exit_code), used=used)
         if launcher_status < 0:  # Somebody killed the launcher, and with it the program.
             return _killed_by(-launcher_status)
         return Exit(launcher_status, started=False)
@@ -211,8 +225,9 @@ async def ask(argv: tuple[str, ...], environment: Mapping[str, str], seconds: fl
 
 def _orders(launch: Launch, wires: Wires) -> list[str]:
     file = wires.files[1] if launch.file is not None else -1
-    numbers = (wires.control, wires.files[0], file, *launch.user, int(launch.ends_tree), len(launch.last))
-    return [*map(str, numbers), *launch.last, *launch.argv]
+    cpu = math.ceil(1_000 * (launch.cpu_seconds or 0))
+    numbers = (wires.control, wires.files[0], file, *launch.user, int(launch.ends_tree), cpu, len(launch.last))
+    return [*map(str, numbers), str(launch.group or ""), *launch.last, *launch.argv]
 
 
 def _exit_of(status: int, launch: Launch, exit_code: int | None) -> Exit:

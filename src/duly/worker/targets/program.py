@@ -57,7 +57,9 @@ def patience(context: RunContext, timeout: float | None, grace_seconds: float) -
 def outcome_of(ended: Exit, target: Command | Container, output: Output) -> Outcome:
     """Say what the end of a program means."""
     if ended.status in target.ok:
-        return Succeeded(output.result)
+        return Succeeded(
+            output.result, None if ended.used is None else msgspec.json.encode({"used": ended.used}).decode()
+        )
     reason, detail = _reason(ended, output), _detail(ended, output)
     if ended.status in target.retry:
         return Failed(reason, detail=detail, exit=ended.status)
@@ -75,9 +77,13 @@ def check_asked(asked: float | None, what: str, most: float, says: str) -> None:
 
 
 def _reason(ended: Exit, output: Output) -> str:
-    return f"{ended.words}: {output.last_words}" if output.last_words else ended.words
+    is_out_of_memory = ended.used is not None and ended.used.out_of_memory
+    words = f"out of memory, {ended.words}" if is_out_of_memory else ended.words
+    return f"{words}: {output.last_words}" if output.last_words else words
 
 
 def _detail(ended: Exit, output: Output) -> str:
-    told = {"exit_status": ended.status, "signal": ended.signal, "stderr": output.complaint}
+    told: dict[str, object] = {"exit_status": ended.status, "signal": ended.signal, "stderr": output.complaint}
+    if ended.used is not None:
+        told["used"] = ended.used
     return msgspec.json.encode(told).decode()

@@ -1,7 +1,7 @@
 """A worker's share of one destination: what it may have under way, who waits for a place, and what it has seen.
 
 It is what the store last answered, kept to between two reports. A place is taken before a request and given back after it. Where
-there is a rate, a request spends a token too; what was drawn and not spent within a second is lost.
+there is a rate, a request uses up a turn too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from duly.domain.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE_DEFAULT
 from duly.domain.health import FAILURES_IN_A_ROW, TICK_SECONDS, State
 from duly.domain.verdict import Verdict
 from duly.store.destinations import Allowed, Told
+from duly.worker.targets.turns import Turns
 
 BELIEVED_SECONDS = 2.0  # how long "not now" is believed, before it is asked again: somebody may close it by hand
 LINGER_SECONDS = 2.0  # how long places are kept that nobody uses at the moment
-TOKEN_SECONDS = 1.0
 WAITING_LEAST = 8  # so many may wait, or as many as there are places, or as many as are sent in a moment
 SAVED_SECONDS = 10.0  # what a budget for retries saves up at most, as time
 _AHEAD_SECONDS = 1.0
@@ -35,11 +35,13 @@ class Share:
         "_failing",
         "_healthy",
         "_is_contended",
+        "_is_cramped",
         "_is_doubted",
         "_is_tried",
         "_measured_at",
         "_pace",
         "_peak",
+        "_rate",
         "_retries",
         "_retry_credit",
         "_retry_credit_at",
@@ -49,10 +51,9 @@ class Share:
         "_shut_until",
         "_spent",
         "_streak",
-        "_tokens",
-        "_tokens_until",
         "_told",
         "_turned_away",
+        "_turns",
         "_used_at",
         "fresh_id",
         "in_flight",
@@ -71,13 +72,14 @@ class Share:
         self.in_flight = 0
         self.is_known = False
         self.waiters: deque[asyncio.Future[bool]] = deque()
-        self._tokens: int | None = None
-        self._tokens_until = float("-inf")
+        self._rate: float | None = None  # a second, of all workers together
+        self._turns = Turns()
         self._spent = 0
         self._shut_until = float("-inf")
         self._is_doubted = False
         self._is_tried = False  # it is half open, and this is the request that shows how it is
         self._is_contended = False
+        self._is_cramped = False  # there were not places enough, since the last report
         self._healthy = self._failing = self._streak = self._seen_streak = 0
         self._asked_seconds = 0.0
         self._peak = 0
@@ -155,16 +157,24 @@ class Share:
         return not self.is_known or not self._told[1]
 
     def take(self, now: float) -> bool:
-        """Take a place, and a token where there is a rate. False: there is none."""
-        if not self._is_free(now):
+        """Take a place, and a turn where there is a rate. False: there is none."""
+        if not self._has_place(now):
+            self._is_cramped = self._is_cramped or self.in_flight >= self.places > 0
             return False
+        if self._rate is not None:
+            if not self._turns.take(now):
+                return False
+            self._spent += 1
         self.in_flight += 1
         self._peak = max(self._peak, self.in_flight)
         self._used_at = now
-        if self._tokens is not None:
-            self._tokens -= 1
-            self._spent += 1
         return True
+
+    def seconds_to_turn(self, now: float) -> float | None:
+        """Say how long it is until the first who waits has its turn, if it waits for that and it is known."""
+        if not self.waiters or self._rate is None or not self._has_place(now):
+            return None
+        return self._turns.seconds_to_next(now)
 
     def give_back(self, verdict: Verdict, asked_seconds: float, now: float) -> bool:
         """Give a place back, with what was seen. True: this is worth a report at once."""
@@ -213,7 +223,7 @@ class Share:
 
     def tell(self, now: float) -> Told:
         """Say what was seen since the last report, and what is kept to until it is answered."""
-        waiting = len(self.waiters)
+        waiting, turns = len(self.waiters), self._turns.held(now)
         self._told = (self.in_flight, waiting, max(self.places, self.in_flight))
         told = Told(
             fresh_id=self.fresh_id,
@@ -227,7 +237,8 @@ class Share:
             waiting=waiting,
             wanted=self._wanted(waiting, now),
             holds=self._told[2],
-            tokens=max(0, waiting + self._spent - self._tokens_left(now)),
+            tokens=max(0, waiting - turns),
+            spare=max(0, self._spent - max(0, turns - waiting)),
             retries=max(0, self._retries),
             turned_away=self._turned_away,
         )
@@ -235,21 +246,20 @@ class Share:
         self._healthy = self._failing = self._streak = 0
         self._asked_seconds = 0.0
         self._spent = self._retries = self._turned_away = 0
+        self._is_cramped = False
         return told
 
-    def hear(self, allowed: Allowed, now: float) -> bool:
-        """Take the answer to a report. True: another one is worth while at once."""
+    def hear(self, allowed: Allowed, now: float, said_at: float) -> bool:
+        """Take the answer to a report, and turns as of the moment at which it was given. True: report again at once."""
         health = allowed.health
         self.is_known = True
         self.places = allowed.places
         self._is_contended = allowed.is_contended
         self._retry_share, self._retry_free = allowed.retry_share, RETRIES_FREE_PER_SECOND / allowed.workers
         self._is_tried = health.state is State.HALF_OPEN
-        if allowed.tokens is None:
-            self._tokens = None
-        else:
-            self._tokens = self._tokens_left(now) + allowed.tokens
-            self._tokens_until = now + TOKEN_SECONDS
+        self._rate = allowed.rate
+        if allowed.rate is not None and allowed.tokens is not None:
+            self._turns.add(said_at + allowed.first_seconds, 1 / allowed.rate, allowed.tokens)
         if self._is_doubted:  # Whatever they say, it is said with what we saw.
             self._is_doubted, self._seen_streak = False, 0
         wait = max(health.wait_seconds, health.asked_seconds)
@@ -265,18 +275,17 @@ class Share:
         """Forget what was allowed to a life that is over."""
         self.places = 0
         self.is_known = False
-        self._tokens = None
+        self._turns = Turns()
         self._shut_until = float("-inf")
         self._told = (0, 0, 0)
 
-    def _is_free(self, now: float) -> bool:
-        if not self.is_known or self._is_doubted or self.is_shut(now) or self.in_flight >= self.places:
-            return False
-        return self._tokens is None or self._tokens_left(now) > 0
+    def _has_place(self, now: float) -> bool:
+        is_barred = not self.is_known or self._is_doubted or self.is_shut(now)
+        return not is_barred and self.in_flight < self.places
 
     @property
     def _waiting_max(self) -> int:
-        return max(WAITING_LEAST, self.places, int(_AHEAD_SECONDS * self._pace))
+        return max(WAITING_LEAST, self.places, int(_AHEAD_SECONDS * max(self._pace, self._rate or 0.0)))
 
     def _measure(self, now: float) -> None:
         self._answered += self._healthy + self._failing
@@ -285,12 +294,13 @@ class Share:
             self._pace = self._answered / elapsed
             self._answered, self._measured_at = 0, now
 
-    def _tokens_left(self, now: float) -> int:
-        return self._tokens if self._tokens is not None and now < self._tokens_until else 0
-
     def _wanted(self, waiting: int, now: float) -> int:
-        pressing = self.in_flight + waiting
         if now - self._used_at > LINGER_SECONDS:
-            self._peak = pressing
+            self._peak = self.in_flight
+        pressing = self.in_flight + (waiting if self._is_cramped or self._rate is None else 0)
+        if (
+            not pressing and waiting
+        ):  # Who waits for a turn takes up no place meanwhile; when it comes, few are under way at once.
+            pressing = min(waiting, WAITING_LEAST)
         room = max(_ROOM_LEAST, pressing // 2) if pressing else 0
         return max(pressing + room, self._peak)

@@ -1,0 +1,215 @@
+"""A control group of its own for each command, where control groups (version 2) are ours to use.
+
+In it a command's whole tree is killed at once, however it forks, and what it used is counted; and where the controllers are
+there, its limits hold for all its processes together. `look` says how much of that there is, and what is missing for the rest.
+What a worker that was killed has left is ended by the next one: a group's name says whose it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from duly.worker.targets.launch import below
+from duly.worker.targets.orphans import started_of
+
+CONTROLLERS = ("memory", "pids")  # CPU time is counted without one
+_PREFIX = "duly"
+_OWN = "duly-worker"  # where the worker itself goes: what has groups with controllers below it holds no process
+_DELEGATED = ("user.delegate", "trusted.delegate")  # how systemd marks what it leaves to others
+_PROCESSES_OF_OURS = 2  # of a sandbox: the one outside, and the first inside
+
+
+class Ground(msgspec.Struct, frozen=True):
+    """Where groups can be made, if anywhere; which controllers there are; and what is missing, in words."""
+
+    folder: Path | None = None
+    controllers: frozenset[str] = frozenset()
+    missing: str | None = None
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What all processes of a command may use together."""
+
+    memory_bytes: int
+    processes: int
+
+
+class Group(msgspec.Struct, frozen=True):
+    """The group of one attempt."""
+
+    folder: Path
+
+    def remove(self) -> None:
+        """Kill what is left in it, and forget it; its launcher has done so before, unless it was killed."""
+        with contextlib.suppress(OSError):
+            (self.folder / "cgroup.kill").write_text("1")
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+class Groups:
+    """The groups of one worker's commands."""
+
+    def __init__(self, ground: Ground) -> None:
+        assert ground.folder is not None
+        self._folder = ground.folder
+        self._controllers = ground.controllers
+        pid = os.getpid()
+        self._name = f"{_PREFIX}.{_namespace()}.{pid}.{started_of(pid) or 0}"
+
+    def make(self, number: int, limits: Limits) -> Group:
+        """Make a group with limits, as far as there are controllers; the number is that of a fence. Raises OSError."""
+        group = Group(self._folder / f"{self._name}.{number}")
+        group.folder.mkdir()
+        try:
+            for name, value in self._settings(limits):
+                (group.folder / name).write_text(value)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def end_orphans(self) -> int:
+        """End what a worker has left that is gone. Returns how many groups."""
+        orphans = [folder for folder in self._folder.glob(f"{_PREFIX}.*") if _is_orphan(folder.name)]
+        for folder in orphans:
+            Group(folder).remove()
+        return len(orphans)
+
+    def _settings(self, limits: Limits) -> Iterator[tuple[str, str]]:
+        if "memory" in self._controllers:
+            yield "memory.max", str(limits.memory_bytes)
+            yield "memory.oom.group", "1"
+            if (self._folder / "memory.swap.max").exists():  # Where the kernel swaps at all; the root has none.
+                yield "memory.swap.max", "0"
+        if "pids" in self._controllers:
+            yield "pids.max", str(limits.processes + _PROCESSES_OF_OURS)
+
+
+def look() -> Ground:
+    """Say what of control groups is ours to use. Changes nothing."""
+    folder = _own_folder()
+    if folder is None:
+        return Ground(missing="control groups of version 2 are not mounted; mount cgroup2 at /sys/fs/cgroup")
+    if not _is_delegated(folder):
+        return Ground(missing=f"the control group {folder} is not ours to divide; with systemd, set Delegate=yes")
+    if not _can_make(folder):
+        return Ground(missing=f"no control group can be made in {folder}; let this user write there")
+    there = frozenset(_words(folder / "cgroup.controllers")) & frozenset(CONTROLLERS)
+    lacking = [name for name in CONTROLLERS if name not in there]
+    if lacking:
+        return Ground(
+            folder, there, f"{folder} has no controller {', '.join(lacking)}; let the one above it hand it down"
+        )
+    return Ground(folder, there)
+
+
+def prepare() -> Ground:
+    """Do what it takes to use what is there: hand the controllers down, once no process of ours is in the way."""
+    ground = look()
+    folder = ground.folder
+    if folder is None:
+        return ground
+    wanted = ground.controllers - frozenset(_words(folder / "cgroup.subtree_control"))
+    try:
+        _hand_down(folder, wanted)
+    except OSError as error:
+        held = ground.controllers - wanted
+        why = f"{folder} cannot hand down {', '.join(sorted(wanted))}: {error.strerror}"
+        remedy = f"with systemd, set Delegate=yes and DelegateSubgroup={_OWN}"
+        return Ground(folder, held, f"{why}; {remedy}")
+    return ground
+
+
+def _hand_down(folder: Path, controllers: frozenset[str]) -> None:
+    if not controllers:
+        return
+    order = " ".join(f"+{name}" for name in sorted(controllers))
+    try:
+        (folder / "cgroup.subtree_control").write_text(order)
+    except OSError as error:
+        if error.errno != errno.EBUSY or not _stand_aside(folder):
+            raise
+        (folder / "cgroup.subtree_control").write_text(order)
+
+
+def _stand_aside(folder: Path) -> bool:
+    """Go into a group of our own, with all we have started. False: others are there, and they are not ours to move."""
+    ours = {os.getpid(), *below(os.getpid())}
+    found = set(map(int, _words(folder / "cgroup.procs")))
+    if not found <= ours:
+        return False
+    own = folder / _OWN
+    own.mkdir(exist_ok=True)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            (own / "cgroup.procs").write_text(str(pid))
+    return True
+
+
+def _own_folder() -> Path | None:
+    """Find the folder of the group that this process is in; a worker that has stood aside divides the one above."""
+    own = next((line[3:] for line in _lines("/proc/self/cgroup") if line.startswith("0::")), None)
+    if own is None or ".." in own:
+        return None
+    for line in _lines("/proc/self/mountinfo"):
+        about, _, what = line.partition(" - ")
+        root, mounted_at = about.split()[3:5]
+        if what.split()[0] == "cgroup2" and Path(own).is_relative_to(root):
+            folder = Path(mounted_at) / Path(own).relative_to(root)
+            return folder.parent if folder.name == _OWN else folder
+    return None
+
+
+def _is_delegated(folder: Path) -> bool:
+    """Say whether it was left to us: by its owner, by systemd's mark, or because we see nothing above it."""
+    if os.geteuid() != 0:
+        return os.access(folder, os.W_OK) and os.access(folder / "cgroup.procs", os.W_OK)
+    if not (folder.parent / "cgroup.procs").exists():
+        return True
+    for name in _DELEGATED:
+        with contextlib.suppress(OSError):
+            if os.getxattr(folder, name) == b"1":
+                return True
+    return False
+
+
+def _can_make(folder: Path) -> bool:
+    """Try it: a group that can be made, and killed as a whole."""
+    tried = folder / f"{_PREFIX}.try.{_namespace()}.{os.getpid()}"
+    try:
+        tried.mkdir(exist_ok=True)
+        can_kill = (tried / "cgroup.kill").exists()
+        tried.rmdir()
+    except OSError:
+        return False
+    return can_kill
+
+
+def _is_orphan(name: str) -> bool:
+    """Say whether a group's worker is certainly gone: one whose processes cannot be seen from here is not ours to judge."""
+    match name.split("."):
+        case [_, namespace, pid, started, _] if namespace == _namespace() and pid.isdigit() and started.isdigit():
+            return started_of(int(pid)) != int(started)
+    return False
+
+
+def _namespace() -> str:
+    return Path("/proc/self/ns/pid").readlink().name.partition("[")[2].rstrip("]")
+
+
+def _words(file: Path) -> list[str]:
+    return file.read_text().split()
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        return Path(file).read_text().splitlines()
+    except OSError:
+        return []
