@@ -135,6 +135,9 @@ select gen_random_uuid(), run_id, 0, 'cancel', duly.clock_now()
 insert into duly.jobs (job_id, tenant, queue, handler, schedule, cohort, created_at, updated_at)
 select gen_random_uuid(), 9, 'default', 'greet', format('{{"on_event": {{"type": "type %s"}}}}', n % 100)::jsonb, 1, at, at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made;
+insert into duly.jobs (job_id, tenant, queue, handler, every_seconds, anchor_at, created_at, updated_at, state, failures)
+select gen_random_uuid(), 1, 'default', 'greet', 60, at, at, at, 'paused', case when n % 400 = 0 then 3 else 0 end
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made;
 insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at, answers_at)
 select gen_random_uuid(), 1, 'https://' || n || '.example', at, at, at, at, at, at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
@@ -307,6 +310,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "what waits of a tenant": (figures.SQL["waiting"], lambda s: (1, BATCH)),
     "what waits of a small tenant": (figures.SQL["waiting"], lambda s: (2, BATCH)),
     "how many are dead": (figures.SQL["dead"], lambda s: (1, BATCH)),
+    "schedules that kept failing": (figures.SQL["paused"], lambda s: (1, BATCH)),
     "what fires next": (figures.SQL["coming"], lambda s: (1, START + timedelta(days=99), BATCH // 50)),
     "days of a job": (figures.SQL["days_of_job"], lambda s: (s["job"], 1, START, UUID(int=0), BATCH)),
     "cancel": (runs.SQL["cancel"], lambda s: (s["waiting"], "not needed")),

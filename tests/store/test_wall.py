@@ -98,6 +98,7 @@ OLDER = {
     "api_cancel_schedule_v1",
     "api_settle_v1",
     "group_dead_v1",
+    "group_dead_v2",
     "page_dead_v1",
     "api_replay_v1",
     "api_limit_destination_v1",

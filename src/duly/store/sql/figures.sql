@@ -33,16 +33,16 @@ select queue, handler, count(*) as runs, min(due_at) as oldest_due_at
          order by tenant, run_id limit $2) as waiting group by 1, 2 order by 1, 2
 
 -- name: dead
--- How many are dead, up to a bound; how many of them were buried lately; and the last of them.
-select count(*) as runs, count(*) filter (where buried_at > duly.clock_now() - interval '1 hour') as lately,
-       (array_agg(reason order by buried_at desc))[1] as reason
-  from (select buried_at, reason from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit $2) as buried
+-- How many are dead, up to a bound, and how many of them were buried lately: the index alone tells both. And what the last of them said.
+select count(*) as runs, count(*) filter (where buried_at > (select duly.clock_now()) - interval '1 hour') as lately,
+       (select reason from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit 1) as reason
+  from (select buried_at from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit $2) as buried
 
 -- name: shut
 select destination_id, origin, wait_until from duly.destinations where tenant = $1 and state <> 'closed' order by turned_at desc limit $2
 
 -- name: paused
--- Schedules that were paused because they kept failing, up to a bound.
+-- Schedules that were paused because they kept failing, up to a bound. They have an index: of a million, ten thousand may be paused by hand.
 select job_id, name, pause_reason from duly.jobs where tenant = $1 and state = 'paused' and failures > 0 order by job_id desc limit $2
 
 -- name: coming

@@ -46,4 +46,4 @@ select fits, number, workflow_id, tenant, name, state, nodes, open_nodes, tags, 
 
 -- name: dead_groups
 select error, count, handlers, first_buried_at, last_buried_at, sample, looked
-  from duly.group_dead_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+  from duly.group_dead_v3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
