@@ -768,6 +768,22 @@ async def test_a_page_of_a_large_list_looks_at_no_more_than_it_may(large, name, 
         await connection.close()
 
 
+async def test_an_order_that_no_index_has_is_refused_before_much_is_read(large):
+    """And for a tenant that has few jobs it reads those, whatever others have."""
+    connection = await connect(large)
+    try:
+        async with connection.transaction():
+            before = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+            with pytest.raises(asyncpg.PostgresError, match="and there are more"):
+                async with connection.transaction():
+                    await lists.jobs_by_next(connection, 1, filters.EVERYTHING, BATCH // 2, most=BATCH)
+            await lists.jobs_by_next(connection, 2, filters.EVERYTHING, BATCH // 2, most=BATCH)
+            after = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+        assert too_much("", {table: rows - before[table] for table, rows in after.items()}) == {}
+    finally:
+        await connection.close()
+
+
 async def test_lists_of_tables_that_were_empty_when_they_were_planned(own_database_url):
     connection = await connect(own_database_url)
     try:

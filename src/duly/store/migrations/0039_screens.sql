@@ -45,3 +45,46 @@ end $$;
 
 revoke execute on function duly.group_dead_v3 from public;
 grant execute on function duly.group_dead_v3 to duly_api;
+
+------------------------------------------------------------------------------------------------------------------ lists
+
+-- As page_jobs_by_name_v1, those that will fire, by when they do. No index has that order, for each fire would pay for it: all that stand are
+-- read and put in order, so a tenant with more than p_most of them is refused. A job without a next fire has no place in this order.
+create function duly.page_jobs_by_next_v1(
+    p_tenant integer, p_after_at timestamptz, p_after uuid, p_states text[], p_queues text[], p_handlers text[], p_owners text[],
+    p_names text[], p_beginning text, p_tags text[], p_any_tags text[], p_created_since timestamptz, p_created_before timestamptz,
+    p_next_since timestamptz, p_next_before timestamptz, p_limit integer, p_most integer)
+returns table (
+    fits boolean, number bigint, job_id uuid, tenant integer, name text, state text, queue text, handler text, priority smallint, generation integer,
+    every_seconds integer, anchor_at timestamptz, schedule jsonb, owner text, source text, pause_reason text, paused_at timestamptz,
+    removed_at timestamptz, failures integer, options jsonb, created_at timestamptz, updated_at timestamptz, next_run_at timestamptz,
+    pending_at timestamptz, runs_left integer)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+begin
+    perform duly.must_be_ours(p_tenant);
+    if (select count(*) from (select from duly.jobs where tenant = p_tenant and state in ('active', 'paused') limit p_most + 1) as standing) > p_most then
+        raise exception 'sort=next_run_at is for up to % jobs, and there are more; sort by created or name, or ask for next_run_at<"…" in the filter', p_most
+            using errcode = 'DU005';
+    end if;
+    return query
+    select true, row_number() over (order by timers.scheduled_at, jobs.job_id), jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler,
+           jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at, jobs.schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at,
+           jobs.removed_at, jobs.failures, jobs.options, jobs.created_at, jobs.updated_at, timers.scheduled_at, timers.scheduled_at, timers.runs_left
+      from duly.jobs join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
+     where jobs.tenant = p_tenant and jobs.state = 'active' and timers.due_at < 'infinity'
+       and (timers.scheduled_at, jobs.job_id) > (p_after_at, p_after)
+       and (p_states is null or jobs.state = any (p_states)) and (p_queues is null or jobs.queue = any (p_queues))
+       and (p_handlers is null or jobs.handler = any (p_handlers)) and (p_owners is null or jobs.owner = any (p_owners))
+       and (p_names is null or jobs.name = any (p_names)) and (p_beginning is null or starts_with(jobs.name, p_beginning))
+       and (p_tags is null or coalesce(jobs.options->'tags' ?& p_tags, false))
+       and (p_any_tags is null or coalesce(jobs.options->'tags' ?| p_any_tags, false))
+       and (p_created_since is null or jobs.created_at >= p_created_since)
+       and (p_created_before is null or jobs.created_at < p_created_before)
+       and timers.scheduled_at >= coalesce(p_next_since, '-infinity') and timers.scheduled_at < coalesce(p_next_before, 'infinity')
+     order by timers.scheduled_at, jobs.job_id limit p_limit;
+end $$;
+
+revoke execute on function duly.page_jobs_by_next_v1 from public;
+grant execute on function duly.page_jobs_by_next_v1 to duly_api;
