@@ -170,7 +170,7 @@ class TestJobsByNextFire:
         for size in (1, 2, 10):
             rows, _ = await all_pages(lists.jobs_by_next, database, "", filters.JOBS, size, looks=lists.ORDERED_MAX)
             assert ids(rows) == [*same, late], "what will not fire has no place in the order"
-        assert [row["next_run_at"] for row in rows] == [START + seconds(60)] * 3 + [START + seconds(300)]
+            assert [row["next_run_at"] for row in rows] == [START + seconds(60)] * 3 + [START + seconds(300)]
 
     async def test_a_filter_holds_in_it(self, database):
         await a_tagged(database, "b")

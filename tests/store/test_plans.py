@@ -770,7 +770,7 @@ async def test_a_page_of_a_large_list_looks_at_no_more_than_it_may(large, name, 
 
 async def test_an_order_that_no_index_has_is_refused_before_much_is_read(large):
     """And for a tenant that has few jobs it reads those, whatever others have."""
-    connection = await connect(large)
+    connection: Any = await connect(large)
     try:
         async with connection.transaction():
             before = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}

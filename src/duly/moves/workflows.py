@@ -66,7 +66,7 @@ async def cancel_workflow(
 async def pause_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
     """Let nothing more of a workflow start. Raises NotFound, WorkflowChanged."""
     turned = await store.pause(database, tenant, workflow_id)
-    state = _found(turned and turned.state, workflow_id)
+    state = _found(None if turned is None else turned.state, workflow_id)
     if state is not WorkflowState.PAUSED:
         raise WorkflowChanged(f"workflow {workflow_id} is {state}; only a running one can be paused")
     if turned and turned.is_new:
@@ -78,7 +78,7 @@ async def pause_workflow(database: Database, tenant: int, workflow_id: UUID) -> 
 async def resume_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
     """Let a paused workflow go on. Raises NotFound, WorkflowChanged."""
     turned = await store.resume(database, tenant, workflow_id)
-    state = _found(turned and turned.state, workflow_id)
+    state = _found(None if turned is None else turned.state, workflow_id)
     if state is WorkflowState.CANCELLING:
         raise WorkflowChanged(f"workflow {workflow_id} is {state}; replay a node of it when it has ended")
     if turned and turned.is_new:
