@@ -167,3 +167,38 @@ async def test_they_are_counted_by_what_is_alike_in_their_reasons(api, database)
     assert answer["items"] == []
     assert [group["error"] for group in mail["groups"]] == ["smtp down"]
     assert (await api.get("/v1/dead", params={"group": "colour"})).status_code == 400
+
+
+async def test_what_is_alike_is_the_reason_without_its_ids_and_numbers(api, database):
+    names = {
+        "run 7c9e6679-7425-40de-944b-e07fc1f90ae7 is gone": "run … is gone",
+        "at 0xDEADbeef": "at …",
+        "0x12 of 7c9e6679-7425-40de-944b-e07fc1f90ae7": "… of …",
+        "took 12.5 s, 1,024 bytes, 10:30": "took … s, … bytes, …",
+        "a-b-c-d-e stays, and so does 0x": "a-b-c-d-e stays, and so does …x",
+        "first 1\nsecond 0x1 2-3-4-5-6": "first …",
+        "": "",
+        "x" * 300: "x" * 200,
+    }
+
+    found = await database.fetch(
+        "select reason, duly.error_group(reason) as name from unnest($1::text[]) as reason", [*names]
+    )
+
+    assert {row["reason"]: row["name"] for row in found} == names
+
+
+async def test_a_group_shows_who_is_in_it_and_since_when(api, database):
+    first, last = [
+        *await dead_runs(api, database, 1, reason="customer 1 is gone"),
+        *await dead_runs(api, database, 1, reason="customer 22 is gone"),
+    ]
+    await dead_runs(api, database, 1, "mail", "smtp down")
+
+    [group] = (await api.get("/v1/dead", params={"group": "error", "filter": 'error:"customer … is gone"'})).json()[
+        "groups"
+    ]
+
+    assert (group["error"], group["count"], group["handlers"]) == ("customer … is gone", 2, ["app:mail"])
+    assert set(group["sample"]) == {first, last}
+    assert group["first_buried_at"] <= group["last_buried_at"]

@@ -18,7 +18,7 @@ from duly.moves.cancel import cancel_job
 from duly.moves.edit import amend
 from duly.moves.pause import pause, resume
 from duly.moves.submit import submit, submit_recurring
-from duly.moves.workflows import cancel_workflow, replay_workflow
+from duly.moves.workflows import cancel_workflow, pause_workflow, replay_workflow, resume_workflow
 from tests.builders import (
     a_key,
     a_leased_run,
@@ -288,6 +288,7 @@ class TestWorkflows:
     """What a workflow came to is heard, once, by those of its tenant."""
 
     ENDS = Wanted(1, types={"duly.workflow.ended.v1"})
+    CHANGES = Wanted(1, types={"duly.workflow.changed.v1"})
 
     async def test_each_end_of_a_workflow_is_heard_behind_those_of_its_nodes(self, hub, database, clock):
         stream = await listening(hub)
@@ -327,6 +328,48 @@ class TestWorkflows:
             await hub.step()
 
         assert [event["subject"] for event in await stream.events(1)] == [str(first)]
+
+    async def test_what_is_done_to_one_is_heard_in_order_and_what_changes_nothing_is_not(self, hub, database):
+        stream = await listening(hub, self.CHANGES)
+        theirs = await listening(hub, Wanted(2, types=self.CHANGES.types))
+        worker_id = await a_worker(database)
+        workflow_id = await a_workflow(database, "a b:a", name="nightly")
+        for move in (pause_workflow, pause_workflow, resume_workflow, resume_workflow):
+            await move(database, 1, workflow_id)
+        await carried_through(database, worker_id, {"a": FAILS})
+        await replay_workflow(database, 1, workflow_id, "a")
+        await cancel_workflow(database, 1, workflow_id, "enough")
+        other = await a_workflow(database, "z", tenant=2)
+        await pause_workflow(database, 2, other)
+
+        heard = await stream.events(4)
+
+        assert [event["data"]["change"] for event in heard] == ["paused", "resumed", "replayed", "cancelling"]
+        assert {(event["subject"], event["source"]) for event in heard} == {(str(workflow_id), "/v1/workflows")}
+        assert [event["data"]["replays"] for event in heard] == [0, 0, 1, 1]
+        assert (heard[0]["data"]["name"], "tenant" in heard[0]["data"]) == ("nightly", False)
+        assert len({event["id"] for event in heard}) == 4
+        assert [event["subject"] for event in await theirs.events(1)] == [str(other)]
+
+    async def test_a_pause_is_heard_when_its_transaction_ends_and_by_who_comes_back(self, hub, database, clock):
+        stream = await listening(hub, self.CHANGES)
+        first, second = await a_workflow(database, "a"), await a_workflow(database, "a")
+        async with database.transaction() as slow:
+            await slow.execute("select duly.pause_workflow_v2(1, $1)", first)
+            await pause_workflow(database, 1, second)
+            [heard] = await stream.events(1)
+            assert heard["subject"] == str(second)
+            await hub.step()
+        assert [event["subject"] for event in await stream.events(1)] == [str(first)]
+        await stream.close()
+        await clock.advance(5)
+        await resume_workflow(database, 1, first)
+        other = Hub(database, Log("test"))
+        again = await listening(other, self.CHANGES, heard["place"])
+
+        assert (await again.events(3))[-1]["data"]["change"] == "resumed"
+        await again.close()
+        other.close()
 
     async def test_others_do_not_hear_of_it_nor_does_a_queue(self, hub, database):
         theirs, mail = await listening(hub, Wanted(2)), await listening(hub, Wanted(1, queue="mail"))

@@ -292,12 +292,46 @@ class TestVerbs:
             "tidy": "waiting",
         }
 
-    async def test_a_node_under_way_cannot_be_replayed(self, api, database):
+    async def test_a_dry_run_says_what_a_replay_would_do_and_does_nothing(self, api, database):
+        made = await started(api)
+        path = f"/v1/workflows/{made['workflow_id']}"
+        await work(database, Succeeded('{"rows": []}'))
+        await work(database, Failed("broken", retryable=False))
+        await work(database)
+        await work(database, queue="mail")
+        before = await read(api, made)
+
+        answer = await api.post(f"{path}/replay", json={"node": "load", "dry_run": True})
+
+        assert (answer.status_code, answer.json()["state"], answer.json()["dry_run"]) == (200, "succeeded", True)
+        assert (answer.json()["nodes"], answer.json()["remade"], answer.json()["kept"]) == (
+            ["alarm", "load", "tidy"],
+            [],
+            1,
+        )
+        assert await read(api, made) == before
+        entries = (await api.get("/v1/audit", params={"action": "workflow.replayed"})).json()["items"]
+        assert entries == []
+
+    async def test_a_node_under_way_cannot_be_replayed_and_a_dry_run_says_so(self, api, database):
         made = await started(api)
         await take(database)
-        answer = await api.post(f"/v1/workflows/{made['workflow_id']}/replay", json={"node": "extract"})
+        for more in ({}, {"dry_run": True}):
+            asked = {"node": "extract", **more}
+            answer = await api.post(f"/v1/workflows/{made['workflow_id']}/replay", json=asked)
 
-        assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+            assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+
+    async def test_a_pause_that_changed_nothing_is_not_noted(self, api):
+        made = await started(api)
+        for verb in ("pause", "pause", "resume", "resume"):
+            assert (await api.post(f"/v1/workflows/{made['workflow_id']}/{verb}")).status_code == 200
+
+        noted = [entry["action"] for entry in (await api.get("/v1/audit")).json()["items"]]
+        assert sorted(action for action in noted if action != "workflow.created") == [
+            "workflow.paused",
+            "workflow.resumed",
+        ]
 
 
 class TestAddedNodes:

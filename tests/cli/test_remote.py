@@ -71,6 +71,22 @@ class TestWork:
         assert cancelled == f"run {run_id}: cancelled\n"
         assert again.strip() == run_id
 
+    def test_many_are_counted_paused_resumed_and_cancelled(self, remote):
+        tag = a_name()
+        for _ in range(3):
+            remote.says("submit", "greet", "name=x", "--every", "PT1H", "--name", a_name(), "--tag", tag)
+        which = ("--filter", f"tag:{tag}")
+
+        assert remote.says("jobs", "pause", *which, "--dry-run").startswith("3 jobs would be paused")
+        assert remote.says("jobs", "pause", *which, "--yes") == "3 jobs paused\n"
+        assert remote.says("jobs", "resume", *which, "--limit", "2", "--yes").startswith("2 jobs resumed; more fit")
+        assert {job["state"] for job in remote.reads("jobs", *which)} == {"active", "paused"}
+        assert remote.says("jobs", "cancel", *which, "--yes") == "3 jobs cancelled\n"
+
+        for _ in range(2):
+            remote.says("submit", "greet", "name=x", "--at", "2040-01-01T00:00Z", "--tag", tag)
+        assert remote.says("runs", "cancel", *which, "--yes") == "2 runs cancelled, or asked to stop\n"
+
     def test_a_delay_counts_from_here_and_takes_no_key(self, remote):
         delayed = remote.says("submit", "greet", "name=x", "--delay", "PT1H", "-q").strip()
         refused = remote.duly("submit", "greet", "name=x", "--delay", "PT1H", "--key", a_name())

@@ -10,6 +10,7 @@ from duly.domain.retry import Retry
 from duly.moves.settle import Settled, settle
 from duly.moves.workflows import run_errands
 from duly.store import runs, workflows
+from duly.store.workflows import Turned
 from tests.builders import RNG, a_worker, counts, ended, seconds, staged
 from tests.graphs import FAILS, a_node, a_workflow, carried_through, end, state_of, states_of, taken
 
@@ -181,8 +182,30 @@ class WithdrawnAndResumed(Story):
         return run_errands, lambda side: workflows.resume(side, 1, self.workflow_id)
 
     async def check(self, database, left, right):
-        assert right == "running"
+        assert right == Turned("running", is_new=True)
         await super().check(database, left, right)  # Which ends: what was resumed is not paused again.
+
+
+@story
+class PausedByTwo(Story):
+    """One of them has done it, and is noted; the other finds it done."""
+
+    shape = "a b"
+
+    async def moves(self, database):
+        def pause(side):
+            return workflows.pause(side, 1, self.workflow_id)
+
+        return pause, pause
+
+    async def check(self, database, left, right):
+        assert sorted([left.is_new, right.is_new]) == [False, True]
+        assert {left.state, right.state} == {"paused"}
+        await self._resumed_by_two(database)
+
+    async def _resumed_by_two(self, database):
+        first, second = [await workflows.resume(database, 1, self.workflow_id) for _ in range(2)]
+        assert (first, second) == (Turned("running", is_new=True), Turned("running", is_new=False))
 
 
 @story
@@ -196,7 +219,7 @@ class TriedAgainAndPaused(Story):
 
     async def check(self, database, left, right):
         assert not isinstance(left, BaseException), left
-        assert right == "paused"
+        assert right == Turned("paused", is_new=True)
         await errands_done(database, database.clock)
         assert await taken(database, await a_worker(database)) == {}
         await workflows.resume(database, 1, self.workflow_id)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from duly.api.routes.runs import shown_run
 from duly.domain.outcome import Awaited, Failed, Succeeded
 from duly.domain.run import Options, encode_options
 from duly.domain.target import WORKFLOW, handler_of
@@ -161,8 +162,10 @@ async def test_a_replay_of_the_dead_run_starts_another_workflow_and_one_of_a_nod
     worker_id = await a_worker(database)
     await started(database, starter, worker_id)
     first = await the_workflow(database, run_id)
+    assert (await shown_run(database, 1, run_id)).started_workflow_id == first
     await carried_through(database, worker_id, {"a": FAILS})
     await settle_ended(database, RNG)
+    assert (await shown_run(database, 1, run_id)).started_workflow_id == first, "also when it has ended"
 
     await replay_workflow(database, 1, first, "a")
     await run_errands(database)

@@ -13,9 +13,11 @@ from duly.moves.cancel import cancel_run
 from duly.moves.replay import discard, replay
 from duly.moves.settle import hand_back, lose, settle
 from duly.moves.workflows import (
+    Replay,
     add_nodes,
     cancel_workflow,
     pause_workflow,
+    plan_replay,
     replay_workflow,
     resume_workflow,
     run_errands,
@@ -366,7 +368,7 @@ async def test_a_replay_does_a_node_and_all_behind_it_again(database):
     await carried_through(database, worker_id, {"b": FAILS})
     assert await state_of(database, workflow_id) == "failed"
 
-    assert await replay_workflow(database, 1, workflow_id, "b") == ["b", "c"]
+    assert (await replay_workflow(database, 1, workflow_id, "b")).nodes == ["b", "c"]
     assert await state_of(database, workflow_id) == "running"
     assert await carried_through(database, worker_id) == [["b"], ["c"]]
 
@@ -409,15 +411,17 @@ async def test_what_is_under_way_or_has_not_run_is_not_replayed(database):
     workflow_id = await a_workflow(database, "a b:a c:b")
     worker_id = await a_worker(database)
 
-    with pytest.raises(WorkflowChanged, match="'a' is under way"):
-        await replay_workflow(database, 1, workflow_id, "a")
-    with pytest.raises(WorkflowChanged, match="'b' has not run yet"):
-        await replay_workflow(database, 1, workflow_id, "b")
-    with pytest.raises(NotFound, match="no node 'z'"):
-        await replay_workflow(database, 1, workflow_id, "z")
+    for move in (plan_replay, replay_workflow):
+        with pytest.raises(WorkflowChanged, match="'a' is under way"):
+            await move(database, 1, workflow_id, "a")
+        with pytest.raises(WorkflowChanged, match="'b' has not run yet"):
+            await move(database, 1, workflow_id, "b")
+        with pytest.raises(NotFound, match="no node 'z'"):
+            await move(database, 1, workflow_id, "z")
     await end(database, worker_id, (await taken(database, worker_id)).values())
-    with pytest.raises(WorkflowChanged, match="'b' is under way"):
-        await replay_workflow(database, 1, workflow_id, "a")
+    for move in (plan_replay, replay_workflow):
+        with pytest.raises(WorkflowChanged, match="'b' is under way"):
+            await move(database, 1, workflow_id, "a")
 
 
 async def test_a_dead_run_that_is_replayed_as_such_opens_its_workflow_again(database):
@@ -566,13 +570,16 @@ async def test_a_map_fails_with_its_items_and_can_be_done_again(database):
     assert await state_of(database, workflow_id) == "failed"
     assert (await states_of(database, workflow_id))["page"] == "failed"
 
-    assert await replay_workflow(database, 1, workflow_id, "page[1]") == ["end", "page", "page[1]"]
+    assert await plan_replay(database, 1, workflow_id, "page[1]") == Replay(["end", "page", "page[1]"], [], 2)
+    assert await replay_workflow(database, 1, workflow_id, "page[1]") == Replay(["end", "page", "page[1]"], [], 2)
     assert await carried_through(database, worker_id) == [["page[1]"], ["end"]]
     assert await state_of(database, workflow_id) == "succeeded"
 
-    assert await replay_workflow(database, 1, workflow_id, "page") == ["end", "page"]
+    assert await plan_replay(database, 1, workflow_id, "page") == Replay(["end", "page"], ["page[0]", "page[1]"], 1)
+    assert await state_of(database, workflow_id) == "succeeded", "a dry run changes nothing"
+    assert (await replay_workflow(database, 1, workflow_id, "page")).remade == ["page[0]", "page[1]"]
     assert await carried_through(database, worker_id, {"page[0]": FAILS}) == [["page[0]", "page[1]"]]
-    assert await replay_workflow(database, 1, workflow_id, "list") == ["end", "list", "page"]
+    assert (await replay_workflow(database, 1, workflow_id, "list")).nodes == ["end", "list", "page"]
     assert await carried_through(database, worker_id, {"list": Succeeded("[1]")}) == [["list"], ["page[0]"], ["end"]]
     assert await state_of(database, workflow_id) == "succeeded"
     assert await counts(database) == {}

@@ -9,7 +9,19 @@ from duly.domain.outcome import Failed, Succeeded
 from duly.maintenance.service import ROLLUPS_KEPT
 from duly.moves.settle import Settled, settle
 from duly.store import figures
-from tests.builders import QUEUE, RNG, a_leased_run, a_ready_run, a_retrying_run, a_worker, claimed, settled
+from tests.builders import (
+    QUEUE,
+    RNG,
+    a_leased_run,
+    a_ready_run,
+    a_retrying_run,
+    a_waiting_run,
+    a_worker,
+    an_active_schedule,
+    claimed,
+    seconds,
+    settled,
+)
 from tests.clock import START
 
 MINUTE = timedelta(minutes=1)
@@ -160,3 +172,21 @@ def nodes_of(node):
     yield node
     for child in node.get("Plans", ()):
         yield from nodes_of(child)
+
+
+async def test_what_fires_once_in_an_hour_is_read_by_the_minute_and_what_may_fire_again_by_its_moment(database):
+    """However many daily jobs there are, an hour has sixty minutes; what fires each minute has a beat of its own."""
+    for offset in (61, 75, 119, 125):
+        await an_active_schedule(database, every=86_400, anchor=START + seconds(offset))
+    await an_active_schedule(database, every=60, anchor=START + seconds(65))
+    await a_waiting_run(database, delay=70)
+
+    found = await figures.coming(database, 1, START + timedelta(hours=1))
+
+    told = sorted(
+        (one.due_at, one.every_seconds, one.timers, one.repeats) for one in found if one.every_seconds is None
+    )
+    assert told == [(START + MINUTE, None, 4, False), (START + 2 * MINUTE, None, 1, False)]
+    assert [(one.due_at, one.every_seconds, one.timers, one.repeats) for one in found if one.every_seconds] == [
+        (START + seconds(65), 60, 1, True)
+    ]

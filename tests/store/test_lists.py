@@ -160,6 +160,41 @@ def _tagged(job: Recurring, *tags: str) -> Recurring:
     return msgspec.structs.replace(job, options=encode_options(Options(tags=tags)))
 
 
+class TestJobsByNextFire:
+    async def test_the_next_to_fire_comes_first_and_those_of_one_moment_in_one_order(self, database):
+        late = (await an_active_schedule(database, anchor=START + seconds(300))).job_id
+        same = sorted([(await an_active_schedule(database, anchor=START + seconds(60))).job_id for _ in range(3)])
+        paused = await an_active_schedule(database, anchor=START + seconds(30))
+        await pause(database, paused.job_id, "the server moves")
+
+        for size in (1, 2, 10):
+            rows, _ = await all_pages(lists.jobs_by_next, database, "", filters.JOBS, size, looks=lists.ORDERED_MAX)
+            assert ids(rows) == [*same, late], "what will not fire has no place in the order"
+            assert [row["next_run_at"] for row in rows] == [START + seconds(60)] * 3 + [START + seconds(300)]
+
+    async def test_a_filter_holds_in_it(self, database):
+        await a_tagged(database, "b")
+        wanted = await a_tagged(database, "a", queue="mail")
+
+        for text in ("tag:a", "queue:mail", "tag:a AND state:active"):
+            rows, _ = await all_pages(lists.jobs_by_next, database, text, filters.JOBS, 1, looks=lists.ORDERED_MAX)
+            assert ids(rows) == [wanted], text
+        assert (await lists.jobs_by_next(database, 1, filters.parse("state:paused", filters.JOBS), 10)).rows == []
+
+    async def test_more_than_it_reads_is_refused_with_what_to_do_instead(self, database):
+        for _ in range(3):
+            await an_active_schedule(database)
+
+        assert len((await lists.jobs_by_next(database, 1, EVERYTHING, 10, most=3)).rows) == 3
+        with pytest.raises(InvalidOption, match="up to 2 jobs, and there are more; sort by created or name"):
+            await lists.jobs_by_next(database, 1, EVERYTHING, 10, most=2)
+
+    async def test_jobs_of_others_are_neither_shown_nor_counted(self, database):
+        await an_active_schedule(database)
+
+        assert (await lists.jobs_by_next(database, 2, EVERYTHING, 10, most=1)).rows == []
+
+
 class TestRuns:
     async def test_every_run_is_listed_wherever_it_stands_the_last_scheduled_first(self, database, clock):
         worker_id = await a_worker(database)

@@ -135,6 +135,9 @@ select gen_random_uuid(), run_id, 0, 'cancel', duly.clock_now()
 insert into duly.jobs (job_id, tenant, queue, handler, schedule, cohort, created_at, updated_at)
 select gen_random_uuid(), 9, 'default', 'greet', format('{{"on_event": {{"type": "type %s"}}}}', n % 100)::jsonb, 1, at, at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made;
+insert into duly.jobs (job_id, tenant, queue, handler, every_seconds, anchor_at, created_at, updated_at, state, failures)
+select gen_random_uuid(), 1, 'default', 'greet', 60, at, at, at, 'paused', case when n % 400 = 0 then 3 else 0 end
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made;
 insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at, answers_at)
 select gen_random_uuid(), 1, 'https://' || n || '.example', at, at, at, at, at, at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
@@ -307,6 +310,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "what waits of a tenant": (figures.SQL["waiting"], lambda s: (1, BATCH)),
     "what waits of a small tenant": (figures.SQL["waiting"], lambda s: (2, BATCH)),
     "how many are dead": (figures.SQL["dead"], lambda s: (1, BATCH)),
+    "schedules that kept failing": (figures.SQL["paused"], lambda s: (1, BATCH)),
     "what fires next": (figures.SQL["coming"], lambda s: (1, START + timedelta(days=99), BATCH // 50)),
     "days of a job": (figures.SQL["days_of_job"], lambda s: (s["job"], 1, START, UUID(int=0), BATCH)),
     "cancel": (runs.SQL["cancel"], lambda s: (s["waiting"], "not needed")),
@@ -760,6 +764,22 @@ async def test_a_page_of_a_large_list_looks_at_no_more_than_it_may(large, name, 
     try:
         for _ in range(7):
             assert await list_touches(connection, name, tenant) == {}
+    finally:
+        await connection.close()
+
+
+async def test_an_order_that_no_index_has_is_refused_before_much_is_read(large):
+    """And for a tenant that has few jobs it reads those, whatever others have."""
+    connection: Any = await connect(large)
+    try:
+        async with connection.transaction():
+            before = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+            with pytest.raises(asyncpg.PostgresError, match="and there are more"):
+                async with connection.transaction():
+                    await lists.jobs_by_next(connection, 1, filters.EVERYTHING, BATCH // 2, most=BATCH)
+            await lists.jobs_by_next(connection, 2, filters.EVERYTHING, BATCH // 2, most=BATCH)
+            after = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+        assert too_much("", {table: rows - before[table] for table, rows in after.items()}) == {}
     finally:
         await connection.close()
 

@@ -9,6 +9,7 @@ from duly.domain.scaling import FUNCTIONS
 from duly.moves.settle import Settled, settle
 from duly.store import workers
 from duly.store.pressure import Gauge, coming, paces
+from duly.store.tail import Growth
 from duly.store.workers import Identity
 from tests.builders import RNG, a_ready_run, a_waiting_run, a_worker, an_active_schedule, claimed, seconds, staged
 from tests.clock import START
@@ -39,6 +40,27 @@ async def test_the_pace_of_a_queue_is_that_of_the_last_minutes(database, clock):
     assert set(found) == {"default"}
     assert found["default"].per_second == 0.5
     assert found["default"].mean_seconds == 2
+
+
+async def test_where_much_ends_the_pace_is_that_of_what_was_read(database, clock, monkeypatch):
+    """Of a part of history that is too large to be read whole, only the time counts that was read."""
+    monkeypatch.setattr("duly.store.pressure._BLOCKS_MAX", 1)
+    worker_id = await a_worker(database, lease=timedelta(days=1))
+    for _ in range(300):
+        await a_ready_run(database)
+    await work_off(database, clock, worker_id, took=1)
+    await clock.advance(100)
+    for _ in range(300):
+        await a_ready_run(database)
+    await work_off(database, clock, worker_id, took=1)
+
+    await clock.advance(10)
+    found = (await paces(database))["default"]
+
+    [(leaf, blocks)] = await Growth(database).sizes()
+    read = await database.fetchval(f"select count(*) from {leaf} where ctid >= $1", (blocks - 1, 0))
+    assert 0 < read < 300
+    assert found.per_second == read / 10
 
 
 async def test_without_history_there_is_no_pace(database):

@@ -10,6 +10,7 @@ import msgspec
 
 from duly.store.job_changes import Change
 from duly.store.stream import Ended, Started
+from duly.store.workflow_changes import WorkflowChange
 from duly.store.workflow_ends import WorkflowEnd
 
 SOURCE, JOBS, WORKFLOWS = "/v1/runs", "/v1/jobs", "/v1/workflows"
@@ -24,6 +25,7 @@ _FINAL = {
 _FAILED = frozenset({"failed", "timed_out", "lost"})
 _STARTED = "duly.run.started.v1"
 _CHANGED = "duly.job.changed.v1"
+_WORKFLOW_CHANGED = "duly.workflow.changed.v1"
 _WORKFLOW_ENDED = "duly.workflow.ended.v1"
 
 
@@ -76,6 +78,23 @@ def changed(change: Change) -> Happening:
         "data": data,
     }
     return Happening(change.tenant, change.queue, _CHANGED, change.changed_at, msgspec.json.encode(event))
+
+
+def workflow_changed(change: WorkflowChange) -> Happening:
+    """Tell that a workflow was paused, resumed, replayed, or is being cancelled."""
+    data = msgspec.to_builtins(change)
+    del data["tenant"], data["number"]
+    event = {
+        "specversion": "1.0",
+        "id": f"{change.workflow_id}/{change.replays}/{change.change}/{change.number}",
+        "source": WORKFLOWS,
+        "type": _WORKFLOW_CHANGED,
+        "subject": str(change.workflow_id),
+        "time": _text(change.changed_at),
+        "datacontenttype": "application/json",
+        "data": data,
+    }
+    return Happening(change.tenant, "", _WORKFLOW_CHANGED, change.changed_at, msgspec.json.encode(event))
 
 
 def workflow_ended(end: WorkflowEnd) -> Happening:

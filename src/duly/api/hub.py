@@ -18,15 +18,26 @@ from itertools import islice
 
 import msgspec
 
-from duly.api.happenings import GAP, Happening, began, came_to, changed, gap, started_of, workflow_ended
+from duly.api.happenings import (
+    GAP,
+    Happening,
+    began,
+    came_to,
+    changed,
+    gap,
+    started_of,
+    workflow_changed,
+    workflow_ended,
+)
 from duly.api.log_streams import LogStreams
 from duly.clock import Rng, moment_of
 from duly.domain.errors import DulyError
 from duly.log import Log
-from duly.store import job_changes, workflow_ends
+from duly.store import job_changes, workflow_changes, workflow_ends
 from duly.store.database import Database
 from duly.store.job_changes import Changes
 from duly.store.stream import ROWS_MAX, Beginnings, Ended, Endings, recent
+from duly.store.workflow_changes import WorkflowChanges
 from duly.store.workflow_ends import WorkflowEnds
 
 LOOK_SECONDS = 0.25
@@ -133,10 +144,10 @@ class Hub:
         ends = await self._workflow_ends.look(tenants)  # First, and told last: by then the ends of its nodes are seen.
         begun = await self._beginnings.look(tenants)
         ended = await self._endings.look(tenants)
-        changes = await self._changes.look(tenants)
+        changes, turns = await self._changes.look(tenants), await self._workflow_changes.look(tenants)
         of_runs = [*map(began, begun), *(one for row in ended for one in self._of(row))]
-        self._publish([*map(changed, changes), *of_runs, *map(workflow_ended, ends)])
-        if max(len(begun), len(ended), len(changes), len(ends)) >= ROWS_MAX:
+        self._publish([*map(changed, changes), *map(workflow_changed, turns), *of_runs, *map(workflow_ended, ends)])
+        if max(len(begun), len(ended), len(changes), len(turns), len(ends)) >= ROWS_MAX:
             self._skip("more happened at once than is passed on")
 
     async def _look_for_ever(self) -> None:
@@ -163,6 +174,7 @@ class Hub:
     def _start_over(self) -> None:
         self._beginnings, self._endings = Beginnings(self._database), Endings(self._database)
         self._changes, self._workflow_ends = Changes(self._database), WorkflowEnds(self._database)
+        self._workflow_changes = WorkflowChanges(self._database)
         self._since = dict.fromkeys(self._since, self._count)
 
     def _expire(self) -> bool:
@@ -238,15 +250,16 @@ class Hub:
             return [told.lines(self._place(self._count, now))]
         rows, is_all = await recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
         changes = await job_changes.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
+        turns = await workflow_changes.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
         ends = await workflow_ends.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
         of_runs = [one for row in rows for one in came_to(row)]
-        told_of = [*of_runs, *map(changed, changes), *map(workflow_ended, ends)]
+        told_of = [*of_runs, *map(changed, changes), *map(workflow_changed, turns), *map(workflow_ended, ends)]
         lines = [
             one.lines(f"{_ELSEWHERE}-0-{int(one.at.timestamp() * 1000)}")
             for one in sorted(told_of, key=lambda one: one.at)
             if wanted.fits(one)
         ]
-        if is_all and max(len(changes), len(ends)) < REPLAY_MAX:
+        if is_all and max(len(changes), len(turns), len(ends)) < REPLAY_MAX:
             return lines
         told = gap(now, "more has happened since the Last-Event-ID than can be told")
         return [told.lines(self._place(self._count, now))]

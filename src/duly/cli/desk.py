@@ -162,8 +162,10 @@ class Desk(Protocol):
         """Name the workers that live; None: this is not for us to know."""
         ...
 
-    async def jobs(self, filter_text: str, limit: int, sort: Literal["created", "name"]) -> Sequence[Row]:
-        """List jobs, the newest first or by name."""
+    async def jobs(
+        self, filter_text: str, limit: int, sort: Literal["created", "name", "next_run_at"]
+    ) -> Sequence[Row]:
+        """List jobs, the newest first, by name or by next fire."""
         ...
 
     async def job_id(self, job: str) -> UUID:

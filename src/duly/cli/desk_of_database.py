@@ -126,12 +126,17 @@ class DatabaseDesk:
             Living(row.queues, row.handlers) for row in await workers.live(self._database) if row.until > row.read_at
         ]
 
-    async def jobs(self, filter_text: str, limit: int, sort: Literal["created", "name"]) -> Sequence[Row]:
-        """List jobs, the newest first or by name."""
+    async def jobs(
+        self, filter_text: str, limit: int, sort: Literal["created", "name", "next_run_at"]
+    ) -> Sequence[Row]:
+        """List jobs, the newest first, by name or by next fire."""
         chosen = parse(filter_text, JOBS)
         if sort == "name":
             by_name = partial(lists.jobs_by_name, self._database, TENANT_DEFAULT, chosen)
             return [listed_row(row) for row in await gather(by_name, limit)]
+        if sort == "next_run_at":
+            by_next = partial(lists.jobs_by_next, self._database, TENANT_DEFAULT, chosen)
+            return [listed_row(row) for row in await gather(by_next, limit)]
         read = partial(lists.jobs, self._database, TENANT_DEFAULT, chosen)
         return [listed_row(row) for row in await gather(read, limit)]
 

@@ -79,8 +79,10 @@ class HttpDesk:
         except Forbidden:
             return None
 
-    async def jobs(self, filter_text: str, limit: int, sort: Literal["created", "name"]) -> Sequence[Row]:
-        """List jobs, the newest first or by name."""
+    async def jobs(
+        self, filter_text: str, limit: int, sort: Literal["created", "name", "next_run_at"]
+    ) -> Sequence[Row]:
+        """List jobs, the newest first, by name or by next fire."""
         found = self._client.jobs.list(filter_text or None, sort=None if sort == "created" else sort)
         return [rows.job_in_list(job) for job in await _first(found, limit)]
 

@@ -9,10 +9,11 @@ from uuid import UUID
 
 import click
 
-from duly.cli import apps
+from duly.cli import apps, job_many
 from duly.cli.arguments import read_payload
 from duly.cli.desk import Desk, JobSeen, at_desk
 from duly.cli.failures import REFUSED
+from duly.cli.many import Many, change_many, many_options
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
 from duly.cli.run import wait_and_tell
@@ -34,28 +35,34 @@ _TRIGGERED = {
 
 
 @click.command("pause")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="[JOB]", default="")
+@many_options("job")
 @click.option("--reason", default="paused on request", show_default=True, help="Why, for whoever looks at it.")
 @json_option
 @with_settings("url")
-def pause_job(settings: Settings, job: str, reason: str, as_json: bool) -> None:
-    """Pause JOB, given by its id or its name: it keeps its place, and what it leaves out is on record."""
+def pause_job(settings: Settings, job: str, many: Many | None, reason: str, as_json: bool) -> int:
+    """Pause JOB, given by its id or its name, or all that fit: it keeps its place, and what it leaves out is on record."""
     why = check_reason(reason)
-
+    if many is not None:
+        return change_many(settings, job_many.pausing(why), many, as_json=as_json)
     asyncio.run(_change(settings, job, lambda desk, job_id: desk.pause_job(job_id, why), as_json=as_json))
+    return 0
 
 
 @click.command("resume")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="[JOB]", default="")
+@many_options("job")
 @click.option("--catch-up", is_flag=True, help="Treat what it left out as missed, so that its misfire policy decides.")
 @json_option
 @with_settings("url")
-def resume_job(settings: Settings, job: str, catch_up: bool, as_json: bool) -> None:
-    """Resume JOB, given by its id or its name."""
-
+def resume_job(settings: Settings, job: str, many: Many | None, catch_up: bool, as_json: bool) -> int:
+    """Resume JOB, given by its id or its name, or all that fit."""
+    if many is not None:
+        return change_many(settings, job_many.resuming(catch_up=catch_up), many, as_json=as_json)
     asyncio.run(
         _change(settings, job, lambda desk, job_id: desk.resume_job(job_id, catch_up=catch_up), as_json=as_json)
     )
+    return 0
 
 
 @click.command("skip-next")
@@ -69,16 +76,20 @@ def skip_next_of_job(settings: Settings, job: str, as_json: bool) -> None:
 
 
 @click.command("cancel")
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="[JOB]", default="")
+@many_options("job")
 @json_option
 @with_settings("url")
-def cancel(settings: Settings, job: str, as_json: bool) -> None:
-    """Cancel JOB, given by its id or its name, and its runs that have not started.
+def cancel(settings: Settings, job: str, many: Many | None, as_json: bool) -> int:
+    """Cancel JOB, given by its id or its name, or all that fit, and its runs that have not started.
 
     What has started goes on: `duly runs cancel` is for that. The answer is `cancelled`; `requested`, where a worker holds the
     last of it; or `too late`, with how it stands.
     """
+    if many is not None:
+        return change_many(settings, job_many.ENDING, many, as_json=as_json)
     asyncio.run(_cancel(settings, job, as_json=as_json))
+    return 0
 
 
 @click.command("trigger")

@@ -63,10 +63,10 @@ def jobs() -> None:
 @click.option("--tag", help="Only those with this tag.")
 @click.option(
     "--sort",
-    type=click.Choice(["created", "name"]),
+    type=click.Choice(["created", "name", "next_run_at"]),
     default="created",
     show_default=True,
-    help="The newest first, or by name; those without one are left out then.",
+    help="The newest first, by name, or the next to fire first; those without one are left out then.",
 )
 @filter_option
 @limit_option
@@ -78,11 +78,11 @@ def list_jobs(
     state: str | None,
     queue: str | None,
     tag: str | None,
-    sort: Literal["created", "name"],
+    sort: Literal["created", "name", "next_run_at"],
     filter_text: str,
     limit: int,
 ) -> None:
-    """List schedules, the newest first or by name."""
+    """List schedules, the newest first, by name or by next fire."""
     wanted = chosen(filter_text, JOBS, state=state, queue=queue, tag=tag)
 
     hint = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'

@@ -13,10 +13,12 @@ import msgspec
 
 from duly.cli.desk import Desk, at_desk
 from duly.cli.lazy import ListingGroup
+from duly.cli.many import Many, change_many, many_options
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
 from duly.cli.paging import chosen, filter_option, limit_option, none_of, quoted
 from duly.cli.replaying import replay_runs
+from duly.cli.run_many import CANCELLING, replaying
 from duly.cli.screen import some
 from duly.cli.target_rows import what_runs
 from duly.clock import SystemClock
@@ -103,23 +105,37 @@ def show_run(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> N
 
 
 @runs.command("cancel")
-@click.argument("run_ids", metavar="RUN...", type=click.UUID, nargs=-1, required=True)
-@click.option("--children", is_flag=True, help="Cancel their subtasks as well.")
+@click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
+@many_options("run_ids")
+@click.option("--children", is_flag=True, help="Cancel the subtasks of those that are named as well.")
 @with_settings("url")
-def cancel(settings: Settings, run_ids: tuple[UUID, ...], children: bool) -> None:
-    """Cancel runs.
+def cancel(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, children: bool) -> int:
+    """Cancel runs: those that are named, or all that fit and have not ended.
 
     The answer is `cancelled`: it was waiting, and will never start; `requested`: its worker has been asked, and what it came to
     will be on the run; or `too late`, with the state in which it had ended.
     """
+    if many is not None:
+        if children:
+            raise click.UsageError(
+                "--children goes with runs that are named; of a filter, say which subtasks: parent:RUN"
+            )
+        return change_many(settings, CANCELLING, many)
     asyncio.run(_cancel(settings, run_ids, children))
+    return 0
 
 
 @runs.command("replay")
-@click.argument("run_ids", metavar="RUN...", type=click.UUID, nargs=-1, required=True)
+@click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
+@many_options("run_ids")
+@click.option("--rate", type=float, help="So many a second, instead of all at once; with --all or --filter.")
 @with_settings("url")
-def replay(settings: Settings, run_ids: tuple[UUID, ...]) -> int:
-    """Give dead runs another set of attempts; the same as `duly dead replay`."""
+def replay(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, rate: float | None) -> int:
+    """Give dead runs another set of attempts: those that are named, or all that fit; as `duly dead replay` does."""
+    if many is not None:
+        return change_many(settings, replaying(rate), many)
+    if rate is not None:
+        raise click.UsageError("--rate goes with --filter or --all; runs that are named are replayed at once")
     return replay_runs(settings, run_ids)
 
 

@@ -23,6 +23,7 @@ from duly.domain.run import TENANT_DEFAULT
 from duly.domain.workflow import Workflow
 from duly.domain.workflow_told import told_nodes
 from duly.moves import workflows as moves
+from duly.moves.workflows import Replay
 from duly.outbound.shapes import Check
 from duly.settings import Settings
 from duly.store import hints, lists, workflows
@@ -63,8 +64,8 @@ class WorkflowDesk(Protocol):
         """Let a workflow go on, and say how it stands."""
         ...
 
-    async def replay(self, workflow_id: UUID, node: str) -> Sequence[str]:
-        """Run a node again and all that follow from it, and name them."""
+    async def replay(self, workflow_id: UUID, node: str, *, is_dry: bool) -> Replay:
+        """Run a node again and all that follow from it, or say what that would do."""
         ...
 
 
@@ -125,9 +126,10 @@ class DatabaseWorkflows:
         """Let a workflow go on, and say how it stands."""
         return await moves.resume_workflow(self._database, TENANT_DEFAULT, workflow_id)
 
-    async def replay(self, workflow_id: UUID, node: str) -> Sequence[str]:
-        """Run a node again and all that follow from it, and name them."""
-        return await moves.replay_workflow(self._database, TENANT_DEFAULT, workflow_id, node)
+    async def replay(self, workflow_id: UUID, node: str, *, is_dry: bool) -> Replay:
+        """Run a node again and all that follow from it, or say what that would do."""
+        move = moves.plan_replay if is_dry else moves.replay_workflow
+        return await move(self._database, TENANT_DEFAULT, workflow_id, node)
 
     async def _wake(self, queues: set[str]) -> None:
         with suppress(DulyError):  # A hint that is lost costs a moment.
@@ -182,9 +184,10 @@ class HttpWorkflows:
         """Let a workflow go on, and say how it stands."""
         return (await self._asked.resume(workflow_id)).state
 
-    async def replay(self, workflow_id: UUID, node: str) -> Sequence[str]:
-        """Run a node again and all that follow from it, and name them."""
-        return (await self._asked.replay(workflow_id, node)).nodes
+    async def replay(self, workflow_id: UUID, node: str, *, is_dry: bool) -> Replay:
+        """Run a node again and all that follow from it, or say what that would do."""
+        done = await self._asked.replay(workflow_id, node, dry_run=is_dry)
+        return Replay(done.nodes, done.remade, done.kept)
 
 
 def _not_found(workflow_id: UUID) -> NotFound:

@@ -137,10 +137,11 @@ def resume(settings: Settings, workflow_ids: tuple[UUID, ...]) -> None:
 @workflows.command("replay")
 @click.argument("workflow_id", metavar="WORKFLOW", type=click.UUID)
 @click.argument("node", metavar="NODE")
+@click.option("--dry-run", is_flag=True, help="Say what would run again, and change nothing.")
 @with_settings("url")
-def replay(settings: Settings, workflow_id: UUID, node: str) -> None:
+def replay(settings: Settings, workflow_id: UUID, node: str, dry_run: bool) -> None:
     """Run NODE of WORKFLOW again, and all that follow from it. The other nodes keep their results."""
-    asyncio.run(_replay(settings, workflow_id, node))
+    asyncio.run(_replay(settings, workflow_id, node, is_dry=dry_run))
 
 
 async def _each(
@@ -151,10 +152,14 @@ async def _each(
             click.echo(f"workflow {workflow_id} is {await move(desk, workflow_id)}")
 
 
-async def _replay(settings: Settings, workflow_id: UUID, node: str) -> None:
+async def _replay(settings: Settings, workflow_id: UUID, node: str, *, is_dry: bool) -> None:
     async with at_workflows(settings) as desk:
-        names = await desk.replay(workflow_id, node)
-    click.echo(f"workflow {workflow_id}: {some(len(names), 'node')} run again: {', '.join(names[:20])}")
+        done = await desk.replay(workflow_id, node, is_dry=is_dry)
+    verb = "would run again" if is_dry else "run again"
+    click.echo(f"workflow {workflow_id}: {some(len(done.nodes), 'node')} {verb}: {', '.join(done.nodes[:20])}")
+    if is_dry:
+        remade = f", {some(len(done.remade), 'item')} would be made anew" if done.remade else ""
+        click.echo(f"{some(done.kept, 'node')} would keep what came of it{remade}; nothing was changed")
 
 
 async def _submit(settings: Settings, file: str, key: str, *, wait: bool, as_json: bool) -> int:

@@ -276,6 +276,11 @@ def covered_by(edges: Iterable[tuple[str, str]], node: str) -> frozenset[str]:
     return frozenset(covered)
 
 
+def remade_by(maps: Mapping[str, str], covered: Collection[str], node: str) -> frozenset[str]:
+    """Give the items that a replay from `node` drops, to be made anew with their map; it keeps those beside which it begins."""
+    return frozenset(item for item, of in maps.items() if of in covered and of != maps.get(node))
+
+
 def is_item(name: str) -> bool:
     """Say whether a node is an item of a map, by its name."""
     return name.endswith("]")

@@ -41,6 +41,7 @@ from duly.store import (
     shards,
     tenants,
     workers,
+    workflow_changes,
     workflows,
     zones,
 )
@@ -230,6 +231,7 @@ class Maintenance:
         await history.forget_subtasks(self._database, self._retention.failed, BATCH_MAX)
         await events.forget(self._database, EVENTS_KEPT, BATCH_MAX)
         await job_changes.forget(self._database, CHANGES_KEPT, BATCH_MAX)
+        await workflow_changes.forget(self._database, CHANGES_KEPT, BATCH_MAX)
         await answers.forget(self._database, BATCH_MAX)
         await workers.forget_departed(self._database)
         await shards.forget_expired(self._database)

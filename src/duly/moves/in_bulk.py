@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -18,6 +18,8 @@ from duly.store.database import Database
 from duly.store.lists import Row
 
 JOBS_MAX = 500  # changed by one call; each is a transaction
+OPEN = ("active", "paused")  # the states of jobs of which something can be ended
+LIVE = ("scheduled", "blocked", "ready", "running", "retrying")  # and of runs that can be cancelled
 _BATCH = 500
 _LOOKS = 10_000
 _SAMPLE_MAX = 10
@@ -71,7 +73,7 @@ class Done(msgspec.Struct, frozen=True):
     changed: int
     sample: list[UUID]
     refused: list[NotDone] = []
-    after: Place | None = None
+    after: Any = None
 
 
 async def change_jobs(open_session: OpenSession, job_ids: Sequence[UUID], change: ChangeJob) -> Done:
@@ -93,7 +95,7 @@ async def change_jobs_matching(
     done = Done(0, 0, [])
     last = place
     async for job_ids, last in _batches(open_session, read, "job_id", min(limit, JOBS_MAX), place):  # noqa: B007
-        done = _together(done, await change_jobs(open_session, job_ids, change))
+        done = together(done, await change_jobs(open_session, job_ids, change))
     return await _with_place(open_session, read, done, last, place)
 
 
@@ -106,7 +108,7 @@ async def change_runs_matching(
     async for run_ids, last in _batches(open_session, read, "run_id", limit, place):  # noqa: B007
         async with open_session() as session:
             changed = await change(session, run_ids, before + done.matched)
-        done = _together(done, Done(len(run_ids), changed, run_ids[:_SAMPLE_MAX]))
+        done = together(done, Done(len(run_ids), changed, run_ids[:_SAMPLE_MAX]))
     return await _with_place(open_session, read, done, last, place)
 
 
@@ -115,7 +117,7 @@ async def count_matching(open_session: OpenSession, read: Read, key: str, limit:
     done = Done(0, 0, [])
     last = place
     async for ids, last in _batches(open_session, read, key, limit, place):  # noqa: B007
-        done = _together(done, Done(len(ids), 0, ids[:_SAMPLE_MAX]))
+        done = together(done, Done(len(ids), 0, ids[:_SAMPLE_MAX]))
     return await _with_place(open_session, read, done, last, place)
 
 
@@ -149,7 +151,8 @@ async def _with_place(
     return done
 
 
-def _together(one: Done, other: Done) -> Done:
+def together(one: Done, other: Done) -> Done:
+    """Add what was done after it to what was done; where to go on is not told."""
     return Done(
         one.matched + other.matched,
         one.changed + other.changed,

@@ -22,6 +22,7 @@ from duly.domain.workflow import (
     check_nodes,
     check_workflow,
     covered_by,
+    remade_by,
     sinks,
 )
 from duly.moves.note import actor_of, audited, note
@@ -64,11 +65,11 @@ async def cancel_workflow(
 @audited
 async def pause_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
     """Let nothing more of a workflow start. Raises NotFound, WorkflowChanged."""
-    before = await _before(database, tenant, workflow_id)
-    state = _found(await store.pause(database, tenant, workflow_id), workflow_id)
+    turned = await store.pause(database, tenant, workflow_id)
+    state = _found(None if turned is None else turned.state, workflow_id)
     if state is not WorkflowState.PAUSED:
         raise WorkflowChanged(f"workflow {workflow_id} is {state}; only a running one can be paused")
-    if before is WorkflowState.RUNNING:
+    if turned and turned.is_new:
         await _note(database, tenant, Action.WORKFLOW_PAUSED, workflow_id)
     return state
 
@@ -76,18 +77,37 @@ async def pause_workflow(database: Database, tenant: int, workflow_id: UUID) -> 
 @audited
 async def resume_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
     """Let a paused workflow go on. Raises NotFound, WorkflowChanged."""
-    before = await _before(database, tenant, workflow_id)
-    state = _found(await store.resume(database, tenant, workflow_id), workflow_id)
+    turned = await store.resume(database, tenant, workflow_id)
+    state = _found(None if turned is None else turned.state, workflow_id)
     if state is WorkflowState.CANCELLING:
         raise WorkflowChanged(f"workflow {workflow_id} is {state}; replay a node of it when it has ended")
-    if before is WorkflowState.PAUSED:
+    if turned and turned.is_new:
         await _note(database, tenant, Action.WORKFLOW_RESUMED, workflow_id)
     return state
 
 
+class Replay(msgspec.Struct, frozen=True):
+    """What a replay does: the nodes that run again, the items that their maps drop and make anew, and how many stay."""
+
+    nodes: list[str]
+    remade: list[str]
+    kept: int
+
+
 @audited
-async def replay_workflow(database: Database, tenant: int, workflow_id: UUID, node: str) -> list[str]:
-    """Do a node and all behind it again. Returns their names. Raises NotFound, WorkflowChanged, Unsettled."""
+async def replay_workflow(database: Database, tenant: int, workflow_id: UUID, node: str) -> Replay:
+    """Do a node and all behind it again. Raises NotFound, WorkflowChanged, Unsettled."""
+    replay = await _replay(database, tenant, workflow_id, node, is_dry=False)
+    await _note(database, tenant, Action.WORKFLOW_REPLAYED, workflow_id, node=node, nodes=len(replay.nodes))
+    return replay
+
+
+async def plan_replay(database: Database, tenant: int, workflow_id: UUID, node: str) -> Replay:
+    """Say what a replay would do, and change nothing. Raises, as a replay does, NotFound, WorkflowChanged, Unsettled."""
+    return await _replay(database, tenant, workflow_id, node, is_dry=True)
+
+
+async def _replay(database: Database, tenant: int, workflow_id: UUID, node: str, *, is_dry: bool) -> Replay:
     for _ in range(_LOOKS_MAX):  # Nodes may be added between the look and the move.
         graph = await store.graph(database, tenant, workflow_id)
         if graph is None:
@@ -95,10 +115,10 @@ async def replay_workflow(database: Database, tenant: int, workflow_id: UUID, no
         if node not in graph.nodes:
             raise NotFound(f"workflow {workflow_id} has no node {node!r}; it has {', '.join(sorted(graph.nodes)[:20])}")
         covered = sorted(covered_by(graph.edges, node))
-        answer = await store.replay(database, tenant, workflow_id, node, covered, len(graph.nodes))
-        if answer == "replayed":
-            await _note(database, tenant, Action.WORKFLOW_REPLAYED, workflow_id, node=node, nodes=len(covered))
-            return covered
+        answer = await store.replay(database, tenant, workflow_id, node, covered, len(graph.nodes), is_dry=is_dry)
+        if answer in ("replayed", "replayable"):
+            remade = sorted(remade_by(graph.maps, covered, node))
+            return Replay(covered, remade, len(graph.nodes) - len(covered) - len(remade))
         if answer != "again":
             raise WorkflowChanged(f"workflow {workflow_id} cannot be replayed from {node!r}: {answer}")
     raise Unsettled(f"workflow {workflow_id}")

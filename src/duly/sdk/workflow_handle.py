@@ -97,7 +97,7 @@ class WorkflowHandle:
 
         Raises NotFound, Refused while some of them are under way.
         """
-        return await moves.replay_workflow(await self._database(), self._app.tenant, self.workflow_id, node)
+        return (await moves.replay_workflow(await self._database(), self._app.tenant, self.workflow_id, node)).nodes
 
     def status_sync(self) -> str:
         """Say how it stands, from a plain function."""

@@ -23,6 +23,7 @@ from duly.store.statements import load
 SQL = load("lists")
 PAGE_SIZE_MAX = 200
 LOOKS = 2_000  # Rows looked at for one page, at most.
+ORDERED_MAX = 5_000  # jobs of a tenant that are read to be put in an order that no index has
 GROUPED_MAX = 10_000  # dead letters that are counted by their reasons
 _LOOKS_BESIDE = 500  # Where each look takes another one: at the next fire, or for a run wherever it stands.
 
@@ -76,6 +77,20 @@ class NamedPage(msgspec.Struct, frozen=True):
 
     rows: list[Row]
     after: NamedAt | None
+
+
+class NextAt(msgspec.Struct, frozen=True):
+    """A position among jobs in the order in which they fire."""
+
+    next_run_at: datetime
+    job_id: UUID
+
+
+class NextPage(msgspec.Struct, frozen=True):
+    """Jobs by their next fire, and the position behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: NextAt | None
 
 
 class JobPage(msgspec.Struct, frozen=True):
@@ -156,6 +171,29 @@ async def jobs_by_name(
     )
     rows, last = _fitting(found, size, looks)
     return NamedPage(rows, NamedAt(last["name"], last["job_id"]) if last else None)
+
+
+async def jobs_by_next(
+    database: Database, tenant: int, chosen: Filter, size: int, after: NextAt | None = None, most: int = ORDERED_MAX
+) -> NextPage:
+    """Read recurring jobs that will fire, by when they do. Raises InvalidOption where more than `most` jobs stand."""
+    created, fires = chosen.moments.get("created_at", Span()), chosen.moments.get("next_run_at", Span())
+    first = NextAt(_EARLIEST, _FIRST) if after is None else after
+    found = await database.fetch(
+        SQL["jobs_by_next"],
+        tenant,
+        first.next_run_at,
+        first.job_id,
+        *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
+        chosen.beginnings.get("name"),
+        *_tags(chosen),
+        *_ends(created),
+        *_ends(fires),
+        size,
+        most,
+    )
+    rows, last = _fitting(found, size, max(size, most) + 1)
+    return NextPage(rows, NextAt(last["next_run_at"], last["job_id"]) if last else None)
 
 
 async def runs(

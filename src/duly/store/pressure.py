@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import asyncpg
+import msgspec
 
 from duly.domain.overload import AGE_LIMIT
+from duly.domain.run import TENANT_DEFAULT
 from duly.domain.scaling import MINUTES_AHEAD, SLOTS_DEFAULT, Pace, QueueLoad, desired_workers, spare_per_second, spread
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.planning import moments_between
@@ -18,6 +20,7 @@ from duly.store import overloads, ready, schedules, workers
 from duly.store.database import Database
 from duly.store.statements import load
 from duly.store.tail import Growth
+from duly.store.workers import WorkerRow
 
 SQL = load("pressure")
 _LATELY = timedelta(minutes=3)
@@ -111,11 +114,29 @@ def _fires(schedule: Schedule, first_at: datetime, minute: int, count: int) -> l
     return found
 
 
-class Pressure:
-    """What presses on each queue of the whole fleet, and how many workers that takes."""
+class Depth(msgspec.Struct, frozen=True):
+    """What waits in a queue."""
 
-    def __init__(self, loads: dict[str, QueueLoad], limits: dict[str, timedelta], age_limit: timedelta) -> None:
+    runs: int
+    oldest_due_at: datetime
+
+
+class Pressure:
+    """What presses on each queue of the whole fleet, and how many workers that takes; of one tenant, what waits in each."""
+
+    def __init__(
+        self,
+        read_at: datetime,
+        loads: dict[str, QueueLoad],
+        limits: dict[str, timedelta],
+        age_limit: timedelta,
+        living: Sequence[WorkerRow],
+        own: dict[str, Depth],
+    ) -> None:
+        self.read_at = read_at
         self.loads = loads
+        self.living = living
+        self.own = own
         self._limits = limits
         self._age_limit = age_limit
 
@@ -149,11 +170,11 @@ class Gauge:
         self._read_at: float | None = None
         self._coming: dict[str, list[int]] = {}
 
-    async def read(self) -> Pressure:
-        """Look at all queues once."""
+    async def read(self, tenant: int = TENANT_DEFAULT) -> Pressure:
+        """Look at all queues once, and at what waits of a tenant in each."""
         database = self._database
         now = await database.read_clock()
-        depths = {row["queue"]: row for row in await ready.depth(database)}
+        depths = {row["queue"]: row for row in await ready.depth_and_own(database, tenant)}
         living = [row for row in await workers.live(database) if row.until > row.read_at]
         limits, worked, fires = await overloads.limits(database), await paces(database), await self._look_ahead()
         names = {*depths, *fires, *worked, *(queue for row in living for queue in row.queues)}
@@ -171,7 +192,10 @@ class Gauge:
                 age_limit_seconds=limits.get(name, self.age_limit).total_seconds(),
                 coming=fires.get(name, ()),
             )
-        return Pressure(found, limits, self.age_limit)
+        own = {
+            name: Depth(row["own_runs"], row["own_oldest_due_at"]) for name, row in depths.items() if row["own_runs"]
+        }
+        return Pressure(now, found, limits, self.age_limit, living, own)
 
     async def _look_ahead(self) -> dict[str, list[int]]:
         now = self._database.clock.monotonic()

@@ -55,9 +55,9 @@ async def depth(database: Database) -> list[dict[str, Any]]:
     return [dict(row) for row in await database.fetch(SQL["depth"])]
 
 
-async def depth_of_tenant(database: Database, tenant: int) -> list[dict[str, Any]]:
-    """Count what is ready of one tenant in each queue, up to a bound, with the oldest due moment."""
-    return [dict(row) for row in await database.fetch(SQL["depth_of_tenant"], tenant)]
+async def depth_and_own(database: Database, tenant: int) -> list[dict[str, Any]]:
+    """Count what is ready in each queue, of all and of one tenant, up to a bound, with the oldest due moments."""
+    return [dict(row) for row in await database.fetch(SQL["depth_and_own"], tenant)]
 
 
 async def vacuum(database: Database) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import msgspec
 
 from duly.domain.references import HANDED_BYTES_MAX, Reference, fault_of
@@ -27,10 +28,18 @@ class SubmittedWorkflow(msgspec.Struct, frozen=True):
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """The names of a workflow's nodes, and its edges from parent to child."""
+    """The names of a workflow's nodes, its edges from parent to child, and of which map each item is."""
 
     nodes: frozenset[str]
     edges: tuple[tuple[str, str], ...]
+    maps: Mapping[str, str] = {}
+
+
+class Turned(msgspec.Struct, frozen=True):
+    """How a workflow stands, and whether it was this move that brought it there: of two at once, one has."""
+
+    state: str
+    is_new: bool
 
 
 class OwnNode(msgspec.Struct, frozen=True):
@@ -106,16 +115,25 @@ async def cancel(database: Database, tenant: int, workflow_id: UUID, reason: str
     return state
 
 
-async def pause(database: Database, tenant: int, workflow_id: UUID) -> str | None:
-    """Take back what has not started. Gives the state; None: there is no such workflow."""
-    state: str | None = await database.fetchval(SQL["pause_workflow"], tenant, workflow_id)
-    return state
+async def pause(database: Database, tenant: int, workflow_id: UUID) -> Turned | None:
+    """Take back what has not started. None: there is no such workflow."""
+    return _turned(await database.fetchrow(SQL["pause_workflow"], tenant, workflow_id))
 
 
-async def resume(database: Database, tenant: int, workflow_id: UUID) -> str | None:
-    """Release what may run. Gives the state; None: there is no such workflow."""
-    state: str | None = await database.fetchval(SQL["resume_workflow"], tenant, workflow_id)
-    return state
+async def resume(database: Database, tenant: int, workflow_id: UUID) -> Turned | None:
+    """Release what may run. None: there is no such workflow."""
+    return _turned(await database.fetchrow(SQL["resume_workflow"], tenant, workflow_id))
+
+
+def _turned(row: asyncpg.Record | None) -> Turned | None:
+    assert row is not None
+    return None if row["state"] is None else Turned(*row)
+
+
+async def of_run(database: Database, tenant: int, run_id: UUID) -> UUID | None:
+    """Say which workflow a run has started whose target is one; none: none yet, or its target is another."""
+    found: UUID | None = await database.fetchval(SQL["of_run"], tenant, run_id)
+    return found
 
 
 async def graph(database: Database, tenant: int, workflow_id: UUID) -> Graph | None:
@@ -124,16 +142,26 @@ async def graph(database: Database, tenant: int, workflow_id: UUID) -> Graph | N
     if not nodes:
         return None
     edges = await database.fetch(SQL["edges"], tenant, workflow_id)
-    return Graph(frozenset(row[0] for row in nodes), tuple((row["parent"], row["child"]) for row in edges))
+    maps = {row["name"]: row["item_of"] for row in nodes if row["item_of"] is not None}
+    return Graph(frozenset(row["name"] for row in nodes), tuple((row["parent"], row["child"]) for row in edges), maps)
 
 
 async def replay(
-    database: Database, tenant: int, workflow_id: UUID, node: str, covered: Sequence[str], count: int
+    database: Database,
+    tenant: int,
+    workflow_id: UUID,
+    node: str,
+    covered: Sequence[str],
+    count: int,
+    *,
+    is_dry: bool = False,
 ) -> str | None:
-    """Set nodes back, the first to run at once. Answers replayed, again (nodes were added since), or why it cannot be."""
-    answer: str | None = await database.fetchval(
-        SQL["replay_workflow"], tenant, workflow_id, node, list(covered), count
-    )
+    """Set nodes back, the first to run at once. Answers replayed, again (nodes were added since), or why it cannot be.
+
+    A dry run changes nothing, and answers replayable.
+    """
+    asked = tenant, workflow_id, node, list(covered), count, is_dry
+    answer: str | None = await database.fetchval(SQL["replay_workflow"], *asked)
     return answer
 
 

@@ -38,6 +38,7 @@ TYPES = (
     "duly.run.expired.v1",
     "duly.run.skipped.v1",
     "duly.job.changed.v1",
+    "duly.workflow.changed.v1",
     "duly.workflow.ended.v1",
     "duly.stream.gap.v1",
 )

@@ -48,8 +48,11 @@ class JobsQuery(PageQuery, frozen=True):
 
     filter: JobFilter | None = None
     sort: Annotated[
-        Literal["created", "name"],
-        Meta(description="created: the newest first. name: by name, those that have one."),
+        Literal["created", "name", "next_run_at"],
+        Meta(
+            description="created: the newest first. name: by name, those that have one. next_run_at: the next to fire"
+            " first, those that will; for up to 5,000 jobs, beyond which it is refused."
+        ),
     ] = "created"
 
 

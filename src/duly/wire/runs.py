@@ -105,6 +105,10 @@ class Run(Told, frozen=True):
     workflow_id: UUID | None = None
     node: str | None = None
     after: list[FollowedJob] = msgspec.field(default_factory=list)
+    started_workflow_id: Annotated[
+        UUID | None,
+        Meta(description="The workflow that it has started, where its target is one; after a replay, the last."),
+    ] = None
 
 
 class Progress(Told, frozen=True):

@@ -138,17 +138,25 @@ class WorkflowStatus(Told, frozen=True):
 
 
 class WorkflowReplay(Asked, frozen=True):
-    """From which node on: it and all that follow from it are run again, and the others keep their results."""
+    """From which node on: it and all that follow from it are run again, and the others keep their results.
+
+    A dry run says what would be done, or why it cannot be, and does nothing.
+    """
 
     node: AnyNode
+    dry_run: bool = False
 
 
 class WorkflowReplayed(Told, frozen=True):
-    """The nodes that will run again."""
+    """The nodes that will run again, the items that their maps drop and make anew, and how many others keep their results."""
 
     workflow_id: UUID
     state: WorkflowState
     nodes: list[str]
+    # Always there; of an older server they are not.
+    remade: list[str] = msgspec.field(default_factory=list)
+    kept: int = 0
+    dry_run: bool = False
 
 
 class NodesToAdd(Asked, frozen=True):

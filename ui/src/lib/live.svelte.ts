@@ -41,7 +41,7 @@ class Live {
     if (this.#source || document.hidden || !session.who) return
     const source = new EventSource('/v1/events')
     const note = () => this.#hear()
-    for (const kind of [...KINDS, 'duly.stream.gap.v1', 'duly.job.changed.v1']) source.addEventListener(kind, note)
+    for (const kind of [...KINDS, 'duly.stream.gap.v1', 'duly.job.changed.v1', 'duly.workflow.changed.v1', 'duly.workflow.ended.v1']) source.addEventListener(kind, note)
     source.onopen = () => (this.isStreaming = true)
     source.onerror = () => {
       this.isStreaming = false

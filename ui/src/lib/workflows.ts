@@ -1,4 +1,4 @@
-// Workflows as they are drawn and told: which boxes there are, what is between them, and what a replay would do. Pure: nothing is asked here.
+// Workflows as they are drawn and told: which boxes there are, what is between them, and how long each took. Pure: nothing is asked here.
 import type { Edge, Node } from './types.gen'
 
 export type Planned = Pick<Node, 'name' | 'after' | 'item_of' | 'added_by'> & { isMap?: boolean }
@@ -167,28 +167,6 @@ export function spanOf(node: Node, items: Node[], now: number): { from: number; 
   if (!node.released_at || node.state === 'waiting') return null
   const from = Date.parse(node.released_at)
   return { from, to: Math.max(from, node.ended_at ? Date.parse(node.ended_at) : now) }
-}
-
-export type Again = { covered: Node[]; remade: Node[]; kept: number; underWay: Node | undefined; isTooEarly: boolean }
-
-// What a replay from a node would do: it and all behind it run again, and items are made anew with their map, unless it begins with one of them.
-export function again(nodes: Node[], name: string): Again {
-  const first = nodes.find((node) => node.name === name)!
-  const children = new Map<string, string[]>()
-  for (const node of nodes) {
-    for (const edge of node.after) push(children, edge.node, node.name)
-    if (node.item_of !== null) push(children, node.name, node.item_of)
-  }
-  const names = new Set([name])
-  for (const one of names) for (const child of children.get(one) ?? []) names.add(child)
-  const remade = nodes.filter((node) => node.item_of !== null && names.has(node.item_of) && node.item_of !== first.item_of)
-  const gone = new Set(remade.map((node) => node.name))
-  const covered = nodes.filter((node) => names.has(node.name) && !gone.has(node.name))
-  return {
-    covered, remade, kept: nodes.length - covered.length - remade.length,
-    underWay: [...covered, ...remade].find((node) => node.state === 'ready' || node.state === 'running'),
-    isTooEarly: first.state === 'waiting',
-  }
 }
 
 const WORDS: Record<On, string> = { success: 'has succeeded', failure: 'has failed', always: 'has ended' }

@@ -1,47 +1,30 @@
-// The screens there are: where each is, what it is called, and, for those in the navigation, its icon.
+// The screens there are: where each is, what it is called, and, for those in the navigation, its icon. The code of a screen comes with the
+// first look at it, or before that when the browser has nothing else to do.
 import type { Component } from 'svelte'
 import type { Need } from '../lib/session.svelte'
-import Audit from './Audit.svelte'
-import Dead from './Dead.svelte'
-import Destination from './Destination.svelte'
-import Destinations from './Destinations.svelte'
-import File from './File.svelte'
-import Files from './Files.svelte'
-import Job from './Job.svelte'
-import JobForm from './JobForm.svelte'
-import Jobs from './Jobs.svelte'
-import Keys from './Keys.svelte'
-import Overview from './Overview.svelte'
-import Queues from './Queues.svelte'
-import Run from './Run.svelte'
-import Runs from './Runs.svelte'
-import System from './System.svelte'
-import Tenant from './Tenant.svelte'
-import Workflow from './Workflow.svelte'
-import Workflows from './Workflows.svelte'
 
-export type Screen = { path: string; place: string; title: string; screen: Component; icon?: string; needs?: Need }
+export type Screen = { path: string; place: string; title: string; load: () => Promise<{ default: Component }>; icon?: string; needs?: Need }
 
 export const SCREENS: Screen[] = [
-  { path: '/overview', place: 'overview', title: 'Overview', screen: Overview, icon: 'overview' },
-  { path: '/jobs', place: 'jobs', title: 'Jobs', screen: Jobs, icon: 'jobs' },
-  { path: '/jobs/new', place: 'jobs', title: 'New job', screen: JobForm },
-  { path: '/jobs/:id/edit', place: 'jobs', title: 'Edit job', screen: JobForm },
-  { path: '/jobs/:id', place: 'jobs', title: 'Job', screen: Job },
-  { path: '/runs', place: 'runs', title: 'Runs', screen: Runs, icon: 'runs' },
-  { path: '/runs/:id', place: 'runs', title: 'Run', screen: Run },
-  { path: '/workflows', place: 'workflows', title: 'Workflows', screen: Workflows, icon: 'workflows' },
-  { path: '/workflows/:id', place: 'workflows', title: 'Workflow', screen: Workflow },
-  { path: '/dead', place: 'dead', title: 'Dead letters', screen: Dead, icon: 'skull' },
-  { path: '/queues', place: 'queues', title: 'Queues', screen: Queues, icon: 'queues' },
-  { path: '/destinations', place: 'destinations', title: 'Destinations', screen: Destinations, icon: 'destinations' },
-  { path: '/destinations/:id', place: 'destinations', title: 'Destination', screen: Destination },
-  { path: '/files', place: 'files', title: 'As code', screen: Files, icon: 'files' },
-  { path: '/files/:name', place: 'files', title: 'File', screen: File },
-  { path: '/keys', place: 'keys', title: 'Tenants and keys', screen: Keys, icon: 'keys', needs: 'admin' },
-  { path: '/tenants/:tenant', place: 'keys', title: 'Tenant', screen: Tenant, needs: 'operator' },
-  { path: '/audit', place: 'audit', title: 'Audit', screen: Audit, icon: 'audit', needs: 'admin' },
-  { path: '/system', place: 'system', title: 'System', screen: System, icon: 'system', needs: 'operator' },
+  { path: '/overview', place: 'overview', title: 'Overview', load: () => import('./Overview.svelte'), icon: 'overview' },
+  { path: '/jobs', place: 'jobs', title: 'Jobs', load: () => import('./Jobs.svelte'), icon: 'jobs' },
+  { path: '/jobs/new', place: 'jobs', title: 'New job', load: () => import('./JobForm.svelte') },
+  { path: '/jobs/:id/edit', place: 'jobs', title: 'Edit job', load: () => import('./JobForm.svelte') },
+  { path: '/jobs/:id', place: 'jobs', title: 'Job', load: () => import('./Job.svelte') },
+  { path: '/runs', place: 'runs', title: 'Runs', load: () => import('./Runs.svelte'), icon: 'runs' },
+  { path: '/runs/:id', place: 'runs', title: 'Run', load: () => import('./Run.svelte') },
+  { path: '/workflows', place: 'workflows', title: 'Workflows', load: () => import('./Workflows.svelte'), icon: 'workflows' },
+  { path: '/workflows/:id', place: 'workflows', title: 'Workflow', load: () => import('./Workflow.svelte') },
+  { path: '/dead', place: 'dead', title: 'Dead letters', load: () => import('./Dead.svelte'), icon: 'skull' },
+  { path: '/queues', place: 'queues', title: 'Queues', load: () => import('./Queues.svelte'), icon: 'queues' },
+  { path: '/destinations', place: 'destinations', title: 'Destinations', load: () => import('./Destinations.svelte'), icon: 'destinations' },
+  { path: '/destinations/:id', place: 'destinations', title: 'Destination', load: () => import('./Destination.svelte') },
+  { path: '/files', place: 'files', title: 'As code', load: () => import('./Files.svelte'), icon: 'files' },
+  { path: '/files/:name', place: 'files', title: 'File', load: () => import('./File.svelte') },
+  { path: '/keys', place: 'keys', title: 'Tenants and keys', load: () => import('./Keys.svelte'), icon: 'keys', needs: 'admin' },
+  { path: '/tenants/:tenant', place: 'keys', title: 'Tenant', load: () => import('./Tenant.svelte'), needs: 'operator' },
+  { path: '/audit', place: 'audit', title: 'Audit', load: () => import('./Audit.svelte'), icon: 'audit', needs: 'admin' },
+  { path: '/system', place: 'system', title: 'System', load: () => import('./System.svelte'), icon: 'system', needs: 'operator' },
 ]
 
 export function screenOf(steps: string[]): Screen | undefined {
@@ -50,3 +33,14 @@ export function screenOf(steps: string[]): Screen | undefined {
     return wanted.length === steps.length && wanted.every((step, number) => step.startsWith(':') || step === steps[number])
   })
 }
+
+const CALM_MS = 3_000
+
+// What the next look needs, fetched one after another while nobody waits for anything: behind the first screen and what it shows.
+export function fetchAhead(): void {
+  const left = SCREENS.map((one) => one.load)
+  const next = () => void left.shift()?.().then(() => idle(next), () => undefined)
+  setTimeout(next, CALM_MS)
+}
+
+const idle = (act: () => void) => ('requestIdleCallback' in window ? requestIdleCallback(act) : setTimeout(act, 500))

@@ -29,8 +29,6 @@ _CHOOSE = "Which are meant is not said: a filter that asks for something, ids, o
 _REMEDY = 'Give a filter, or in its place `"ids": [...]` or `"all": true`.'
 _REFUSED = ("invalid_filter", "invalid_query")
 _SECONDS_MAX = 60.0
-_OPEN = ("active", "paused")
-_LIVE = ("scheduled", "blocked", "ready", "running", "retrying")
 
 
 @routes.add(
@@ -93,7 +91,7 @@ async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Answer:
         await end_job(session, await _ours(session, call.tenant, job_id), stop=call.body.running == "stop")
         return True
 
-    return await _jobs(call, _OPEN, end)
+    return await _jobs(call, in_bulk.OPEN, end)
 
 
 @routes.add(
@@ -113,7 +111,7 @@ async def cancel_runs(call: Call[Nothing, Many]) -> Answer:
     async def cancel(session: Database, run_ids: Sequence[UUID], _: int) -> int:
         return await cancel_live(session, run_ids, "cancelled")
 
-    return await _runs(call, _LIVE, cancel)
+    return await _runs(call, in_bulk.LIVE, cancel)
 
 
 @routes.add(

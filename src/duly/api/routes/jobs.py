@@ -24,7 +24,7 @@ from duly.moves.cancel import end_job
 from duly.moves.submit import Accepted
 from duly.store import explain, jobs, lists, overview, runs
 from duly.store.database import Database
-from duly.store.lists import NamedAt
+from duly.store.lists import NamedAt, NextAt
 from duly.wire.explanations import Explanation
 from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobList, NewJob
 from duly.wire.pages import JobsQuery
@@ -58,15 +58,29 @@ async def create_job(call: Call[Nothing, NewJob]) -> Answer:
     return Answer(202, made, created_headers(made.job_id, made.version))
 
 
-@routes.add("GET", "/v1/jobs", scope="jobs:read", query=JobsQuery, answers={200: JobList}, refuses=("invalid_filter",))
+@routes.add(
+    "GET",
+    "/v1/jobs",
+    scope="jobs:read",
+    query=JobsQuery,
+    answers={200: JobList},
+    refuses=("invalid_filter", "invalid_option"),
+)
 async def list_jobs(call: Call[JobsQuery, None]) -> Answer:
-    """List jobs with a schedule or a name, the newest first or by name. Plain one-shots are found among the runs."""
+    """List jobs with a schedule or a name, the newest first, by name or by next fire. Plain one-shots are found among the runs.
+
+    By next fire, a job that fires between two pages may be on both.
+    """
     asked, chosen = call.query, parse(call.query.filter or "", JOBS)
-    page: lists.JobPage | lists.NamedPage
+    page: lists.JobPage | lists.NamedPage | lists.NextPage
     if asked.sort == "name":
         of = f"jobs by name {asked.filter or ''}"
         behind = paging.position(asked.page_token, of, NamedAt)
         page = await lists.jobs_by_name(call.database, call.tenant, chosen, asked.page_size, behind)
+    elif asked.sort == "next_run_at":
+        of = f"jobs by next fire {asked.filter or ''}"
+        later = paging.position(asked.page_token, of, NextAt)
+        page = await lists.jobs_by_next(call.database, call.tenant, chosen, asked.page_size, later)
     else:
         of = f"jobs {asked.filter or ''}"
         after = paging.position(asked.page_token, of, UUID)

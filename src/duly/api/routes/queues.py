@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +16,7 @@ from duly.domain.overload import AGE_LIMIT_MAX, AGE_LIMIT_MIN
 from duly.moves.drain import drain, undrain
 from duly.moves.hold import Change, hold, lift
 from duly.moves.overload import limit_age
-from duly.store import holds, overloads, ready, tenants
+from duly.store import holds, overloads, tenants
 from duly.store import workers as store
 from duly.store.pressure import Pressure
 from duly.store.workers import WorkerRow
@@ -48,16 +47,12 @@ _HELD_COUNTED_MAX, _HELD_SHOWN_MAX = 10_000, 200
 @routes.add("GET", "/v1/queues", scope="jobs:read", answers={200: QueueList}, in_session=False)
 async def list_queues(call: Call[Nothing, None]) -> Answer:
     """Show what waits of the caller's own in each queue, who serves it, and whether it is held."""
-    now = await call.database.read_clock()
-    depths = {row["queue"]: row for row in await ready.depth_of_tenant(call.database, call.tenant)}
-    living = [row for row in await store.live(call.database) if row.serves(call.tenant)]
+    pressure, overloaded = await call.gauge.read(call.tenant), await overloads.standing(call.database)
+    living = [row for row in pressure.living if row.serves(call.tenant)]
     held = [one.scope for one in await holds.standing(call.database) if one.scope.tenant in (None, call.tenant)]
     named = (scope.queue for scope in held if scope.queue is not None)
-    names = sorted({*depths, *(queue for row in living for queue in row.queues), *named})
-    pressure, overloaded = await call.gauge.read(), await overloads.standing(call.database)
-    items = [
-        _queue(name, depths.get(name), living, held, now, pressure, is_overloaded=name in overloaded) for name in names
-    ]
+    names = sorted({*pressure.own, *(queue for row in living for queue in row.queues), *named})
+    items = [_queue(name, living, held, pressure, is_overloaded=name in overloaded) for name in names]
     return Answer(200, QueueList(items=items))
 
 
@@ -227,20 +222,13 @@ async def _living(call: Call[Nothing, None], worker_id: UUID) -> None:
 
 
 def _queue(
-    name: str,
-    depth: dict[str, Any] | None,
-    living: Sequence[WorkerRow],
-    held: Sequence[Scope],
-    now: datetime,
-    pressure: Pressure,
-    *,
-    is_overloaded: bool,
+    name: str, living: Sequence[WorkerRow], held: Sequence[Scope], pressure: Pressure, *, is_overloaded: bool
 ) -> Queue:
-    serving = [row for row in living if name in row.queues]
-    age = (now - depth["oldest_due_at"]).total_seconds() if depth else 0.0
+    serving, depth = [row for row in living if name in row.queues], pressure.own.get(name)
+    age = (pressure.read_at - depth.oldest_due_at).total_seconds() if depth else 0.0
     return Queue(
         name=name,
-        ready=depth["runs"] if depth else 0,
+        ready=depth.runs if depth else 0,
         oldest_age_seconds=max(0.0, age),
         workers=len(serving),
         slots=sum(row.slots_for(pressure.busiest_handler(name)) for row in serving),

@@ -17,10 +17,11 @@ from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.domain.errors import NotFound
 from duly.domain.filter import RUNS, parse
+from duly.domain.target import WORKFLOW
 from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
 from duly.moves.replay import replay
-from duly.store import explain, lists, overview, runs
+from duly.store import explain, lists, overview, runs, workflows
 from duly.store.database import Database
 from duly.store.explain import Explanation as Explained
 from duly.wire.explanations import Explanation, Holding, Reason
@@ -219,7 +220,14 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         checkpoint=None if checkpoint is None else CheckpointSize(**checkpoint),
         attempts=attempts,
         target=target_summary(found["handler"], carried.get("options")),
+        started_workflow_id=await _started_workflow(database, found),
     )
+
+
+async def _started_workflow(database: Database, found: Mapping[str, Any]) -> UUID | None:
+    if found["handler"] != WORKFLOW:
+        return None
+    return await workflows.of_run(database, found["tenant"], found["run_id"])
 
 
 _COPIED = (

@@ -166,16 +166,28 @@ async def resume_workflow(call: Call[Nothing, None]) -> Answer:
     "/v1/workflows/{workflow_id}/replay",
     scope="jobs:write",
     body=WorkflowReplay,
-    answers={202: WorkflowReplayed},
+    answers={200: WorkflowReplayed, 202: WorkflowReplayed},
     refuses=("conflict",),
 )
 async def replay_workflow(call: Call[Nothing, WorkflowReplay]) -> Answer:
-    """Run a node again, and all that follow from it. They keep the ids of their runs; the other nodes keep their results."""
+    """Run a node again, and all that follow from it. They keep the ids of their runs; the other nodes keep their results.
+
+    A dry run answers 200 with what a replay would do now, is refused as that would be, and changes nothing.
+    """
     workflow_id = call.id("workflow_id")
-    names = await moves.replay_workflow(call.database, call.tenant, workflow_id, call.body.node)
+    move = moves.plan_replay if call.body.dry_run else moves.replay_workflow
+    replay = await move(call.database, call.tenant, workflow_id, call.body.node)
+    if call.body.dry_run:
+        found = await _found(call.database, call.tenant, workflow_id)
+        return Answer(200, _replayed(workflow_id, found, replay, dry_run=True))
     found = await _wake(call, workflow_id)
-    body = WorkflowReplayed(workflow_id=workflow_id, state=found["state"], nodes=names)
+    body = _replayed(workflow_id, found, replay, dry_run=False)
     return Answer(202, body, {"Location": f"/v1/workflows/{workflow_id}"})
+
+
+def _replayed(workflow_id: UUID, found: Mapping[str, Any], replay: moves.Replay, *, dry_run: bool) -> WorkflowReplayed:
+    told = msgspec.structs.asdict(replay)
+    return WorkflowReplayed(workflow_id=workflow_id, state=found["state"], **told, dry_run=dry_run)
 
 
 @routes.add(

@@ -61,10 +61,16 @@ class AsyncWorkflows:
         """Let a workflow go on. Raises NotFound, Conflict."""
         return await self._line.ask(posting(path("workflows", workflow_id, "resume"), WorkflowStatus))
 
-    async def replay(self, workflow_id: Id, node: str, *, key: str | None = None) -> WorkflowReplayed:
-        """Run a node again, and all that follow from it; the others keep their results. Raises NotFound, Conflict."""
+    async def replay(
+        self, workflow_id: Id, node: str, *, dry_run: bool = False, key: str | None = None
+    ) -> WorkflowReplayed:
+        """Run a node again, and all that follow from it; the others keep their results. Raises NotFound, Conflict.
+
+        A dry run says what that would do, and does nothing.
+        """
         where = path("workflows", workflow_id, "replay")
-        return await self._line.ask(posting(where, WorkflowReplayed, {"node": node}, key=key))
+        body = {"node": node, **({"dry_run": True} if dry_run else {})}
+        return await self._line.ask(posting(where, WorkflowReplayed, body, key=key))
 
     async def add_nodes(
         self, workflow_id: Id, node: str, fence: int, nodes: Mapping[str, Any], *, key: str | None = None

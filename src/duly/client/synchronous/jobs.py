@@ -68,7 +68,7 @@ class Jobs:
         filter: str | None = None,
         *,
         page_size: int | None = None,
-        sort: Literal["created", "name"] | None = None,
+        sort: Literal["created", "name", "next_run_at"] | None = None,
     ) -> Iterator[JobSummary]:
         """Give the jobs that fit a filter, the newest first or by name; pages are read as they are needed."""
         return self._line.pages(listing(path("jobs"), JobSummary, filter=filter, page_size=page_size, sort=sort))

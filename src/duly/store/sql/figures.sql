@@ -33,23 +33,27 @@ select queue, handler, count(*) as runs, min(due_at) as oldest_due_at
          order by tenant, run_id limit $2) as waiting group by 1, 2 order by 1, 2
 
 -- name: dead
--- How many are dead, up to a bound; how many of them were buried lately; and the last of them.
-select count(*) as runs, count(*) filter (where buried_at > duly.clock_now() - interval '1 hour') as lately,
-       (array_agg(reason order by buried_at desc))[1] as reason
-  from (select buried_at, reason from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit $2) as buried
+-- How many are dead, up to a bound, and how many of them were buried lately: the index alone tells both. And what the last of them said.
+select count(*) as runs, count(*) filter (where buried_at > (select duly.clock_now()) - interval '1 hour') as lately,
+       (select reason from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit 1) as reason
+  from (select buried_at from duly.dead where tenant = $1 order by tenant desc, buried_at desc, run_id desc limit $2) as buried
 
 -- name: shut
 select destination_id, origin, wait_until from duly.destinations where tenant = $1 and state <> 'closed' order by turned_at desc limit $2
 
 -- name: paused
--- Schedules that were paused because they kept failing, up to a bound.
+-- Schedules that were paused because they kept failing, up to a bound. They have an index: of a million, ten thousand may be paused by hand.
 select job_id, name, pause_reason from duly.jobs where tenant = $1 and state = 'paused' and failures > 0 order by job_id desc limit $2
 
 -- name: coming
--- Next fires and one-shots of a tenant, from the front of each shard; whether that was all.
-select cohort, every_seconds, due_at, count(*) as timers, bool_or(number = $3) as is_cut, run_id is null and overlap is distinct from 'after_end' as repeats
+-- Next fires and one-shots of a tenant before a moment, from the front of each shard; whether that was all. What fires once in the hour before
+-- it is told by the minute, and so in a row for each, however many they are; of what may fire again the moment counts.
+select case when not is_once then cohort end as cohort, case when not is_once then every_seconds end as every_seconds,
+       case when is_once then date_trunc('minute', due_at) else due_at end as due_at, count(*) as timers, bool_or(number = $3) as is_cut,
+       not is_once and repeats as repeats
   from generate_series(0, 63) as slice(shard) cross join lateral (
-       select run_id, cohort, every_seconds, due_at, overlap, tenant, row_number() over () as number
+       select cohort, every_seconds, due_at, tenant, row_number() over () as number, run_id is null and overlap is distinct from 'after_end' as repeats,
+              run_id is not null or coalesce(every_seconds >= 3600 and due_at >= $2::timestamptz - interval '1 hour', false) as is_once
          from (select run_id, cohort, every_seconds, due_at, overlap, tenant from duly.timers
                 where timers.shard = slice.shard and due_at < $2 order by due_at limit $3) as front) as front
  where tenant = $1 group by 1, 2, 3, 6

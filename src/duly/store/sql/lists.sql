@@ -10,6 +10,12 @@ select fits, number, job_id, tenant, name, state, queue, handler, priority, gene
        array(select jsonb_array_elements_text(options->'tags')) as tags, created_at, updated_at, next_run_at, pending_at, runs_left
   from duly.page_jobs_by_name_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) order by number
 
+-- name: jobs_by_next
+select fits, number, job_id, tenant, name, state, queue, handler, priority, generation, every_seconds, anchor_at, schedule::text as schedule,
+       owner, source, pause_reason, paused_at, removed_at, failures, options::text as options,
+       array(select jsonb_array_elements_text(options->'tags')) as tags, created_at, updated_at, next_run_at, pending_at, runs_left
+  from duly.page_jobs_by_next_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) order by number
+
 -- name: runs
 select fits, number, run_id, job_id, job_name, tenant, state, queue, handler, priority, attempt, scheduled_at, due_at, started_at, finished_at,
        worker_id, fence, reason, detail::text as detail, array(select jsonb_array_elements_text(marks->'tags')) as tags,
@@ -46,4 +52,4 @@ select fits, number, workflow_id, tenant, name, state, nodes, open_nodes, tags, 
 
 -- name: dead_groups
 select error, count, handlers, first_buried_at, last_buried_at, sample, looked
-  from duly.group_dead_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+  from duly.group_dead_v3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)

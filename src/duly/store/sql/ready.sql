@@ -21,7 +21,8 @@ select queue, count(*) as runs, min(due_at) as oldest_due_at
 -- name: vacuum
 vacuum (skip_locked, truncate off) duly.ready
 
--- name: depth_of_tenant
--- Of one tenant; what others have waiting is passed over, and so is what lies behind the bound.
-select queue, count(*) as runs, min(due_at) as oldest_due_at
-  from (select queue, due_at, tenant from duly.ready limit 100000) as ready where tenant = $1 group by 1 order by 1
+-- name: depth_and_own
+-- Of all, and of one tenant among them; what lies behind the bound is passed over.
+select queue, count(*) as runs, min(due_at) as oldest_due_at, count(*) filter (where tenant = $1) as own_runs,
+       min(due_at) filter (where tenant = $1) as own_oldest_due_at
+  from (select queue, due_at, tenant from duly.ready limit 100000) as ready group by 1 order by 1

@@ -139,13 +139,13 @@ select workflow_id, replayed, state from duly.api_submit_workflow_v1(
 select duly.api_cancel_workflow_v1($1, $2, $3)
 
 -- name: pause_workflow
-select duly.api_pause_workflow_v1($1, $2)
+select state, is_new from duly.api_pause_workflow_v2($1, $2)
 
 -- name: resume_workflow
-select duly.api_resume_workflow_v1($1, $2)
+select state, is_new from duly.api_resume_workflow_v2($1, $2)
 
 -- name: replay_workflow
-select duly.api_replay_workflow_v1($1, $2, $3, $4, $5)
+select duly.api_replay_workflow_v2($1, $2, $3, $4, $5, $6)
 
 -- name: add_nodes
 select duly.api_add_nodes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)

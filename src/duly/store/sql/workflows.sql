@@ -6,13 +6,13 @@ select workflow_id, replayed, state from duly.submit_workflow_v1(
 select duly.cancel_workflow_v1($1, $2, $3)
 
 -- name: pause_workflow
-select duly.pause_workflow_v1($1, $2)
+select state, is_new from duly.pause_workflow_v2($1, $2)
 
 -- name: resume_workflow
-select duly.resume_workflow_v1($1, $2)
+select state, is_new from duly.resume_workflow_v2($1, $2)
 
 -- name: replay_workflow
-select duly.replay_workflow_v1($1, $2, $3, $4, $5)
+select duly.replay_workflow_v2($1, $2, $3, $4, $5, $6)
 
 -- name: add_nodes
 select duly.add_nodes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
@@ -26,8 +26,12 @@ select duly.forget_workflows_v1($1, $2)
 -- name: standing
 select name, state from duly.workflows where workflow_id = $2 and tenant = $1
 
+-- name: of_run
+-- The last one, where the run was replayed and has started another.
+select workflow_id from duly.workflows where run_id = $2 and tenant = $1 order by submitted_at desc, workflow_id desc limit 1
+
 -- name: names
-select name from duly.workflow_nodes where workflow_id = $2 and tenant = $1
+select name, item_of from duly.workflow_nodes where workflow_id = $2 and tenant = $1
 
 -- name: edges
 select parent, child, on_end as on from duly.workflow_edges where workflow_id = $2 and tenant = $1 order by child, parent
