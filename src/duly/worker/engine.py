@@ -33,6 +33,7 @@ from duly.worker.handlers import Registry
 from duly.worker.hands import Hands, Held
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
+from duly.worker.pacing import pause
 from duly.worker.slots import POOL_OF, Kind, Pool, Slots
 from duly.worker.targets import Targets
 from duly.worker.watch import Watch
@@ -175,14 +176,17 @@ class Engine:
             if self._slots.waiting and not self._watch.is_fresh:
                 await self._watch.catch_up()
                 continue
-            self._start(self._slots.take())
+            starting = self._slots.take()
+            self._start(starting)
             measured = self._measure(measured)
-            next_due = self._wheel.next_due()
-            left = 0.1 if next_due is None else next_due - self._lifeline.now()
-            pause = max(0.0005, min(0.1 if self._hands else 1.0, left))
-            await self._clock.wait(self._wake_line, pause if self._hands else 1.0)
+            await self._clock.wait(self._wake_line, self._pause(len(starting)))
             if self._slots.waiting:
                 await self._give_up_what_is_stuck()
+
+    def _pause(self, started: int) -> float:
+        next_due = self._wheel.next_due()
+        left = None if next_due is None else next_due - self._lifeline.now()
+        return pause(held=len(self._hands), started=started, waiting=self._slots.waiting, left_seconds=left)
 
     def _measure(self, since: float) -> float:
         now = self._clock.monotonic()
@@ -316,7 +320,8 @@ class Engine:
             self._spawn(self._return(unstarted))
         if named := [item.run for item in ended if item.settled is None and item.kind is Kind.ALONE]:
             self._spawn(self._tidy_up(named, []))
-        self._wake_line.set()
+        if self._slots.waiting:  # Otherwise nobody wants the slots that came free.
+            self._wake_line.set()
         self._claiming.wake_if_worthwhile()
 
     async def _settle_after_progress(self, settled: list[Settled | Deferred]) -> None:
