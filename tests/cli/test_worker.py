@@ -29,6 +29,18 @@ def test_a_worker_in_another_terminal_finds_the_up_of_this_folder(up):
     assert not [row for row in json.loads(up.duly("workers", "--json").stdout) if "shout" in row["handlers"]]
 
 
+def test_the_collector_does_not_look_through_what_a_worker_has_imported(up):
+    (up.folder / "spared.py").write_text(
+        "import gc\nfrom duly import App\napp = App()\n\n\n@app.handler(queue='spared')\n"
+        "async def spared() -> bool:\n    return gc.get_freeze_count() > 10_000\n"
+    )
+    with running("worker", "spared:app", cwd=up.folder) as process:
+        process.wait_for_line("with spared")
+        said = up.duly("run", "spared", "--queue", "spared", "--app", "spared:app", "--wait")
+        assert said.stdout == "true\n"
+        assert process.interrupt() < 10
+
+
 def test_reload_starts_again_when_the_source_changes_and_survives_a_mistake(up):
     source = up.folder / "fresh.py"
     text = "from duly import App\napp = App()\n\n\n@app.handler\ndef {name}() -> str:\n    return '{name}'\n"

@@ -9,7 +9,9 @@ import pytest
 from duly.clock import Rng
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.triggers import zones
+from duly.domain.triggers.timing import schedule_of
 from duly.log import Log
+from duly.moves import zones as retiming
 from duly.moves.calendars import put_calendar
 from duly.moves.pause import pause, resume
 from duly.moves.skip_next import skip_next
@@ -461,3 +463,38 @@ async def test_holders_show_who_stands_by(database, old):
     found = {holder["scheduler_id"]: holder["shards"] for holder in await shards.holders(database)}
     assert found == {old.scheduler.scheduler_id: 64, newer.scheduler.scheduler_id: 0}
     assert (await counts(database)).get("ready", 0) == 0
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The schedules that are compiled to be timed anew, in order, a page for each job."""
+    texts = []
+
+    def noted(text, *rest):
+        texts.append(text)
+        return schedule_of(text, *rest)
+
+    monkeypatch.setattr(retiming, "_PAGE", 1)
+    monkeypatch.setattr(retiming, "schedule_of", noted)
+    return texts
+
+
+async def test_schedules_that_are_alike_are_compiled_once_for_all_pages(database, clock, old, compiled):
+    with on(OLD):
+        jobs = [await a_noon(database, "3") for _ in range(4)]
+
+    await updated(database, clock, old, NEW)
+
+    assert len(compiled) == 2  # by the old rules and by the new
+    assert [await pending(database, job_id) for job_id in jobs] == [at(10, day=3)] * 4
+
+
+async def test_no_more_compiled_schedules_are_kept_than_there_is_room_for(database, clock, old, compiled, monkeypatch):
+    monkeypatch.setattr(retiming, "_KEPT_MAX", 1)
+    with on(OLD):
+        jobs = [await a_noon(database, "3") for _ in range(3)]
+
+    await updated(database, clock, old, NEW)
+
+    assert len(compiled) > 2
+    assert [await pending(database, job_id) for job_id in jobs] == [at(10, day=3)] * 3

@@ -99,8 +99,7 @@ async def test_an_attempt_that_talks_without_end_is_cut_off_and_others_are_not(
     assert len(await lines_of(store, run)) == 10
     assert len(await lines_of(store, other)) == 1
 
-    desk.end(run)
-    desk.end(other)
+    desk.end([run, other])
     await desk.flush()
     *_, (_, number, level, message, fields) = await lines_of(store, run)
     assert (number, level, fields) == (11, "warning", '{"lines": 90}')

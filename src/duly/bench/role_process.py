@@ -55,6 +55,7 @@ async def work(config: RoleConfig) -> None:
     from duly.bench.app import app, stamps
     from duly.worker.handlers import Registry
     from duly.worker.service import Worker, WorkerOptions
+    from duly.worker.sparing import spare_what_stays
 
     app_path = None if config.sink_ports else "duly.bench.app:app"
     options = WorkerOptions(name=config.name, slots=config.slots, webhooks=config.slots, app_path=app_path)
@@ -68,6 +69,7 @@ async def work(config: RoleConfig) -> None:
 
     telling = asyncio.create_task(_tell(told, config.tell_seconds))
     _at_end_of_input(worker.stop)
+    spare_what_stays()  # As `duly worker` does.
     await worker.run()
     telling.cancel()
     if config.stamps:

@@ -27,6 +27,7 @@ from duly.log import Log
 from duly.settings import Settings
 from duly.worker.handlers import Registry
 from duly.worker.service import Worker, WorkerOptions
+from duly.worker.sparing import spare_what_stays
 from duly.worker.targets import Targets
 
 
@@ -95,6 +96,7 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
             click.echo(f"it sends no webhooks: {MISSING}")
         elif settings.webhooks and settings.database_url is None and not settings.egress_loopback:
             click.echo("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
+    spare_what_stays()
     await service.run()
 
 

@@ -9,7 +9,7 @@ settled bare. One that is refused even so is told of when all others are settled
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import TypeAlias, TypeVar, assert_never
 from uuid import UUID
@@ -29,7 +29,7 @@ from duly.store.leased import Finished, Handle, Moved
 
 _REASON_CHARACTERS_MAX = 2_000
 _Item = TypeVar("_Item", Finished, Moved)
-_Send: TypeAlias = Callable[[Sequence[_Item]], Awaitable[set[Handle]]]
+_Send: TypeAlias = Callable[[Sequence[_Item]], Awaitable[Collection[Handle]]]
 _BAD_ROW = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 
 
@@ -55,16 +55,15 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 async def settle(database: Database, worker_id: UUID, settled: Sequence[Settled], rng: Rng) -> list[Run]:
     """Record `settled` and move each run on. Returns the runs refused because their lease was lost. Raises Unstorable."""
     now = await _now(database)
-    plain = [item for item in settled if _is_plain(item)]
-    others = [_moved(item, rng, now) for item in settled if not _is_plain(item)]
-    finished = [_finished(item) for item in plain]
-    there, _ = await _sent(finished, lambda batch: leased.finish(database, worker_id, batch))
-    missed = (
-        [_moved(item, rng, now) for item in plain if (item.run.run_id, item.run.fence) not in there]
-        if len(there) < len(plain)
-        else []
-    )
-    return await _settle_moved(database, worker_id, [*others, *missed])
+    plain: list[Settled] = []
+    others: list[Moved] = []
+    for item in settled:
+        if _is_plain(item):
+            plain.append(item)
+        else:
+            others.append(_moved(item, rng, now))
+    missed = await _finish(database, worker_id, plain)
+    return await _settle_moved(database, worker_id, [*others, *(_moved(item, rng, now) for item in missed)])
 
 
 async def settle_by_key(database: Database, worker_id: UUID, settled: Sequence[Settled], rng: Rng) -> set[Handle]:
@@ -101,11 +100,21 @@ async def _now(database: Database) -> datetime:
     return moment_of(known) if math.isfinite(known) else await database.read_clock()
 
 
+async def _finish(database: Database, worker_id: UUID, plain: Sequence[Settled]) -> list[Settled]:
+    """Record plain successes. Returns those whose run was not there, or which the store refuses."""
+    finished = [_finished(item) for item in plain]
+    there, _ = await _sent(finished, lambda batch: leased.finish(database, worker_id, batch))
+    if len(there) == len(plain):
+        return []
+    known = set(there)
+    return [item for item in plain if (item.run.run_id, item.run.fence) not in known]
+
+
 async def _settle_moved(database: Database, worker_id: UUID, moved: Sequence[Moved]) -> list[Run]:
     if not moved:
         return []
-    there, failed = await _sent(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
-    there |= failed.keys()  # They are in our hands still.
+    found, failed = await _sent(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
+    there = {*found, *failed}  # Those that were refused are in our hands still.
     missing = [item for item in moved if (item.run.run_id, item.run.fence) not in there]
     refused = await _refused(database, worker_id, missing) if missing else []
     if failed:
@@ -129,10 +138,10 @@ async def _apply(batch: Sequence[_Item], send: _Send[_Item]) -> set[Handle]:
     there, failed = await _sent(batch, send)
     for error in failed.values():
         raise error
-    return there
+    return set(there)
 
 
-async def _sent(batch: Sequence[_Item], send: _Send[_Item]) -> tuple[set[Handle], dict[Handle, Exception]]:
+async def _sent(batch: Sequence[_Item], send: _Send[_Item]) -> tuple[Collection[Handle], dict[Handle, Exception]]:
     """Send a batch; on a data error, halve it down to the bad row and send that bare. Returns those there and those refused."""
     if not batch:
         return set(), {}
@@ -144,10 +153,10 @@ async def _sent(batch: Sequence[_Item], send: _Send[_Item]) -> tuple[set[Handle]
     middle = len(batch) // 2
     there, failed = await _sent(batch[:middle], send)
     more, worse = await _sent(batch[middle:], send)
-    return there | more, failed | worse
+    return set(there).union(more), failed | worse
 
 
-async def _sent_bare(item: _Item, send: _Send[_Item]) -> tuple[set[Handle], dict[Handle, Exception]]:
+async def _sent_bare(item: _Item, send: _Send[_Item]) -> tuple[Collection[Handle], dict[Handle, Exception]]:
     try:
         return await send([_bare(item)]), {}
     except _BAD_ROW as error:

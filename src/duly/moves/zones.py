@@ -31,6 +31,7 @@ from duly.store.schedules import Retiming
 from duly.store.zones import Zoned, ZoneData
 
 _PAGE = 500
+_KEPT_MAX = 10_000
 _Look = Callable[[], Awaitable[Sequence[Zoned]]]
 
 
@@ -68,20 +69,30 @@ class Swept(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-async def sweep(database: Database, log: Log) -> Swept:
-    """Time one page of the schedules anew whose zones have changed."""
-    data = await store.state(database)
-    if data.is_settled or data.version != zones.database_version():
-        return Swept(data.is_settled, has_more=False)
-    page = await store.page(database, data.after, data.changed, _PAGE)
-    ids = [one.job_id for one in page.zoned]
+class Sweep:
+    """Goes through the schedules page by page. What it has compiled for one page it keeps for the next: many are alike."""
 
-    async def look() -> list[Zoned]:
-        first = None if not ids else UUID(int=ids[0].int - 1)
-        return (await store.page(database, first, data.changed, _PAGE)).zoned
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._clocks: Clocks | None = None
 
-    await _retime(database, page.zoned, look, Clocks(data.before), log)
-    return Swept(await store.swept(database, data.after, page.last_id), has_more=page.last_id is not None)
+    async def go_on(self, database: Database) -> Swept:
+        """Time one page of the schedules anew whose zones have changed."""
+        data = await store.state(database)
+        if data.is_settled or data.version != zones.database_version():
+            self._clocks = None
+            return Swept(data.is_settled, has_more=False)
+        page = await store.page(database, data.after, data.changed, _PAGE)
+        ids = [one.job_id for one in page.zoned]
+
+        async def look() -> list[Zoned]:
+            first = None if not ids else UUID(int=ids[0].int - 1)
+            return (await store.page(database, first, data.changed, _PAGE)).zoned
+
+        if self._clocks is None or not self._clocks.go_by(data.before):
+            self._clocks = Clocks(data.before)
+        await _retime(database, page.zoned, look, self._clocks, self._log)
+        return Swept(await store.swept(database, data.after, page.last_id), has_more=page.last_id is not None)
 
 
 async def correct(database: Database, log: Log) -> int:
@@ -106,8 +117,13 @@ class Clocks:
         ours = zones.current()
         self._ours = ours
         self._before = Edition("before", ChainMap(dict(before), ours.contents))  # type: ignore[arg-type]
-        self._changed = before.keys()
+        self._rules = before
         self._compiled: dict[tuple[Edition, str, str | None], Schedule] = {}
+        self._cohorts: dict[tuple[str, str | None], int] = {}
+
+    def go_by(self, before: Mapping[str, bytes]) -> bool:
+        """Say whether these are the rules in force and those before them."""
+        return self._ours is zones.current() and self._rules == before
 
     def timing(self, one: Zoned, left_out: datetime | None) -> Retiming | None:
         """Say when a schedule fires next; nothing of one that is of the version in force. Raises TriggerError."""
@@ -115,10 +131,10 @@ class Clocks:
         if isinstance(new.trigger, OnEvent):  # No clock says when it fires: it rests where it is.
             still = Retiming(one.job_id, one.generation, one.scheduled_at, one.cohort, one.scheduled_at, 0)
             return None if one.tzdb is None else still
-        cohort = cohort_of(new)
+        cohort = self._cohort(new, one)
         if one.tzdb is None and one.cohort == cohort:
             return None
-        if one.tzdb is None and zones_of(new) & self._changed:
+        if one.tzdb is None and zones_of(new) & self._rules.keys():
             next_at = pending_after_change(self._compile(self._before, one), new, one.scheduled_at, one.made_at)
             window = 0 if next_at is None else new.jitter_window(next_at)
         else:  # It is not known by which rules it was timed, so it counts from now.
@@ -130,9 +146,19 @@ class Clocks:
         place = edition, one.schedule, one.calendars
         found = self._compiled.get(place)
         if found is None:
+            if len(self._compiled) >= _KEPT_MAX:
+                self._compiled.clear()
+                self._cohorts.clear()
             with zones.using(edition):
                 calendars = read_calendars(msgspec.json.decode(one.calendars or "{}"))
                 found = self._compiled[place] = schedule_of(one.schedule, None, None, calendars)
+        return found
+
+    def _cohort(self, schedule: Schedule, one: Zoned) -> int:
+        place = one.schedule, one.calendars
+        found = self._cohorts.get(place)
+        if found is None:
+            found = self._cohorts[place] = cohort_of(schedule)
         return found
 
 

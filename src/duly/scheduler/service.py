@@ -69,6 +69,7 @@ class Scheduler:
         self._horizon = horizon
         self._epochs: dict[int, int] = {}
         self._cohorts = Cohorts(log)
+        self._sweep = zones.Sweep(log)
         self._stands_by_for: str | None = None
         self._lane = Allowance()
         self._recovered = Allowance()
@@ -153,7 +154,7 @@ class Scheduler:
         if _SWEEPER not in self._epochs:
             await self._follow_zones()
             return TICK_SECONDS if self._cohorts.holds_back else ZONES_SECONDS
-        swept = await zones.sweep(self._database, self._log)
+        swept = await self._sweep.go_on(self._database)
         if swept.is_settled:
             self._cohorts.hold_back(())
         elif swept.has_more:

@@ -43,8 +43,8 @@ class Moved(msgspec.Struct, frozen=True):
     carried: str | None = None  # JSON, laid over the options of a run that goes on
 
 
-async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) -> set[Handle]:
-    """Record plain successes by their place. Returns those that were there."""
+async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) -> list[Handle]:
+    """Record plain successes by their place. Returns those that were there, each once."""
     rows = await database.fetch(
         SQL["finish"],
         worker_id,
@@ -54,7 +54,7 @@ async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) 
         [item.finished_at for item in done],
         [item.result for item in done],
     )
-    return {(row[0], row[1]) for row in rows}
+    return list(map(tuple, rows))
 
 
 async def settle(database: Database, worker_id: UUID, moved: Sequence[Moved], horizon: timedelta) -> set[Handle]:

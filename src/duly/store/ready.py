@@ -27,7 +27,8 @@ async def claim(
     """Move up to `limit` runs into the worker's hands. Raises WorkerExpired when its lease has ended."""
     try:
         rows = await database.fetch(SQL["claim"], worker_id, queues, weights, handlers, limit)
-        return [Run(*row) if row["options"] is None else _marked(Run(*row)) for row in rows]
+        runs = [Run(*row) for row in rows]
+        return [run if run.options is None else _marked(run) for run in runs]
     except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
         await drop_duplicates(database)
         return []

@@ -19,6 +19,7 @@ from duly.worker.handlers import Handler
 from duly.worker.targets import TargetHandler
 
 _encoder = msgspec.json.Encoder()
+_NOTHING = Succeeded()
 _TRACEBACK_CHARACTERS_MAX = 16_384
 INTERRUPTED = "interrupted: the worker stopped before the handler had ended"
 
@@ -81,7 +82,7 @@ def attempt_in_thread(handler: Handler, context: RunContext, payload: str | None
 def succeeded(value: Any) -> Outcome:
     """Turn a handler's return value into an outcome: kept as JSON when it fits, safe to store whatever it holds."""
     if value is None:
-        return Succeeded()
+        return _NOTHING
     try:
         return Succeeded(encode_result(value))
     except (TypeError, ValueError, RecursionError) as error:

@@ -169,10 +169,8 @@ class Claiming:
         extras = await self._fetch_extras(claimed)
         now = self._lifeline.now()
         for run in claimed:
-            whole, saved = extras.get(run.run_id, (run, None))
-            if whole.options is None:
-                own = laid_over(self._handler_options.get(whole.handler), whole.marks)
-                whole = whole if own is None else msgspec.structs.replace(whole, options=own)
+            whole, saved = extras.get(run.run_id, (run, None)) if extras else (run, None)
+            whole = self._with_options(whole)
             held = Held(whole, self._kind_of(whole), intake, saved, run.has_turn)
             self._hands.take(held)
             due = run.due_at.timestamp()
@@ -184,6 +182,13 @@ class Claiming:
             else:
                 self._slots.queue(held.kind, whole, now)
         self._on_received()
+
+    def _with_options(self, run: Run) -> Run:
+        """Lay its handler's options under a run that has none of its own."""
+        if run.options is not None or (run.marks is None and run.handler not in self._handler_options):
+            return run
+        own = laid_over(self._handler_options.get(run.handler), run.marks)
+        return run if own is None else msgspec.structs.replace(run, options=own)
 
     async def _fetch_extras(self, claimed: list[Run]) -> dict[UUID, tuple[Run, str | None]]:
         """Fetch what stands outside the rows: large payloads, checkpoints of earlier attempts, what nodes are given."""

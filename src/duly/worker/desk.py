@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 from uuid import UUID
@@ -83,6 +83,11 @@ class WorkerDesk:
                     return False
             await self._database.clock.sleep(_RETRY_SECONDS)
 
+    @property
+    def owes_any(self) -> bool:
+        """Whether of any run something was said that is not written yet."""
+        return bool(self._progress or self._showing)
+
     def owes_progress(self, run: Run) -> bool:
         """Say whether something was said of a run that is not written yet."""
         name = (run.run_id, run.fence)
@@ -115,19 +120,24 @@ class WorkerDesk:
                 self._dropped[run.run_id, run.attempt] += said.count
         return None
 
-    def end(self, run: Run) -> None:
-        """Say in a last line what of the log was not kept."""
-        if self._dropped and (dropped := self._dropped.pop((run.run_id, run.attempt), 0)):
-            kept = f"{LOG_BYTES_MAX // 1024} KiB of an attempt's log are kept; what came after was dropped"
-            fields = msgspec.json.encode({"lines": dropped}).decode()
-            self._keep((run.run_id, run.attempt), "warning", kept, fields)
+    def end(self, runs: Iterable[Run]) -> None:
+        """Say in a last line of each run what of its log was not kept."""
+        if not self._dropped:
+            return
+        for name in [(run.run_id, run.attempt) for run in runs]:
+            if dropped := self._dropped.pop(name, 0):
+                kept = f"{LOG_BYTES_MAX // 1024} KiB of an attempt's log are kept; what came after was dropped"
+                self._keep(name, "warning", kept, msgspec.json.encode({"lines": dropped}).decode())
 
-    def forget(self, run: Run) -> None:
-        """Drop the counters of an attempt that has ended."""
-        self._numbers.pop((run.run_id, run.attempt), None)
-        self._bytes.pop((run.run_id, run.attempt), None)
-        self._dropped.pop((run.run_id, run.attempt), None)
-        self._progress.pop((run.run_id, run.fence), None)
+    def forget(self, runs: Iterable[Run]) -> None:
+        """Drop the counters of attempts that have ended."""
+        if not (self._numbers or self._bytes or self._dropped or self._progress):
+            return  # None of those under way has said anything.
+        for run in runs:
+            self._numbers.pop((run.run_id, run.attempt), None)
+            self._bytes.pop((run.run_id, run.attempt), None)
+            self._dropped.pop((run.run_id, run.attempt), None)
+            self._progress.pop((run.run_id, run.fence), None)
 
     async def flush(self) -> None:
         """Write the lines that have gathered; those that may have been written are asked for again, and stay once."""

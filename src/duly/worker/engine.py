@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from uuid import UUID
@@ -33,6 +34,7 @@ from duly.worker.handlers import Registry
 from duly.worker.hands import Hands, Held
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
+from duly.worker.pacing import pause
 from duly.worker.slots import POOL_OF, Kind, Pool, Slots
 from duly.worker.targets import Targets
 from duly.worker.watch import Watch
@@ -47,6 +49,7 @@ LAST_WORDS_SECONDS = 2.0
 RETURN_SECONDS = 0.2
 HINT_SECONDS = 0.01  # No more often are others told to look for nodes that were released.
 TURN_AHEAD_SECONDS_MAX = 2.0  # Turns are given a second ahead: one so far away is of a clock that was set back since.
+_QUIET = (Succeeded, Cancelled)  # Outcomes that make nothing ready by themselves.
 PROGRESS_SECONDS = 0.25  # So often progress is written, however often handlers say it.
 
 
@@ -176,14 +179,17 @@ class Engine:
             if self._slots.waiting and not self._watch.is_fresh:
                 await self._watch.catch_up()
                 continue
-            self._start(self._slots.take())
+            starting = self._slots.take()
+            self._start(starting)
             measured = self._measure(measured)
-            next_due = self._wheel.next_due()
-            left = 0.1 if next_due is None else next_due - self._lifeline.now()
-            pause = max(0.0005, min(0.1 if self._hands else 1.0, left))
-            await self._clock.wait(self._wake_line, pause if self._hands else 1.0)
+            await self._clock.wait(self._wake_line, self._pause(len(starting)))
             if self._slots.waiting:
                 await self._give_up_what_is_stuck()
+
+    def _pause(self, started: int) -> float:
+        next_due = self._wheel.next_due()
+        left = None if next_due is None else next_due - self._lifeline.now()
+        return pause(held=len(self._hands), started=started, waiting=self._slots.waiting, left_seconds=left)
 
     def _measure(self, since: float) -> float:
         now = self._clock.monotonic()
@@ -199,10 +205,9 @@ class Engine:
         batch: list[tuple[Kind, Run, str | None]] = []
         suspects: list[Held] = []
         kept_back: list[Run] = []
+        if self._signalled:  # The answer to a claim may have come after the look that told us to stop its run.
+            self._heed_late([run for _, run in starting])
         for kind, run in starting:
-            # The answer to its claim may have come after the look that told us to stop it.
-            if (signal := self._signalled.get((run.run_id, run.fence))) is not None:
-                self._heed(signal)
             held = self._hands.find(run.run_id, run.fence)
             if held is None or held.cancelled:
                 self._slots.release(kind)
@@ -280,6 +285,11 @@ class Engine:
             self.outbox.put([held.as_cancelled()])  # Wherever it waits, it will not be started.
         held.cancelled = True
 
+    def _heed_late(self, starting: list[Run]) -> None:
+        for run in starting:
+            if (signal := self._signalled.get((run.run_id, run.fence))) is not None:
+                self._heed(signal)
+
     def _ask_to_stop(self, held: Held) -> None:
         if held.kind in (Kind.CHILD, Kind.ALONE) and self._crew is not None:
             self._crew.cancel(held.run)
@@ -310,22 +320,28 @@ class Engine:
 
     def on_ended(self, ended: list[Ended]) -> None:
         """Free the slots of runs that have ended, and pass their outcomes on."""
-        for item in ended:
-            self._slots.release(item.kind)
-            self._finished[POOL_OF[item.kind]] += 1
-            self._desk.end(item.run)
+        for kind, number in Counter(item.kind for item in ended).items():
+            self._slots.release(kind, number)
+            self._finished[POOL_OF[kind]] += number
+        self._desk.end([item.run for item in ended])
         settled = [item.settled for item in ended if item.settled is not None]
-        if owing := [item for item in settled if self._desk.owes_progress(item.run)]:
+        if self._desk.owes_any and (owing := [item for item in settled if self._desk.owes_progress(item.run)]):
             self._spawn(self._settle_after_progress(owing))
             settled = [item for item in settled if not self._desk.owes_progress(item.run)]
         self.outbox.put(settled)
-        if unstarted := [item.run for item in ended if item.settled is None]:
-            self.outbox.put([held.as_cancelled() for held in self._hands.of(unstarted) if held.cancelled])
-            self._spawn(self._return(unstarted))
-        if named := [item.run for item in ended if item.settled is None and item.kind is Kind.ALONE]:
-            self._spawn(self._tidy_up(named, []))
-        self._wake_line.set()
+        if unstarted := [item for item in ended if item.settled is None]:
+            self._take_back(unstarted)
+        if self._slots.waiting:  # Otherwise nobody wants the slots that came free.
+            self._wake_line.set()
         self._claiming.wake_if_worthwhile()
+
+    def _take_back(self, unstarted: list[Ended]) -> None:
+        """Settle those of which somebody asked that they stop, and hand back the others."""
+        given = [item.run for item in unstarted]
+        self.outbox.put([held.as_cancelled() for held in self._hands.of(given) if held.cancelled])
+        self._spawn(self._return(given))
+        if named := [item.run for item in unstarted if item.kind is Kind.ALONE]:
+            self._spawn(self._tidy_up(named, []))
 
     async def _settle_after_progress(self, settled: list[Settled | Deferred]) -> None:
         """Write how far runs have come while the lease stands, then what they came to."""
@@ -336,11 +352,9 @@ class Engine:
             self.outbox.put(settled)
 
     def _on_settled(self, settled: list[Settled | Deferred]) -> None:
-        over = self._hands.of([item.run for item in settled])
-        for held in over:
-            self._hands.let_go(held.run)
-        for item in settled:
-            self._desk.forget(item.run)
+        done = [item.run for item in settled]
+        over = self._hands.let_go(done)
+        self._desk.forget(done)
         named = [held.run for held in over if held.kind is Kind.ALONE]
         told = [runs.Signal(held.run.run_id, held.run.fence, "cancel") for held in over if held.cancelled]
         if named or told:
@@ -349,7 +363,7 @@ class Engine:
             self._claiming.wake()
         elif self._watch.limits:
             self._claiming.wake_if_worthwhile()  # A place has come free, which it had not while its run was ending.
-        if any(item.run.is_node for item in settled):
+        if any(run.is_node for run in done):
             self._hint_at_children()
 
     def _hint_at_children(self) -> None:
@@ -374,8 +388,7 @@ class Engine:
     async def _return(self, given: list[Run]) -> None:
         """Hand back runs that were not started."""
         unstarted = [held.run for held in self._hands.of(given) if not held.cancelled]
-        for run in unstarted:
-            self._hands.let_go(run)
+        self._hands.let_go(unstarted)
         while True:
             try:
                 await hand_back(self._database, self.worker_id, unstarted)
@@ -433,6 +446,6 @@ class Engine:
 
 def _leads_on(item: Settled | Deferred) -> bool:
     """Say whether something may be ready by this outcome: the next attempt, or whoever waited for the place at its gate."""
-    if isinstance(item, Deferred):
-        return item.run.has_consequence
-    return type(item.outcome) not in (Succeeded, Cancelled) or item.run.has_consequence
+    if type(item) is Settled and type(item.outcome) not in _QUIET:
+        return True
+    return item.run.has_consequence

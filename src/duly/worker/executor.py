@@ -69,11 +69,11 @@ class Executor:
         for kind, run, saved in batch:
             handler = self._targets.get(run.handler) or self._registry[run.handler]
             context = self._contexts[run.run_id, run.fence] = RunContext(run, desk, saved=saved)
-            if isinstance(handler, TargetHandler) or handler.is_async:
-                on_loop.append((kind, handler, run, context))
-            else:
+            if isinstance(handler, Handler) and not handler.is_async:
                 assert self._pool is not None
                 self._pool.submit(self._in_thread, kind, handler, run, context)
+            else:
+                on_loop.append((kind, handler, run, context))
         if on_loop:
             self._loop.call_soon_threadsafe(self._start, on_loop)
 
@@ -106,13 +106,14 @@ class Executor:
             self._end(Ended(kind, run, expired))
             return
         started_at = context.started(moment_of(self._clock.now()))
-        outcome: Outcome | Deferral
-        if isinstance(handler, TargetHandler):
-            outcome = await attempt_target(handler, context, run)
-        else:
+        settled: Settled | Deferred
+        if isinstance(handler, Handler):
             timeout = None if run.options is None else run.policy.timeout_seconds
             outcome = await attempt_on_loop(handler, context, run.payload, timeout)
-        self._end(Ended(kind, run, self._settled(run, started_at, outcome, context)))
+            settled = self._settled(run, started_at, outcome, context)
+        else:
+            settled = self._settled_or_deferred(run, started_at, await attempt_target(handler, context, run), context)
+        self._end(Ended(kind, run, settled))
 
     def _in_thread(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
         if not self._may_start(run, context):
@@ -138,11 +139,14 @@ class Executor:
     def _may_start(self, run: Run, context: RunContext) -> bool:
         return not (context.cancelled or self._interrupted or self.holds.cover(run)) and self._is_safe()
 
-    def _settled(
+    def _settled_or_deferred(
         self, run: Run, started_at: datetime, outcome: Outcome | Deferral, context: RunContext
     ) -> Settled | Deferred:
         if isinstance(outcome, Deferral):
             return Deferred(run, started_at, outcome)
+        return self._settled(run, started_at, outcome, context)
+
+    def _settled(self, run: Run, started_at: datetime, outcome: Outcome, context: RunContext) -> Settled:
         return Settled(run, started_at, moment_of(self._clock.now()), outcome, context.left_behind)
 
     def _unstarted(self, kind: Kind, run: Run, context: RunContext) -> Ended:

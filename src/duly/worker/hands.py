@@ -14,7 +14,7 @@ from duly.worker.intake import Intake
 from duly.worker.slots import Kind
 
 
-class Held(msgspec.Struct):
+class Held(msgspec.Struct, gc=False):
     """A run in our hands."""
 
     run: Run
@@ -55,6 +55,9 @@ class Hands:
         """Give what we hold of these runs."""
         return [held for run in runs if (held := self.find(run.run_id, run.fence)) is not None]
 
-    def let_go(self, run: Run) -> None:
-        """Hold a run no longer."""
-        self._held.pop(run.run_id, None)
+    def let_go(self, runs: Sequence[Run]) -> list[Held]:
+        """Hold these runs no longer. Gives what was held of them."""
+        over = self.of(runs)
+        for held in over:
+            self._held.pop(held.run.run_id, None)
+        return over

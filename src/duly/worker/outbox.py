@@ -107,7 +107,7 @@ class Outbox:
         self._on_settled(done)
 
     async def _write_until_answered(self, batch: list[Settled | Deferred]) -> list[Run]:
-        deferred = [item for item in batch if isinstance(item, Deferred)]
+        deferred = [item for item in batch if type(item) is Deferred]
         ended = [item for item in batch if isinstance(item, Settled)] if deferred else cast("list[Settled]", batch)
         refused = await self._settle_until_answered(ended)
         if deferred:

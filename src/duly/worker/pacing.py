@@ -1,0 +1,22 @@
+"""How long the engine waits between two turns of its wheel.
+
+A turn costs the same for one run as for fifty: two threads wake each other, and each has its own loop. So while many fall due,
+each millisecond some, they start in turns of a few milliseconds; and where all slots are taken nothing that falls due could
+start, and a slot that comes free wakes the engine by itself. Alone, a run starts in the millisecond it is due.
+"""
+
+from __future__ import annotations
+
+TURN_SECONDS = 0.0005
+TURN_BUSY_SECONDS = 0.004
+BUSY = 4  # Runs started in one turn, from which on more are waited for.
+REST_SECONDS = 0.1
+REST_IDLE_SECONDS = 1.0
+
+
+def pause(*, held: int, started: int, waiting: int, left_seconds: float | None) -> float:
+    """Say how long to wait: `left_seconds` is until the next in the wheel falls due, None with nothing in it."""
+    if not held:
+        return REST_IDLE_SECONDS
+    least = TURN_BUSY_SECONDS if started >= BUSY or waiting else TURN_SECONDS
+    return max(least, REST_SECONDS if left_seconds is None else min(REST_SECONDS, left_seconds))

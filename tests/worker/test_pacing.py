@@ -1,0 +1,28 @@
+"""Pacing: a run alone starts at its moment; where there are many, they start together, a few milliseconds late at most."""
+
+import pytest
+
+from duly.worker.pacing import BUSY, REST_IDLE_SECONDS, REST_SECONDS, TURN_BUSY_SECONDS, TURN_SECONDS, pause
+
+
+@pytest.mark.parametrize(
+    ("held", "started", "waiting", "left_seconds", "seconds"),
+    [
+        (0, 0, 0, None, REST_IDLE_SECONDS),
+        (1, 0, 0, 0.02, 0.02),  # It wakes for the next.
+        (1, 0, 0, 3.0, REST_SECONDS),
+        (1, 1, 0, None, REST_SECONDS),  # All that is held runs.
+        (9, BUSY - 1, 0, 0.0007, 0.0007),
+        (9, BUSY - 1, 0, -0.01, TURN_SECONDS),  # It has fallen due meanwhile.
+        (9, BUSY, 0, 0.0007, TURN_BUSY_SECONDS),
+        (9, BUSY, 0, 0.02, 0.02),  # Busy or not, it wakes for nothing.
+        (9, 0, 1, 0.0007, TURN_BUSY_SECONDS),  # No slot is free.
+        (9, 0, 1, None, REST_SECONDS),
+    ],
+)
+def test_it_waits_for_the_next_and_longer_where_many_come(held, started, waiting, left_seconds, seconds):
+    assert pause(held=held, started=started, waiting=waiting, left_seconds=left_seconds) == seconds
+
+
+def test_nothing_is_later_by_it_than_a_few_milliseconds():
+    assert TURN_SECONDS < TURN_BUSY_SECONDS <= 0.005
