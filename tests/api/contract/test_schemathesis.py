@@ -240,4 +240,4 @@ def test_at_length_what_does_not_fit_is_refused(world, name):
 
 @pytest.mark.proof
 def test_at_length_chains_of_operations_hold(world):
-    chains_hold(world, 200, 20)
+    chains_hold(world, LONG * 2 // 3, 20)
