@@ -226,12 +226,15 @@ class TestAnswers:
         assert answer.status_code == 404
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["code"] == "not_found"
+        assert f"'{path}'" in answer.json()["detail"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
 
     async def test_another_method_is_405_and_says_which_there_are(self, api):
         answer = await api.put("/v1/jobs", json={})
 
         assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
         assert "POST" in answer.headers["allow"]
+        assert answer.json()["detail"] == "PUT is not served at '/v1/jobs'; GET, OPTIONS, POST are."
 
     async def test_what_breaks_is_500_without_the_reason(self, api, monkeypatch):
         async def broken(*_):

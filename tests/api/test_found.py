@@ -65,6 +65,25 @@ async def test_a_source_of_events_is_a_name(api):
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
 
 
+OF_NO_CALENDAR = {"trigger": {"type": "cron", "expr": "0 8 * * *"}, "calendars": [{"name": "a\0b"}]}
+
+
+async def test_a_schedule_that_names_what_cannot_be_a_calendars_name_is_refused(api):
+    job, asked = await api.a_job(), {"target": A_TARGET, "schedule": OF_NO_CALENDAR}
+    change = {"schedule": {"calendars": OF_NO_CALENDAR["calendars"]}}
+    answers = [
+        await api.post("/v1/jobs", json=asked),
+        await api.put("/v1/jobs/by-name/new", json=asked),
+        await api.patch(f"/v1/jobs/{job['job_id']}", change, headers={"If-Match": "*"}),
+    ]
+    for answer in answers:
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_schedule"), answer.text
+        assert answer.json()["errors"][0]["pointer"].startswith("/schedule/calendars"), answer.text
+
+    previewed = await api.post("/v1/triggers/preview", json={"schedule": OF_NO_CALENDAR})
+    assert (previewed.status_code, previewed.json()["valid"]) == (200, False), previewed.text
+
+
 async def test_a_line_with_a_key_that_is_none_does_not_hold_up_the_others(api):
     lines = b'{"target": {"type": "function", "handler": "a:b"}, "idempotency_key": "a\\u0000"}\n'
     lines += b'{"target": {"type": "function", "handler": "a:b"}}\n'

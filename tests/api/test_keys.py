@@ -69,6 +69,7 @@ async def test_a_key_has_its_own_rate(front, api):
     assert {answer.status_code for answer in answers} == {202, 429}
     assert refused[0].json()["code"] == "rate_limited"
     assert int(refused[0].headers["retry-after"]) >= 1
+    assert refused[0].json()["detail"] == "The limit of the key is 1 submits a second."
     for answer in (answers[0], refused[0]):
         assert answer.headers["ratelimit"]
         assert answer.headers["ratelimit-policy"]

@@ -86,6 +86,7 @@ async def test_a_rate_is_429_for_all_keys_of_the_tenant(front, api):
     assert refused
     assert int(refused[-1].headers["retry-after"]) >= 1
     assert refused[-1].headers["ratelimit"]
+    assert refused[-1].json()["detail"] == "The limit of the tenant is 1 submits a second."
 
 
 class TestTheSmallestPeriod:

@@ -30,6 +30,9 @@ async def test_the_end_is_answered_with_the_run(api, database, outcome, state, r
     run = answer.json()["run"]
     assert (answer.status_code, answer.headers["preference-applied"]) == (200, "wait=60")
     assert (run["state"], run["result"], run["run_id"]) == (state, result, answer.json()["job_id"])
+    read = (await api.get(f"/v1/jobs/{run['run_id']}")).json()
+    for told in (answer.json(), read):
+        assert (told["status"], told["next_run_at"]) == ("completed", None)
 
 
 async def test_after_the_wait_it_is_accepted_as_ever(api, database, clock):

@@ -16,6 +16,8 @@ from duly.domain.run import Options
         (7, "PT1H", {"limit": 7, "per": "PT1H"}),
         (1, "P1D", {"limit": 1, "per": "P1D"}),
         (2.5, 1, {"limit": 150, "per": "PT1M"}),
+        (1_000_000, "PT1S", {"limit": 1_000_000, "per": "PT1S"}),
+        (409_247.377, "PT1S", {"limit": 409_247.377, "per": "PT1S"}),  # More than can be asked for in a minute.
     ],
 )
 def test_a_rate_is_told_in_whole_numbers(limit, per, told):

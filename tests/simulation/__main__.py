@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.simulation.batch import run_batch
+from tests.simulation.batch import PROCESSES, run_batch
 from tests.simulation.server import Server, scratch_servers
 from tests.simulation.simulate import Verdict, simulate
 
@@ -19,6 +19,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--minutes", type=float, help="start no seed after so long, and tell what the others came to")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="how many run at once")
     parser.add_argument("--stop", action="store_true", help="stop at the first seed that breaks a promise")
     parser.add_argument("--seed", type=int, help="run this seed alone")
     parser.add_argument(
@@ -37,7 +39,11 @@ def main() -> int:
             print(tell(verdict), flush=True)
 
     seeds = range(asked.first, asked.first + asked.seeds)
-    report = run_batch(seeds, is_enough=lambda *_: asked.stop and bool(broken), on_verdict=on_verdict, without=without)
+
+    def is_enough(_: int, seconds: float) -> bool:
+        return (asked.stop and bool(broken)) or (asked.minutes is not None and seconds > asked.minutes * 60)
+
+    report = run_batch(seeds, is_enough=is_enough, on_verdict=on_verdict, without=without, processes=asked.processes)
     print(report.summary())
     return BROKEN if broken else 0
 

@@ -55,20 +55,21 @@ def run_batch(
     is_enough: Callable[[int, float], bool] = lambda _, __: False,
     on_verdict: Callable[[Verdict], None] = lambda _: None,
     without: Collection[str] = (),
+    processes: int = PROCESSES,
 ) -> Report:
     """Run seeds, in order, until `is_enough(seeds done, seconds spent)` says so or there are no more."""
     begun = time.monotonic()
     verdicts: list[Verdict] = []
-    with tempfile.TemporaryDirectory() as folder, scratch_servers(Path(folder) / "data", PROCESSES) as urls:
+    with tempfile.TemporaryDirectory() as folder, scratch_servers(Path(folder) / "data", processes) as urls:
         context = get_context("spawn")
         addresses: Queue[str] = context.Queue()
         for url in urls:
             addresses.put(url)
-        with ProcessPoolExecutor(PROCESSES, context, initializer=_connect, initargs=(addresses,)) as pool:
+        with ProcessPoolExecutor(processes, context, initializer=_connect, initargs=(addresses,)) as pool:
             left, pending = iter(seeds), set[Future[Verdict]]()
             while True:
                 if not is_enough(len(verdicts), time.monotonic() - begun):
-                    more = islice(left, PROCESSES * 2 - len(pending))
+                    more = islice(left, processes * 2 - len(pending))
                     pending |= {pool.submit(_simulate, seed, without) for seed in more}
                 if not pending:
                     break

@@ -254,7 +254,8 @@ class Door:
         if identity is not ANYBODY or not verdict.is_allowed:  # What all share is nobody's to plan with.
             headers |= verdict.headers
         if not verdict.is_allowed:
-            raise Refusal("rate_limited", f"The limit is {verdict.limit.rate:g} submits a second.")
+            whose = "all callbacks together" if identity is ANYBODY else f"the {verdict.limit.whose}"
+            raise Refusal("rate_limited", f"The limit of {whose} is {verdict.limit.rate:g} submits a second.")
 
     async def _act(self, operation: Operation, identity: Identity, act: Act) -> Answer:
         # A session asks for the quotas of its tenant, the engine does not.

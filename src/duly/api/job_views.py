@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.api import definitions
-from duly.api.routes.runs import shown_run
+from duly.api.routes.runs import shown_run, status_of_one_shot
 from duly.domain.errors import NotFound
 from duly.domain.filter import Filter
 from duly.domain.triggers.asking import asked_shape
@@ -50,7 +50,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
     return Job(
         **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "after")},
         name=None,
-        status="active" if is_live else "cancelled" if run.state == "cancelled" else "completed",
+        status=status_of_one_shot(run.state),
         target=definitions.target_shape(run.handler, options),
         priority=5 if run.priority is None else run.priority,
         schedule={"trigger": {"type": "at", "at": run.scheduled_at.isoformat()}},

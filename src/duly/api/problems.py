@@ -7,6 +7,7 @@ from typing import Any
 
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
+from litestar.status_codes import HTTP_404_NOT_FOUND, HTTP_405_METHOD_NOT_ALLOWED
 
 from duly.api.paths import shown_path
 from duly.clock import Rng
@@ -29,7 +30,8 @@ class Problems:
     def refused(self, request: AnyRequest, error: HTTPException) -> Response[bytes]:
         """Answer a request that cannot be served."""
         code = _CODES.get(error.status_code, "invalid_query" if error.status_code < 500 else "internal_error")
-        return _problem(request, code, error.detail, error.headers or {}, self._id_of(request))
+        headers = error.headers or {}
+        return _problem(request, code, _detail(request, error, headers), headers, self._id_of(request))
 
     def failed(self, request: AnyRequest, error: Exception) -> Response[bytes]:
         """Answer when something broke: the reason goes to the log, not to the caller."""
@@ -43,6 +45,17 @@ class Problems:
         return given if given and given.isprintable() and len(given) <= 200 else str(self._rng.uuid())
 
 
+def _detail(request: AnyRequest, error: HTTPException, headers: Mapping[str, str]) -> str:
+    """Name what was asked for, where the framework only names the status."""
+    path = shown_path(request.url.path)
+    if error.status_code == HTTP_404_NOT_FOUND:
+        return f"Nothing is served at {path!r}."
+    if error.status_code == HTTP_405_METHOD_NOT_ALLOWED:
+        allowed = ", ".join(sorted({name.lower(): value for name, value in headers.items()}["allow"].split(", ")))
+        return f"{request.method} is not served at {path!r}; {allowed} are."
+    return error.detail
+
+
 def _problem(
     request: AnyRequest, code: str, detail: str, headers: Mapping[str, str], request_id: str
 ) -> Response[bytes]:
@@ -51,6 +64,11 @@ def _problem(
     return Response(
         problems.encode(body),
         status_code=body.status,
-        headers={**headers, "X-Request-ID": request_id, "Cache-Control": "no-store"},
+        headers={
+            **headers,
+            "X-Request-ID": request_id,
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+        },
         media_type=problems.MEDIA_TYPE,
     )

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from duly.api.operations import Answer
-from duly.api.routes.runs import shown_run
+from duly.api.routes.runs import shown_run, status_of_one_shot
 from duly.clock import Clock
 from duly.store import runs
 from duly.store.database import Database
@@ -56,7 +56,8 @@ async def for_the_end(waiter: Waiter, made: CreatedJob, seconds: int, otherwise:
         async with waiter.open() as session:
             run = await shown_run(session, waiter.tenant, made.job_id)
         if run.state in runs.FINAL:
-            return Answer(200, msgspec.structs.replace(made, run=run), applied)
+            ended = msgspec.structs.replace(made, run=run, status=status_of_one_shot(run.state), next_run_at=None)
+            return Answer(200, ended, applied)
         left = deadline - waiter.clock.monotonic()
         if left <= 0:
             return Answer(HTTP_ACCEPTED, made, applied)

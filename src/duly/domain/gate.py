@@ -75,10 +75,13 @@ def told_rate(options: Options) -> dict[str, Any] | None:
 
 
 def in_words(per_second: float) -> dict[str, Any]:
-    """Write a rate as a number for each second, minute, hour or day, the first in which it is a whole one."""
+    """Write a rate as a number for each second, minute, hour or day, the first in which it is a whole one.
+
+    What is told can be asked for again, so it is no more than anybody may ask for.
+    """
     for per, seconds in _UNITS.items():
         limit = round(per_second * seconds)
-        if limit >= 1 and abs(limit / seconds - per_second) <= per_second * 1e-9:
+        if 1 <= limit <= RATE_MAX and abs(limit / seconds - per_second) <= per_second * 1e-9:
             return {"limit": limit, "per": per}
     return {"limit": per_second, "per": to_iso(timedelta(seconds=1))}
 

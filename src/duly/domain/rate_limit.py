@@ -26,6 +26,11 @@ class RateLimit(msgspec.Struct, frozen=True):
     rate: float
 
     @property
+    def whose(self) -> str:
+        """What it limits: `key` or `tenant`."""
+        return self.bucket.partition(":")[0]
+
+    @property
     def burst(self) -> int:
         """How many at once, after a rest."""
         return max(1, ceil(self.rate * BURST_SECONDS))
@@ -46,7 +51,7 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def headers(self) -> dict[str, str]:
         """The limit as HTTP says it."""
-        name = self.limit.bucket.partition(":")[0]
+        name = self.limit.whose
         told = {
             "RateLimit-Policy": f'"{name}";q={self.limit.burst};w={BURST_SECONDS}',
             "RateLimit": f'"{name}";r={self.remaining};t={max(0, ceil(self._full_in()))}',

@@ -118,7 +118,7 @@ async def _(scene, operation, asked):
 
 @provokes("not_found")
 async def _(scene, operation, asked):
-    if operation.name == "make_key":
+    if operation.name in OF_A_TENANT:
         return await asked.with_fields(tenant=999_999).by(scene.api)
     if operation.name == "remove_limit":
         return await asked.with_query("queue=never-was").by(scene.api)
@@ -251,6 +251,8 @@ async def fill_with_workers(database: Database) -> None:
 COLUMNS = (
     "select attname from pg_attribute where attrelid = 'duly.workers'::regclass and attnum > 0 and not attisdropped"
 )
+# These name a tenant in what they are sent.
+OF_A_TENANT = ("make_key", "pause", "put_limit")
 # These answer for the lease, whatever the worker's id; only what is no id at all is not found.
 OF_A_LEASE = ("append_logs", "report_progress", "save_checkpoint", "settle_runs")
 
@@ -524,6 +526,10 @@ PAYLOADS: dict[str, Any] = {
 }
 
 
+async def with_periods_of_ages(scene: Scene, asked: Asked) -> httpx.Response:
+    return await asked.with_fields(limits={"least_period": 1e17}).by(scene.api)
+
+
 async def with_an_age_of_a_week(scene: Scene, asked: Asked) -> httpx.Response:
     return await asked.with_fields(age_limit="P7D").by(scene.api)
 
@@ -562,6 +568,7 @@ OPTIONS: dict[str, Any] = {
     "cancel_workflow": with_two_lines_as("reason"),
     "pause_queue": with_two_lines_as("reason"),
     "make_tenant": with_two_lines_as("name"),
+    "change_tenant": with_periods_of_ages,
     "make_key": with_two_lines_as("name"),
     "keep_calendar": under_another_name_than_its_path,
     "backfill_job": with_its_end_before_its_start,

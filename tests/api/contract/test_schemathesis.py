@@ -1,7 +1,8 @@
 """Schemathesis over the whole description, against the application on a socket: what fits is taken, what does not is refused.
 
 Three programmes: each operation by itself with data that fits, with data that does not, and chains of operations along the links
-of the description. Paths are filled half of the time with what is really there. Short here, under one seed; `-m proof` is long.
+of the description. Paths are filled half of the time with what is really there. Short here, under one seed; `-m proof` is long:
+`CASES` of each operation, 300 unless the environment says otherwise. What was answered is counted and told at the end.
 
 What counts. Every answer is one that is described: status, code, type, schema and headers (`described.faults`, which is stricter
 than the checks of the tool: it does not take `default` for an answer). No answer is 5xx. Data that fits is accepted, which is:
@@ -17,7 +18,9 @@ Checks of the tool that are off, and why:
 
 from __future__ import annotations
 
+import os
 import re
+from collections import Counter
 from typing import Any
 from urllib.parse import unquote
 
@@ -31,6 +34,7 @@ from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from duly.api.operations import EVENT_STREAM, NDJSON
+from tests.api.contract.conftest import ANSWERED
 from tests.api.contract.described import BY_NAME, DOCUMENT, NAMES, faults
 from tests.api.contract.yard import Yard
 
@@ -65,7 +69,7 @@ NOT_IN_SCHEMAS = {
 # A stream does not end by itself; and the tool writes no NDJSON: a line of it is the body of `create_job`, which is here.
 FUZZED = [name for name in NAMES if BY_NAME[name].answer_type not in (EVENT_STREAM, NDJSON)]
 TELLS_WHAT_IS_WRONG = {"preview_trigger"}  # with 200, because that is what it is for
-SHORT, LONG = 4, 300
+SHORT, LONG = 4, int(os.environ.get("CASES", "300"))
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 
 
@@ -78,9 +82,11 @@ class World:
         self.headers = {"Authorization": f"Bearer {self.api.key}"}
         self._yard = Yard(served.front.database, self.api)
         self._served = served
+        self.answered = Counter[str]()
 
     def things(self, name: str) -> list[dict[str, str]]:
-        """Make what paths of an operation can name."""
+        """Make what paths of an operation can name; for some of it runs must be claimed, whatever was stopped before."""
+        self._served.run(self._served.front.database.execute("delete from duly.holds; delete from duly.limits"))
         return [self._served.run(self._yard.named(BY_NAME[name])) for _ in range(3)]
 
     def ask(self, case: Case) -> httpx.Response:
@@ -93,6 +99,7 @@ class World:
         """Hold an answer to the description."""
         pairs = [(name, value) for name, values in response.headers.items() for value in values]
         answer = httpx.Response(response.status_code, headers=pairs, content=response.content)
+        self.answered[f"{answer.status_code // 100}xx"] += 1
         told = f"{case.method} {response.request.url} {response.request.body!r:.600} -> {answer.status_code} {answer.text:.600}"
         assert answer.status_code < 500, f"{told}\n{self._served.log.errors[-1:]}"
         if answer.status_code == 405 or is_of_no_path(answer):  # What was put into the path led past the operation.
@@ -107,8 +114,15 @@ def is_of_no_path(answer: httpx.Response) -> bool:
 
 
 @pytest.fixture(scope="module")
-def world(served):
+def whole_world(served):
     return World(served)
+
+
+@pytest.fixture
+def world(whole_world, record_property):
+    whole_world.answered.clear()
+    yield whole_world
+    record_property(ANSWERED, dict(whole_world.answered))
 
 
 def operation_of(name: str) -> Any:
@@ -226,4 +240,4 @@ def test_at_length_what_does_not_fit_is_refused(world, name):
 
 @pytest.mark.proof
 def test_at_length_chains_of_operations_hold(world):
-    chains_hold(world, 200, 20)
+    chains_hold(world, LONG * 2 // 3, 20)

@@ -75,7 +75,9 @@ async def export_file(call: Call[ExportQuery, None]) -> Answer:
     if len(found) > JOBS_MAX:
         raise InvalidOption(f"there are more than {JOBS_MAX} jobs, the limit of a file; export without by_hand")
     if not found:
-        raise NotFound(f"no file {source!r} has a job here; by_hand=true writes the jobs that were made by hand")
+        raise NotFound(
+            f"no file {source!r} has a job here; by_hand=true, `duly export --by-hand`, writes the jobs that were made by hand"
+        )
     return Answer(200, exported(source, found, await schedules.calendars(call.database, call.tenant, None)))
 
 

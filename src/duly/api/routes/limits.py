@@ -31,7 +31,7 @@ async def list_limits(call: Call[Nothing, None]) -> Answer:
     scope="admin",
     body=LimitRequest,
     answers={200: Limit},
-    refuses=("invalid_option", "conflict"),
+    refuses=("invalid_option", "not_found", "conflict"),
     in_session=False,
     is_keyed=False,
 )

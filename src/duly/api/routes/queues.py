@@ -125,7 +125,7 @@ async def list_holds(call: Call[Nothing, None]) -> Answer:
     scope="admin",
     body=HoldRequest,
     answers={200: HoldChange},
-    refuses=("invalid_option", "conflict"),
+    refuses=("invalid_option", "not_found", "conflict"),
     in_session=False,
     is_keyed=False,
 )

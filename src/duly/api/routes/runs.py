@@ -199,6 +199,13 @@ def shown_explanation(found: Explained) -> Explanation:
     return Explanation(kind=kind, id=found.id, state=found.state, holding=holding, reasons=reasons)
 
 
+def status_of_one_shot(state: str) -> Literal["active", "completed", "cancelled"]:
+    """Say how a job stands that is its own run."""
+    if state not in runs.FINAL:
+        return "active"
+    return "cancelled" if state == "cancelled" else "completed"
+
+
 async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
     """Read a run of a tenant, as it is told. Raises NotFound."""
     found = await find_run(database, tenant, run_id)

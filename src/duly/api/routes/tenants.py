@@ -61,6 +61,7 @@ async def read_tenant(call: Call[Nothing, None]) -> Answer:
     scope="admin",
     body=TenantChange,
     answers={200: Tenant},
+    refuses=("invalid_option",),
     in_session=False,
     is_operators=True,
 )

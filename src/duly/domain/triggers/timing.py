@@ -54,11 +54,15 @@ def every_shape(every_seconds: int, anchor: datetime | None = None) -> dict[str,
 
 
 def calendars_in(shape: Mapping[str, Any]) -> list[str]:
-    """Name the calendars that a shape asks for, as far as it can be read."""
+    """Name the calendars that a shape asks for, as far as it can be read.
+
+    No calendar's name holds a NUL, and PostgreSQL cannot be asked for one.
+    """
     given = shape.get("calendars")
     if not isinstance(given, Sequence) or isinstance(given, str):
         return []
-    return [use["name"] for use in given if isinstance(use, Mapping) and isinstance(use.get("name"), str)]
+    named = [use["name"] for use in given if isinstance(use, Mapping) and isinstance(use.get("name"), str)]
+    return [name for name in named if "\0" not in name]
 
 
 def is_closed(shape: Mapping[str, Any]) -> bool:
