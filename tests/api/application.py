@@ -70,8 +70,8 @@ class Application:
         self._vitals.now, self._metrics.now = vitals, Metrics(vitals, Log("test"))
         self._door.lead_to(door)
         if self._built is None:
-            places = cast("Any", (self._vitals, self._metrics))
-            self._built = create(*places, Log("test"), cast("Door", self._door))
+            vitals, metrics, door = cast("tuple[Vitals, Metrics, Door]", (self._vitals, self._metrics, self._door))
+            self._built = create(vitals, metrics, Log("test"), door)
         else:
             self._metrics.add_all()
         return self._built

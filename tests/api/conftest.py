@@ -108,7 +108,7 @@ async def front(application, parts, sessions, database):
     parts_of_door = (database, sessions, keys, Admission(database), woken.append, Log("test"))
     door = Door(*parts_of_door, keyring=a_keyring(), allowed=allowed)
     app = application.over(parts.vitals, door)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:
         yield Front(client, database, woken, door)
 

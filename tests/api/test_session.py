@@ -33,7 +33,7 @@ async def front(application, parts, sessions, database):
         logins=Logins(database, keys),
     )
     app = application.over(parts.vitals, door)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:
         yield Front(client, database, [], door)
 
