@@ -59,7 +59,7 @@ test: install-dev   ## Lint, then run the tests.
 lint: install-dev   ## Style, types and layers.
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
-	$(bin)/mypy --num-workers 2
+	$(bin)/mypy
 	$(bin)/lint-imports --no-logo
 
 format: install-dev ## Put the code into its canonical form.
