@@ -15,6 +15,8 @@ times := .venv/test-times
 # What fails beside others is asked once more, alone; a run of the simulation is not, it is the same each time.
 second_look := $(bin)/python -m tests.plugins.second_look
 pip := $(bin)/python -m pip --disable-pip-version-check
+# The dashboard is built while Python's packages are installed.
+beside := $(MAKE) --no-print-directory --silent --jobs 2
 # Each stamp is younger than what it installed, so a second `make` installs nothing.
 venv := .venv/stamp-venv
 runtime := .venv/stamp-runtime
@@ -31,13 +33,15 @@ screens := $(shell find ui -type f -not -path '*/node_modules/*' -not -name type
 help:            ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
 
-install: $(project) $(dashboard)  ## Create .venv and install Duly with its locked dependencies.
+install: $(venv)    ## Create .venv and install Duly with its locked dependencies.
+	@$(beside) $(project) $(dashboard)
 
-install-dev: $(project) $(dev) $(dashboard)  ## The same, with what the tests and linters need.
+install-dev: $(venv) ## The same, with what the tests and linters need.
+	@$(beside) $(project) $(dev) $(dashboard)
 
 dashboard: $(dashboard) ## Build the dashboard, with Node where there is one.
 
-up: $(project) $(dashboard) ## Start everything on the embedded PostgreSQL.
+up: install         ## Start everything on the embedded PostgreSQL.
 	@$(bin)/duly up $(ARGS)
 
 test: export TEST_TIMES := $(times)
@@ -55,7 +59,7 @@ test: install-dev   ## Lint, then run the tests.
 lint: install-dev   ## Style, types and layers.
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
-	$(bin)/mypy --num-workers 2
+	$(bin)/mypy
 	$(bin)/lint-imports --no-logo
 
 format: install-dev ## Put the code into its canonical form.
@@ -91,7 +95,8 @@ $(project): pyproject.toml $(runtime)
 	@$(pip) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(dev): requirements-dev.lock $(runtime)
+# After the project, because two installers in one environment could meet.
+$(dev): requirements-dev.lock $(runtime) | $(project)
 	@echo "installing what tests and linters need"
 	@$(pip) install --quiet --require-hashes -r requirements-dev.lock
 	@touch $@

@@ -16,6 +16,8 @@ import asyncpg
 
 from duly.clock import Clock
 from duly.store.database import Database
+from duly.store.pool import Pool
+from duly.store.session import Sessions
 
 KEPT = "kept by the tests"
 
@@ -35,18 +37,56 @@ class Kept(Database):
             yield self
         finally:
             await end_what_is_under_way()
-            if self._pool is not None and len(self._pool._idle) < len(self._pool._opened):
+            if self._pool is not None and not is_back(self._pool):
                 await self.close()
 
     async def _make_sure(self) -> None:
         """Begin anew unless every connection still answers: its server may be gone, or its database."""
-        try:
-            for connection in self._pool._idle if self._pool is not None else []:
-                await connection.execute("select")
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        if self._pool is not None and not await answers(self._pool):
             await self.close()
         if self._pool is None:
             await self.open()
+
+
+class KeptSessions:
+    """Sessions over such connections, lent to one test after another."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sessions: Sessions | None = None
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Sessions]:
+        """Let one test use them."""
+        if self._sessions is not None and not await answers(self._sessions._pool):
+            await self.close()
+        self._sessions = opened = self._sessions or Sessions(self._database)
+        try:
+            yield opened
+        finally:
+            if not is_back(opened._pool):
+                await self.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._sessions is not None:
+            await self._sessions.close()
+            self._sessions = None
+
+
+async def answers(pool: Pool) -> bool:
+    """Say whether every connection that was kept can be used."""
+    try:
+        for connection in pool._idle:
+            await connection.execute("select")
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        return False
+    return True
+
+
+def is_back(pool: Pool) -> bool:
+    """Say whether a test has given back all that it was lent, and closed nothing."""
+    return not pool._is_closed and len(pool._idle) == len(pool._opened)
 
 
 async def end_what_is_under_way() -> None:

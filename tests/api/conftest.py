@@ -13,9 +13,10 @@ from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
 from duly.store.database import Database
-from duly.store.session import Sessions
+from tests.api.application import Application
 from tests.api.front import Front, a_keyring
 from tests.builders import a_scheduler, a_worker
+from tests.kept import KeptSessions
 
 
 class Pulse(msgspec.Struct):
@@ -78,22 +79,36 @@ def app(parts, metrics):
     return create(parts.vitals, metrics, Log("api"))
 
 
+@pytest.fixture(scope="session")
+async def kept_sessions(kept):
+    """The connections for sessions that tests share."""
+    kept_sessions = KeptSessions(kept)
+    yield kept_sessions
+    await kept_sessions.close()
+
+
 @pytest.fixture
-async def sessions(database):
+async def sessions(database, kept_sessions):
     """Sessions of the door."""
-    async with Sessions(database) as opened:
+    async with kept_sessions.lent() as opened:
         yield opened
 
 
+@pytest.fixture(scope="session")
+def application():
+    """The application that tests share."""
+    return Application()
+
+
 @pytest.fixture
-async def front(parts, sessions, database):
+async def front(application, parts, sessions, database):
     """The whole application, with its door open."""
     woken: list[str] = []
     allowed, keys = Allowed(frozenset({"/usr/bin/rsync"}), frozenset({"busybox"})), Keys(database)
     parts_of_door = (database, sessions, keys, Admission(database), woken.append, Log("test"))
     door = Door(*parts_of_door, keyring=a_keyring(), allowed=allowed)
-    app = create(parts.vitals, Metrics(parts.vitals, Log("test")), Log("test"), door)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
+    app = application.over(parts.vitals, door)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:
         yield Front(client, database, woken, door)
 

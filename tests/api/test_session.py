@@ -5,21 +5,26 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from duly.api.app import create
 from duly.api.door import Door
 from duly.api.identity import Keys
 from duly.api.logins import Logins
-from duly.api.metrics import Metrics
 from duly.log import Log
 from duly.moves.admit import Admission
 from duly.store import browser_sessions
+from tests.api.application import Application
 from tests.api.front import A_TARGET, Front, a_keyring
 
 ORIGIN = {"Origin": "http://duly"}
 
 
+@pytest.fixture(scope="module")
+def application():
+    """An application of our own, because people log in."""
+    return Application()
+
+
 @pytest.fixture
-async def front(parts, sessions, database):
+async def front(application, parts, sessions, database):
     """The application with its door open, also to those who log in."""
     keys = Keys(database)
     door = Door(
@@ -27,8 +32,8 @@ async def front(parts, sessions, database):
         keyring=a_keyring(),
         logins=Logins(database, keys),
     )
-    app = create(parts.vitals, Metrics(parts.vitals, Log("test")), Log("test"), door)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
+    app = application.over(parts.vitals, door)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:
         yield Front(client, database, [], door)
 

@@ -8,10 +8,10 @@ import pytest
 
 from duly.api.server import Server
 from duly.client import AsyncClient, Client
-from tests.api.conftest import front, parts, sessions
+from tests.api.conftest import application, front, kept_sessions, parts, sessions
 from tests.client.faults import Proxy
 
-__all__ = ["front", "parts", "sessions"]
+__all__ = ["application", "front", "kept_sessions", "parts", "sessions"]
 
 
 @pytest.fixture

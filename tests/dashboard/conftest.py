@@ -156,6 +156,13 @@ class Visitor:
         await self.page.get_by_role("button", name="Log in").click()
         await self.page.get_by_role("navigation", name="Screens").wait_for()
 
+    async def come_in(self) -> None:
+        """Have a session that was begun before; no screen is open yet."""
+        answer = await self.page.context.request.post(
+            f"{self.house.url}/v1/session", data={"key": self.house.key}, headers={"Origin": self.house.url}
+        )
+        assert answer.ok, await answer.text()
+
     async def go(self, path: str) -> None:
         """Open a screen by its link."""
         await self.page.goto(f"{self.house.url}/ui{path}")
@@ -178,8 +185,22 @@ async def stranger(browser, house):
     assert visitor.complaints == []
 
 
+@pytest.fixture(scope="session")
+async def guest(browser, house):
+    """Somebody who has come in once for many tests: whoever is new to a browser fetches and compiles every page again."""
+    visitor = await visiting(browser, house)
+    await visitor.come_in()
+    yield visitor
+    await visitor.page.context.close()
+
+
 @pytest.fixture
-async def visitor(stranger):
-    """Somebody who has logged in, and may do all."""
-    await stranger.log_in()
-    return stranger
+async def visitor(guest):
+    """Somebody who has come in before, may do all, and has a page of one's own, on which no screen is open yet.
+
+    What the browser remembers is shared: who logs out, or chooses how things look, is a `stranger`.
+    """
+    visitor = Visitor(await guest.page.context.new_page(), guest.house)
+    yield visitor
+    await visitor.page.close()
+    assert visitor.complaints == []

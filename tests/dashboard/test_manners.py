@@ -86,8 +86,9 @@ async def test_on_a_phone_nothing_hangs_over_the_edge(browser, house, places):
     assert {path: by for path, by in wide.items() if by > 0} == {}
 
 
-async def test_the_theme_is_chosen_and_remembered(visitor):
-    page = visitor.page
+async def test_the_theme_is_chosen_and_remembered(stranger):
+    page = stranger.page
+    await stranger.log_in()
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     light = await page.evaluate(ground)
     await page.get_by_role("button", name=re.compile("^Theme")).click()

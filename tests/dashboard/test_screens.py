@@ -43,16 +43,19 @@ class TestLogIn:
         await expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
         await expect(page.get_by_label("State")).to_have_value("paused")
 
-    async def test_no_script_can_read_the_session(self, visitor):
-        assert await visitor.page.evaluate("document.cookie") == ""
-        assert await visitor.page.evaluate("JSON.stringify(localStorage)") == "{}"
+    async def test_no_script_can_read_the_session(self, stranger):
+        await stranger.log_in()
 
-    async def test_who_logs_out_is_out(self, visitor):
-        await visitor.page.get_by_role("button", name="Log out").click()
+        assert await stranger.page.evaluate("document.cookie") == ""
+        assert await stranger.page.evaluate("JSON.stringify(localStorage)") == "{}"
 
-        await expect(visitor.page.get_by_label("API key")).to_be_visible()
-        await visitor.page.reload()
-        await expect(visitor.page.get_by_label("API key")).to_be_visible()
+    async def test_who_logs_out_is_out(self, stranger):
+        await stranger.log_in()
+        await stranger.page.get_by_role("button", name="Log out").click()
+
+        await expect(stranger.page.get_by_label("API key")).to_be_visible()
+        await stranger.page.reload()
+        await expect(stranger.page.get_by_label("API key")).to_be_visible()
 
     async def test_a_key_that_may_only_read_sees_no_buttons(self, stranger, house):
         key = await house.ask("POST", "/v1/keys", {"name": "reader", "scopes": ["jobs:read"]})

@@ -47,7 +47,9 @@ async def written(house):
     async def a_hold(text: str) -> None:
         made = await house.ask("POST", "/v1/keys", {"name": text, "scopes": ["admin"]})
         held = {"queue": text, "tenant": 1, "reason": text}
-        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {made['key']}"}, timeout=20) as client:
+        headers = {"Authorization": f"Bearer {made['key']}"}
+        # Nobody is verified here, and to read the certificates takes longer than all the rest.
+        async with httpx.AsyncClient(headers=headers, timeout=20, verify=False) as client:
             assert (await client.post(f"{house.url}/v1/pause", json=held)).is_success
 
     async def a_run_of(handler: str) -> None:
