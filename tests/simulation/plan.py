@@ -122,9 +122,6 @@ def _with_parts(plan: Plan, random: Random) -> Plan:
     elif plan.parts:
         plan.jobs = min(plan.jobs, 10)
         plan.workflows = min(plan.workflows, 1)
-    if "turns" in plan.parts:
-        # Known and not mended: a rate stands still until the moment comes again from which the clock was set back.
-        plan.faults.pop("clock_back", None)
     if "receivers" in plan.parts:
         plan.lease_seconds = max(plan.lease_seconds, RECEIVERS_LEASE_SECONDS_MIN)
     return plan
