@@ -9,6 +9,7 @@ import pytest
 from duly.clock import Rng
 from duly.domain.errors import WorkerExpired
 from duly.domain.retry import Retry
+from duly.domain.target import WEBHOOK
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.retire import retire
@@ -280,6 +281,20 @@ class TestStory08Poison:
 
         assert await history_of(database, run_id) == [(1, "lost", "retrying")]
         assert (await a_row(database, "ready", run_id))["attempt"] == 1
+
+    async def test_one_that_runs_no_code_of_ours_is_never_announced_and_counts_as_started(
+        self, database, clock, reaper
+    ):
+        run_id = await a_ready_run(database, retry=AT_ONCE)
+        await claimed(database, await a_worker(database))
+        await die(reaper, clock)
+        await claimed(database, await a_worker(database))
+        await database.execute("update duly.leased set handler = $1", WEBHOOK)
+
+        await die(reaper, clock)
+
+        assert await history_of(database, run_id) == [(1, "lost", "retrying"), (2, "lost", "retrying")]
+        assert (await a_row(database, "ready", run_id))["losses"] == 0
 
     async def lose_alone(self, database, clock, reaper, run_id: UUID) -> None:
         """Let a worker announce the run, start it alone, and die of it."""

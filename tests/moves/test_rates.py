@@ -282,6 +282,22 @@ async def test_turns_that_the_clock_was_set_back_from_are_given_again(database, 
     assert await history.verify(database) == []
 
 
+async def test_turns_are_taken_back_in_batches_and_reckoned_anew_after_the_last(database, clock):
+    await a_crowd(database, 1_200, rate=(KEY, 2_000, 1))
+    await pace(database)
+    assert await counts(database) == {"ready": 1_200}
+
+    await clock.step(-600)
+    await pace(database)
+    assert await counts(database) == {"blocked": 1_000, "ready": 200}
+    assert await database.fetchval("select reckoned_at > duly.clock_now() from duly.paces")
+    await pace(database)
+
+    assert await counts(database) == {"blocked": 1_200}
+    assert await database.fetchval("select reckoned_at = duly.clock_now() from duly.paces")
+    assert await history.verify(database) == []
+
+
 async def test_a_small_step_back_gives_no_turn_twice(database, clock):
     await a_crowd(database, 60, rate=(KEY, 10, 3))
     worker_id = await a_worker(database)

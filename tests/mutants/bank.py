@@ -925,6 +925,12 @@ BANK = [
         "not is_barred and self.in_flight <= self.places",
     ),
     Mutant(
+        "retries are sent whether or not they are paid for",
+        "src/duly/worker/targets/share.py",
+        "if self._retry_credit < 1 - _ROUNDING:",
+        "if self._retry_credit < -1_000:",
+    ),
+    Mutant(
         "a receiver's time is up before its deadline",
         CALLBACKS,
         "where awaited.deadline_at <= v_now order by",

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 _AHEAD = timedelta(seconds=1)  # so far ahead turns are given
 _ROUNDING_SECONDS = 2e-6
+_FAR_SECONDS = 15.0  # longer than anybody is away who could have looked at the clock
+_TURNS = """
+select run_id, due_at, null::bigint as fence from duly.ready where options ? 'rate'
+union all select run_id, due_at, fence from duly.leased where options ? 'rate'
+"""
 
 
 class Lines(Part):
@@ -154,7 +159,7 @@ class Turns(Part):
     """Rates: planned turns never exceed them, however often they are changed."""
 
     name = "turns"
-    counted = ("turn_taken", "rate_changed")
+    counted = ("turn_taken", "turn_set_back", "rate_changed")
     key = "partner"
 
     def __init__(self, world: World) -> None:
@@ -162,7 +167,8 @@ class Turns(Part):
         self._rate = self._asked = (world.random.choice((1.0, 3.0)), world.random.choice((1, 1, 3)))
         self._turns: list[datetime] = []
         self._since: datetime | None = None
-        self._latest = world.database_now()
+        self._before: set[tuple[UUID, datetime]] = set()  # turns that were given before the clock was set back
+        self._far: dict[tuple[UUID, datetime], float] = {}  # those of them that lie far ahead since, and since when
 
     def populate(self) -> None:
         self.world.add(Role("turns", self._submit, is_once=True))
@@ -193,11 +199,24 @@ class Turns(Part):
             except (Unavailable, NotFound):
                 continue
 
-    def on_statement(self, process: Process, name: str, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        if at < self._latest:  # The clock was set back: the same moments come again, and count anew.
-            self._turns, self._since = [], self._latest + _AHEAD
-        self._latest = max(at, self._latest)
-        super().on_statement(process, name, args, rows, at)
+    def on_clock_back(self, seconds: float) -> None:
+        self._turns, self._since = [], None  # The same moments come again, and count anew.
+        far = self.world.database_now() + timedelta(seconds=_FAR_SECONDS - seconds)
+        for row in self.world.query(_TURNS):
+            created = self.ledger.created.get(row["run_id"])
+            if created is None or (row["run_id"], row["fence"]) in self.ledger.by_fence:
+                continue
+            self._before.add((row["run_id"], row["due_at"]))
+            self.ledger.earliest[row["run_id"]] = created.due_at  # It was due, and may line up again.
+            if row["due_at"] > far:
+                self.world.count("turn_set_back")
+                self._far[row["run_id"], row["due_at"]] = self.world.now
+
+    def on_start(self, execution: Execution, run: Any) -> None:
+        set_back_at = self._far.get((run.id, run.due_at), self.world.now)
+        # By then its worker has looked at the clock, or its lease has ended; and rates were looked at.
+        if self.world.now - set_back_at > _FAR_SECONDS and not self.plan.has("clock_forward"):
+            self.ledger.violate("a turn was used though the clock was set back from it", run.id, run.due_at)
 
     def _on_gates_limit_gate(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         if args[1] == self.key:
@@ -213,7 +232,7 @@ class Turns(Part):
                 self._note(row["run_id"], row["due_at"])
 
     def _note(self, run_id: UUID, turn: datetime) -> None:
-        if self._since is not None and turn <= self._since:
+        if (self._since is not None and turn <= self._since) or (run_id, turn) in self._before:
             return
         self._turns = sorted([*self._turns, turn])
         per_second, burst = self._rate

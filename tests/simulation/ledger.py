@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _EARLY_TOLERANCE = timedelta(microseconds=2)
 # Monotonic clocks of two processes drift apart by at most this share.
-_DRIFT_MAX = 0.002
+DRIFT_MAX = 0.002
 _CRASHES_MAX = 3
 CAP_SECONDS = 4.0
 HOLD_SECONDS = 1.0
@@ -441,7 +441,7 @@ class Ledger:
             "snoozed": {"snoozed"},
             "cancelled": {"interrupted", "unstarted", "cancelled", "awaited"},
             "skipped": {"unstarted"},
-            "lost": {None, "died", "crashed", "unstarted", *_ENDINGS},
+            "lost": {None, "died", "crashed", "unstarted", "awaited", *_ENDINGS},
         }
         if ended not in lawful.get(outcome, set()):
             self.violate("an outcome was recorded that is not what happened", run_id, fence, outcome, ended)
@@ -571,7 +571,7 @@ class Ledger:
             worker = self.workers[row[0]]
             worker.has_departed = True
             silent = self._world.now - worker.beaten_at
-            if silent < worker.lease.total_seconds() * (1 - _DRIFT_MAX):
+            if silent < worker.lease.total_seconds() * (1 - DRIFT_MAX):
                 self.violate("a worker was reaped within its lease", row[0], f"{silent:.3f} s after its beat")
 
     def _on_workers_retire(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:

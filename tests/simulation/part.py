@@ -69,6 +69,9 @@ class Part:
         if handle is not None:
             handle(process, args, rows, at)
 
+    def on_clock_back(self, seconds: float) -> None:
+        """The database's clock is about to be set back."""
+
     def on_end(self, run_id: UUID, state: str, at: datetime) -> None:
         """A run came to a final state, or was buried."""
 

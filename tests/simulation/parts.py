@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.budgets import Budgets
 from tests.simulation.expiry import Expiries
 from tests.simulation.floods import Floods
 from tests.simulation.followers import Followers
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.part import Part
     from tests.simulation.world import World
 
-_KINDS = (Lines, Places, Turns, Limits, Expiries, Floods, Graphs, Followers, Letters, Receivers)
+_KINDS = (Lines, Places, Turns, Limits, Expiries, Floods, Graphs, Followers, Letters, Receivers, Budgets)
 _BY_NAME: dict[str, type[Part]] = {kind.name: kind for kind in _KINDS}
 COUNTED = tuple(what for kind in _KINDS for what in kind.counted)
 assert tuple(_BY_NAME) == PARTS

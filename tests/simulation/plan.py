@@ -48,9 +48,10 @@ PARTS = (
     "followers",
     "letters",
     "receivers",
+    "budgets",
 )
 ALONE = "floods"  # Its bounds hold where nothing else keeps workers busy.
-RECEIVERS_LEASE_SECONDS_MIN = 3.0  # A webhook may wait for its place nearly a second after it was begun.
+WEBHOOK_LEASE_SECONDS_MIN = 3.0  # A webhook may wait for its place nearly a second after it was begun.
 FAULTS = (*ON_STATEMENT, *BY_ITSELF, *FROM_THE_START)
 
 
@@ -122,9 +123,8 @@ def _with_parts(plan: Plan, random: Random) -> Plan:
     elif plan.parts:
         plan.jobs = min(plan.jobs, 10)
         plan.workflows = min(plan.workflows, 1)
-    if "turns" in plan.parts:
-        # Known and not mended: a rate stands still until the moment comes again from which the clock was set back.
-        plan.faults.pop("clock_back", None)
-    if "receivers" in plan.parts:
-        plan.lease_seconds = max(plan.lease_seconds, RECEIVERS_LEASE_SECONDS_MIN)
+    if "receivers" in plan.parts:  # Both have a way out of their own.
+        plan.parts = tuple(name for name in plan.parts if name != "budgets")
+    if not {"receivers", "budgets"}.isdisjoint(plan.parts):
+        plan.lease_seconds = max(plan.lease_seconds, WEBHOOK_LEASE_SECONDS_MIN)
     return plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -114,7 +114,7 @@ class Receivers(Part):
     def targets(self, process: Process) -> Targets:
         permits = Permits(rng=process.rng, log=process.log("destinations"))
         sender = Sender(
-            SimulatedCaller(self),  # type: ignore[arg-type]
+            SimulatedCaller(self.take),  # type: ignore[arg-type]
             SimulatedSecrets(),
             permits,
             callbacks=ReceiverCallbacks(_TOKENS),
@@ -258,8 +258,8 @@ class Receivers(Part):
 class SimulatedCaller:
     """The way out, which leads to our receivers."""
 
-    def __init__(self, receivers: Receivers) -> None:
-        self._receivers = receivers
+    def __init__(self, take: Callable[[str, Request], Awaitable[Answer]]) -> None:
+        self._take = take
 
     def check(self, url: str) -> None:
         """Everything is allowed."""
@@ -272,7 +272,7 @@ class SimulatedCaller:
         scope = asyncio.timeout(seconds)
         try:
             async with scope:
-                return await self._receivers.take(url, request)
+                return await self._take(url, request)
         except TimeoutError:
             raise DeadlinePassed(f"no whole answer within {seconds:g} s") from None
 

@@ -287,7 +287,10 @@ class World:
             case "clock_forward":
                 self.clock_offset += self.random.choice((2.0, 30.0, 3600.0))
             case "clock_back":
-                self.clock_offset -= self.random.choice((2.0, 30.0, 600.0))
+                step = self.random.choice((2.0, 30.0, 600.0))
+                for part in self.parts:
+                    part.on_clock_back(step)
+                self.clock_offset -= step
             case _ if process is not None:
                 self._inflict_on(process, name, lease)
 

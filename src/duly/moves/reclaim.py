@@ -1,6 +1,7 @@
 """Reclaim: settle for a worker that is gone.
 
 What it had provably not started goes back unused: runs due after its last safe moment, and suspects it had not announced.
+A webhook, a command and a container run no code of the user's in the worker, so they are started without being announced.
 Every other run of it counts an attempt `lost`; only a run that was announced, alone, is to blame for the death.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from duly.clock import Rng
 from duly.domain.outcome import Lost
 from duly.domain.run import Run
+from duly.domain.target import is_reserved
 from duly.moves.settle import hand_back, lose
 from duly.store import leased
 from duly.store.database import Database
@@ -28,4 +30,5 @@ async def reclaim(database: Database, worker: Departed, rng: Rng) -> list[Run]:
 
 
 def _was_not_started(run: Run, worker: Departed) -> bool:
-    return run.due_at > worker.safe_until or (run.suspect and not worker.has_named(run))
+    is_announced = run.suspect and not is_reserved(run.handler)
+    return run.due_at > worker.safe_until or (is_announced and not worker.has_named(run))
