@@ -7,14 +7,16 @@ import pytest
 
 from duly.clock import Rng
 from duly.domain.health import State
-from duly.domain.outcome import Parked
+from duly.domain.outcome import Failed, Parked
 from duly.domain.sealing import Keyring
+from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
 from duly.moves.destinations import mind, report
+from duly.moves.settle import Settled, settle
 from duly.store.destinations import Told
 from tests.api.front import Caller
 from tests.api.test_runs import pages
-from tests.builders import a_leased_run, a_worker
+from tests.builders import a_leased_run, a_ready_run, a_worker
 
 ORIGIN = "https://hooks.example"
 RNG = Rng(3)
@@ -182,3 +184,22 @@ async def test_the_runs_that_wait_for_one_are_listed_in_pages(front, api, databa
     assert found == sorted(found, key=lambda each: (each["due_at"], each["run_id"]))
     stranger = await front.stranger()
     assert (await stranger.get(f"/v1/destinations/{one['destination_id']}/runs")).status_code == 404
+
+
+async def test_what_failed_there_last_is_listed_page_by_page(api, database):
+    one = await made(api)
+    detail = '{"to": "https://hooks.example/in", "status": 500}'
+    runs = []
+    for _ in range(3):
+        worker_id = await a_worker(database)
+        runs.append(str(await a_ready_run(database, handler="@webhook")))
+        [run] = await claim(database, worker_id, ["default"], ["@webhook"], 1)
+        now = await database.read_clock()
+        failed = Failed("it answered 500", retryable=False, detail=detail)
+        await settle(database, worker_id, [Settled(run, now, now, failed)], RNG)
+
+    found = await pages(api, f"/v1/destinations/{one['destination_id']}/failures", page_size=2)
+
+    assert {each["run_id"] for each in found} == set(runs)
+    assert {(each["status"], each["outcome"], each["reason"]) for each in found} == {(500, "failed", "it answered 500")}
+    assert (await api.get(f"/v1/destinations/{RNG.uuid()}/failures")).status_code == 404

@@ -2,6 +2,7 @@
 
 import json
 
+import psycopg
 import pytest
 
 from duly.clock import Rng
@@ -48,6 +49,7 @@ def test_one_is_made_limited_its_secret_shown_and_rotated(where, request):
     assert json.loads(duly("destinations", "close", url, "--json").stdout)["state"] == "closed"
     assert f"https://{where}.example" in duly("destinations").stdout
     assert "closed" in duly("destinations", "show", url).stdout
+    assert json.loads(duly("destinations", "show", url, "--json").stdout)["last_failures"] == []
 
 
 def test_what_cannot_be_is_refused_with_the_remedy(local):
@@ -67,3 +69,21 @@ def test_without_a_keyring_there_is_a_way_to_one(database_url, tmp_path):
     assert refused.returncode != 0
     assert "duly secrets new-key" in refused.stderr
     assert "nothing" not in inside("destinations", "--database-url", database_url, cwd=tmp_path).stderr
+
+
+def test_what_failed_there_last_is_shown_with_it(local, database_url):
+    local("destinations", "make", ORIGIN)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        [(run_id,)] = connection.execute(
+            "insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome,"
+            " became, queue, handler, reason, detail) select gen_random_uuid(), gen_random_uuid(), now(), now(), now(), 1, 1,"
+            " 2, 'failed', 'dead', 'default', '@webhook', 'it answered 503', %s::jsonb returning run_id",
+            ('{"to": "https://hooks.example/in", "status": 503}',),
+        )
+
+    shown = local("destinations", "show", ORIGIN)
+    [last] = json.loads(local("destinations", "show", ORIGIN, "--json").stdout)["last_failures"]
+
+    assert "last failures" in shown.stdout
+    assert f"{run_id}" in shown.stdout
+    assert (last["run_id"], last["attempt"], last["status"], last["reason"]) == (str(run_id), 2, 503, "it answered 503")

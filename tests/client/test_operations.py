@@ -107,6 +107,7 @@ SPOKEN = {
     "close_destination": "destinations.close",
     "open_destination": "destinations.open",
     "list_waiting_runs": "destinations.waiting",
+    "list_failures": "destinations.failures",
     "rotate_secret": "destinations.rotate",
     "reveal_secrets": "destinations.secrets",
     "settle_callback": "callbacks.settle",

@@ -6,22 +6,26 @@ from itertools import count, pairwise
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from duly.clock import Rng
 from duly.domain.api_key import Secret
 from duly.domain.errors import InvalidOption, NotFound, WorkerExpired
 from duly.domain.health import State
-from duly.domain.outcome import Parked
+from duly.domain.outcome import Failed, Outcome, Parked, Succeeded, TimedOut
 from duly.domain.sealing import CannotOpen, new_key_line, read_keyring
+from duly.domain.target import WEBHOOK
+from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
 from duly.moves.destinations import close, limit, make, mind, report, rotate, secrets_for, secrets_of
 from duly.moves.retire import retire
+from duly.moves.settle import Settled, settle
 from duly.store import destinations, history
 from duly.store.database import Database
 from duly.store.destinations import Allowed, Destination, Told
 from duly.store.session import Sessions
-from tests.builders import a_ready_run, a_worker, boxes_of, claimed, counts
+from tests.builders import QUEUE, a_leased_run, a_ready_run, a_worker, boxes_of, claimed, counts
 
 ORIGIN = "https://hooks.example"
 NUMBERS = count(1)
@@ -725,3 +729,76 @@ class TestLimits:
             await rotate(database, KEYRING, 1, destination_id, RNG)
         with pytest.raises(NotFound):
             await close(database, 1, destination_id)
+
+
+class TestFailures:
+    """What failed at a destination is read from the attempts, the last first."""
+
+    async def failed(self, database: Database, to: str, outcome: Outcome | None = None) -> UUID:
+        """Let an attempt of a webhook fail."""
+        worker_id = await a_worker(database, lease=_LONG)
+        run_id = await a_ready_run(database, handler=WEBHOOK)
+        [run] = await claim(database, worker_id, [QUEUE], [WEBHOOK], 1)
+        detail = msgspec.json.encode({"to": to, "status": 503}).decode()
+        now = await database.read_clock()
+        ended = outcome or Failed("it answered 503", retryable=False, detail=detail)
+        await settle(database, worker_id, [Settled(run, now, now, ended)], RNG)
+        return run_id
+
+    async def test_the_last_come_first_with_when_what_and_which_run(self, database, clock):
+        first = await self.failed(database, f"{ORIGIN}/in?…")
+        await clock.advance(5)
+        second = await self.failed(database, ORIGIN, TimedOut(3.0, msgspec.json.encode({"to": ORIGIN}).decode()))
+
+        later, sooner = await destinations.failures_page(database, 1, ORIGIN, None, 10)
+
+        assert (later.run_id, later.outcome, later.status, later.reason) == (
+            second,
+            "timed_out",
+            None,
+            "timed out after 3 s",
+        )
+        assert (sooner.run_id, sooner.outcome, sooner.status, sooner.reason) == (
+            first,
+            "failed",
+            503,
+            "it answered 503",
+        )
+        assert later.finished_at - sooner.finished_at == timedelta(seconds=5)
+
+    async def test_what_failed_elsewhere_or_succeeded_or_is_no_webhook_is_not_among_them(self, database):
+        await self.failed(database, "https://hooks.example.org/in")
+        await self.failed(database, "https://hooks.example:8443/in")
+        await self.failed(database, ORIGIN, Succeeded())
+        worker_id, run = await a_leased_run(database)
+        now = await database.read_clock()
+        spoofed = Failed("no", retryable=False, detail=msgspec.json.encode({"to": ORIGIN}).decode())
+        await settle(database, worker_id, [Settled(run, now, now, spoofed)], RNG)
+
+        assert await destinations.failures_page(database, 1, ORIGIN, None, 10) == []
+
+    async def test_pages_go_on_where_the_last_ended_though_they_end_in_one_moment(self, database, clock):
+        runs = set()
+        for number in range(7):
+            runs.add(await self.failed(database, f"{ORIGIN}/{number}"))
+            await clock.advance(number % 2)
+        seen: list[UUID] = []
+        before = None
+        while page := await destinations.failures_page(database, 1, ORIGIN, before, 2):
+            seen += [one.run_id for one in page]
+            before = (page[-1].finished_at, page[-1].run_id, page[-1].attempt)
+
+        assert len(seen) == 7
+        assert set(seen) == runs
+
+    async def test_no_other_tenant_sees_them(self, database):
+        await self.failed(database, ORIGIN)
+
+        async with Sessions(database) as sessions:
+            async with sessions.open(1) as session:
+                assert len(await destinations.failures_page(session, 1, ORIGIN, None, 10)) == 1
+            async with sessions.open(2) as session:
+                assert await destinations.failures_page(session, 2, ORIGIN, None, 10) == []
+            with pytest.raises(NotFound, match="no tenant 1"):
+                async with sessions.open(2) as session:
+                    await destinations.failures_page(session, 1, ORIGIN, None, 10)

@@ -125,6 +125,11 @@ insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fe
 select gen_random_uuid(), gen_random_uuid(), at, at, at, n, 1, 1, outcome, 'succeeded', 'default', 'greet', '{WORKER}'
   from (select n, duly.clock_now() as at, (array['succeeded', 'failed'])[1 + n % 2]::duly.outcome as outcome
           from generate_series(1, {ROWS}) as n) as made;
+insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became,
+                           queue, handler, worker_id, detail)
+select gen_random_uuid(), gen_random_uuid(), at, at, at, n, 1, 1, 'failed', 'dead', 'default', '@webhook', '{WORKER}',
+       jsonb_build_object('to', 'https://' || n % 10 || '.example/in')
+  from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
 insert into duly.subtasks (parent, run_id, tenant, noted_at)
 select (case when n % 80 = 0 then '{WORKER}' else gen_random_uuid()::text end)::uuid, run_id, 1, duly.clock_now()
   from (select run_id, row_number() over () as n from duly.timers where run_id is not null) as made;
@@ -243,7 +248,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "report on destinations": (
         destinations.SQL["report"],
-        lambda s: (WORKER, 9, s["fresh"], [1] * 9, s["origins"], *([[0] * 9] * 3), [0.0] * 9, *([[1] * 9] * 7)),
+        lambda s: (WORKER, 9, s["fresh"], [1] * 9, s["origins"], *([[0] * 9] * 3), [0.0] * 9, *([[1] * 9] * 8), 0.5),
     ),
     "forget destinations": (destinations.SQL["forget"], lambda s: (timedelta(seconds=-1), BATCH)),
     "forget no destinations": (destinations.SQL["forget"], lambda s: (timedelta(days=400), BATCH)),
@@ -261,6 +266,14 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "a page of keys": (gates.SQL["page"], lambda s: (7, "gate 4", 5, 10)),
     "a key": (gates.SQL["find"], lambda s: (7, "gate 7", 1, 10)),
     "a page of destinations": (destinations.SQL["page"], lambda s: (1, "https://5", 1)),
+    "what failed at a destination": (
+        destinations.SQL["page_failures"],
+        lambda s: (1, "https://7.example", None, None, None, BATCH // 50),
+    ),
+    "what failed at a destination before": (
+        destinations.SQL["page_failures"],
+        lambda s: (1, "https://7.example", START + timedelta(days=99), WORKER, 1, BATCH // 50),
+    ),
     "idle claim": (ready.SQL["claim"], lambda s: (WORKER, ["idle"], [1], ["greet"], BATCH)),
     "finish": (
         leased.SQL["finish"],

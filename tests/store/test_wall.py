@@ -107,7 +107,7 @@ OLDER = {
     "api_limit_destination_v1",
     "api_mark_applied_v1",
 }
-READ_BY = {"least_period", "owns", "load_of_destination"}  # functions that plain reads call
+READ_BY = {"least_period", "owns", "load_of_destination", "page_failures_v1"}  # functions that plain reads call
 # What workers over HTTP ask; only how long they have to wait is asked outside of a session.
 FROM_OUTSIDE = [statement for name, statement in remote_workers.SQL.items() if name != "foresee"]
 RELATIONS = """

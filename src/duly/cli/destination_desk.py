@@ -60,6 +60,10 @@ class DestinationDesk(Protocol):
         """Open its breaker for so long."""
         ...
 
+    async def failures(self, row: Row, limit: int) -> Sequence[Row]:
+        """Give what failed there last, the last first."""
+        ...
+
     async def rotate(self, destination_id: UUID) -> Secret:
         """Give it a new secret."""
         ...
@@ -130,6 +134,11 @@ class DatabaseDestinations:
         """Open its breaker for so long."""
         return _row(await moves.leave_alone(self._database, TENANT_DEFAULT, destination_id, span))
 
+    async def failures(self, row: Row, limit: int) -> Sequence[Row]:
+        """Give what failed there last."""
+        failed = await destinations.failures_page(self._database, TENANT_DEFAULT, row["origin"], None, limit)
+        return [msgspec.structs.asdict(one) for one in failed]
+
     async def rotate(self, destination_id: UUID) -> Secret:
         """Give it a new secret."""
         return (await moves.rotate(self._database, self._keyring, TENANT_DEFAULT, destination_id, Rng())).text
@@ -192,6 +201,15 @@ class HttpDestinations:
     async def open(self, destination_id: UUID, span: timedelta) -> Row:
         """Open its breaker for so long."""
         return _row(await self._asked.open(destination_id, duration=to_iso(span)))
+
+    async def failures(self, row: Row, limit: int) -> Sequence[Row]:
+        """Give what failed there last."""
+        failed: list[Row] = []
+        async for one in self._asked.failures(row["destination_id"], page_size=limit):
+            failed.append(msgspec.structs.asdict(one))
+            if len(failed) >= limit:
+                break
+        return failed
 
     async def rotate(self, destination_id: UUID) -> Secret:
         """Give it a new secret."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -13,12 +13,23 @@ from duly.cli.desk import Row
 from duly.cli.destination_desk import DestinationDesk, at_destinations, found
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, json_option, listing_options, moment, print_json, show_list, text
+from duly.cli.output import (
+    Columns,
+    Listing,
+    json_option,
+    listing_options,
+    moment,
+    print_json,
+    print_rows,
+    show_list,
+    text,
+)
 from duly.domain.duration import parse_option
 from duly.settings import Settings
 
 _Answer = TypeVar("_Answer")
 _SHOWN_MAX = 10_000
+_FAILURES_MAX = 10
 _NONE = "none"
 COLUMNS = {
     "id": lambda row: row["destination_id"],
@@ -31,6 +42,14 @@ COLUMNS = {
     "parked": lambda row: row["parked"],
     "retries": lambda row: f"{row['retries_total']} sent, {row['turned_away_total']} kept back",
     "failed": lambda row: f"{row['failing_total']} of {row['failing_total'] + row['healthy_total']}",
+}
+FAILURES: Columns = {
+    "at": lambda row: row["finished_at"],
+    "run": lambda row: row["run_id"],
+    "attempt": lambda row: row["attempt"],
+    "outcome": lambda row: row["outcome"],
+    "status": lambda row: row["status"],
+    "reason": lambda row: row["reason"],
 }
 which = click.argument("which", metavar="ID|URL")
 
@@ -67,8 +86,20 @@ def list_destinations(settings: Settings, listing: Listing) -> None:
 @json_option
 @with_settings("url")
 def show(settings: Settings, which: str, as_json: bool) -> None:
-    """Show one destination."""
-    _print(_at(settings, lambda desk: found(desk, which, _SHOWN_MAX)), as_json)
+    """Show one destination, and what failed there last."""
+
+    async def read(desk: DestinationDesk) -> tuple[Row, Sequence[Row]]:
+        row = await found(desk, which, _SHOWN_MAX)
+        return row, await desk.failures(row, _FAILURES_MAX)
+
+    row, failures = _at(settings, read)
+    if as_json:
+        print_json({**row, "last_failures": failures})
+        return
+    _print(row, as_json)
+    if failures:
+        click.echo("\nlast failures")
+        print_rows(failures, FAILURES, "")
 
 
 @destinations.command("make")

@@ -115,6 +115,18 @@ class ParkedRun(msgspec.Struct, frozen=True):
     blocked_at: datetime
 
 
+class FailedAttempt(msgspec.Struct, frozen=True):
+    """An attempt that failed at a destination. No status: there was no answer."""
+
+    run_id: UUID
+    job_id: UUID
+    attempt: int
+    finished_at: datetime
+    outcome: str
+    status: int | None
+    reason: str | None
+
+
 class SealedSecret(msgspec.Struct, frozen=True, kw_only=True):
     """A secret as it is kept."""
 
@@ -149,6 +161,14 @@ async def parked_page(
     """Read the runs that wait for an origin, in the order in which they go on."""
     rows = await database.fetch(SQL["parked_page"], tenant, origin, *(after or _FIRST), limit)
     return [ParkedRun(*row) for row in rows]
+
+
+async def failures_page(
+    database: Database, tenant: int, origin: str, before: tuple[datetime, UUID, int] | None, limit: int
+) -> list[FailedAttempt]:
+    """Read what failed at an origin, the last first, as long as history is kept."""
+    rows = await database.fetch(SQL["page_failures"], tenant, origin, *(before or (None, None, None)), limit)
+    return [FailedAttempt(*row) for row in rows]
 
 
 async def turn(database: Database, destination_id: UUID, seen: int, to: Turn) -> bool:

@@ -114,6 +114,25 @@ class WaitingRunList(Told, frozen=True):
     next_page_token: NextPageToken
 
 
+class FailedAttempt(Told, frozen=True):
+    """An attempt that failed at a destination."""
+
+    run_id: UUID
+    job_id: UUID
+    attempt: int
+    finished_at: Moment
+    outcome: Literal["failed", "timed_out"]
+    status: Annotated[int | None, Meta(description="What it answered; null: nothing.")]
+    reason: Annotated[str | None, Meta(description="In words.")]
+
+
+class FailedAttemptList(Told, frozen=True):
+    """A page of attempts that failed at a destination, the last first."""
+
+    items: list[FailedAttempt]
+    next_page_token: NextPageToken
+
+
 class SigningSecret(Told, frozen=True):
     """What requests to a destination are signed with."""
 

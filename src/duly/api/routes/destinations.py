@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.domain.duration import parse_option
@@ -19,6 +21,8 @@ from duly.wire.destinations import (
     DestinationList,
     DestinationOpening,
     DestinationRequest,
+    FailedAttempt,
+    FailedAttemptList,
     SigningSecret,
     SigningSecrets,
     WaitingRun,
@@ -141,6 +145,26 @@ async def list_waiting_runs(call: Call[PageQuery, None]) -> Answer:
 
 
 @routes.add(
+    "GET",
+    "/v1/destinations/{destination_id}/failures",
+    scope="jobs:read",
+    query=PageQuery,
+    answers={200: FailedAttemptList},
+)
+async def list_failures(call: Call[PageQuery, None]) -> Answer:
+    """List the attempts that failed at a destination, the last first, as long as history is kept."""
+    found, asked = await _found(call), call.query
+    of = f"failures {found.destination_id}"
+    before = paging.position(asked.page_token, of, tuple[datetime, UUID, int])
+    failed = await destinations.failures_page(call.database, call.tenant, found.origin, before, asked.page_size)
+    last = failed[-1] if len(failed) == asked.page_size else None
+    position = None if last is None else (last.finished_at, last.run_id, last.attempt)
+    return Answer(
+        200, FailedAttemptList(items=[_failed(one) for one in failed], next_page_token=paging.next_token(position, of))
+    )
+
+
+@routes.add(
     "POST",
     "/v1/destinations/{destination_id}/rotate",
     scope="admin",
@@ -188,6 +212,10 @@ def _shown(one: destinations.Destination) -> Destination:
 def _waiting(run: destinations.ParkedRun) -> WaitingRun:
     copied = ("run_id", "job_id", "queue", "attempt", "scheduled_at", "due_at")
     return WaitingRun(**{name: getattr(run, name) for name in copied}, waits_since=run.blocked_at)
+
+
+def _failed(one: destinations.FailedAttempt) -> FailedAttempt:
+    return FailedAttempt(**msgspec.structs.asdict(one))
 
 
 def _ahead(moment: datetime | None, now: datetime) -> datetime | None:

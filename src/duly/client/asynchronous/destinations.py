@@ -10,7 +10,14 @@ from msgspec import UNSET, UnsetType
 from duly.client.asking import Id, getting, given, patching, path, posting, reader
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.paging import listing
-from duly.wire.destinations import Destination, DestinationOpening, SigningSecret, SigningSecrets, WaitingRun
+from duly.wire.destinations import (
+    Destination,
+    DestinationOpening,
+    FailedAttempt,
+    SigningSecret,
+    SigningSecrets,
+    WaitingRun,
+)
 
 
 class AsyncDestinations:
@@ -65,6 +72,11 @@ class AsyncDestinations:
     def waiting(self, destination_id: Id, *, page_size: int | None = None) -> AsyncIterator[WaitingRun]:
         """Give the runs that wait for it, in the order in which they go on. Raises NotFound."""
         return self._line.pages(listing(path("destinations", destination_id, "runs"), WaitingRun, page_size=page_size))
+
+    def failures(self, destination_id: Id, *, page_size: int | None = None) -> AsyncIterator[FailedAttempt]:
+        """Give the attempts that failed there, the last first. Raises NotFound."""
+        there = path("destinations", destination_id, "failures")
+        return self._line.pages(listing(there, FailedAttempt, page_size=page_size))
 
     async def rotate(self, destination_id: Id) -> SigningSecret:
         """Give it a new secret; the one before is good for a day more. A lost answer is not asked for again: Unavailable."""

@@ -59,6 +59,9 @@ select destination_id, tenant, origin, made_at, places, rate_per_second, state, 
 select run_id, job_id, scheduled_at, due_at, attempt, queue, blocked_at from duly.blocked
  where tenant = $1 and gate = '@' || $2 and (due_at, run_id) > ($3::timestamptz, $4::uuid) order by due_at, run_id limit $5
 
+-- name: page_failures
+select run_id, job_id, attempt, finished_at, outcome, status, reason from duly.page_failures_v1($1, $2, $3, $4, $5, $6)
+
 -- name: totals
 select state, count(*) as destinations, coalesce(sum(healthy_total), 0) as healthy, coalesce(sum(failing_total), 0) as failing,
        coalesce(sum(retries_total), 0) as retries, coalesce(sum(turned_away_total), 0) as turned_away

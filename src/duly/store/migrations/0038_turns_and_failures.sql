@@ -1,4 +1,4 @@
--- Destinations: turns ahead of time. docs/decisions/0043-turns.md says why.
+-- Destinations: turns ahead of time, and what failed there last. docs/decisions/0043-turns.md says why.
 
 -- What is in the bucket: one at most. What was granted ahead is owed, and never for more than a second: a rate that was made lower
 -- does not stand still for what was granted at the one before.
@@ -175,4 +175,35 @@ begin
                                        p_waiting, p_wanted, p_holds, p_tokens, array_fill(0, array[cardinality(p_ids)]), array_fill(0, array[cardinality(p_ids)]));
 end $$;
 
-revoke execute on function duly.report_destinations_v3 from public;
+---------------------------------------------------------------------------------------------------------------- failures
+
+-- Where a webhook's attempt was sent to, as its detail says.
+create function duly.origin_told(p_detail jsonb) returns text language sql immutable parallel safe as $$
+    select substring(p_detail->>'to' from '^[a-z]+://[^/?#]+')
+$$;
+
+create index attempts_failed_at on duly.attempts_failed (tenant, duly.origin_told(detail), finished_at, run_id, attempt)
+ where handler = '@webhook' and outcome in ('failed', 'timed_out');
+
+-- What failed at a destination, the last first, from behind one that was seen on.
+create function duly.page_failures_v1(
+    p_tenant integer, p_origin text, p_before_at timestamptz, p_before uuid, p_before_attempt integer, p_limit integer)
+returns table (run_id uuid, job_id uuid, attempt integer, finished_at timestamptz, outcome text, status integer, reason text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+#variable_conflict use_column
+begin
+    perform duly.must_be_ours(p_tenant);
+    return query
+    select failed.run_id, failed.job_id, failed.attempt, failed.finished_at, failed.outcome::text,
+           case when jsonb_typeof(failed.detail->'status') = 'number' then (failed.detail->'status')::integer end, failed.reason
+      from duly.attempts_failed as failed
+     where failed.handler = '@webhook' and failed.outcome in ('failed', 'timed_out')
+       and failed.tenant = p_tenant and duly.origin_told(failed.detail) = p_origin
+       and (failed.finished_at, failed.run_id, failed.attempt)
+           < (coalesce(p_before_at, 'infinity'), coalesce(p_before, 'ffffffff-ffff-ffff-ffff-ffffffffffff'), coalesce(p_before_attempt, 0))
+     order by failed.finished_at desc, failed.run_id desc, failed.attempt desc limit p_limit;
+end $$;
+
+revoke execute on function duly.report_destinations_v3, duly.origin_told, duly.page_failures_v1 from public;
+grant execute on function duly.page_failures_v1 to duly_api;
