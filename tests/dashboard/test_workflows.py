@@ -312,6 +312,7 @@ class TestActions:
         await expect(visitor.page.get_by_role("dialog")).not_to_contain_text("dropped")
 
     async def test_what_is_under_way_behind_a_node_is_named(self, visitor, held):
+        visitor.may_be_refused = True
         await visitor.go(f"/workflows/{held}?node=first")
         await visitor.page.get_by_role("button", name="Replay from here").click()
 

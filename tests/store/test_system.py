@@ -1,7 +1,6 @@
-"""What the doctor finds on a real PostgreSQL: each thing that can be wrong is made wrong."""
+"""What the doctor finds on a real PostgreSQL: each thing that can be wrong is made wrong, here or in test_system_safe.py."""
 
 import asyncio
-from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import asyncpg
@@ -48,15 +47,6 @@ async def well(database):
 
 async def test_what_does_well_has_nothing(well):
     assert await found_in(well) == {}
-
-
-async def test_what_does_well_on_a_server_that_is_safe_needs_nobody(well):
-    facts = await facts_of(well)
-    safe = msgspec.structs.replace(
-        facts.server, fsync=True, full_page_writes=True, synchronous_commit="on", autovacuum=True, wal_level="replica"
-    )
-
-    assert findings(msgspec.structs.replace(facts, server=safe)) == []
 
 
 async def test_a_server_that_can_lose_what_was_accepted_is_told(well):
@@ -166,44 +156,6 @@ async def until(holds) -> None:
             return
         await asyncio.sleep(0.05)
     raise AssertionError("it never came to hold")
-
-
-async def test_a_transaction_that_is_open_for_long_is_told(well):
-    async with an_open_transaction(well):
-        facts = await facts_of(well)
-        assert facts.server.oldest_transaction_seconds is not None
-        assert facts.server.oldest_transaction_seconds > 0
-        old = msgspec.structs.replace(facts.server, oldest_transaction_seconds=400.0)
-        codes = {one.code for one in findings(msgspec.structs.replace(facts, server=old))}
-
-    assert "old_transaction" in codes
-    assert "old_transaction" not in await found_in(well)
-
-
-@asynccontextmanager
-async def an_open_transaction(database: Database):
-    connection = await asyncpg.connect(database.url)
-    async with connection.transaction():
-        await connection.execute("select 1")
-        yield
-    await connection.close()
-
-
-async def test_prepared_transactions_are_counted_and_told_when_they_are_old(well):
-    facts = await facts_of(well)
-    assert facts.server.prepared_transactions == 0
-    old = msgspec.structs.replace(facts.server, prepared_transactions=2, oldest_prepared_seconds=90.0)
-
-    found = {one.code: one for one in findings(msgspec.structs.replace(facts, server=old))}
-    assert "2 prepared, the oldest for 90 s" in found["prepared_transactions"].says
-
-
-async def test_connections_that_run_out_are_told(well):
-    facts = await facts_of(well)
-    assert 0 < facts.server.connections < facts.server.connections_max
-    few = msgspec.structs.replace(facts.server, connections_max=facts.server.connections)
-
-    assert "connections_scarce" in {one.code for one in findings(msgspec.structs.replace(facts, server=few))}
 
 
 async def test_time_zone_data_that_differs_is_told(well):

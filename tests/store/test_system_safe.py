@@ -1,0 +1,99 @@
+"""What the doctor finds on a server that is set as one in use is: safe, small, and with transactions that are prepared.
+
+What takes minutes to become true is read as it is, from a limit that is lower. That a replica lags, or a slot is left behind, is
+told in test_system.py from values put in its place: both need a role that may replicate, and the embedded server has none.
+"""
+
+import asyncio
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from duly import __version__
+from duly.clock import host_now
+from duly.domain import doctor
+from duly.domain.doctor import findings
+from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
+from duly.store import embedded, history
+from duly.store.database import Database
+from duly.store.session import Sessions
+from duly.store.system import read
+from tests.builders import a_scheduler, a_worker
+from tests.clock import ManualClock
+from tests.conftest import make_template
+
+CONNECTIONS = 20
+SETTINGS = {"shared_buffers": "32MB", "max_connections": str(CONNECTIONS), "max_prepared_transactions": "2"}
+LOOK = timedelta(seconds=20)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server that forgets nothing, and vacuums by itself."""
+    with embedded.start(tmp_path_factory.mktemp("safe"), settings=SETTINGS) as started:
+        asyncio.run(make_template(started.url))
+        yield started
+
+
+@pytest.fixture
+async def well(server):
+    """An installation that does well, on such a server."""
+    clock = ManualClock()
+    async with Database(server.url, size_max=4, clock=clock) as database:
+        clock.moves(database)
+        await clock.step(0)
+        await a_scheduler(database)
+        await a_worker(database)
+        await history.note_duty(database, REAP)
+        await history.make_partitions(database, PARTITION_DAYS_AHEAD)
+        await database.execute("update duly.schedulers set version = $1", __version__)
+        await database.execute("update duly.workers set version = $1", __version__)
+        yield database
+        await database.execute("delete from duly.workers; delete from duly.schedulers; delete from duly.duties")
+
+
+async def found_in(database: Database) -> dict[str, str]:
+    async with Sessions(database, size_max=1) as sessions, sessions.look(timeout=LOOK) as session:
+        facts = await read(session, host_now)
+    return {one.code: one.says for one in findings(facts)}
+
+
+async def test_what_does_well_on_a_server_that_is_safe_has_nothing(well):
+    assert await found_in(well) == {}
+
+
+async def test_a_transaction_that_was_prepared_and_forgotten_is_told(well, monkeypatch):
+    connection = await asyncpg.connect(well.url)
+    await connection.execute("begin; select duly.clock_now(); prepare transaction 'forgotten'")
+    try:
+        assert "prepared_transactions" not in await found_in(well), "not in its first minute"
+        monkeypatch.setattr(doctor, "PREPARED_SECONDS_MAX", 0.0)
+        assert (await found_in(well))["prepared_transactions"].startswith("1 prepared, the oldest for")
+    finally:
+        await connection.execute("rollback prepared 'forgotten'")
+        await connection.close()
+    assert await found_in(well) == {}
+
+
+async def test_a_transaction_that_stays_open_is_told(well, monkeypatch):
+    connection = await asyncpg.connect(well.url)
+    async with connection.transaction():
+        await connection.execute("select 1")
+        assert "old_transaction" not in await found_in(well), "not in its first minutes"
+        monkeypatch.setattr(doctor, "TRANSACTION_SECONDS_MAX", 0.0)
+        assert "old_transaction" in await found_in(well)
+    await connection.close()
+    monkeypatch.undo()
+    assert await found_in(well) == {}
+
+
+async def test_connections_that_run_out_are_told(well):
+    held = [await asyncpg.connect(well.url) for _ in range(round(CONNECTIONS * doctor.CONNECTIONS_SHARE_MAX))]
+    try:
+        found = await found_in(well)
+    finally:
+        for connection in held:
+            await connection.close()
+
+    assert f"of {CONNECTIONS}" in found["connections_scarce"]
