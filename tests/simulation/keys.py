@@ -159,7 +159,7 @@ class Turns(Part):
     """Rates: planned turns never exceed them, however often they are changed."""
 
     name = "turns"
-    counted = ("turn_taken", "turn_set_back", "rate_changed")
+    counted = ("turn_taken", "rate_changed")
     key = "partner"
 
     def __init__(self, world: World) -> None:
