@@ -101,7 +101,8 @@ class Budgets(Part):
         run.due_at = self.ledger.earliest[run.id]
         script = msgspec.json.decode(request.body, type=Arguments).script
         execution = self.ledger.start(process, run, script)
-        self._charge(process, run.id, is_retry=run.attempt > 1)
+        number = run.attempt - self.ledger.attempts_before[run.id] - self.ledger.forgiven[run.id]
+        self._charge(process, run.id, is_retry=number > 1)
         try:
             await asyncio.sleep(process.random.choice((0.01, 0.05, 0.2)))
         except asyncio.CancelledError:
