@@ -39,10 +39,11 @@ _TIMEOUT_SECONDS = 2.0
 
 
 class Account(msgspec.Struct):
-    """What one worker has sent since it last left us alone."""
+    """What one worker has sent, and may have saved up."""
 
     since: float
     latest: float
+    saved: float = SAVED_SECONDS * RETRIES_FREE_PER_SECOND
     firsts: int = 0
     retries: int = 0
 
@@ -100,7 +101,8 @@ class Budgets(Part):
         run.due_at = self.ledger.earliest[run.id]
         script = msgspec.json.decode(request.body, type=Arguments).script
         execution = self.ledger.start(process, run, script)
-        self._charge(process, run.id, is_retry=run.attempt > 1)
+        number = run.attempt - self.ledger.attempts_before[run.id] - self.ledger.forgiven[run.id]
+        self._charge(process, run.id, is_retry=number > 1)
         try:
             await asyncio.sleep(process.random.choice((0.01, 0.05, 0.2)))
         except asyncio.CancelledError:
@@ -113,13 +115,13 @@ class Budgets(Part):
     def _charge(self, process: Process, run_id: UUID, *, is_retry: bool) -> None:
         """Hold what a worker sends against what it may have saved up, the free ones, and what its first attempts pay for."""
         now = self.world.now
-        account = self._accounts.get(process.name)
-        if account is None or now - account.latest > LINGER_SECONDS:  # It may have forgotten us.
-            account = self._accounts[process.name] = Account(now, now)
+        account = self._accounts.setdefault(process.name, Account(now, now))
+        if now - account.latest > LINGER_SECONDS:  # It may have forgotten us, and begin anew with what is saved up.
+            account.saved += SAVED_SECONDS * RETRIES_FREE_PER_SECOND
         account.latest = now
         account.firsts += not is_retry
         account.retries += is_retry
-        paid = (SAVED_SECONDS + (now - account.since) * (1 + DRIFT_MAX)) * RETRIES_FREE_PER_SECOND
+        paid = account.saved + (now - account.since) * (1 + DRIFT_MAX) * RETRIES_FREE_PER_SECOND
         if account.retries > paid + self._share * account.firsts + 1 and not self._has_turned:
             self.ledger.violate("more retries to a destination than are paid for", run_id, account, self._share)
 

@@ -159,7 +159,7 @@ class Turns(Part):
     """Rates: planned turns never exceed them, however often they are changed."""
 
     name = "turns"
-    counted = ("turn_taken", "turn_set_back", "rate_changed")
+    counted = ("turn_taken", "rate_changed")
     key = "partner"
 
     def __init__(self, world: World) -> None:
@@ -202,13 +202,17 @@ class Turns(Part):
     def on_clock_back(self, seconds: float) -> None:
         self._turns, self._since = [], None  # The same moments come again, and count anew.
         far = self.world.database_now() + timedelta(seconds=_FAR_SECONDS - seconds)
+        # A rate at which nobody waits has no row, and forgets what it gave.
+        is_reckoned = bool(
+            self.world.query("select from duly.paces where key = $1 and reckoned_at > $2", self.key, far)
+        )
         for row in self.world.query(_TURNS):
             created = self.ledger.created.get(row["run_id"])
             if created is None or (row["run_id"], row["fence"]) in self.ledger.by_fence:
                 continue
             self._before.add((row["run_id"], row["due_at"]))
             self.ledger.earliest[row["run_id"]] = created.due_at  # It was due, and may line up again.
-            if row["due_at"] > far:
+            if row["due_at"] > far and is_reckoned:
                 self.world.count("turn_set_back")
                 self._far[row["run_id"], row["due_at"]] = self.world.now
 
