@@ -1,9 +1,11 @@
 """Permits: what workers may send together never exceeds what the destination takes, and who cannot be sent soon is told so."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from duly.clock import Rng
@@ -13,7 +15,7 @@ from duly.log import Log
 from duly.moves import destinations as moves
 from duly.moves.retire import retire
 from duly.store import destinations
-from duly.store.database import Database
+from duly.store.database import Database, Unavailable
 from duly.store.destinations import Allowed
 from duly.worker.targets.permits import Permits
 from duly.worker.targets.share import LINGER_SECONDS, Share
@@ -68,6 +70,23 @@ async def budget(database: Database, places: int, rate: float | None = None) -> 
 
 async def held(database: Database) -> int:
     return int(await database.fetchval("select coalesce(sum(places), 0) from duly.destination_shares"))
+
+
+async def waiting(database: Database, sender: Sender) -> int:
+    statement = "select coalesce(sum(waiting), 0) from duly.destination_shares where worker_id = $1"
+    return int(await database.fetchval(statement, sender.worker_id))
+
+
+@asynccontextmanager
+async def locked(database: Database, table: str) -> AsyncIterator[None]:
+    """Let nobody write to a table meanwhile."""
+    connection = await asyncpg.connect(database.url)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"lock table {table}")
+            yield
+    finally:
+        await connection.close()
 
 
 async def test_the_first_request_waits_for_one_report_and_the_next_for_none(database):
@@ -174,6 +193,22 @@ async def test_nothing_is_told_of_what_nobody_uses(database, clock):
 
     assert await sender.permits.step(database, sender.worker_id) == 1.0
     assert await database.fetchval("select count(*) from duly.destination_shares") == 0
+
+
+async def test_what_a_lost_report_said_is_said_again(database):
+    """Otherwise the store would wait for ever for one who waits no more, and let nobody try a destination that is half open."""
+    await budget(database, 1)
+    first, second = await senders(database, 2)
+    await first.send()
+    await second.send()  # In vain: it is told that one waits, and then it waits no more.
+    assert await waiting(database, second) == 1
+    async with Database(database.url, command_timeout=0.1) as impatient, locked(database, "duly.destinations"):
+        with pytest.raises(Unavailable):
+            await second.permits.step(impatient, second.worker_id)
+
+    await second.report()
+
+    assert await waiting(database, second) == 0
 
 
 async def test_failures_in_a_row_stop_it_before_anybody_has_said_so(database):

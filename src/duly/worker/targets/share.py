@@ -38,6 +38,7 @@ class Share:
         "_is_cramped",
         "_is_doubted",
         "_is_tried",
+        "_is_unanswered",
         "_measured_at",
         "_pace",
         "_peak",
@@ -88,6 +89,7 @@ class Share:
         self._pace = 0.0  # answers a second
         self._used_at = float("-inf")
         self._told = (0, 0, 0)  # what the store was last told: under way, waiting, kept to
+        self._is_unanswered = False  # whether it has heard that is not known
         self._retry_share = RETRY_SHARE_DEFAULT
         self._retry_free = RETRIES_FREE_PER_SECOND  # ours of what is free for all, a second
         self._retry_credit = SAVED_SECONDS * RETRIES_FREE_PER_SECOND
@@ -147,9 +149,9 @@ class Share:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to be told: something was seen, or it is in use, or the store thinks that it is."""
+        """Whether there is something to be told: something was seen, or it is in use, or the store may think that it is."""
         in_use = self.in_flight or self.places or self.waiters or self._healthy or self._failing or self._turned_away
-        return bool(in_use) or self._told != (0, 0, 0)
+        return bool(in_use) or self._told != (0, 0, 0) or self._is_unanswered
 
     @property
     def is_unheard(self) -> bool:
@@ -225,6 +227,7 @@ class Share:
         """Say what was seen since the last report, and what is kept to until it is answered."""
         waiting, turns = len(self.waiters), self._turns.held(now)
         self._told = (self.in_flight, waiting, max(self.places, self.in_flight))
+        self._is_unanswered = True
         told = Told(
             fresh_id=self.fresh_id,
             tenant=self.tenant,
@@ -253,6 +256,7 @@ class Share:
         """Take the answer to a report, and turns as of the moment at which it was given. True: report again at once."""
         health = allowed.health
         self.is_known = True
+        self._is_unanswered = False
         self.places = allowed.places
         self._is_contended = allowed.is_contended
         self._retry_share, self._retry_free = allowed.retry_share, RETRIES_FREE_PER_SECOND / allowed.workers
@@ -278,6 +282,7 @@ class Share:
         self._turns = Turns()
         self._shut_until = float("-inf")
         self._told = (0, 0, 0)
+        self._is_unanswered = False
 
     def _has_place(self, now: float) -> bool:
         is_barred = not self.is_known or self._is_doubted or self.is_shut(now)
