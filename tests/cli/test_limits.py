@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.cli.processes import running
+from tests.end_to_end.house import wait_until
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ def test_a_tenants_weight_and_its_quota_of_running(unlimited):
 def test_a_worker_serves_its_queues_by_their_weights(up):
     with running("worker", "app:app", "--queue", "critical=5", "--queue", "bulk", cwd=up.folder) as process:
         assert "serves critical (weight 5), bulk with " in process.wait_for_line("worker ")
+        wait_until(lambda: "bulk" in up.duly("workers").stdout, 20, what="a worker of bulk")
         rows = json.loads(up.duly("workers", "--json").stdout)
         assert [row["weights"] for row in rows if "bulk" in row["queues"]] == [[5, 1]]
         assert "critical=5" in up.duly("workers").stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -193,8 +193,8 @@ class Graphs(Part):
             return
         self.world.count("workflow_replayed")
         self.ledger.excused_nodes.add((workflow_id, first))
-        self._set_back(workflow_id, at)
         covered = self._behind(workflow_id, first)
+        self._set_back(workflow_id, at, covered)
         for node in self.world.query(_NODES, workflow_id):
             # A map that has no list to run over ends at once.
             if node["name"] in covered and node["ended_at"] is not None and node["ended_at"] < at:
@@ -220,11 +220,18 @@ class Graphs(Part):
             if node["state"] == "ready":
                 self.ledger.excused_nodes.add((workflow_id, node["name"]))
 
-    def _set_back(self, workflow_id: UUID, at: datetime) -> None:
-        """Open again what a replay has set back, the items of its maps among it."""
+    def _set_back(self, workflow_id: UUID, at: datetime, covered: Collection[str] = ()) -> None:
+        """Open again what a replay has set back, the items of its maps among it.
+
+        Behind a map that has no list to run over, what is covered may be skipped again at once.
+        """
         self.learn()
         nodes = self.world.query(_NODES, workflow_id)
-        again = {node["run_id"] for node in nodes if node["state"] in ("waiting", "ready")}
+        again = {
+            node["run_id"]
+            for node in nodes
+            if node["state"] in ("waiting", "ready") or (node["state"] == "skipped" and node["name"] in covered)
+        }
         maps = [node["name"] for node in nodes if node["state"] == "waiting" and node["name"].startswith("map")]
         again |= {row["run_id"] for row in self.world.query(_ITEM_RUNS, workflow_id, maps, ITEMS_MAX)} - {
             node["run_id"] for node in nodes

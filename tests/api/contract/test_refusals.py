@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from duly.domain.declaration import OWNER
 from duly.domain.hold import HOLDS_MAX
 from duly.domain.limit import LIMITS_MAX
 from duly.moves.submit import submit_recurring
-from duly.store import tenants
+from duly.store import lists, tenants
 from duly.store.database import Database
 from duly.store.remote_workers import WORKERS_MAX
 from duly.store.tenants import Limits
@@ -546,7 +547,14 @@ async def for_no_time(scene, asked):
     return await asked.with_fields(duration="PT0S").by(scene.api)
 
 
+async def in_an_order_for_fewer(scene, asked):
+    scene.patience.setattr("duly.store.lists.jobs_by_next", partial(lists.jobs_by_next, most=0))
+    await scene.api.a_job()
+    return await asked.with_query("sort=next_run_at").by(scene.api)
+
+
 OPTIONS: dict[str, Any] = {
+    "list_jobs": in_an_order_for_fewer,
     "open_destination": for_no_time,
     "read_series": of_steps_that_are_not_whole,
     "change_queue": with_an_age_of_a_week,

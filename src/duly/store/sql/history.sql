@@ -120,13 +120,15 @@ select 'lease without a worker', leased.run_id::text, leased.worker_id::text fro
    and not exists (select from duly.departed where departed.worker_id = leased.worker_id)
    and not exists (select from duly.awaited where awaited.run_id = leased.run_id and awaited.fence = leased.fence and leased.worker_id = duly.receiver())
 union all
--- Those that were under way when a limit was set go on; a claim that was under way then may not have seen it.
+-- Those that were under way when a limit was set go on; a claim that was under way then may not have seen it. Which came first is told by
+-- their transactions, for the clock may have been set back between.
 select 'limit exceeded', coalesce(limits.queue, 'every queue') || coalesce(' of tenant ' || limits.tenant, ''),
        format('%s places, %s runs', limits.places, count(*))
   from duly.limits join duly.leased on coalesce(limits.tenant, leased.tenant) = leased.tenant and coalesce(limits.queue, leased.queue) = leased.queue
    and leased.handler <> '@workflow'
- group by limits.tenant, limits.queue, limits.places, limits.set_at
-having count(*) > limits.places and max(leased.claimed_at) > limits.set_at + interval '5 seconds'
+ group by limits.tenant, limits.queue, limits.places, limits.set_at, limits.xmin::text
+having count(*) > limits.places
+   and max(leased.claimed_at) filter (where age(leased.xmin) < age(limits.xmin::text::xid)) > limits.set_at + interval '5 seconds'
 union all
 select 'gate whose count is wrong', coalesce(gates.gate, inside.gate), format('says %s, holds %s', gates.active, coalesce(inside.runs, 0))
   from duly.gates full join inside on inside.tenant = gates.tenant and inside.gate = gates.gate
