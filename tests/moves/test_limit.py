@@ -150,8 +150,8 @@ async def test_a_run_that_waits_for_its_workflow_leaves_the_place_to_its_nodes(d
 # What no claim does: it takes what is ready without a look at the limits.
 PAST_ALL_LIMITS = """
 with taken as (delete from duly.ready returning *)
-insert into duly.leased (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                         suspect, payload_stored, queue, handler, payload, options, fence, worker_id, claimed_at)
+insert into duly.leased (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority,
+                         losses, suspect, payload_stored, queue, handler, payload, options, fence, worker_id, claimed_at)
 select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt + 1, priority, losses,
        suspect, payload_stored, queue, handler, payload, options, nextval('duly.fences'), $1, duly.clock_now() from taken
 """
