@@ -20,7 +20,11 @@ def calm_down(house: House) -> None:
     """End the schedules and let everything else come to its end."""
     schedules = [asked.job_id for asked in read_ledger(house.ledger) if asked.is_schedule]
     asyncio.run(_cancel_all(house.url, schedules))
-    wait_until(lambda: not left_in_boxes(house), DRAIN_SECONDS, what="empty boxes", pause=0.2)
+    try:
+        wait_until(lambda: not left_in_boxes(house), DRAIN_SECONDS, what="empty boxes", pause=0.2)
+    except AssertionError as error:
+        words = {name: house.last_words(name) for name in house.processes}
+        raise AssertionError(f"{error}; left: {left_in_boxes(house)}; {words}") from None
     for name, process in house.processes.items():
         assert process.poll() is None or name == "client", f"{name} ended by itself: {house.last_words(name)}"
 
