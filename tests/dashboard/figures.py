@@ -215,6 +215,7 @@ async def started_on_screen(visitor: Visitor) -> float:
 async def grown(visitor: Visitor, path: str, beats: int) -> Grown:
     """Let an open page be read again so many times; what it holds after a forced collection, before and after."""
     page = visitor.page
+    await page.goto("about:blank")  # What is open would go on with the clock of before, or with none.
     await page.clock.install()
     await visitor.go(path)
     await page.locator("main :is(.card, .table)").first.wait_for()

@@ -2,7 +2,7 @@
 
 Many tests wait for real processes, on machines that do other work too. One that fails beside others and passes alone is said to
 be unsteady, under its failure in full: it is to be mended, but what it is about was shown. One that fails twice has failed. More
-than a few that fail at once are no chance, and are not asked again.
+than a few files that fail at once are no chance, and are not asked again.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
-FAILURES_MAX = 3
+FILES_MAX = 3
 
 # What pytest answers with when tests have failed, and nothing else went wrong.
 TESTS_FAILED = 1
@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     LAST_FAILED.unlink(missing_ok=True)
     code = pytest(arguments)
     failed = failed_tests()
-    if code != TESTS_FAILED or not 0 < len(failed) <= FAILURES_MAX:
+    if code != TESTS_FAILED or not 0 < len({test.split("::")[0] for test in failed}) <= FILES_MAX:
         return code
     print(f"\nOnce more, alone: {', '.join(failed)}", flush=True)
     code = pytest(failed)

@@ -22,19 +22,25 @@ def test_what_fails_once_is_unsteady_and_passes(tmp_path):
     code, said = looked_at(tmp_path, UNSTEADY)
     assert code == 0
     assert "assert seen" in said, "the first failure is shown in full"
-    assert "UNSTEADY, passed at the second look: test_some.py::test_unsteady" in said
+    assert "UNSTEADY, passed at the second look: test_0.py::test_unsteady" in said
 
 
 def test_what_fails_twice_is_red(tmp_path):
     code, said = looked_at(tmp_path, "def test_broken():\n    assert False\n")
     assert code == 1
-    assert "Once more, alone: test_some.py::test_broken" in said
+    assert "Once more, alone: test_0.py::test_broken" in said
     assert "UNSTEADY" not in said
 
 
-def test_many_failures_are_not_asked_again(tmp_path):
-    tests = [UNSTEADY.replace("unsteady", f"unsteady_{n}").replace('"seen"', f'"seen_{n}"') for n in range(4)]
+def test_what_one_fixture_breaks_is_asked_again_as_a_whole(tmp_path):
+    tests = [UNSTEADY.replace("unsteady", f"unsteady_{n}").replace('"seen"', f'"seen_{n}"') for n in range(9)]
     code, said = looked_at(tmp_path, "".join(tests))
+    assert code == 0
+    assert "9 passed" in said
+
+
+def test_many_files_that_fail_are_not_asked_again(tmp_path):
+    code, said = looked_at(tmp_path, *[UNSTEADY.replace('"seen"', f'"seen_{n}"') for n in range(4)])
     assert code == 1
     assert "Once more" not in said
 
@@ -51,9 +57,10 @@ def test_what_passes_is_asked_once(tmp_path):
     assert said.count("1 passed") == 1
 
 
-def looked_at(folder: Path, tests: str) -> tuple[int, str]:
+def looked_at(folder: Path, *files: str) -> tuple[int, str]:
     """Run the tests in a folder of their own. Gives the exit code and all that was printed."""
-    (folder / "test_some.py").write_text(tests)
+    for number, tests in enumerate(files):
+        (folder / f"test_{number}.py").write_text(tests)
     (folder / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, str(ROOT / "tests/plugins/second_look.py")]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
