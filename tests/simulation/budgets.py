@@ -131,8 +131,9 @@ class Budgets(Part):
         self._has_turned = True
 
     def _on_destinations_report(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        self.world.struck["retry_sent"] += sum(args[14])
-        self.world.struck["retry_kept_back"] += sum(args[15])
+        told = dict(zip(destinations.Told.__struct_fields__, args[2:], strict=False))
+        self.world.struck["retry_sent"] += sum(told["retries"])
+        self.world.struck["retry_kept_back"] += sum(told["turned_away"])
 
     def on_end(self, run_id: UUID, state: str, at: datetime) -> None:
         created = self.ledger.created.get(run_id)
