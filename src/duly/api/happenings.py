@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -45,7 +45,7 @@ class Happening(msgspec.Struct, frozen=True):
 
 def began(run: Started) -> Happening:
     """Tell that a run has started."""
-    return _happening(run, _STARTED, run.started_at, msgspec.to_builtins(run))
+    return _of_run(run, _STARTED, run.started_at)
 
 
 def started_of(ended: Ended) -> Started:
@@ -60,58 +60,25 @@ def came_to(ended: Ended) -> Iterator[Happening]:
     """Tell what an attempt came to; nothing of an outcome that did not count, or of a run that was put off."""
     kind = _FINAL.get(ended.became) or ("duly.run.failed.v1" if ended.outcome in _FAILED else None)
     if kind is not None and ended.outcome != "fenced":
-        yield _happening(ended, kind, ended.finished_at, msgspec.to_builtins(ended))
+        yield _of_run(ended, kind, ended.finished_at)
 
 
 def changed(change: Change) -> Happening:
     """Tell that a job was made, edited, paused, resumed, completed or cancelled."""
-    data = msgspec.to_builtins(change)
-    del data["tenant"], data["number"]
-    event = {
-        "specversion": "1.0",
-        "id": f"{change.job_id}/{change.version}/{change.change}/{change.number}",
-        "source": JOBS,
-        "type": _CHANGED,
-        "subject": str(change.job_id),
-        "time": _text(change.changed_at),
-        "datacontenttype": "application/json",
-        "data": data,
-    }
-    return Happening(change.tenant, change.queue, _CHANGED, change.changed_at, msgspec.json.encode(event))
+    name = f"{change.job_id}/{change.version}/{change.change}/{change.number}"
+    return _happening(change, _CHANGED, change.changed_at, JOBS, change.job_id, name, change.queue)
 
 
 def workflow_changed(change: WorkflowChange) -> Happening:
     """Tell that a workflow was paused, resumed, replayed, or is being cancelled."""
-    data = msgspec.to_builtins(change)
-    del data["tenant"], data["number"]
-    event = {
-        "specversion": "1.0",
-        "id": f"{change.workflow_id}/{change.replays}/{change.change}/{change.number}",
-        "source": WORKFLOWS,
-        "type": _WORKFLOW_CHANGED,
-        "subject": str(change.workflow_id),
-        "time": _text(change.changed_at),
-        "datacontenttype": "application/json",
-        "data": data,
-    }
-    return Happening(change.tenant, "", _WORKFLOW_CHANGED, change.changed_at, msgspec.json.encode(event))
+    name = f"{change.workflow_id}/{change.replays}/{change.change}/{change.number}"
+    return _happening(change, _WORKFLOW_CHANGED, change.changed_at, WORKFLOWS, change.workflow_id, name)
 
 
 def workflow_ended(end: WorkflowEnd) -> Happening:
     """Tell what a workflow came to. It is of no queue: its nodes may be of several."""
-    data = msgspec.to_builtins(end)
-    del data["tenant"]
-    event = {
-        "specversion": "1.0",
-        "id": f"{end.workflow_id}/{end.replays}/{end.state}",
-        "source": WORKFLOWS,
-        "type": _WORKFLOW_ENDED,
-        "subject": str(end.workflow_id),
-        "time": _text(end.ended_at),
-        "datacontenttype": "application/json",
-        "data": data,
-    }
-    return Happening(end.tenant, "", _WORKFLOW_ENDED, end.ended_at, msgspec.json.encode(event))
+    name = f"{end.workflow_id}/{end.replays}/{end.state}"
+    return _happening(end, _WORKFLOW_ENDED, end.ended_at, WORKFLOWS, end.workflow_id, name)
 
 
 def gap(at: datetime, reason: str) -> Happening:
@@ -127,20 +94,35 @@ def gap(at: datetime, reason: str) -> Happening:
     return Happening(0, "", GAP, at, msgspec.json.encode(event))
 
 
-def _happening(run: Started | Ended, kind: str, at: datetime, data: dict[str, Any]) -> Happening:
-    del data["tenant"]
+def _of_run(run: Started | Ended, kind: str, at: datetime) -> Happening:
+    name = f"{run.run_id}/{run.attempt}/{run.fence or 0}/{kind}"
+    return _happening(run, kind, at, SOURCE, run.run_id, name, run.queue)
+
+
+def _happening(
+    what: Started | Ended | Change | WorkflowChange | WorkflowEnd,
+    kind: str,
+    at: datetime,
+    source: str,
+    subject: UUID,
+    name: str,
+    queue: str = "",
+) -> Happening:
+    """Write down what happened. Its name is always the same, so that whoever hears it twice can tell."""
+    data = msgspec.to_builtins(what)
+    for left_out in ("tenant", "number"):
+        data.pop(left_out, None)
     event = {
         "specversion": "1.0",
-        # Of one thing always the same, so that whoever hears it twice can tell.
-        "id": f"{run.run_id}/{run.attempt}/{run.fence or 0}/{kind}",
-        "source": SOURCE,
+        "id": name,
+        "source": source,
         "type": kind,
-        "subject": str(run.run_id),
+        "subject": str(subject),
         "time": _text(at),
         "datacontenttype": "application/json",
         "data": data,
     }
-    return Happening(run.tenant, run.queue, kind, at, msgspec.json.encode(event))
+    return Happening(what.tenant, queue, kind, at, msgspec.json.encode(event))
 
 
 def _text(moment: datetime) -> str:
