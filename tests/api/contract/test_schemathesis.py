@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx
+import jsonschema_rs
 import msgspec
 import pytest
 import schemathesis
@@ -183,6 +184,15 @@ def is_beyond_its_patterns(case: Case) -> bool:
     return any(ord(character) > 0xFFFF for character in unquote(str(case.path_parameters.get("name", ""))))
 
 
+def fits_after_all(case: Case) -> bool:
+    """Say whether a body fits though the tool takes it for one that does not: it makes them without knowing `\\p`."""
+    kinds = case.operation.definition.raw.get("requestBody", {}).get("content", {})
+    if case.path_parameters or case.query or "application/json" not in kinds or not isinstance(case.body, dict):
+        return False
+    schema = {**kinds["application/json"]["schema"], "components": DOCUMENT["components"]}
+    return bool(jsonschema_rs.validator_for(schema).is_valid(case.body))
+
+
 def what_does_not_fit_is_refused(world: World, name: str, number: int) -> None:
     """Send data that does not fit the description."""
 
@@ -190,7 +200,7 @@ def what_does_not_fit_is_refused(world: World, name: str, number: int) -> None:
     @few(number)
     @given(case=operation_of(name).as_strategy(GenerationMode.NEGATIVE, headers=world.headers))
     def programme(case: Case) -> None:
-        assume(not is_beyond_its_patterns(case))
+        assume(not is_beyond_its_patterns(case) and not fits_after_all(case))
         response = case.call(base_url=world.url, headers=world.headers)
         world.judge(case, response)
         case.validate_response(response, checks=[negative_data_rejection], headers=world.headers)
