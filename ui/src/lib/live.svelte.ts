@@ -1,5 +1,5 @@
 // What happens, as it happens: one stream for the whole page. It says that something has happened, and screens then ask again:
-// once a second at most, not while the page is hidden, and every few seconds when there is no stream.
+// once a second at most, though two may be in a row; not while the page is hidden, and every few seconds when there is no stream.
 import { session } from './session.svelte'
 
 const KINDS = ['started', 'succeeded', 'failed', 'dead', 'cancelled', 'skipped', 'expired'].map((kind) => `duly.run.${kind}.v1`)
@@ -14,6 +14,7 @@ class Live {
   isPaused = $state(document.hidden)
   #source: EventSource | null = null
   #beatAt = 0
+  #spentUntil = 0 // Each beat spends a frame, of which one may be ahead: a job is made, and its run starts right behind it.
   #waiting = 0
   #later = 0
 
@@ -22,10 +23,10 @@ class Live {
     document.addEventListener('visibilitychange', () => this.#turn())
   }
 
-  // Something happened, or was changed by ourselves: ask again, at once unless that was done less than a frame ago.
+  // Something happened, or was changed by ourselves: ask again, at once unless that was done just before.
   touch(): void {
     if (document.hidden || this.#waiting) return
-    this.#waiting = setTimeout(() => this.#frame(), Math.max(0, this.#beatAt + FRAME_MS - performance.now()))
+    this.#waiting = setTimeout(() => this.#frame(), Math.max(0, this.#spentUntil - FRAME_MS - performance.now()))
   }
 
   // Roll-ups follow what happened by a second or two, so what is read at once is read once more.
@@ -74,6 +75,7 @@ class Live {
     this.#waiting = 0
     if (document.hidden || !session.who) return
     this.#beatAt = performance.now()
+    this.#spentUntil = Math.max(this.#spentUntil, this.#beatAt) + FRAME_MS
     this.beat += 1
   }
 }
