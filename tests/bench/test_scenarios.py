@@ -22,7 +22,7 @@ KEYS = {
 PERCENTILES = {"p50", "p95", "p99", "max"}
 SMALL = {
     "submit": ["--runs", "2000", "--singles", "50"],
-    "drain": ["--runs", "2000"],
+    "drain": ["--runs", "2000", "--gated", "200"],
     "gates": ["--runs", "1000", "--keys", "100"],
     "latency": ["--samples", "20", "--pause-ms", "5"],
     "burst": ["--runs", "500", "--ahead-seconds", "2"],

@@ -132,7 +132,12 @@ def submit(**options: Any) -> Measure:
     return lambda bench: submit_scenario.measure(bench, submit_scenario.Options(**options))
 
 
-@_flags(drain_scenario.Options(), runs="How many runs.", batch="How many are submitted at once.")
+@_flags(
+    drain_scenario.Options(),
+    runs="How many runs.",
+    batch="How many are submitted at once.",
+    gated="How many others stand beside them, two for each key of one place.",
+)
 def drain(**options: Any) -> Measure:
     """Claim, run and settle no-op runs that are all ready at once."""
     return lambda bench: drain_scenario.measure(bench, drain_scenario.Options(**options))
