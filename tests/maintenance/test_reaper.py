@@ -8,6 +8,7 @@ import pytest
 
 from duly.clock import Rng
 from duly.domain.errors import WorkerExpired
+from duly.domain.outcome import Failed
 from duly.domain.retry import Retry
 from duly.domain.target import WEBHOOK
 from duly.log import Log
@@ -339,6 +340,26 @@ class TestStory08Poison:
         await die(reaper, clock)
 
         assert (await a_row(database, "ready", run.run_id))["losses"] == 0
+
+    async def test_a_name_given_under_an_earlier_lease_does_not_blame_the_run(self, database, clock, reaper):
+        run_id = await a_ready_run(database, retry=AT_ONCE)
+        await claimed(database, await a_worker(database))
+        await die(reaper, clock)
+        worker_id = await a_worker(database)
+        [announced] = await claimed(database, worker_id)
+        await workers.announce(database, worker_id, [announced])
+        await settled(database, worker_id, announced, Failed("broken"))
+        [again] = await claimed(database, worker_id)
+        assert again.fence > announced.fence
+
+        await die(reaper, clock)
+
+        assert await history_of(database, run_id) == [
+            (1, "lost", "retrying"),
+            (2, "failed", "retrying"),
+            (3, "lost", "retrying"),
+        ]
+        assert (await a_row(database, "ready", run_id))["losses"] == 0
 
     async def test_suspects_are_announced_and_taken_back_together(self, database, clock, reaper):
         worker_id = await a_worker(database)

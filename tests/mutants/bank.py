@@ -9,6 +9,7 @@ import msgspec
 
 SIMULATION = "simulation"
 FOUND = "tests/simulation/test_found.py"
+REAPED = "tests/maintenance/test_reaper.py"
 MOVES = "src/duly/store/migrations/0002_moves.sql"
 DECLARATION = "src/duly/domain/declaration.py"
 DECLARED = "tests/moves/test_declare.py"
@@ -121,7 +122,7 @@ BANK = [
         LEAN,
         "workers.until > v_now for key share;",
         "workers.until > v_now;",
-        "tests/maintenance/test_reaper.py",
+        REAPED,
     ),
     Mutant(
         "the host's name is the worker's identity",
@@ -166,7 +167,7 @@ BANK = [
         "src/duly/store/sql/workers.sql",
         "where worker_id = $1 and beat = $2 and",
         "where worker_id = $1 and beat >= $2 and",
-        "tests/maintenance/test_reaper.py",
+        REAPED,
     ),
     Mutant(
         "everything of a dead worker counts as unstarted",
@@ -374,7 +375,7 @@ BANK = [
         "src/duly/store/workers.py",
         "return name_of(run) in self.named",
         'return str(run.run_id) in " ".join(self.named)',
-        FOUND,
+        REAPED,
     ),
     Mutant(
         "one named loss is poison",
