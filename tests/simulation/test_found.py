@@ -47,19 +47,6 @@ def test_a_cancel_outlives_the_worker_that_read_it(simulated_server):
         assert story.world.ledger.final[run_id] == "cancelled"
 
 
-def test_a_name_given_under_an_earlier_lease_does_not_blame_the_run(simulated_server):
-    with telling(simulated_server) as story:
-        run_id = story.submit("crash", "snooze", "quick", base=0)
-        story.world.network.plot["workers.retract"] = "refused"
-        story.until(lambda: story.executions(run_id)[1:2] == [(2, "snoozed")])
-        story.until(lambda: run_id in story.world.ledger.leases and story.world.ledger.leases[run_id].attempt == 3)
-
-        story.world.crash(story.worker)
-        story.ends()
-
-        assert story.world.ledger.named_losses[run_id] == 0
-
-
 def test_suspects_that_wait_for_their_turn_are_not_handed_to_and_fro(simulated_server):
     with telling(simulated_server, workers=2) as story:
         for _ in range(8):
