@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from duly.domain.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded
+from duly.domain.outcome import Cancelled, Failed, Lost, Parked, Snoozed, Succeeded
 from duly.domain.retry import Retry
 from duly.domain.run import Options, encode_options
 from duly.moves.cancel import cancel_run
+from duly.moves.defer import Deferred, defer, gate_of
 from duly.moves.expire import expire
 from duly.moves.replay import replay
 from duly.moves.settle import hand_back
@@ -33,6 +34,7 @@ from tests.builders import (
 )
 
 LINE = "orders"
+ORIGIN = "https://hooks.example"
 NO_DELAY = Retry(max_attempts=3, base_seconds=0, cap_seconds=0)
 IN_LINE = encode_options(Options(gate=(LINE, 1), fifo=True))
 
@@ -108,6 +110,20 @@ async def test_a_run_handed_back_keeps_its_place(database):
     await hand_back(database, worker_id, await claimed(database, worker_id))
 
     assert await counts(database) == {"blocked": 3, "ready": 1}
+    assert await served(database, worker_id) == run_ids
+
+
+async def test_a_run_that_waits_for_its_receiver_keeps_its_place(database):
+    run_ids = await a_line(database)
+    worker_id = await a_worker(database)
+    [run] = await claimed(database, worker_id)
+
+    await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
+    await staged(database)
+    assert await counts(database) == {"blocked": 4}, "nobody else is let in"
+    assert await history.verify(database) == []
+
+    await database.execute("select duly.unpark_v1(1, $1, 100)", gate_of(ORIGIN))
     assert await served(database, worker_id) == run_ids
 
 

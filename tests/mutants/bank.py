@@ -806,7 +806,7 @@ BANK = [
         LINES,
     ),
     Mutant(
-        "a run of a line gives its place away between two attempts",
+        "a run of a line gives its place away while it waits for its receiver",
         GATES,
         "case when options ? 'fifo' and not options ? 'overlap' then options || '{\"overlap\": [\"fifo\"]}' else options end",
         "options",
