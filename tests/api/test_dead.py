@@ -177,6 +177,9 @@ async def test_what_is_alike_is_the_reason_without_its_ids_and_numbers(api, data
         "took 12.5 s, 1,024 bytes, 10:30": "took … s, … bytes, …",
         "a-b-c-d-e stays, and so does 0x": "a-b-c-d-e stays, and so does …x",
         "first 1\nsecond 0x1 2-3-4-5-6": "first …",
+        "it answered 404, after 3 attempts in 12 s": "it answered 404, after … attempts in … s",
+        "exit status 75": "exit status 75",
+        "HTTP 503 for order 77": "HTTP 503 for order …",
         "": "",
         "x" * 300: "x" * 200,
     }

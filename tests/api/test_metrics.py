@@ -13,7 +13,7 @@ from duly.store import history, migrate
 from duly.store.database import Database
 from duly.store.tail import Ended, Snapshot, Tail, _statement
 from tests.api.conftest import parts_of
-from tests.builders import a_dead_run, a_leased_run, a_ready_run, a_worker, settled
+from tests.builders import a_dead_run, a_leased_run, a_ready_run, a_worker, claimed, settled, staged
 from tests.clock import START
 
 INSERT = """
@@ -165,6 +165,25 @@ async def test_outcomes_dead_letters_and_lateness_are_counted_by_queue(own_datab
     assert 'duly_fire_skew_seconds_bucket{le="0.1"} 2.0' in text
     assert 'duly_fire_skew_seconds_bucket{le="0.25"} 3.0' in text
     assert "duly_fire_skew_seconds_count 3.0" in text
+
+
+async def test_what_has_waited_for_a_place_is_counted_and_not_late(own_database, clock):
+    metrics = Metrics(parts_of(own_database).vitals, Log("metrics"))
+    await metrics.look()
+    for _ in range(2):
+        await a_ready_run(own_database, gate=("customer-7", 1))
+    await staged(own_database)
+    for _ in range(2):
+        worker_id = await a_worker(own_database)
+        [run] = await claimed(own_database, worker_id)
+        await clock.advance(100)
+        await settled(own_database, worker_id, run)
+    await metrics.look()
+
+    text = (await metrics.scrape(""))[0].decode()
+    assert 'duly_runs_total{outcome="succeeded",queue="default"} 2.0' in text
+    assert "duly_fire_skew_seconds_count 1.0" in text
+    assert "duly_run_duration_seconds_count 2.0" in text
 
 
 async def test_an_outcome_that_was_refused_is_counted_apart(own_database):

@@ -32,6 +32,7 @@ CLOSING = "src/duly/store/migrations/0027_closing.sql"
 AFTER = "src/duly/store/migrations/0028_after.sql"
 LEAN = "src/duly/store/migrations/0036_lean.sql"
 TURNS = "src/duly/store/migrations/0037_rates.sql"
+WAITED = "src/duly/store/migrations/0043_waited.sql"
 CALLBACKS = "src/duly/store/migrations/0018_callbacks.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
@@ -531,7 +532,7 @@ BANK = [
     ),
     Mutant(
         "a queue has no end",
-        GATES,
+        WAITED,
         "if exists (select from unnest(v_waiting_max) as waiting_max where waiting_max is not null) then",
         "if false then",
         OVERLAP,
@@ -765,7 +766,7 @@ BANK = [
     ),
     Mutant(
         "a gate lets everyone in",
-        GATES,
+        WAITED,
         "order by due_at, run_id limit asked.free for update skip locked",
         "order by due_at, run_id limit 1000 for update skip locked",
         function="release_v2",
@@ -779,38 +780,45 @@ BANK = [
     ),
     Mutant(
         "whoever leaves a gate keeps the place",
-        GATES,
+        WAITED,
         "row.active - u.left_gate as active, line.stands",
         "row.active as active, line.stands",
         function="release_v2",
     ),
     Mutant(
         "whoever comes to a full gate passes",
-        GATES,
+        WAITED,
         "where number between 1 and room)",
         "where number >= 1)",
         "tests/moves/test_gates.py",
     ),
     Mutant(
         "a line does not look for who is still on the way",
-        GATES,
+        WAITED,
         "where (select true from duly.timers",
         "where true or (select true from duly.timers",
         LINES,
     ),
     Mutant(
         "a line goes by moments alone",
-        GATES,
+        WAITED,
         "order by due_at, duly.line_of(options), run_id limit 1) as first",
         "order by due_at, run_id limit 1) as first",
         LINES,
     ),
     Mutant(
         "a run of a line gives its place away while it waits for its receiver",
-        GATES,
+        WAITED,
         "case when options ? 'fifo' and not options ? 'overlap' then options || '{\"overlap\": [\"fifo\"]}' else options end",
         "options",
         LINES,
+    ),
+    Mutant(
+        "what has waited for its place or its receiver is late",
+        WAITED,
+        "select p_options || '{\"waited\": true}'",
+        "select p_options",
+        "tests/store/test_figures.py",
     ),
     Mutant(
         "who is cancelled in a line is not looked behind",
@@ -885,14 +893,14 @@ BANK = [
     ),
     Mutant(
         "the next of a line enters beside the former",
-        GATES,
+        WAITED,
         "where asked.free > 0 and asked.stands)",
         "where asked.stands)",
         function="release_v2",
     ),
     Mutant(
         "a limit that was set for a key counts one too many",
-        GATES,
+        WAITED,
         "coalesce((select limits.places from duly.gate_limits",
         "coalesce((select limits.places + 1 from duly.gate_limits",
         function="release_v2",

@@ -5,8 +5,9 @@ import json
 from datetime import timedelta
 
 from duly.domain.figures import BOUNDS
-from duly.domain.outcome import Failed, Succeeded
+from duly.domain.outcome import Failed, Parked, Succeeded
 from duly.maintenance.service import ROLLUPS_KEPT
+from duly.moves.defer import Deferred, defer, gate_of
 from duly.moves.settle import Settled, settle
 from duly.store import figures
 from tests.builders import (
@@ -21,10 +22,12 @@ from tests.builders import (
     claimed,
     seconds,
     settled,
+    staged,
 )
 from tests.clock import START
 
 MINUTE = timedelta(minutes=1)
+ORIGIN = "https://hooks.example"
 
 
 async def ended(database, outcome=None, queue=QUEUE):
@@ -128,6 +131,41 @@ async def test_histograms_hold_how_late_and_how_long(database, clock):
 
     assert [number for number, count in enumerate(step.skew) if count] == [BOUNDS.index(0.2) + 1]
     assert [number for number, count in enumerate(step.duration) if count] == [BOUNDS.index(2.0) + 1]
+
+
+class TestWhatHasWaited:
+    """It is counted, and how long it took; how late it began is not."""
+
+    async def lateness(self, database):
+        """Fold, and give how many attempts began, how many of them say how late, and how many how long."""
+        await figures.fold(database, 100)
+        steps = await figures.series(database, 1, START, START + 60 * MINUTE, MINUTE, None, "minute")
+        return [sum(parts) for parts in zip(*((one.started, sum(one.skew), sum(one.duration)) for one in steps), strict=True)]
+
+    async def test_for_its_receiver(self, database, clock):
+        worker_id, run = await a_leased_run(database)
+        await database.execute("update duly.leased set options = '{}'")
+        await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
+        await clock.advance(seconds(300))
+        await database.execute("select duly.unpark_v1(1, $1, 100)", gate_of(ORIGIN))
+        worker_id = await a_worker(database)
+        [again] = await claimed(database, worker_id)
+        assert again.due_at == run.due_at, "it keeps its place among others"
+        await settled(database, worker_id, again)
+
+        assert await self.lateness(database) == [1, 0, 1]
+
+    async def test_for_a_place(self, database, clock):
+        for _ in range(2):
+            await a_ready_run(database, gate=("customer-7", 1))
+        await staged(database)
+        for _ in range(2):
+            worker_id = await a_worker(database)
+            [run] = await claimed(database, worker_id)
+            await clock.advance(seconds(200))
+            await settled(database, worker_id, run)
+
+        assert await self.lateness(database) == [2, 1, 2]
 
 
 async def test_roll_ups_are_forgotten_after_their_time(database, clock):

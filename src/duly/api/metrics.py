@@ -97,9 +97,10 @@ class Totals(Collector):
         self.runs[self._label(ended.queue), ended.outcome] += ended.runs
         self.dead += ended.runs if ended.became == "dead" else 0
         self.expired += ended.runs if ended.became == "expired" else 0
-        if ended.outcome == "fenced" or ended.skew_bucket is None or ended.skew is None:
+        if ended.outcome == "fenced":
             return
-        self.skew.add(ended.skew_bucket, ended.runs, ended.skew)
+        if ended.skew_bucket is not None and ended.skew is not None:
+            self.skew.add(ended.skew_bucket, ended.runs, ended.skew)
         if ended.duration_bucket is not None and ended.duration is not None:
             self.duration.add(ended.duration_bucket, ended.runs, ended.duration)
 
@@ -108,7 +109,7 @@ class Totals(Collector):
         yield from self._counters()
         yield from self._gauges()
         yield from families(self.destinations)
-        yield self.skew.family("duly_fire_skew_seconds", "How late attempts started after they were due.")
+        yield self.skew.family("duly_fire_skew_seconds", "How late attempts started after they were due; not of runs that have waited for a place or their receiver.")
         yield self.duration.family("duly_run_duration_seconds", "How long attempts took.")
         if self._vitals.scheduler is not None:
             yield self.stage.family("duly_stage_duration_seconds", "How long staging took, looked at once a second.")

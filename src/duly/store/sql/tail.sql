@@ -13,7 +13,7 @@ select queue, outcome, became, skew, duration,
        width_bucket(skew, $4::float8[]) as skew_bucket, width_bucket(duration, $5::float8[]) as duration_bucket
   from (select queue, outcome::text as outcome, became::text as became,
                ((xmin::text::bigint - $1::bigint + 2147483648) & 4294967295) - 2147483648 as distance,
-               date_part('epoch', started_at - due_at) as skew, date_part('epoch', finished_at - started_at) as duration
+               case when marks->'waited' is null then date_part('epoch', started_at - due_at) end as skew, date_part('epoch', finished_at - started_at) as duration
           from only {leaf} where ctid >= ${number}::tid) as tail
  where distance >= $2::bigint and (distance >= 0 or distance = any ($3::bigint[]))
 

@@ -1,0 +1,283 @@
+-- What waited for a place or for its receiver is not late: docs/decisions/0049-what-lateness-is.md says why.
+
+-- Lay over a run's options that it has waited: for a place at its key, or until its receiver was well. From then on it is not counted
+-- among those that say how late runs start; that it waited is what somebody asked for.
+create function duly.having_waited(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
+    select p_options || '{"waited": true}'
+$$;
+
+-- Unpark, as before; who comes from there has waited.
+create or replace function duly.unpark_v1(p_tenant integer, p_gate text, p_limit integer) returns integer
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now   timestamptz := duly.clock_now();
+    v_moved integer;
+begin
+    with waiting as (
+        delete from duly.blocked where run_id = any (array(
+            select run_id from duly.blocked where blocked.tenant = p_tenant and blocked.gate = p_gate
+             order by due_at, run_id limit p_limit for update skip locked))
+        returning blocked.*),
+    staged as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, duly.having_waited(options), duly.rank(due_at, priority)
+          from waiting where not duly.must_enter(options)
+        on conflict do nothing),
+    again as (
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                 suspect, payload_stored, queue, handler, payload, options, shard)
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, duly.having_waited(options), duly.shard_of(job_id)
+          from waiting where duly.must_enter(options)
+        on conflict do nothing)
+    select count(*) into v_moved from waiting;
+    return v_moved;
+end $$;
+
+-- Release, as before; who comes from `blocked` has waited.
+create or replace function duly.release_v2(p_tenants integer[], p_options jsonb[], p_left integer, p_arrived duly.blocked[]) returns integer
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
+set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now          timestamptz := duly.clock_now();
+    v_overloaded   text[] := duly.overloaded();
+    v_tenants      integer[];
+    v_gates        text[];
+    v_places       integer[];
+    v_left         integer[];
+    v_policies     text[];
+    v_waiting_max  integer[];
+    v_rate_tenants integer[];
+    v_rates        jsonb[];
+    v_turning      integer[];
+    v_turns        jsonb[];
+    v_released     integer := 0;
+begin
+    select array_agg(tenant), array_agg(gate), array_agg(places), array_agg(left_gate), array_agg(policy), array_agg(waiting_max)
+      into v_tenants, v_gates, v_places, v_left, v_policies, v_waiting_max
+      from (select tenant, gate, max(places) as places, sum(left_gate) as left_gate, max(policy) as policy, max(waiting_max) as waiting_max
+              from (select u.tenant, (u.options->'gate'->>0) collate "C" as gate,
+                           case when not u.options ? 'fifo' then (u.options->'gate'->>1)::integer end as places,     -- Of a line, its one place says nothing of others.
+                           case when u.options ? 'outside' then 0 else p_left end as left_gate,
+                           u.options->'overlap'->>0 as policy, (u.options->'overlap'->>1)::integer as waiting_max
+                      from unnest(p_tenants, p_options) as u(tenant, options)
+                     where u.options ? 'gate' and not (p_left = 0 and u.options ? 'held')
+                    union all
+                    select tenant, gate, (options->'gate'->>1)::integer, 0, null, null from unnest(p_arrived)) as each
+             group by tenant, gate order by tenant, gate) as sorted;
+    if v_tenants is not null then
+        insert into duly.gates (tenant, gate, places)               -- Locks those that are there, and writes them not.
+        select tenant, gate, coalesce(places, 1) from unnest(v_tenants, v_gates, v_places) as u(tenant, gate, places)
+        on conflict (tenant, gate) do update set places = excluded.places where false;
+        with asked as materialized (
+            select u.tenant, u.gate, row.place, row.active - u.left_gate as active, line.stands, row.in_line,
+                   case when line.stands or row.in_line then 1 else row.places end as places,
+                   case when line.stands or row.in_line then 1 else row.places end - greatest(row.active - u.left_gate, 0) as free
+              from unnest(v_tenants, v_gates, v_places, v_left) as u(tenant, gate, places, left_gate)
+             cross join lateral (
+                   select gates.ctid as place, gates.active, gates.in_line and gates.active > u.left_gate as in_line,
+                          coalesce((select limits.places from duly.gate_limits as limits where limits.tenant = u.tenant and limits.key = u.gate), u.places,
+                                   (select (options->'gate'->>1)::integer from duly.blocked where blocked.tenant = u.tenant and blocked.gate = u.gate
+                                     order by due_at, run_id limit 1), 1) as places
+                     from duly.gates where gates.tenant = u.tenant and gates.gate = u.gate limit 1) as row
+             cross join lateral (
+                   select exists (select from duly.blocked where blocked.tenant = u.tenant and blocked.gate = u.gate and blocked.options ? 'fifo') as stands
+                   offset 0) as line),
+        oldest as materialized (
+            select asked.tenant, asked.gate, waiter.run_id from asked cross join lateral (
+                   select run_id from duly.blocked where blocked.tenant = asked.tenant and blocked.gate = asked.gate
+                    order by due_at, run_id limit asked.free for update skip locked) as waiter
+             where asked.free > 0 and not asked.stands),
+        first_in_line as materialized (
+            select asked.tenant, asked.gate, waiter.run_id from asked cross join lateral (
+                   select blocked.run_id from duly.blocked where blocked.run_id = (
+                       select first.run_id from (
+                              select run_id, due_at, duly.line_of(options) as line from duly.blocked as waiting
+                               where waiting.tenant = asked.tenant and waiting.gate = asked.gate and waiting.options ? 'fifo'
+                               order by due_at, duly.line_of(options), run_id limit 1) as first
+                        where (select true from duly.timers
+                               where timers.tenant = asked.tenant and ((timers.options->'gate'->>0) collate "C") = asked.gate and timers.options ? 'fifo'
+                                 and (timers.due_at, duly.line_of(timers.options)) < (first.due_at, first.line) and not timers.options ? 'held'
+                                 and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (v_overloaded))
+                               order by timers.tenant, ((timers.options->'gate'->>0) collate "C"), timers.due_at, duly.line_of(timers.options)
+                               limit 1) is null)          -- In the order of the index, so that no other can serve.
+                      for update skip locked) as waiter
+             where asked.free > 0 and asked.stands),
+        chosen as materialized (select * from oldest union all select * from first_in_line),
+        passing as materialized (                      -- Who has waited enters before who comes.
+            select run_id from (
+                select run_id, first_value(room) over gate as room, row_number() over gate - 1 as number from (
+                    select tenant, gate, 0 as kind, null::timestamptz as due_at, null::uuid as run_id, sum(free) as room from (
+                           select tenant, gate, greatest(free, 0) as free from asked union all select tenant, gate, -1 from chosen) as left_free
+                     where p_arrived is not null
+                     group by tenant, gate
+                    union all
+                    select tenant, gate, 1, due_at, run_id, null from unnest(p_arrived)) as met
+                window gate as (partition by tenant, gate order by kind, due_at, run_id)) as numbered
+             where number between 1 and room),
+        arrived as materialized (
+            select u.*, u.run_id in (select passing.run_id from passing) as enters from unnest(p_arrived) as u),
+        taken as (
+            delete from duly.blocked where run_id = any (array(select run_id from chosen)) returning *),
+        entering as materialized (
+            select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
+                   payload_stored, queue, handler, payload,
+                   duly.having_waited(case when options ? 'fifo' and not options ? 'overlap' then options || '{"overlap": ["fifo"]}' else options end)
+                   as options, gate
+              from taken
+            union all
+            select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
+                   payload_stored, queue, handler, payload, options, gate
+              from arrived where enters),
+        staged as (
+            insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                    suspect, payload_stored, queue, handler, payload, options, rank)
+            select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                   suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
+              from entering where not options ? 'rate'
+            on conflict do nothing
+            returning run_id, tenant, options),
+        turning as (
+            insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                      suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+            select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                   suspect, payload_stored, queue, handler, payload, duly.keeping_place(options), '~' || (options->'rate'->>0), v_now
+              from entering where options ? 'rate'
+            on conflict do nothing
+            returning run_id, tenant, options),
+        left_out as (
+            insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                      suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+            select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                   suspect, payload_stored, queue, handler, payload, options, gate, blocked_at
+              from arrived where not enters
+            on conflict do nothing
+            returning run_id),
+        doubles as (
+            insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+            select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'ready', queue, handler, 'skipped_duplicate'
+              from arrived
+             where (select count(*) from staged) + (select count(*) from left_out) < (select count(*) from arrived) + (select count(*) from taken)
+               and run_id not in (select staged.run_id from staged union all select left_out.run_id from left_out)),
+        totals as materialized (
+            select max(place) as place, max(places) as places, greatest(sum(active), 0) + sum(entered) as active, bool_or(in_line) as in_line from (
+                   select tenant, gate, place, places, active, 0 as entered, in_line from asked
+                   union all select tenant, options->'gate'->>0, null, null, 0, 1, options ? 'fifo' from staged
+                   union all select tenant, options->'gate'->>0, null, null, 0, 1, options ? 'fifo' from turning) as each
+             group by tenant, gate),
+        counted as (
+            update duly.gates set active = totals.active, places = totals.places, in_line = totals.in_line from totals
+             where gates.ctid = totals.place and totals.active > 0
+               and (gates.active, gates.places, gates.in_line) <> (totals.active, totals.places, totals.in_line)),
+        closed as (
+            delete from duly.gates where ctid = any (array(select totals.place from totals where totals.active = 0)))
+        select (select count(*) from staged) + (select count(*) from turning), array_agg(tenant), array_agg(options->'rate')
+          into v_released, v_turning, v_turns from turning;
+        if exists (select from unnest(v_waiting_max) as waiting_max where waiting_max is not null) then
+            -- Where runs may wait only in limited company, those beyond it are dropped: the newest of a queue, the older of a buffer of one.
+            with dropped as (
+                delete from duly.blocked where run_id = any (array(
+                    select waiter.run_id from unnest(v_tenants, v_gates, v_policies, v_waiting_max) as u(tenant, gate, policy, waiting_max)
+                     cross join lateral (
+                           select run_id from duly.blocked where blocked.tenant = u.tenant and blocked.gate = u.gate
+                            order by case when u.policy = 'queue' then due_at end, case when u.policy <> 'queue' then due_at end desc, run_id
+                           offset u.waiting_max for update skip locked) as waiter
+                     where u.waiting_max is not null))
+                returning *)
+            insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+            select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'skipped', queue, handler, 'skipped_overlap'
+              from dropped;
+        end if;
+    end if;
+    select array_agg(u.tenant), array_agg(u.options->'rate') into v_rate_tenants, v_rates
+      from unnest(p_tenants, p_options) as u(tenant, options)
+     where p_left = 0 and u.options ? 'rate' and (u.options ? 'held' or not u.options ? 'gate');
+    perform duly.pace_v1(v_turning || v_rate_tenants, v_turns || v_rates) where v_turning is not null or v_rate_tenants is not null;
+    return v_released;
+end $$;
+
+-- As before; what has waited has no lateness.
+create or replace function duly.tally_v1() returns trigger language plpgsql as $$
+begin
+    insert into duly.tallies (minute, tenant, queue, outcome, became, skew, duration, runs)
+    select date_trunc('minute', finished_at, 'UTC'), tenant, queue, outcome, became,
+           case when outcome <> 'fenced' and marks->'waited' is null then duly.bucket_of(date_part('epoch', started_at - due_at)) end,
+           case when outcome <> 'fenced' then duly.bucket_of(date_part('epoch', finished_at - started_at)) end, count(*)
+      from ended group by 1, 2, 3, 4, 5, 6, 7;
+    return null;
+end $$;
+
+-- As before; what has begun is told by how long it took.
+create or replace function duly.fold_tallies_v1(p_limit integer) returns integer language plpgsql as $$
+declare
+    v_moved integer;
+begin
+    if not pg_try_advisory_xact_lock(hashtext('duly.fold_tallies')) then
+        return 0;
+    end if;
+    with taken as (
+        delete from duly.tallies where ctid = any (array(select ctid from duly.tallies limit p_limit)) returning tallies.*),
+    spread as materialized (
+        select taken.tenant, grain, date_trunc(grain, taken.minute, 'UTC') as at, covers.queue, outcome, became, skew, duration, runs
+          from taken cross join (values ('minute'), ('hour')) as grains(grain) cross join lateral (values (taken.queue), ('')) as covers(queue)),
+    counted as (
+        select tenant, grain, at, queue,
+               sum(runs) filter (where duration is not null) as started, sum(runs) filter (where outcome = 'succeeded') as succeeded,
+               sum(runs) filter (where outcome = 'failed') as failed, sum(runs) filter (where outcome = 'timed_out') as timed_out,
+               sum(runs) filter (where outcome = 'lost') as lost, sum(runs) filter (where outcome = 'cancelled') as cancelled,
+               sum(runs) filter (where outcome = 'snoozed') as snoozed, sum(runs) filter (where outcome = 'skipped' and became <> 'expired') as skipped,
+               sum(runs) filter (where became = 'expired') as expired, sum(runs) filter (where outcome = 'fenced') as fenced,
+               sum(runs) filter (where outcome in ('failed', 'timed_out', 'lost') and became in ('retrying', 'ready', 'scheduled', 'blocked')) as retried,
+               sum(runs) filter (where outcome <> 'fenced' and became = 'dead') as dead
+          from spread group by 1, 2, 3, 4),
+    late as (select tenant, grain, at, queue, skew as bucket, sum(runs) as runs from spread where skew is not null group by 1, 2, 3, 4, 5),
+    long as (select tenant, grain, at, queue, duration as bucket, sum(runs) as runs from spread where duration is not null group by 1, 2, 3, 4, 5),
+    shaped as (
+        select tenant, grain, at, queue, array_agg(coalesce(late.runs, 0)::integer order by bucket) as skew, array_agg(coalesce(long.runs, 0)::integer order by bucket) as duration
+          from counted cross join generate_series(0, 20) as bucket
+          left join late using (tenant, grain, at, queue, bucket) left join long using (tenant, grain, at, queue, bucket) group by 1, 2, 3, 4),
+    kept as (
+        insert into duly.rollups (tenant, grain, at, queue, started, succeeded, failed, timed_out, lost, cancelled, snoozed, skipped, expired, fenced,
+                                  retried, dead, skew, duration)
+        select tenant, grain, at, queue, coalesce(started, 0), coalesce(succeeded, 0), coalesce(failed, 0), coalesce(timed_out, 0), coalesce(lost, 0),
+               coalesce(cancelled, 0), coalesce(snoozed, 0), coalesce(skipped, 0), coalesce(expired, 0), coalesce(fenced, 0), coalesce(retried, 0),
+               coalesce(dead, 0), shaped.skew, shaped.duration
+          from counted join shaped using (tenant, grain, at, queue)
+        on conflict (tenant, grain, queue, at) do update
+           set started = rollups.started + excluded.started, succeeded = rollups.succeeded + excluded.succeeded, failed = rollups.failed + excluded.failed,
+               timed_out = rollups.timed_out + excluded.timed_out, lost = rollups.lost + excluded.lost, cancelled = rollups.cancelled + excluded.cancelled,
+               snoozed = rollups.snoozed + excluded.snoozed, skipped = rollups.skipped + excluded.skipped, expired = rollups.expired + excluded.expired,
+               fenced = rollups.fenced + excluded.fenced, retried = rollups.retried + excluded.retried, dead = rollups.dead + excluded.dead,
+               skew = duly.added(rollups.skew, excluded.skew), duration = duly.added(rollups.duration, excluded.duration))
+    select count(*) into v_moved from taken;
+    return v_moved;
+end $$;
+
+-- As before; and whether it has waited.
+create or replace function duly.marks_of(p_options jsonb) returns jsonb language sql stable parallel safe as $$
+    select case when p_options ?| array['tags', 'request_id', 'traceparent', 'then', 'parent', 'node', 'after']
+                then jsonb_strip_nulls(jsonb_build_object('tags', p_options->'tags', 'request_id', p_options->'request_id', 'parent', p_options->'parent',
+                                                          'traceparent', p_options->'traceparent', 'then', p_options->'then', 'node', p_options->'node',
+                                                          'after', p_options->'after', 'gate', p_options->'gate', 'fifo', p_options->'fifo',
+                                                          'rate', p_options->'rate', 'waited', p_options->'waited'))
+                when p_options ?| array['gate', 'rate', 'waited']
+                then case when p_options ?| array['fifo', 'rate', 'waited']
+                          then jsonb_strip_nulls(jsonb_build_object('gate', p_options->'gate', 'fifo', p_options->'fifo', 'rate', p_options->'rate',
+                                                                    'waited', p_options->'waited'))
+                          else jsonb_build_object('gate', p_options->'gate') end end
+$$;
+
+-- As before; but the status of an answer, and that of a process, tell one error from another, so they stay.
+create or replace function duly.error_group(p_reason text) returns text language sql immutable parallel safe as $$
+    select left(regexp_replace(
+        case when p_reason like '%0x%' or p_reason like '%-%-%-%-%'
+             then regexp_replace(regexp_replace(split_part(p_reason, E'\n', 1),
+                      '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}', '…', 'g'), '\m0x[0-9a-fA-F]+\M', '…', 'g')
+             else split_part(p_reason, E'\n', 1) end,
+        case when p_reason like any (array['%answered %', '%status %', '%HTTP %', '%code %'])
+             then '(?<!(answered|status|HTTP|code) \d*)\d+([.,:]\d+)*' else '\d+([.,:]\d+)*' end, '…', 'g'), 200)
+$$;
