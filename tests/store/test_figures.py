@@ -140,7 +140,10 @@ class TestWhatHasWaited:
         """Fold, and give how many attempts began, how many of them say how late, and how many how long."""
         await figures.fold(database, 100)
         steps = await figures.series(database, 1, START, START + 60 * MINUTE, MINUTE, None, "minute")
-        return [sum(parts) for parts in zip(*((one.started, sum(one.skew), sum(one.duration)) for one in steps), strict=True)]
+        return [
+            sum(parts)
+            for parts in zip(*((one.started, sum(one.skew), sum(one.duration)) for one in steps), strict=True)
+        ]
 
     async def test_for_its_receiver(self, database, clock):
         worker_id, run = await a_leased_run(database)

@@ -109,7 +109,9 @@ class Totals(Collector):
         yield from self._counters()
         yield from self._gauges()
         yield from families(self.destinations)
-        yield self.skew.family("duly_fire_skew_seconds", "How late attempts started after they were due; not of runs that have waited for a place or their receiver.")
+        yield self.skew.family(
+            "duly_fire_skew_seconds", "How late attempts started after they were due, without runs that had to wait."
+        )
         yield self.duration.family("duly_run_duration_seconds", "How long attempts took.")
         if self._vitals.scheduler is not None:
             yield self.stage.family("duly_stage_duration_seconds", "How long staging took, looked at once a second.")
