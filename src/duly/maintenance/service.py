@@ -230,15 +230,17 @@ class Maintenance:
         await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
 
     async def _set_aside(self) -> None:
-        """Set aside what nobody knows, in batches, and rest after each as long as it took: claims come first."""
-        clock, runs, moved = self._database.clock, 0, 1
+        """Set aside what nobody knows, in batches, each followed by as long a rest; after a look in vain, by a longer one."""
+        clock, runs, moved, took = self._database.clock, 0, 1, 0.0
         while moved:
+            await clock.sleep(took)
             began = clock.monotonic()
             moved, self._next_line = await set_aside(self._database, self._crowd, self._next_line)
+            took = clock.monotonic() - began
             runs += moved
-            await clock.sleep(clock.monotonic() - began)
         if runs:
             self._log.info("runs_set_aside", runs=runs)
+        await clock.sleep(max(0.0, took / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
 
     async def _bring_back(self) -> None:
         """Put in line again what a worker knows that lives by now, in batches, and rest after each as long as it took."""
