@@ -20,6 +20,7 @@ BATCH = 50
 
 async def touched(database: Database, query: str, *args: object) -> int:
     """Run a statement until it is planned for good, and undo it. Gives the rows of `ready` that it fetched at last."""
+    rows = 0
     async with database.transaction() as connection:
         for _ in range(7):
             savepoint = connection.transaction()
