@@ -340,6 +340,19 @@ class TestBringBack:
         await a_worker(database, queues=["elsewhere"], handlers=[TYPO])
         assert await bring_back(database) == 0, "it serves another queue"
 
+    async def test_where_more_kinds_stand_aside_than_are_named_all_are_brought_back_all_the_same(self, database):
+        await a_worker(database)
+        await many_ready_runs(database, 1_001, handler=TYPO)
+        await database.execute(
+            "update duly.ready set is_aside = true, handler = 'kind ' || number"
+            "  from (select run_id, row_number() over () as number from duly.ready) as named where named.run_id = ready.run_id"
+        )
+        assert await bring_back(database) == 0
+
+        await a_worker(database, handlers=["kind 1", "kind 1000", "kind 999", "kind 77"], queues=["other", QUEUE])
+
+        assert await bring_back(database) == 4
+
     async def test_what_somebody_has_locked_comes_back_later(self, database):
         await a_worker(database)
         first, *_ = await strangers(database)

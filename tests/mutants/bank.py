@@ -1262,8 +1262,8 @@ BANK = [
     Mutant(
         "maintenance brings back what only the dead knew",
         ASIDE,
-        "from duly.workers where workers.until > duly.clock_now() loop",
-        "from duly.workers loop",
+        "where workers.until > duly.clock_now() and (v_kinds = c_kinds",
+        "where (v_kinds = c_kinds",
         SET_ASIDE,
     ),
     Mutant(

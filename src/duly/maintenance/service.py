@@ -243,15 +243,17 @@ class Maintenance:
         await clock.sleep(max(0.0, took / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
 
     async def _bring_back(self) -> None:
-        """Put in line again what a worker knows that lives by now, in batches, and rest after each as long as it took."""
-        clock, runs, back = self._database.clock, 0, 1
+        """Put in line again what a worker knows that lives by now, in batches, each followed by as long a rest."""
+        clock, runs, back, took = self._database.clock, 0, 1, 0.0
         while back:
+            await clock.sleep(took)
             began = clock.monotonic()
             back = await bring_back(self._database)
+            took = clock.monotonic() - began
             runs += back
-            await clock.sleep(clock.monotonic() - began)
         if runs:
             self._log.info("runs_brought_back", runs=runs)
+        await clock.sleep(max(0.0, took / _COUNT_SHARE - _DUTY_SECONDS))
 
     async def _sweep(self) -> None:
         await history.forget_keys(self._database, BATCH_MAX)

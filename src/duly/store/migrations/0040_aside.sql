@@ -47,14 +47,36 @@ begin
     return v_back;
 end $$;
 
--- Put in line again what some live worker knows, about p_limit runs.
+-- Put in line again what some live worker knows, about p_limit runs. Of what a worker knows it asks for what stands aside at all, where that
+-- is not too much to be named: otherwise each kind of worker would ask in vain for all it knows.
 create function duly.bring_back_known_v1(p_limit integer) returns integer
-language plpgsql set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
 declare
-    v_kind record;
-    v_back integer := 0;
+    c_kinds    constant integer := 1000;
+    v_queues   text[];
+    v_handlers text[];
+    v_kinds    integer;
+    v_kind     record;
+    v_back     integer := 0;
 begin
-    for v_kind in select distinct workers.queues, workers.handlers, workers.tenant from duly.workers where workers.until > duly.clock_now() loop
+    with recursive walk as (
+        (select ready.queue, ready.handler from duly.ready where ready.is_aside
+          order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1)
+        union all
+        select next.queue, next.handler from walk cross join lateral (
+            select ready.queue, ready.handler from duly.ready where ready.is_aside and (ready.queue, ready.handler) > (walk.queue, walk.handler)
+             order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as next)
+    select array_agg(distinct queue), array_agg(distinct handler), count(*) into v_queues, v_handlers, v_kinds
+      from (select * from walk limit c_kinds) as kinds;
+    for v_kind in
+        select distinct
+               case when v_kinds < c_kinds then array(select unnest(workers.queues) intersect select unnest(v_queues)) else workers.queues end as queues,
+               case when v_kinds < c_kinds then array(select unnest(workers.handlers) intersect select unnest(v_handlers)) else workers.handlers end as handlers,
+               workers.tenant
+          from duly.workers
+         where workers.until > duly.clock_now() and (v_kinds = c_kinds or (workers.queues && v_queues and workers.handlers && v_handlers))
+    loop
         exit when v_back >= p_limit;
         v_back := v_back + duly.bring_back_v1(v_kind.queues, v_kind.handlers, v_kind.tenant, p_limit - v_back);
     end loop;
