@@ -120,7 +120,7 @@ begin
             strangers as materialized (
                 select front.place from front where front.handler not in (select unnest(known.handlers) from known)),
             crowd as materialized (
-                select strangers.place from strangers where (select count(*) from strangers) >= case
+                select strangers.place from strangers where exists (select from known) and (select count(*) from strangers) >= case
                        when exists (select from duly.ready where ready.is_aside and ready.queue = v_head.queue and ready.handler = v_head.handler
                                        and ready.tenant = v_head.tenant) then p_more else p_crowd end)
             update duly.ready set is_aside = true
