@@ -11,11 +11,21 @@ from duly.domain.outcome import Failed
 from duly.log import Log
 from duly.maintenance import service
 from duly.maintenance.service import Maintenance, Retention
+from duly.moves.aside import Crowd
 from duly.moves.cancel import cancel_run
 from duly.moves.submit import submit
 from duly.store import duties, history
 from duly.store.database import Database, Unavailable
-from tests.builders import a_leased_run, a_ready_run, a_submission, a_worker, boxes_of, claimed, settled
+from tests.builders import (
+    a_leased_run,
+    a_ready_run,
+    a_submission,
+    a_worker,
+    boxes_of,
+    claimed,
+    many_ready_runs,
+    settled,
+)
 from tests.clock import START
 
 
@@ -236,8 +246,45 @@ WORK = {
         insert into duly.workflows (workflow_id, tenant, name, nodes, open_nodes, run_id, submitted_at)
         values (gen_random_uuid(), 1, 'any', 1, 1, gen_random_uuid(), now())""",
     "_check_followers": "insert into duly.follow_checks (child, due_at) values (gen_random_uuid(), now())",
+    "_bring_back": """
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                payload_stored, queue, handler, rank, is_aside)
+        values (gen_random_uuid(), gen_random_uuid(), now(), now(), 1, 1, 0, 5, 0, false, false, 'any', 'any', 1, true)""",
     "fold": "insert into duly.tallies values (now(), 1, 'default', 'succeeded', 'succeeded', 1, 1, 1)",
 }
+
+
+class TestAside:
+    async def test_what_nobody_knows_goes_aside_and_comes_back_in_as_many_batches_as_it_takes(self, database):
+        maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
+        worker_id = await a_worker(database)
+        await many_ready_runs(database, 2_500, handler="app:typo")
+        await many_ready_runs(database, 2_500, handler="app:typo", priority=1)
+        await a_ready_run(database)
+
+        await maintenance._set_aside()
+        assert await database.fetchval("select count(*) from duly.ready where is_aside") == 5_000
+        await maintenance._bring_back()
+        assert await database.fetchval("select count(*) from duly.ready where is_aside") == 5_000
+        assert len(await claimed(database, worker_id)) == 1
+
+        await a_worker(database, handlers=["app:typo"])
+        await maintenance._bring_back()
+        assert await database.fetchval("select count(*) from duly.ready where not is_aside") == 5_000
+
+    async def test_a_look_goes_on_where_the_last_one_ended(self, database):
+        maintenance = Maintenance(database, rng=Rng(1), log=Log("test"), crowd=Crowd(runs=3, looks=6, lines=2))
+        await a_worker(database)
+        for priority in range(4):
+            await many_ready_runs(database, 1, priority=priority)
+        await many_ready_runs(database, 3, priority=4, handler="app:typo")
+
+        found = []
+        for _ in range(3):
+            await maintenance._set_aside()
+            found.append(await database.fetchval("select count(*) from duly.ready where is_aside"))
+
+        assert found == [0, 0, 3]
 
 
 class TestLoop:

@@ -31,6 +31,9 @@ RETRIES = "src/duly/store/migrations/0025_retries.sql"
 CLOSING = "src/duly/store/migrations/0027_closing.sql"
 AFTER = "src/duly/store/migrations/0028_after.sql"
 LEAN = "src/duly/store/migrations/0036_lean.sql"
+ASIDE = "src/duly/store/migrations/0040_aside.sql"
+SET_ASIDE = "tests/moves/test_aside.py"
+ASIDE_PLANS = "tests/store/test_aside_plans.py"
 TURNS = "src/duly/store/migrations/0037_rates.sql"
 WAITED = "src/duly/store/migrations/0043_waited.sql"
 CALLBACKS = "src/duly/store/migrations/0018_callbacks.sql"
@@ -120,7 +123,7 @@ BANK = [
     ),
     Mutant(
         "a claim does not hold its worker's row",
-        LEAN,
+        ASIDE,
         "workers.until > v_now for key share;",
         "workers.until > v_now;",
         REAPED,
@@ -198,14 +201,14 @@ BANK = [
     # Holds.
     Mutant(
         "a claim takes from a queue that is held",
-        LEAN,
+        ASIDE,
         "where not exists (select from duly.holds where holds.tenant is null and",
         "where not exists (select from duly.holds where false and",
         HELD,
     ),
     Mutant(
         "a hold of one queue stops every queue",
-        LEAN,
+        ASIDE,
         "holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue)",
         "holds.tenant is null)",
         HELD,
@@ -241,21 +244,21 @@ BANK = [
     ),
     Mutant(
         "what is ahead is taken before what is due",
-        LEAN,
+        ASIDE,
         "    v_is_due := true;\n    v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);",
         "    v_is_due := false;\n    v_asked := v_lines;",
         ORDERED,
     ),
     Mutant(
         "what a line cannot give is given to nobody",
-        LEAN,
+        ASIDE,
         "for round in 1 .. 4 loop",
         "for round in 1 .. 1 loop",
         ORDERED,
     ),
     Mutant(
         "a second round takes what the first has taken",
-        LEAN,
+        ASIDE,
         "limit line.quota offset line.taken for update",
         "limit line.quota for update",
         ORDERED,
@@ -276,7 +279,7 @@ BANK = [
     ),
     Mutant(
         "a limit counts what is ready ahead",
-        LEAN,
+        ASIDE,
         "as line where not line.is_limited);",
         "as line);",
         LIMITED,
@@ -366,7 +369,7 @@ BANK = [
     ),
     Mutant(
         "a claim does not raise the attempt",
-        LEAN,
+        ASIDE,
         "generation, tenant, attempt + 1, priority, losses,",
         "generation, tenant, greatest(attempt, 1), priority, losses,",
         function="claim_v2",
@@ -1036,7 +1039,7 @@ BANK = [
     ),
     Mutant(
         "a claim over HTTP takes what is not due yet",
-        LEAN,
+        ASIDE,
         "v_worker.handlers, false, not v_crowd,",
         "v_worker.handlers, true, not v_crowd,",
         f"{OVER_HTTP}::TestClaim::test_a_later_run_of_a_high_priority_does_not_hide_what_is_due",
@@ -1044,7 +1047,7 @@ BANK = [
     ),
     Mutant(
         "a worker over HTTP is anybody's",
-        LEAN,
+        ASIDE,
         "workers.tenant is not null and duly.is_ours(workers.tenant) for no key update",
         "workers.tenant is not null for no key update",
         f"{OVER_HTTP_APART}::TestAtTheDoor::test_another_tenants_worker_is_as_unknown_as_one_that_never_was",
@@ -1052,7 +1055,7 @@ BANK = [
     ),
     Mutant(
         "a worker over HTTP is given every tenant's runs",
-        LEAN,
+        ASIDE,
         "duly.lines_v1(v_open, v_worker.tenant,",
         "duly.lines_v1(v_open, null,",
         f"{OVER_HTTP_APART}::TestAtTheDoor::test_a_worker_is_given_the_runs_of_its_tenant_alone",
@@ -1060,7 +1063,7 @@ BANK = [
     ),
     Mutant(
         "a worker over HTTP holds more than it has slots",
-        LEAN,
+        ASIDE,
         "v_worker.slots - (select count(*) from duly.leased where leased.worker_id = p_worker_id)",
         "v_worker.slots",
         f"{OVER_HTTP}::TestClaim::test_no_more_than_the_limit_and_never_more_than_it_has_slots",
@@ -1068,7 +1071,7 @@ BANK = [
     ),
     Mutant(
         "suspects come together over HTTP",
-        LEAN,
+        ASIDE,
         "where not found.suspect or found.number = 1",
         "where true",
         f"{OVER_HTTP}::TestDeath::test_its_runs_are_tried_again_as_suspects_one_at_a_time",
@@ -1097,7 +1100,7 @@ BANK = [
     ),
     Mutant(
         "a suspect over HTTP is not named",
-        LEAN,
+        ASIDE,
         "named = coalesce((select array_agg(held.run_id || '/' || v_fence) from held where held.suspect), workers.named)",
         "named = workers.named",
         f"{OVER_HTTP}::TestDeath::test_a_run_that_kills_its_workers_is_buried",
@@ -1207,5 +1210,97 @@ BANK = [
         "return status in RETRIED or status >= 500",
         "return status >= 300",
         "tests/worker/targets/test_webhook.py::test_everything_else_is_final",
+    ),
+    # What nobody knows.
+    Mutant(
+        "what is known is set aside as well",
+        ASIDE,
+        "front.handler not in (select unnest(known.handlers) from known)",
+        "true",
+        SET_ASIDE,
+    ),
+    Mutant(
+        "a dead worker still knows its handlers",
+        ASIDE,
+        "select workers.handlers from duly.workers where workers.until > v_now and",
+        "select workers.handlers from duly.workers where",
+        SET_ASIDE,
+    ),
+    Mutant(
+        "runs are set aside where nobody serves the queue",
+        ASIDE,
+        "if exists (select from duly.workers where workers.until > v_now and v_head.queue = any (workers.queues)",
+        "if exists (select from duly.workers where workers.until > v_now",
+        SET_ASIDE,
+    ),
+    Mutant("a few are a crowd", ASIDE, "then p_more else p_crowd end", "then p_more else p_more end", SET_ASIDE),
+    Mutant(
+        "a crowd of another tenant makes a few enough",
+        ASIDE,
+        "                                       and ready.tenant = v_head.tenant) then p_more",
+        "                                       ) then p_more",
+        SET_ASIDE,
+    ),
+    Mutant(
+        "a claim leaves aside what its worker knows",
+        ASIDE,
+        "if v_aside and v_open is not null then",
+        "if false then",
+    ),
+    Mutant(
+        "a claim over HTTP brings back every tenant's runs",
+        ASIDE,
+        "v_worker.handlers, v_worker.tenant, greatest(100",
+        "v_worker.handlers, null, greatest(100",
+        SET_ASIDE,
+    ),
+    Mutant(
+        "a worker over HTTP does not see what stands aside",
+        ASIDE,
+        "return 0;                                      -- The claim puts it in line.",
+        "return null;",
+        SET_ASIDE,
+    ),
+    Mutant(
+        "the newest is brought back first",
+        ASIDE,
+        "order by ready.due_at limit greatest(1,",
+        "order by ready.due_at desc limit greatest(1,",
+        SET_ASIDE,
+    ),
+    Mutant(
+        "maintenance brings back what only the dead knew",
+        ASIDE,
+        "where workers.until > duly.clock_now() and (v_kinds = c_kinds",
+        "where (v_kinds = c_kinds",
+        SET_ASIDE,
+    ),
+    Mutant(
+        "a claim walks over what stands aside",
+        ASIDE,
+        "where not ready.is_aside and ready.queue = (v_lines[1]).queue",
+        "where ready.queue = (v_lines[1]).queue",
+        ASIDE_PLANS,
+    ),
+    Mutant(
+        "lines are found among what stands aside",
+        ASIDE,
+        "where not ready.is_aside and ready.queue = wanted.queue",
+        "where ready.queue = wanted.queue",
+        ASIDE_PLANS,
+    ),
+    Mutant(
+        "what stands aside is young for ever",
+        ASIDE,
+        "(select * from asides limit p_lines) as head",
+        "(select * from asides limit 0) as head",
+        "tests/store/test_overloads.py",
+    ),
+    Mutant(
+        "each look for a crowd begins with the first line",
+        "src/duly/maintenance/service.py",
+        "moved, self._next_line = await set_aside(",
+        "moved, _ = await set_aside(",
+        "tests/maintenance/test_service.py::TestAside",
     ),
 ]

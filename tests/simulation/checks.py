@@ -32,6 +32,8 @@ select jobs.job_id, jobs.state, timers.scheduled_at as next_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
 """
 
+# Findings of what has been so for minutes: where the clock was set, it may have been so for a moment.
+_BY_AGE = {"run waiting for a destination that would take it", "run that stands aside although a worker knows it"}
 _JITTERS_MIN = 5
 _JITTER_SPREAD_MIN = 0.01
 
@@ -53,6 +55,8 @@ def check_boxes(world: World) -> None:
     for row in world.query(_BESIDE):
         ledger.violate("a schedule that skips overlaps itself", row["job_id"], row["runs"])
     for broken in world.query(history.SQL["verify"]):
+        if broken["broken"] in _BY_AGE and world.clock_offset != 0:
+            continue
         ledger.violate(f"verify: {broken['broken']}", broken["id"], broken["detail"])
     places = world.query(_PLACES)
     leased = {row["run_id"]: (row["fence"], row["worker_id"]) for row in places if row["box"] == "leased"}

@@ -14,12 +14,13 @@ from tests.simulation.letters import Letters
 from tests.simulation.limits import Limits
 from tests.simulation.plan import PARTS
 from tests.simulation.receivers import Receivers
+from tests.simulation.strangers import Strangers
 
 if TYPE_CHECKING:
     from tests.simulation.part import Part
     from tests.simulation.world import World
 
-_KINDS = (Lines, Places, Turns, Limits, Expiries, Floods, Graphs, Followers, Letters, Receivers, Budgets)
+_KINDS = (Lines, Places, Turns, Limits, Expiries, Floods, Graphs, Followers, Letters, Receivers, Budgets, Strangers)
 _BY_NAME: dict[str, type[Part]] = {kind.name: kind for kind in _KINDS}
 COUNTED = tuple(what for kind in _KINDS for what in kind.counted)
 assert tuple(_BY_NAME) == PARTS

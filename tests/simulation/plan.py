@@ -37,7 +37,7 @@ FROM_THE_START = ("drift", "handler_crash", "poison", "long_handler", "stubborn_
 LOOKING = {*FROM_THE_START, "crash", "crash_before", "crash_after", "restart", "twin_scheduler", "vacuum"}
 CLOCK_STEPS = {"clock_forward", "clock_back"}
 # Themes of which each seed has a few: see parts.py.
-PARTS = (
+_DRAWN = (
     "lines",
     "places",
     "turns",
@@ -50,6 +50,9 @@ PARTS = (
     "receivers",
     "budgets",
 )
+STRANGERS = "strangers"  # It goes with all the others.
+PARTS = (*_DRAWN, STRANGERS)
+_STRANGERS_SHARE = 0.25
 ALONE = "floods"  # Its bounds hold where nothing else keeps workers busy.
 WEBHOOK_LEASE_SECONDS_MIN = 3.0  # A webhook may wait for its place nearly a second after it was begun.
 FAULTS = (*ON_STATEMENT, *BY_ITSELF, *FROM_THE_START)
@@ -113,7 +116,7 @@ def plan_for(random: Random) -> Plan:
 
 def _with_parts(plan: Plan, random: Random) -> Plan:
     """Draw the parts, and let the rest make room for them."""
-    plan.parts = tuple(random.sample(PARTS, random.choice((0, 1, 2, 2, 3))))
+    plan.parts = tuple(random.sample(_DRAWN, random.choice((0, 1, 2, 2, 3))))
     if ALONE in plan.parts:
         plan.parts, plan.people = (ALONE,), False
         plan.jobs = plan.schedules = plan.workflows = 0
@@ -123,6 +126,8 @@ def _with_parts(plan: Plan, random: Random) -> Plan:
     elif plan.parts:
         plan.jobs = min(plan.jobs, 10)
         plan.workflows = min(plan.workflows, 1)
+    if ALONE not in plan.parts and random.random() < _STRANGERS_SHARE:
+        plan.parts = (*plan.parts, STRANGERS)
     if "receivers" in plan.parts:  # Both have a way out of their own.
         plan.parts = tuple(name for name in plan.parts if name != "budgets")
     if not {"receivers", "budgets"}.isdisjoint(plan.parts):

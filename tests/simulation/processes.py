@@ -22,6 +22,7 @@ from duly.domain.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_optio
 from duly.domain.triggers.timing import every_shape
 from duly.domain.workflow import Edge, Node, Workflow
 from duly.maintenance.service import Maintenance
+from duly.moves.aside import Crowd
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.hold import hold, lift
 from duly.moves.pause import pause, resume
@@ -49,8 +50,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import Process, World
 
 QUEUES = ("mail", "reports")
+HANDLER = "act"
 LONG_LEASES = 10
 _RETRY_SECONDS = 0.3
+_CROWD = Crowd(runs=3, runs_more=2, looks=6)
 
 
 def this_process() -> Process:
@@ -117,13 +120,13 @@ class SchedulerMain:
 
 async def maintenance_main(process: Process) -> None:
     """Run the real maintenance, with its reaper and its vacuum."""
-    maintenance = Maintenance(process.database(), rng=process.rng, log=process.log("maintenance"))
+    maintenance = Maintenance(process.database(), rng=process.rng, log=process.log("maintenance"), crowd=_CROWD)
     process.stop = maintenance.stop
     await maintenance.run()
 
 
-async def worker_main(process: Process) -> None:
-    """Run the real worker, life after life."""
+async def worker_main(process: Process, handler: str = HANDLER) -> None:
+    """Run the real worker, life after life; it knows one handler."""
     plan = process.world.plan
     options = WorkerOptions(
         name="host",
@@ -135,7 +138,7 @@ async def worker_main(process: Process) -> None:
         app_path="simulated:app" if plan.with_children else None,
     )
     registry = Registry()
-    registry.add(Handler(act))
+    registry.add(Handler(act, name=handler))
     targets = next((found for part in process.world.parts if (found := part.targets(process))), None)
     worker = Worker("simulated", registry, options, rng=process.rng, log=process.log("worker"), targets=targets)
     process.stop = worker.stop

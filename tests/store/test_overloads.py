@@ -6,6 +6,7 @@ import pytest
 
 from duly.domain.errors import InvalidOption
 from duly.domain.hold import Scope
+from duly.moves.aside import Crowd, set_aside
 from duly.moves.hold import hold, lift
 from duly.moves.overload import limit_age, note_overloads
 from duly.store import overloads
@@ -114,6 +115,21 @@ async def test_what_nobody_who_serves_the_queue_knows_is_left_out(database, cloc
     await clock.advance(61)
     assert await noted(database, clock) == {"default"}, "what waits behind it can be taken"
     assert (await overloads.standing(database))["default"].age == seconds(61.5)
+
+
+async def test_what_stands_aside_counts_as_soon_as_nobody_serves_its_queue(database, clock):
+    serving = await a_worker(database, lease=timedelta(days=1))
+    for handler in ("unknown", "unknown", "other"):
+        await a_ready_run(database, handler=handler)
+    assert (await set_aside(database, Crowd(runs=1, runs_more=1)))[0] == 3
+    await clock.advance(90)
+    assert await noted(database, clock) == set()
+
+    await database.execute("delete from duly.workers where worker_id = $1", serving)
+    assert await noted(database, clock) == {"default"}
+    assert (await overloads.standing(database))["default"].age == seconds(91)
+    await hold(database, Scope(queue="default"), reason="broken", held_by="a test")
+    assert await noted(database, clock) == set(), "what is held waits on purpose"
 
 
 async def test_what_is_not_due_yet_has_no_age(database, clock):

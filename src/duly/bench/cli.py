@@ -30,6 +30,7 @@ from duly.bench.scenarios import lists as lists_scenario
 from duly.bench.scenarios import moves as moves_scenario
 from duly.bench.scenarios import outage as outage_scenario
 from duly.bench.scenarios import recurring as recurring_scenario
+from duly.bench.scenarios import strangers as strangers_scenario
 from duly.bench.scenarios import submit as submit_scenario
 from duly.bench.scenarios import tick as tick_scenario
 from duly.bench.scenarios import triggers as triggers_scenario
@@ -235,6 +236,17 @@ def moves(**options: Any) -> Measure:
 
 
 @_flags(
+    strangers_scenario.Options(),
+    strangers="Runs that nobody knows.",
+    limit="Size of a claim.",
+    claims="How many claims.",
+)
+def strangers(**options: Any) -> Measure:
+    """Claim behind runs that no worker knows, while they are in line and when they stand aside."""
+    return lambda bench: strangers_scenario.measure(bench, strangers_scenario.Options(**options))
+
+
+@_flags(
     lists_scenario.Options(),
     jobs="Stored schedules.",
     attempts="Stored attempts.",
@@ -322,6 +334,7 @@ for _function in (
     outage,
     tick,
     moves,
+    strangers,
     lists,
     http,
     webhooks,

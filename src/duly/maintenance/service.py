@@ -16,6 +16,7 @@ from duly.domain.overload import AGE_LIMIT
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves import receive
+from duly.moves.aside import FIRST, Crowd, bring_back, set_aside
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
 from duly.moves.expire import expire
@@ -87,12 +88,15 @@ class Maintenance:
         log: Log,
         retention: Retention | None = None,
         age_limit: timedelta = AGE_LIMIT,
+        crowd: Crowd | None = None,
     ) -> None:
         self._database = database
         self._rng = rng
         self._log = log
         self._retention = retention or Retention()
         self._age_limit = age_limit
+        self._crowd = crowd or Crowd()
+        self._next_line = FIRST
         self._stopping = asyncio.Event()
         self.reaper = Reaper(database, rng=rng, log=log)
         self.reaped_at: float | None = None
@@ -115,6 +119,8 @@ class Maintenance:
             (TURNS_SECONDS, self._pace, _always),
             (_SLOW_DUTY_SECONDS, self._count_usage, _always),
             (_SLOW_DUTY_SECONDS, self._note_overloads, _always),
+            (_SLOW_DUTY_SECONDS, self._set_aside, _always),
+            (_DUTY_SECONDS, self._bring_back, lambda work: work.aside),
             (_SLOW_DUTY_SECONDS, self.fold, lambda work: work.tallies),
             (3.0, self._vacuum, _always),
             (60.0, self._sweep, _always),
@@ -222,6 +228,32 @@ class Maintenance:
         began = clock.monotonic()
         await note_overloads(self._database, self._age_limit)
         await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
+
+    async def _set_aside(self) -> None:
+        """Set aside what nobody knows, in batches, each followed by as long a rest; after a look in vain, by a longer one."""
+        clock, runs, moved, took = self._database.clock, 0, 1, 0.0
+        while moved:
+            await clock.sleep(took)
+            began = clock.monotonic()
+            moved, self._next_line = await set_aside(self._database, self._crowd, self._next_line)
+            took = clock.monotonic() - began
+            runs += moved
+        if runs:
+            self._log.info("runs_set_aside", runs=runs)
+        await clock.sleep(max(0.0, took / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
+
+    async def _bring_back(self) -> None:
+        """Put in line again what a worker knows that lives by now, in batches, each followed by as long a rest."""
+        clock, runs, back, took = self._database.clock, 0, 1, 0.0
+        while back:
+            await clock.sleep(took)
+            began = clock.monotonic()
+            back = await bring_back(self._database)
+            took = clock.monotonic() - began
+            runs += back
+        if runs:
+            self._log.info("runs_brought_back", runs=runs)
+        await clock.sleep(max(0.0, took / _COUNT_SHARE - _DUTY_SECONDS))
 
     async def _sweep(self) -> None:
         await history.forget_keys(self._database, BATCH_MAX)

@@ -20,6 +20,7 @@ class Work(msgspec.Struct, frozen=True):
     errands: bool
     follow_checks: bool
     tallies: bool
+    aside: bool
 
 
 async def look(database: Database) -> Work:

@@ -15,6 +15,8 @@ from duly.store.statements import load
 
 SQL = load("ready")
 
+Line = tuple[str, int, int]  # a queue, a tenant and a priority
+
 
 async def claim(
     database: Database,
@@ -44,6 +46,20 @@ def _marked(run: Run) -> Run:
 async def drop_duplicates(database: Database) -> None:
     """Take out of ready what is leased already, with a record."""
     await database.execute(SQL["drop_duplicates"])
+
+
+async def set_aside(
+    database: Database, first: Line, *, lines: int, crowd: int, crowd_more: int, looks: int
+) -> tuple[int, Line | None]:
+    """Set aside what no live worker knows, of one line. Gives how many, and the line to go on with, if there is one."""
+    row = await database.fetchrow(SQL["set_aside"], *first, lines, crowd, crowd_more, looks)
+    assert row is not None
+    return row["moved"], None if row["queue"] is None else (row["queue"], row["tenant"], row["priority"])
+
+
+async def bring_back(database: Database, limit: int) -> int:
+    """Put in line again about `limit` runs that stand aside and that a live worker knows. Returns how many there were."""
+    return int(await database.fetchval(SQL["bring_back"], limit))
 
 
 async def unknown_handlers(database: Database) -> list[dict[str, Any]]:

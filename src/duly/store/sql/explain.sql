@@ -23,11 +23,11 @@ select asked.run_id, duly.clock_now() as now, blocked.gate, gates.places, gates.
 select marks::text from duly.attempts where run_id = $1 order by finished_at desc limit 1
 
 -- name: beyond
--- What lies around it: how many of its tenant's in its queue come before it by rank, up to a bound, and whether its worker lives.
+-- What lies around it: how many of its tenant's in line in its queue come before it by rank, up to a bound, and whether its worker lives.
 select (select count(*) from (
             select from generate_series(0, 109) as line(priority) cross join lateral (
                 select from duly.ready as other
-                 where other.queue = ready.queue and other.tenant = ready.tenant and other.priority = line.priority
+                 where not other.is_aside and other.queue = ready.queue and other.tenant = ready.tenant and other.priority = line.priority
                    and other.due_at < ready.due_at + (ready.priority - line.priority) * interval '30 seconds'
                  order by other.queue, other.tenant, other.priority, other.due_at limit $2) as one
              limit $2) as ahead) as before,

@@ -205,4 +205,9 @@ union all
 select 'follower that waits no more', followers.child::text, format('of %s', followers.parent) from duly.followers
  where not exists (select from duly.blocked where blocked.run_id = followers.child and blocked.gate = '&after')
    and not exists (select from duly.follow_checks where follow_checks.child = followers.child)
+union all
+select 'run that stands aside although a worker knows it', run_id::text, format('%s in queue %s', handler, queue) from duly.ready
+ where is_aside and exists (
+       select from duly.workers where workers.until > (select duly.clock_now()) and workers.started_at < (select duly.clock_now()) - interval '5 minutes'
+          and ready.handler = any (workers.handlers) and ready.queue = any (workers.queues) and coalesce(workers.tenant, ready.tenant) = ready.tenant)
 limit 100

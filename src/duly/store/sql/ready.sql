@@ -26,3 +26,9 @@ vacuum (skip_locked, truncate off) duly.ready
 select queue, count(*) as runs, min(due_at) as oldest_due_at, count(*) filter (where tenant = $1) as own_runs,
        min(due_at) filter (where tenant = $1) as own_oldest_due_at
   from (select queue, due_at, tenant from duly.ready limit 100000) as ready group by 1 order by 1
+
+-- name: set_aside
+select moved, queue, tenant, priority from duly.set_aside_v1($1, $2, $3, $4, $5, $6, $7)
+
+-- name: bring_back
+select duly.bring_back_known_v1($1)

@@ -1,0 +1,137 @@
+"""`strangers`: what a claim costs with runs in front of it that nobody knows: while they are in line, and when they stand aside.
+
+The baseline is a claim with none in front; `ratio` is what it costs with them aside against that. Latency: one claim with them
+aside. What it costs to set aside and to bring back is told for each run, in CPU of the backend that does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from statistics import median
+from time import perf_counter
+from uuid import UUID, uuid4
+
+import msgspec
+
+from duly import __version__
+from duly.bench import processes
+from duly.bench.app import NOOP
+from duly.bench.bench import Bench
+from duly.bench.report import Result, milliseconds, percentiles, rate, share
+from duly.domain.errors import Refused
+from duly.domain.run import QUEUE_DEFAULT
+from duly.moves.aside import Crowd, bring_back, set_aside
+from duly.moves.claim import claim
+from duly.store import leased, ready, workers
+from duly.store.database import Database
+from duly.store.workers import Identity
+
+_LEASE = timedelta(hours=1)
+_STRANGER = "bench:nobody_knows"
+_FILL = """
+insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                        payload_stored, queue, handler, payload, rank)
+select id, id, at, at, 1, 1, 0, 5, 0, false, false, $2, $3, '{}', duly.rank(at, 5::smallint)
+  from (select gen_random_uuid() as id, duly.clock_now() - $4::interval - ($1::int - n) * interval '1 millisecond' as at
+          from generate_series(1, $1::int) as n) as made
+"""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How many nobody knows, how many a claim takes, and how many claims there are."""
+
+    strangers: int = 500_000
+    limit: int = 100
+    claims: int = 20
+
+
+class Spent(msgspec.Struct):
+    """What some calls took: CPU of the backend, and time."""
+
+    cpu: list[float]
+    times: list[float]
+
+    @property
+    def cpu_ms(self) -> float:
+        """The median of their CPU."""
+        return milliseconds(median(self.cpu))
+
+
+async def measure(bench: Bench, options: Options) -> Result:
+    """Claim with nobody in front, with strangers in line, and with strangers aside; then let somebody know them."""
+    if not processes.can_look():
+        raise Refused("this system does not tell what its processes cost: `duly bench strangers` needs /proc")
+    await bench.place.renew()
+    async with Database(bench.place.url, size_max=1, command_timeout=600.0) as database:
+        worker_id = await _worker(database, NOOP)
+        alone = await _claims(bench, database, worker_id, options, "claims with nobody in front")
+        with bench.steps.step(f"{options.strangers:,} that nobody knows"):
+            await database.execute(_FILL, options.strangers, QUEUE_DEFAULT, _STRANGER, timedelta(hours=1))
+            await ready.vacuum(database)
+        in_line = await _claims(bench, database, worker_id, options, "claims with them in line")
+        moved, moving = await _moved(bench, database, "set aside", lambda: _set_aside(database))
+        aside = await _claims(bench, database, worker_id, options, "claims with them aside")
+        knowing = await _worker(database, _STRANGER)
+        first = await _spent(database, lambda: claim(database, knowing, [QUEUE_DEFAULT], [_STRANGER], options.limit))
+        back, bringing = await _moved(bench, database, "brought back", lambda: bring_back(database))
+    return Result(
+        scenario="strangers",
+        config=bench.config(options, workers=0, slots=0),
+        runs_per_second=rate(options.limit, median(aside.times)),
+        baseline_per_second=rate(options.limit, median(alone.times)),
+        ratio=share(aside.cpu_ms, alone.cpu_ms),
+        latency_ms=percentiles(aside.times),
+        more={
+            "claim_cpu_ms": {"alone": alone.cpu_ms, "in_line": in_line.cpu_ms, "aside": aside.cpu_ms},
+            "first_claim_cpu_ms": first.cpu_ms,
+            "set_aside": moved,
+            "set_aside_cpu_us": round(moving / max(1, moved) * 1e6, 1),
+            "brought_back": back,
+            "bring_back_cpu_us": round(bringing / max(1, back) * 1e6, 1),
+        },
+    )
+
+
+async def _worker(database: Database, handler: str) -> UUID:
+    worker_id = uuid4()
+    await workers.register(database, Identity(worker_id, "bench", __version__, [QUEUE_DEFAULT], [handler], 1, _LEASE))
+    return worker_id
+
+
+async def _claims(bench: Bench, database: Database, worker_id: UUID, options: Options, name: str) -> Spent:
+    """Claim so many times what the worker knows, behind whatever is there."""
+    await database.execute(_FILL, options.limit * options.claims, QUEUE_DEFAULT, NOOP, timedelta())
+    await ready.vacuum(database)
+    with bench.steps.step(name):
+        calls = [
+            await _spent(database, lambda: claim(database, worker_id, [QUEUE_DEFAULT], [NOOP], options.limit))
+            for _ in range(options.claims)
+        ]
+    await database.execute("delete from duly.leased")
+    await leased.vacuum(database)
+    await ready.vacuum(database)
+    return Spent([call.cpu[0] for call in calls], [call.times[0] for call in calls])
+
+
+async def _spent(database: Database, work: Callable[[], Awaitable[object]]) -> Spent:
+    pid = await database.fetchval("select pg_backend_pid()")
+    began, before = perf_counter(), processes.cpu_of(pid)
+    await work()
+    return Spent([processes.cpu_of(pid) - before], [perf_counter() - began])
+
+
+async def _moved(bench: Bench, database: Database, name: str, step: Callable[[], Awaitable[int]]) -> tuple[int, float]:
+    """Move batches until nothing is left to move. Gives how many runs, and the CPU of it all."""
+    pid = await database.fetchval("select pg_backend_pid()")
+    total, before = 0, processes.cpu_of(pid)
+    with bench.steps.step(name):
+        while moved := await step():
+            total += moved
+    spent = processes.cpu_of(pid) - before
+    await ready.vacuum(database)
+    return total, spent
+
+
+async def _set_aside(database: Database) -> int:
+    return (await set_aside(database, Crowd()))[0]
