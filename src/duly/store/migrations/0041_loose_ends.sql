@@ -1,0 +1,102 @@
+-- Loose ends: what was to be looked at when the clock was set back.
+
+------------------------------------------------------------------------------------------------------------------ checks
+
+-- As before. A check is noted half a second ahead at most, so one that lies further ahead is of the time before a step back of the
+-- clock: it is due, for nobody knows how much of its wait has passed, and a look too early is only repeated.
+create or replace function duly.check_followers_v1(p_limit integer) returns integer
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now      timestamptz := duly.clock_now();
+    v_looks    integer;
+    v_children uuid[];
+    v_parents  uuid[];
+    v_states   text[];
+    v_moving   uuid[];
+    v_gone     uuid[];
+begin
+    with taken as (
+        delete from duly.follow_checks where check_id = any (array(
+            select check_id from duly.follow_checks where due_at <= v_now or due_at > v_now + interval '0.5 seconds'
+             order by check_id limit p_limit for update skip locked))
+        returning child)
+    select count(*), array_agg(distinct child) into v_looks, v_children from taken;
+    if v_looks = 0 then
+        return 0;
+    end if;
+    perform set_config('duly.following', 'opening', true);
+    perform from duly.followings where child = any (v_children) order by child for no key update;
+    v_gone := array(select child from unnest(v_children) as child
+                     where (select true from duly.blocked where blocked.run_id = child and blocked.gate = '&after') is null);
+    delete from duly.followings where child = any (v_gone);
+    delete from duly.followers where child = any (v_gone);
+    with asked as materialized (select distinct parent from duly.followers where child = any (v_children)),
+    placed as materialized (                           -- One statement, one snapshot: a run stands in one box of it at most.
+        select parent,
+               coalesce((select true from duly.timers where timers.run_id = parent), (select true from duly.blocked where blocked.run_id = parent),
+                        (select true from duly.ready where ready.run_id = parent), (select true from duly.leased where leased.run_id = parent), false) as is_live,
+               coalesce((select true from duly.timers where timers.run_id = parent for key share skip locked),
+                        (select true from duly.blocked where blocked.run_id = parent for key share skip locked),
+                        (select true from duly.ready where ready.run_id = parent for key share skip locked),
+                        (select true from duly.leased where leased.run_id = parent for key share skip locked), false) as is_free
+          from asked),
+    looked as (
+        select parent, is_live, is_free,
+               case when not is_live then coalesce(
+                   (select 'dead' from duly.dead where dead.run_id = parent),
+                   (select became::text from duly.attempts where attempts.run_id = parent and outcome <> 'fenced'
+                       and became in ('succeeded', 'dead', 'cancelled', 'expired', 'skipped') order by finished_at desc limit 1), 'forgotten') end as state
+          from placed)
+    select array_agg(parent) filter (where not is_live), array_agg(state) filter (where not is_live), array_agg(parent) filter (where is_live and not is_free)
+      into v_parents, v_states, v_moving from looked;
+    if v_moving is not null then
+        insert into duly.follow_checks (child, due_at)
+        select distinct child, v_now + interval '0.1 seconds' from duly.followers where parent = any (v_moving) and child = any (v_children);
+    end if;
+    if v_parents is not null then
+        perform duly.count_ends_v1(v_parents, v_states, v_children);
+    end if;
+    perform duly.open_followers_v1(v_children, v_now);
+    perform set_config('duly.following', '', true);
+    return v_looks;
+end $$;
+
+----------------------------------------------------------------------------------------------------------------- errands
+
+-- Whether an errand is due. One is noted a second ahead at most, and one that has failed as far as its tries say: what lies further
+-- ahead is of the time before a step back of the clock, as a check of followers is.
+create function duly.is_errand_due(p_due_at timestamptz, p_tries smallint, p_now timestamptz) returns boolean
+language sql immutable parallel safe as $$
+    select p_due_at <= p_now or p_due_at > p_now + least(power(2, greatest(p_tries - 1, 0)), 60) * interval '1 second'
+$$;
+
+-- As before, by that.
+create or replace function duly.run_errand_v1() returns text
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now    timestamptz := duly.clock_now();
+    v_errand duly.errands;
+begin
+    delete from duly.errands where errand_id = (
+        select errand_id from duly.errands where duly.is_errand_due(due_at, tries, v_now) and what <> 'settle' order by errand_id limit 1 for update skip locked)
+    returning * into v_errand;
+    if not found then
+        return case when duly.stop_orphans_v1() > 0 then 'done'
+                    when exists (select from duly.errands where what = 'settle' and duly.is_errand_due(due_at, tries, v_now)) then 'settle' else 'none' end;
+    end if;
+    begin
+        perform duly.do_errand_v1(v_errand, v_now);
+        set constraints duly.endings_seen_to immediate;                 -- So that what follows from it fails here, and not at the commit.
+        set constraints duly.endings_seen_to deferred;
+    exception when others then                         -- It must not stand before all others: it comes again later, behind them.
+        raise warning 'errand % of workflow % is put off: %', v_errand.what, v_errand.workflow_id, sqlerrm;
+        insert into duly.errands (workflow_id, what, due_at, leaving, tries)
+        values (v_errand.workflow_id, v_errand.what, v_now + least(power(2, v_errand.tries), 60) * interval '1 second', v_errand.leaving,
+                least(v_errand.tries + 1, 30));
+    end;
+    return 'done';
+end $$;
+
+revoke execute on function duly.is_errand_due from public;
