@@ -1,4 +1,4 @@
--- Loose ends: what was to be looked at when the clock was set back.
+-- Loose ends: what was to be looked at when the clock was set back, and turns that were granted before a destination turned.
 
 ------------------------------------------------------------------------------------------------------------------ checks
 
@@ -100,3 +100,33 @@ begin
 end $$;
 
 revoke execute on function duly.is_errand_due from public;
+
+------------------------------------------------------------------------------------------------------------ destinations
+
+-- As before. Turns that were granted ahead are in workers' hands, and stay owed: reckoned at the rate there was, or, where there was none,
+-- at the one that comes, for time that passes without a rate pays for nothing. Otherwise they would be granted a second time.
+create or replace function duly.turn_destination_v1(p_destination_id uuid, p_turn integer, p_state text, p_openings integer, p_wait double precision,
+                                                    p_ramp_rate double precision, p_ramp_grows boolean) returns boolean
+language plpgsql as $$
+declare
+    v_now  timestamptz := duly.clock_now();
+    v_row  duly.destinations;
+    v_rate double precision;
+begin
+    select * into v_row from duly.destinations where destination_id = p_destination_id and turn = p_turn for no key update;
+    if not found then
+        return false;
+    end if;
+    v_rate := coalesce(duly.destination_rate(v_row, v_now), least(v_row.rate_per_second, p_ramp_rate));
+    update duly.destinations
+       set state = p_state, turn = turn + 1, turned_at = v_now, openings = p_openings,
+           wait_until = case when p_state = 'open' then v_now + make_interval(secs => p_wait) else '-infinity' end,
+           asked_until = case when p_state = 'open' then asked_until else '-infinity' end,
+           failures_in_a_row = 0, successes_in_a_row = 0, healthy = 0, failing = 0, healthy_before = 0, failing_before = 0, half_at = v_now,
+           ramp_rate = p_ramp_rate, ramp_grows = p_ramp_grows,
+           ramp_until = case when p_ramp_rate is null then '-infinity' else v_now + interval '2 seconds' end,
+           tokens = least(0, case when v_rate is null then v_row.tokens else duly.destination_tokens(v_row, v_rate, v_now) end),
+           counted_at = case when v_rate is null then v_row.counted_at else v_now end
+     where destination_id = p_destination_id;
+    return true;
+end $$;
