@@ -96,6 +96,25 @@ async def test_a_stage_that_fails_is_tried_again_soon(scheduler, monkeypatch, er
     assert await scheduler._step_safely() == RENEW_SECONDS
 
 
+async def test_backfills_that_fail_are_told_though_staging_goes_on(clock, scheduler, monkeypatch):
+    async def broken(*_, **__):
+        raise Unavailable("gone")
+
+    scheduler.rounds.begin("backfills", clock.monotonic())
+    await scheduler.renew()
+    await clock.advance(1)
+    await scheduler._step_safely()
+    assert scheduler.rounds.ages(clock.monotonic()) == {"backfills": 0}
+
+    monkeypatch.setattr(service, "go_on", broken)
+    await clock.advance(1)
+    await scheduler.renew()
+    await scheduler._step_safely()
+
+    assert scheduler.health.stepped_at == clock.monotonic()
+    assert scheduler.rounds.ages(clock.monotonic()) == {"backfills": 1}
+
+
 async def test_two_schedulers_fire_each_occurrence_once(database, clock, scheduler):
     second = Scheduler(database, name="second", rng=Rng(2), log=Log("test"))
     for number in range(20):

@@ -14,6 +14,7 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Clock, Rng
+from duly.domain.rounds import Rounds
 from duly.domain.run import HORIZON
 from duly.domain.triggers.zones import database_version
 from duly.log import Log
@@ -29,6 +30,7 @@ LEASE = timedelta(seconds=2)
 RENEW_SECONDS = 0.5
 TICK_SECONDS = 1.0
 ZONES_SECONDS = 10.0
+_BACKFILLS, _ZONES = "backfills", "zones"  # rounds, as they are told
 _SWEEPER = 0  # Who holds this shard times fires anew for all.
 PAUSE_SECONDS = 0.2  # At the least: the horizon is far longer, and larger batches cost less.
 
@@ -56,12 +58,14 @@ class Scheduler:
         log: Log,
         horizon: timedelta = HORIZON,
         recovery_after: timedelta | None = None,
+        rounds: Rounds | None = None,
     ) -> None:
         self.scheduler_id: UUID = rng.uuid()
         self._rng = rng
         self._recovery_after = recovery_after
         self._recovery: Standing | None = None
         self.health = SchedulerHealth()
+        self.rounds = rounds or Rounds()
         self._database = database
         self._clock: Clock = database.clock
         self._name = name
@@ -79,6 +83,8 @@ class Scheduler:
 
     async def run(self) -> None:
         """Hold shards and stage until stopped; then hand the shards over."""
+        for name in (_BACKFILLS, _ZONES):
+            self.rounds.begin(name, self._clock.monotonic())
         renewing = asyncio.create_task(self._renew_for_ever(), name="shards")
         zoning = asyncio.create_task(self._keep_zones_for_ever(), name="zones")
         try:
@@ -167,6 +173,7 @@ class Scheduler:
             pause = ZONES_SECONDS
             try:
                 pause = await self.keep_zones()
+                self.rounds.end(_ZONES, self._clock.monotonic())
             except Unavailable as error:
                 self._log.warning("zones_failed", error=str(error))
             except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
@@ -191,6 +198,7 @@ class Scheduler:
         """Stage one batch and say how long to sleep after it."""
         try:
             staged = await self.step()
+            self.rounds.end(_BACKFILLS, self._clock.monotonic())  # They come last, and staging tells of itself.
         except Unavailable as error:
             self._log.warning("stage_failed", error=str(error))
             return RENEW_SECONDS
