@@ -3,11 +3,14 @@
 import asyncio
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from duly.store import answers
-from tests.api.front import A_TARGET, EVERY_HOUR
+from tests.api.front import A_TARGET
 
+NDJSON = {"Content-Type": "application/x-ndjson"}
+EVERY_DAY = {"trigger": {"type": "cron", "expr": "0 3 * * *"}}  # its first is hours away
 ONE_SHOT = {"target": A_TARGET, "payload": {"customer": 7}}
 
 
@@ -318,6 +321,18 @@ class TestTenants:
 
 async def test_a_job_due_now_wakes_the_workers_of_its_queue_after_the_commit(api, front):
     await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "mail"})
-    await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "slow", "schedule": EVERY_HOUR})
+    await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "slow", "schedule": EVERY_DAY})
 
     assert front.woken == ["mail"]
+
+
+@pytest.mark.parametrize("way", ["alone", "in a batch"])
+async def test_a_job_with_a_name_that_is_due_now_wakes_the_schedulers(api, front, way):
+    named = {**ONE_SHOT, "name": "report"}
+    if way == "alone":
+        made = await api.post("/v1/jobs", json=named)
+    else:
+        made = await api.post("/v1/jobs:batch", content=msgspec.json.encode(named), headers=NDJSON)
+
+    assert made.is_success, made.text
+    assert front.woken == ["@due"]
