@@ -1,4 +1,5 @@
--- Loose ends: what was to be looked at when the clock was set back, and turns that were granted before a destination turned.
+-- Loose ends: what was to be looked at when the clock was set back, turns that were granted before a destination
+-- turned, and who of two has cancelled a workflow.
 
 ------------------------------------------------------------------------------------------------------------------ checks
 
@@ -130,3 +131,44 @@ begin
      where destination_id = p_destination_id;
     return true;
 end $$;
+
+--------------------------------------------------------------------------------------------------------------- workflows
+
+-- As cancel_workflow_v1, and who of two has done it: the one whose update found it running or paused.
+create function duly.cancel_workflow_v2(p_tenant integer, p_workflow_id uuid, p_reason text, out state text, out is_new boolean)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    is_new := false;
+    state := (select flow.state from duly.workflows as flow where flow.workflow_id = p_workflow_id and flow.tenant = p_tenant);
+    if state is null or state not in ('running', 'paused', 'cancelling') then
+        return;
+    end if;
+    perform duly.stop_nodes_v1(p_workflow_id, p_reason);
+    perform from duly.workflows as flow where flow.workflow_id = p_workflow_id for no key update;
+    update duly.workflows as flow set state = 'cancelling', reason = p_reason where flow.workflow_id = p_workflow_id and flow.state in ('running', 'paused');
+    is_new := found;
+    perform duly.end_nodes_v1(array(select run_id from duly.workflow_nodes as node
+                                     where node.workflow_id = p_workflow_id and node.state in ('waiting', 'ready')), 'cancelled', p_reason, v_now)
+       from duly.workflows as flow where flow.workflow_id = p_workflow_id and flow.state = 'cancelling';
+    perform duly.note_errand_v1(p_workflow_id, 'cancel', v_now);
+    set constraints duly.endings_seen_to immediate;    -- So that the answer is what has come of it.
+    set constraints duly.endings_seen_to deferred;
+    state := (select flow.state from duly.workflows as flow where flow.workflow_id = p_workflow_id);
+end $$;
+
+create or replace function duly.cancel_workflow_v1(p_tenant integer, p_workflow_id uuid, p_reason text) returns text language sql as $$
+    select state from duly.cancel_workflow_v2(p_tenant, p_workflow_id, p_reason)
+$$;
+
+create function duly.api_cancel_workflow_v2(p_tenant integer, p_workflow_id uuid, p_reason text, out state text, out is_new boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    select flow.state, flow.is_new into state, is_new from duly.cancel_workflow_v2(p_tenant, p_workflow_id, p_reason) as flow;
+end $$;
+
+revoke execute on function duly.cancel_workflow_v2, duly.api_cancel_workflow_v2 from public;
+grant execute on function duly.api_cancel_workflow_v2 to duly_api;
