@@ -237,7 +237,19 @@ class TestAnswers:
 
         assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
         assert "POST" in answer.headers["allow"]
-        assert answer.json()["detail"] == "PUT is not served at '/v1/jobs'; GET, OPTIONS, POST are."
+        assert answer.json()["detail"] == "PUT is not served at '/v1/jobs'; GET, HEAD, OPTIONS, POST are."
+
+    async def test_the_head_of_an_answer_can_be_asked_for(self, api, front):
+        job = await api.a_job(name="ours")
+        path = f"/v1/jobs/{job['job_id']}"
+        whole, head = await api.get(path), await api.ask("HEAD", path)
+
+        assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", whole.headers["etag"])
+        assert (await api.ask("HEAD", f"{path}0")).status_code == (await api.get(f"{path}0")).status_code
+        assert (await (await front.stranger()).ask("HEAD", path)).status_code == 404
+        assert (await api.ask("HEAD", "/v1/events")).headers["content-type"].startswith("text/event-stream")
+        refused = await api.ask("HEAD", "/v1/jobs:batch")
+        assert (refused.status_code, sorted(refused.headers["allow"].split(", "))) == (405, ["OPTIONS", "POST"])
 
     async def test_what_breaks_is_500_without_the_reason(self, api, monkeypatch):
         async def broken(*_):
