@@ -1,4 +1,4 @@
-"""A Duly worker in 60 lines of plain Python, without the SDK. docs/workers-over-http.md says why each is as it is."""
+"""A Duly worker in 65 lines of plain Python, without the SDK. docs/workers-over-http.md says why each is as it is."""
 
 import http.client
 import json
@@ -19,7 +19,7 @@ class Worker:
         self.key, self.handlers, self.stopping, self.slots = key, handlers, stopping, slots
         about = {"name": "http", "queues": list(queues), "handlers": list(handlers), "slots": slots, "lease": lease}
         self.held, self.number, self.answered, self.pool = {}, 0, 0, ThreadPoolExecutor(slots)
-        self.url, asked_at = f"{url}/v1/worker", time.monotonic()
+        self.url, self.is_over, asked_at = f"{url}/v1/worker", False, time.monotonic()
         while not (told := self.ask("register", about)):
             stopping.wait(0.5) and sys.exit()
         self.id, self.renew_every = told["worker_id"], told["renew_every_seconds"]
@@ -37,7 +37,7 @@ class Worker:
             return {}
 
     def renew(self):
-        while time.monotonic() < self.safe_until:
+        while time.monotonic() < self.safe_until and not self.is_over:
             asked_at, answered = time.monotonic(), self.answered  # Before `held`, which has all that those claims gave.
             held = [{"run_id": run_id, "fence": fence} for run_id, fence in list(self.held)]
             if told := self.ask(f"{self.id}/renew", {"held": held, "answered": answered}, seconds=self.renew_every):
@@ -56,13 +56,17 @@ class Worker:
             self.answered = self.number  # Or given up, without an answer: its runs go back when the lease is renewed.
             self.pool.map(self.execute, runs)
             time.sleep(0.01 if runs else 0.1)
+        self.is_over = (
+            not self.stopping.is_set()
+        )  # For good, though a renewal be answered yet: it would keep runs for ever.
         self.pool.shutdown(wait=self.stopping.is_set(), cancel_futures=True)
         if self.stopping.is_set():
             self.ask(self.id, {"held": []}, "DELETE")
 
     def execute(self, run):
-        if time.monotonic() >= self.safe_until:
-            return  # Somebody else may have begun it before it ended.
+        if time.monotonic() >= self.safe_until:  # Somebody else may have begun it before it ended.
+            del self.held[run["run_id"], run["fence"]]  # Or it goes back, if the lease is renewed after all.
+            return
         outcome = {"run_id": run["run_id"], "fence": run["fence"], "outcome": "succeeded"}
         try:
             result = json.dumps(self.handlers[run["handler"]](run), allow_nan=False, ensure_ascii=False)

@@ -55,6 +55,7 @@ async def test_verbose_shows_every_check_the_tick_and_the_precision(client, quer
         "oldest_ready_seconds",
         "holds",
         "reaper_age_seconds",
+        "round_age_seconds",
         "shards_held",
         "workers",
     }
@@ -79,6 +80,15 @@ async def test_metrics_can_be_read_in_both_formats(client):
     openmetrics = await client.get("/metrics", headers=accept)
     assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
     assert NAMES | {"duly_build"} <= {family.name for family in parse_openmetrics(openmetrics.text)}
+
+
+@pytest.mark.parametrize("path", ["/livez", "/healthz", "/startupz", "/readyz", "/readyz?verbose", "/metrics"])
+async def test_the_head_of_an_answer_can_be_asked_for(client, path):
+    whole, head = await client.get(path), await client.head(path)
+
+    assert (head.status_code, head.content) == (whole.status_code, b"")
+    assert head.headers["content-type"] == whole.headers["content-type"]
+    assert head.headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize(

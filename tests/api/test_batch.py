@@ -54,7 +54,7 @@ async def test_lines_that_are_refused_do_not_hold_up_the_others(api, database, f
     assert found[5]["error"]["errors"][0]["pointer"] == "/schedule/trigger/expr"
     assert (answer.headers["duly-accepted"], answer.headers["duly-refused"]) == ("3", "3")
     assert await counts(database) == {"ready": 2, "timers": 1}
-    assert sorted(front.woken) == ["default", "mail"]
+    assert sorted(front.woken) == ["@due", "default", "mail"]
     assert (await api.get(f"/v1/runs/{found[0]['job_id']}")).json()["payload"] == {"n": 1}
     assert (await api.get(f"/v1/jobs/{found[2]['job_id']}")).json()["name"] == "report"
 

@@ -3,11 +3,14 @@
 import asyncio
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from duly.store import answers
-from tests.api.front import A_TARGET, EVERY_HOUR
+from tests.api.front import A_TARGET
 
+NDJSON = {"Content-Type": "application/x-ndjson"}
+EVERY_DAY = {"trigger": {"type": "cron", "expr": "0 3 * * *"}}  # its first is hours away
 ONE_SHOT = {"target": A_TARGET, "payload": {"customer": 7}}
 
 
@@ -234,7 +237,19 @@ class TestAnswers:
 
         assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
         assert "POST" in answer.headers["allow"]
-        assert answer.json()["detail"] == "PUT is not served at '/v1/jobs'; GET, OPTIONS, POST are."
+        assert answer.json()["detail"] == "PUT is not served at '/v1/jobs'; GET, HEAD, OPTIONS, POST are."
+
+    async def test_the_head_of_an_answer_can_be_asked_for(self, api, front):
+        job = await api.a_job(name="ours")
+        path = f"/v1/jobs/{job['job_id']}"
+        whole, head = await api.get(path), await api.ask("HEAD", path)
+
+        assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", whole.headers["etag"])
+        assert (await api.ask("HEAD", f"{path}0")).status_code == (await api.get(f"{path}0")).status_code
+        assert (await (await front.stranger()).ask("HEAD", path)).status_code == 404
+        assert (await api.ask("HEAD", "/v1/events")).headers["content-type"].startswith("text/event-stream")
+        refused = await api.ask("HEAD", "/v1/jobs:batch")
+        assert (refused.status_code, sorted(refused.headers["allow"].split(", "))) == (405, ["OPTIONS", "POST"])
 
     async def test_what_breaks_is_500_without_the_reason(self, api, monkeypatch):
         async def broken(*_):
@@ -318,6 +333,18 @@ class TestTenants:
 
 async def test_a_job_due_now_wakes_the_workers_of_its_queue_after_the_commit(api, front):
     await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "mail"})
-    await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "slow", "schedule": EVERY_HOUR})
+    await api.post("/v1/jobs", json={**ONE_SHOT, "queue": "slow", "schedule": EVERY_DAY})
 
     assert front.woken == ["mail"]
+
+
+@pytest.mark.parametrize("way", ["alone", "in a batch"])
+async def test_a_job_with_a_name_that_is_due_now_wakes_the_schedulers(api, front, way):
+    named = {**ONE_SHOT, "name": "report"}
+    if way == "alone":
+        made = await api.post("/v1/jobs", json=named)
+    else:
+        made = await api.post("/v1/jobs:batch", content=msgspec.json.encode(named), headers=NDJSON)
+
+    assert made.is_success, made.text
+    assert front.woken == ["@due"]

@@ -19,6 +19,7 @@ from duly.moves.edit import amend
 from duly.moves.pause import pause, resume
 from duly.moves.submit import submit, submit_recurring
 from duly.moves.workflows import cancel_workflow, pause_workflow, replay_workflow, resume_workflow
+from duly.store import changes
 from tests.builders import (
     a_key,
     a_leased_run,
@@ -216,6 +217,24 @@ class TestLimits:
         assert kinds(await stream.events(1)) == ["gap"]
         await a_leased_run(database)
         assert kinds(await stream.events(1)) == ["started"]
+
+    @pytest.mark.parametrize("kind", ["jobs", "workflows"])
+    @pytest.mark.parametrize(("number", "gaps"), [(2, 0), (3, 1)])
+    async def test_more_changes_than_are_read_at_once_are_a_gap(self, hub, database, monkeypatch, kind, number, gaps):
+        workflows = [await a_workflow(database, "a") for _ in range(number)] if kind == "workflows" else []
+        stream = await listening(hub)
+        hub._looking.cancel()
+        monkeypatch.setattr(changes, "ROWS_MAX", 2)
+        if kind == "jobs":
+            for _ in range(number):
+                await an_active_schedule(database, every=60)
+        for workflow_id in workflows:
+            await pause_workflow(database, 1, workflow_id)
+        await hub.step()
+        await a_leased_run(database)
+        await hub.step()
+
+        assert kinds(await stream.events(3 + gaps)) == ["changed"] * 2 + ["gap"] * gaps + ["started"]
 
     async def test_nobody_looks_when_nobody_has_listened_for_a_while(self, hub, database, clock):
         await (await listening(hub)).close()

@@ -6,10 +6,11 @@ from duly.api.health import readiness
 from duly.cli.api import vitals_of
 from duly.domain.hold import Scope
 from duly.domain.job import Recurring
+from duly.domain.rounds import NAMES
 from duly.moves.hold import hold
 from duly.moves.overload import note_overloads
 from duly.moves.submit import submit_recurring
-from duly.store import history, shards
+from duly.store import duties, shards
 from duly.store.database import Database
 from duly.store.overview import staging_lag_seconds
 from tests.api.conftest import Parts, parts_of
@@ -48,6 +49,15 @@ async def test_a_reaper_that_stands_still_is_not_ready(parts, clock):
 
     parts.reaper.reaped_at = None
     assert await failing(parts) == ["reaper_age_seconds"]
+
+
+async def test_a_loop_that_ends_no_round_is_named_though_the_others_beat(parts):
+    parts.vitals.rounds = lambda _: {"carry_out": 75.0, "tell": 0.2, "expire": 60.1, "release": 60.0}
+    seen = await readiness(parts.vitals)
+
+    [check] = [check for check in seen.checks if not check.ok]
+    assert (check.name, check.value, check.limit) == ("round_age_seconds", 75.0, 60)
+    assert check.says.startswith("no round was ended by carry_out for 75 s, expire for 60 s, at most 60 s")
 
 
 async def test_shards_that_nobody_holds_are_missed(parts, database):
@@ -129,7 +139,7 @@ class TestOfAProcessThatOnlyServes:
 
     @pytest.fixture
     async def alone(self, parts, database):
-        await history.note_duty(database, "reap")
+        await duties.note(database, {"reap": 0})
         return Parts(vitals_of(database), parts.pulse, parts.reaper)
 
     async def test_it_is_ready_while_the_others_do_their_duties(self, alone):
@@ -147,15 +157,33 @@ class TestOfAProcessThatOnlyServes:
         self, database, clock
     ):
         noted = "select done_at from duly.duties"
-        await history.note_duty(database, "reap")
+        await duties.note(database, {"reap": 0})
         first = await database.fetchval(noted)
         await clock.advance(0.5)
-        await history.note_duty(database, "reap")
+        await duties.note(database, {"reap": 0})
         assert await database.fetchval(noted) == first
 
         await clock.step(-60)
-        await history.note_duty(database, "reap")
+        await duties.note(database, {"reap": 0})
         assert await database.fetchval(noted) < first
+
+    async def test_a_loop_that_ends_no_round_anywhere_is_named(self, alone, database, clock):
+        await duties.note(database, {"reap": 0, "carry_out": 59.5, "tell": 0})
+        assert await failing(alone) == []
+        await clock.advance(1.5)
+        await duties.note(database, {"reap": 0, "carry_out": 61, "tell": 0})
+
+        assert await failing(alone) == ["round_age_seconds"]
+        assert "carry_out for 61 s" in str((await readiness(alone.vitals)).checks)
+
+        await duties.note(database, {"carry_out": 2})  # of another process, which does it for all
+        await duties.note(database, {"carry_out": 61})
+        assert await failing(alone) == []
+
+    async def test_what_nobody_has_told_of_is_not_missed(self, alone, database):
+        """As while the schedulers are of the version before."""
+        assert await duties.ages(database, NAMES) == {}
+        assert await failing(alone) == []
 
     async def test_a_timer_that_should_have_been_staged_is_a_lag(self, alone, database, clock):
         await a_waiting_run(database, delay=6)

@@ -1,5 +1,6 @@
 """Workflows over HTTP: started whole or refused whole, looked at, stopped, held, done again and added to."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from tests.api.remote import a_remote
 from tests.api.working import take, work
 from tests.builders import settled
 
+WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 ETL: dict[str, Any] = {
     "name": "nightly",
@@ -332,6 +334,21 @@ class TestVerbs:
             "workflow.paused",
             "workflow.resumed",
         ]
+
+    async def test_of_two_who_cancel_at_once_one_is_noted(self, api, front, database):
+        made = await started(api)
+        await take(database)  # so that it goes on until that run has stopped
+        other, path = await front.caller(), f"/v1/workflows/{made['workflow_id']}/cancel"
+        async with asyncio.timeout(20), database.transaction() as holding:
+            await holding.fetch("select from duly.workflows for no key update")
+            asked = [asyncio.create_task(one.post(path, json={"reason": one.key_id})) for one in (api, other)]
+            while await database.fetchval(WAITING) < 2:
+                await asyncio.sleep(0.01)
+        answers = [answer.json() for answer in await asyncio.gather(*asked)]
+
+        assert [answer["state"] for answer in answers] == ["cancelling", "cancelling"]
+        [entry] = (await api.get("/v1/audit", params={"action": "workflow.cancelled"})).json()["items"]
+        assert entry["detail"]["reason"] == entry["actor"]["key_id"] == (await read(api, made))["reason"]
 
 
 class TestAddedNodes:

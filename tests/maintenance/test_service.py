@@ -8,6 +8,7 @@ import pytest
 
 from duly.clock import Rng, SystemClock
 from duly.domain.outcome import Failed
+from duly.domain.rounds import NAMES
 from duly.log import Log
 from duly.maintenance import service
 from duly.maintenance.service import Maintenance, Retention
@@ -287,6 +288,13 @@ class TestAside:
         assert found == [0, 0, 3]
 
 
+def behind(maintenance, began):
+    """Name the loops that have ended no round since the start, once a second is over."""
+    now = maintenance._database.clock.monotonic()
+    ages = maintenance.rounds.ages(now)
+    return [name for name, age in ages.items() if now - began < 1 or age > now - began - 0.5]
+
+
 class TestLoop:
     async def test_one_duty_that_fails_does_not_stop_the_others(self, database_url, monkeypatch):
         async with Database(database_url, clock=SystemClock()) as database:
@@ -357,6 +365,33 @@ class TestLoop:
                 await asked.wait()
                 while maintenance.reaped_at is None:
                     await asyncio.sleep(0.01)
+                maintenance.stop()
+                await running
+
+    @pytest.mark.parametrize("fault", ["hangs", "fails"])
+    async def test_a_duty_that_ends_no_round_is_told_while_the_others_go_on(self, database_url, monkeypatch, fault):
+        async with Database(database_url, clock=SystemClock()) as database:
+            maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
+            began = database.clock.monotonic()
+            asked = asyncio.Event()
+
+            async def broken(*_: object) -> None:
+                asked.set()
+                if fault == "fails":
+                    raise Unavailable("gone")
+                await asyncio.Event().wait()
+
+            await database.execute(WORK["_carry_out"])
+            monkeypatch.setattr(service, "carry_out", broken)
+            monkeypatch.setattr(service, "_NOTE_ROUNDS_SECONDS", 0.0)
+            running = asyncio.create_task(maintenance.run())
+            async with asyncio.timeout(20):
+                await asked.wait()
+                while set(behind(maintenance, began)) != {"carry_out"}:
+                    await asyncio.sleep(0.01)
+                while not (noted := await duties.ages(database, NAMES)):
+                    await asyncio.sleep(0.01)
+                assert noted.keys() == set(NAMES) - {"backfills", "zones"}  # which are the scheduler's
                 maintenance.stop()
                 await running
 

@@ -18,7 +18,7 @@ from duly.domain.sealing import CannotOpen, new_key_line, read_keyring
 from duly.domain.target import WEBHOOK
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
-from duly.moves.destinations import close, limit, make, mind, report, rotate, secrets_for, secrets_of
+from duly.moves.destinations import close, leave_alone, limit, make, mind, report, rotate, secrets_for, secrets_of
 from duly.moves.retire import retire
 from duly.moves.settle import Settled, settle
 from duly.store import destinations, history
@@ -273,6 +273,49 @@ class TestRates:
         await clock.advance(1)
 
         assert turns_of(await told(database, worker_id, waiting=9, wanted=9, tokens=9), 0) == [0.5]
+
+    @pytest.mark.parametrize("rate", [8, None])
+    async def test_one_that_is_closed_by_hand_gives_no_turn_again_that_a_worker_holds(self, database, clock, rate):
+        await budget(database, 100, rate=rate)
+        worker_id = await a_worker(database)
+        destination_id = (await the_destination(database)).destination_id
+        turns, waiting = [], {"waiting": 50, "wanted": 50, "holds": 50, "tokens": 50}
+        for number in range(4):
+            if number or rate is None:
+                await leave_alone(database, 1, destination_id, timedelta(minutes=1))
+                await close(database, 1, destination_id)
+            turns += turns_of(await told(database, worker_id, **waiting), number * 0.1)
+            await clock.advance(0.1)
+
+        assert len(turns) >= 5
+        assert all(after - before >= 1 / (rate or 10) - 1e-6 for before, after in pairwise(turns))
+
+    async def test_nor_does_one_that_has_shown_to_be_well(self, database, clock):
+        await budget(database, 100, rate=8)
+        worker_id = await opened(database)
+        await clock.advance(2)
+        await mind(database, RNG)
+        turns = turns_of(await told(database, worker_id, waiting=4, wanted=4, tokens=4), 0)
+        assert len(turns) == 4
+
+        await clock.advance(0.2)
+        await told(database, worker_id, healthy=2)
+        turns += turns_of(await told(database, worker_id, waiting=50, wanted=50, tokens=50), 0.2)
+
+        assert len(turns) > 4
+        assert all(after - before >= 1 / 8 - 1e-6 for before, after in pairwise(turns))
+
+    async def test_what_was_granted_long_ago_holds_up_nobody(self, database, clock):
+        await budget(database, 100, rate=8)
+        worker_id = await a_worker(database, lease=_LONG)
+        destination_id = (await the_destination(database)).destination_id
+        await told(database, worker_id, waiting=50, wanted=50, holds=50, tokens=50)
+        await leave_alone(database, 1, destination_id, timedelta(minutes=1))
+        await clock.advance(1)
+
+        await close(database, 1, destination_id)
+
+        assert turns_of(await told(database, worker_id, waiting=50, wanted=50, tokens=50), 0)[0] == pytest.approx(1 / 8)
 
     async def test_spare_turns_are_for_whom_nobody_waits_beside(self, database, clock):
         await budget(database, 100, rate=40)

@@ -157,6 +157,36 @@ async def test_a_retry_is_no_end(database, clock):
     assert await boxes_of(database, child) == ["ready"]
 
 
+@pytest.mark.parametrize("step", [0.6, 30, 600])
+async def test_a_check_does_not_wait_for_a_clock_that_was_set_back(database, clock, step):
+    worker_id = await a_worker(database)
+    parent = await a_ready_run(database)
+    await finished(database, worker_id)
+    child = await a_ready_run(database, after=[parent])
+
+    await clock.step(-step)
+
+    assert await check_followers(database) == 1
+    assert await history_of(database, child) == []
+    assert await boxes_of(database, child) in (["ready"], ["timers"])  # it is no earlier than it was asked for
+    await nothing_is_left_over(database)
+
+
+async def test_what_is_to_be_looked_at_again_is_not_looked_at_before(database, clock):
+    parent = await a_ready_run(database)
+    await a_ready_run(database, after=[parent])
+    async with database.transaction() as moving:
+        await moving.execute("select from duly.ready where run_id = $1 for update", parent)
+        assert await check_followers(database) == 1
+
+        assert await check_followers(database) == 0
+        await clock.advance(0.1)
+        assert await check_followers(database) == 1
+        await clock.step(-30)
+        assert await check_followers(database) == 1
+        assert await check_followers(database) == 0
+
+
 async def test_a_replay_of_what_was_dead_changes_nothing(database):
     worker_id = await a_worker(database)
     parent = await a_ready_run(database, retry=Retry(max_attempts=1))

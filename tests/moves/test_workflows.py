@@ -362,6 +362,22 @@ async def test_an_errand_that_fails_is_put_off_and_holds_up_no_other(database, c
     await is_whole(database)
 
 
+@pytest.mark.parametrize("step", [2, 30, 600])
+async def test_an_errand_does_not_wait_for_a_clock_that_was_set_back(database, clock, step):
+    workflow_id = await a_workflow(database, "a")
+    worker_id = await a_worker(database)
+    runs = await taken(database, worker_id)
+    await pause_workflow(database, 1, workflow_id)
+    await hand_back(database, worker_id, list(runs.values()))
+    assert await states_of(database, workflow_id) == {"a": "ready"}
+
+    await clock.step(-step)
+    await run_errands(database)
+
+    assert await states_of(database, workflow_id) == {"a": "waiting"}
+    await is_whole(database)
+
+
 async def test_a_replay_does_a_node_and_all_behind_it_again(database):
     workflow_id = await a_workflow(database, "a b:a c:b x:a")
     worker_id = await a_worker(database)

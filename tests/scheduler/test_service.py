@@ -5,12 +5,12 @@ import asyncio
 import asyncpg
 import pytest
 
-from duly.clock import Rng
+from duly.clock import Rng, SystemClock
 from duly.log import Log
 from duly.scheduler import service
 from duly.scheduler.service import LEASE, RENEW_SECONDS, TICK_SECONDS, Scheduler
-from duly.store import shards
-from duly.store.database import Unavailable
+from duly.store import hints, shards
+from duly.store.database import Database, Unavailable
 from tests.builders import a_waiting_run, an_active_schedule, boxes_of, counts, seconds
 from tests.clock import START
 
@@ -96,6 +96,25 @@ async def test_a_stage_that_fails_is_tried_again_soon(scheduler, monkeypatch, er
     assert await scheduler._step_safely() == RENEW_SECONDS
 
 
+async def test_backfills_that_fail_are_told_though_staging_goes_on(clock, scheduler, monkeypatch):
+    async def broken(*_, **__):
+        raise Unavailable("gone")
+
+    scheduler.rounds.begin("backfills", clock.monotonic())
+    await scheduler.renew()
+    await clock.advance(1)
+    await scheduler._step_safely()
+    assert scheduler.rounds.ages(clock.monotonic()) == {"backfills": 0}
+
+    monkeypatch.setattr(service, "go_on", broken)
+    await clock.advance(1)
+    await scheduler.renew()
+    await scheduler._step_safely()
+
+    assert scheduler.health.stepped_at == clock.monotonic()
+    assert scheduler.rounds.ages(clock.monotonic()) == {"backfills": 1}
+
+
 async def test_two_schedulers_fire_each_occurrence_once(database, clock, scheduler):
     second = Scheduler(database, name="second", rng=Rng(2), log=Log("test"))
     for number in range(20):
@@ -145,6 +164,45 @@ async def test_the_loop_stages_and_hands_over_when_it_is_stopped(database, clock
     assert await counts(database) == {"ready": 1}
     assert await database.fetchval("select count(*) from duly.shards where holder is not null") == 0
     assert await database.fetchval("select count(*) from duly.schedulers") == 0
+
+
+async def test_a_hint_is_followed_by_a_look_at_once_and_by_a_hint_to_the_workers(database_url, monkeypatch):
+    monkeypatch.setattr(service, "TICK_SECONDS", 60.0)
+    async with Database(database_url, clock=SystemClock()) as database:
+        scheduler = Scheduler(database, name="first", rng=Rng(1), log=Log("test"))
+        woken = asyncio.Event()
+        listening = asyncio.create_task(hints.listen(database, {hints.READY_CHANNEL: woken.set}, lambda: False))
+        running = asyncio.create_task(scheduler.run())
+        async with asyncio.timeout(20):
+            while not scheduler.health.stepped_at or await listeners(database) < 2:
+                await asyncio.sleep(0.01)
+            job = await an_active_schedule(database, every=60, anchor=START)
+            await asyncio.sleep(0)
+            assert await boxes_of_job(database, job.job_id) == ["timers"]
+            began = database.clock.monotonic()
+
+            await hints.send(database, [hints.DUE])
+
+            await woken.wait()
+            assert await boxes_of_job(database, job.job_id) == ["ready", "timers"]
+            assert database.clock.monotonic() - began < 5
+            scheduler.stop()
+            listening.cancel()
+            await asyncio.wait({running, listening})
+
+
+async def listeners(database):
+    """Count who listens, of those connected to this database."""
+    return await database.fetchval(
+        "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen %'"
+    )
+
+
+async def boxes_of_job(database, job_id):
+    """Name the boxes in which something of a job stands."""
+    box = "select '{0}' as box from duly.{0} where job_id = $1"
+    rows = await database.fetch(" union all ".join(box.format(name) for name in ("ready", "timers")), job_id)
+    return sorted(row["box"] for row in rows)
 
 
 async def test_identity_is_random_for_each_start(database):

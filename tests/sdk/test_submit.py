@@ -194,6 +194,7 @@ async def hinted(database):
     queues: list[str] = []
     async with database.pool.acquire() as connection:
         await connection.add_listener("duly_ready", lambda *event: queues.append(event[3]))
+        await connection.add_listener("duly_due", lambda *_: queues.append("@due"))
         yield queues
         await connection.reset()
 
@@ -211,6 +212,13 @@ async def test_work_due_now_wakes_the_workers_of_its_queue(send, greet, hinted):
     await greet.options(delay=60).submit("world")
     await greet.submit("world")
     await until(lambda: hinted == ["mail", "default"])
+
+
+async def test_a_schedule_that_is_due_soon_wakes_the_schedulers(greet, hinted):
+    await greet.options(cron="0 3 * * *").submit("world")  # Its first is hours away
+    await greet.options(every=60).submit("world")
+
+    await until(lambda: hinted == ["@due"])
 
 
 async def test_wake_ups_are_gathered(greet, hinted, monkeypatch):

@@ -81,6 +81,7 @@ def simulated_ports() -> Iterator[None]:
         (service, "Lifeline", SimulatedLifeline),
         (service, "Crew", SimulatedCrew),
         (claiming.Claiming, "listen", no_hints),
+        (Scheduler, "_listen", no_hints),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in ports]
     for place, name, port in ports:

@@ -11,7 +11,7 @@ from duly import __version__
 from duly.clock import host_now
 from duly.domain.doctor import Replica, Slot, findings, is_well
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
-from duly.store import history, migrate, system
+from duly.store import duties, history, migrate, system
 from duly.store.database import Database, Unavailable
 from duly.store.session import Sessions
 from tests.builders import a_scheduler, a_worker
@@ -37,7 +37,7 @@ async def well(database):
     """An installation that does well."""
     await a_scheduler(database)
     await a_worker(database)
-    await history.note_duty(database, REAP)
+    await duties.note(database, {REAP: 0})
     await history.make_partitions(database, PARTITION_DAYS_AHEAD)
     # Of a version that is ours, as its worker and its scheduler are.
     await database.execute("update duly.schedulers set version = $1", __version__)

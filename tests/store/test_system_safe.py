@@ -15,7 +15,7 @@ from duly.clock import host_now
 from duly.domain import doctor
 from duly.domain.doctor import findings
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
-from duly.store import embedded, history
+from duly.store import duties, embedded, history
 from duly.store.database import Database
 from duly.store.session import Sessions
 from duly.store.system import read
@@ -45,7 +45,7 @@ async def well(server):
         await clock.step(0)
         await a_scheduler(database)
         await a_worker(database)
-        await history.note_duty(database, REAP)
+        await duties.note(database, {REAP: 0})
         await history.make_partitions(database, PARTITION_DAYS_AHEAD)
         await database.execute("update duly.schedulers set version = $1", __version__)
         await database.execute("update duly.workers set version = $1", __version__)

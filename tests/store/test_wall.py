@@ -99,6 +99,7 @@ OLDER = {
     "api_settle_v1",
     "group_dead_v1",
     "group_dead_v2",
+    "api_cancel_workflow_v1",
     "api_pause_workflow_v1",
     "api_replay_workflow_v1",
     "api_resume_workflow_v1",

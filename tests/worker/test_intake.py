@@ -13,7 +13,7 @@ from duly.moves import settle as move
 from duly.moves.claim import claim
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit_many
-from duly.store import ready
+from duly.store import hints, ready
 from duly.worker import claiming, engine, outbox
 from duly.worker.context import RunContext
 from duly.worker.intake import AHEAD_PER_SLOT_MAX, CLAIM_MAX, Room
@@ -267,7 +267,7 @@ async def test_a_hint_wakes_the_intake_before_it_would_have_looked(url, store, m
     async with working(url, registry_of(work)):
         await until(lambda: _somebody_listens(store))
         run_id = await submitted(store, "work")
-        await store.execute(f"notify {claiming.HINT_CHANNEL}")
+        await store.execute(f"notify {hints.READY_CHANNEL}")
         assert await ended(store, run_id) == "succeeded"
 
 

@@ -16,6 +16,7 @@ from duly.api import handbook, line
 from duly.api.asked import sent_path
 from duly.api.description import describe
 from duly.api.door import Door
+from duly.api.heads import App
 from duly.api.health import Readiness, Vitals, readiness
 from duly.api.metrics import Metrics
 from duly.api.operations import Operation
@@ -40,7 +41,7 @@ def create(
     if door is not None:
         metrics.add(door.traffic)
         metrics.add(door.shedding)
-    return Litestar(
+    return App(
         [
             *_watching(vitals, metrics),
             *(served(door) if door else []),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -10,7 +10,8 @@ import msgspec
 from duly.clock import Clock
 from duly.domain.errors import DulyError
 from duly.domain.hold import Hold
-from duly.store import holds
+from duly.domain.rounds import AGE_SECONDS_MAX, NAMES, overdue
+from duly.store import duties, holds
 from duly.store.database import Database
 from duly.store.overview import Backlog, backlog
 from duly.store.shards import SHARDS
@@ -44,6 +45,7 @@ class Vitals(msgspec.Struct):
     horizon_seconds: float
     workers_expected: int = 0
     started: bool = False
+    rounds: Callable[[float], Mapping[str, float]] | None = None
 
     @property
     def clock(self) -> Clock:
@@ -79,12 +81,19 @@ async def readiness(vitals: Vitals) -> Readiness:
     """Look at everything once."""
     seen: Backlog | None = None
     held: list[Hold] = []
+    rounds = None if vitals.rounds is None else vitals.rounds(vitals.clock.monotonic())
     try:
         seen, held = await backlog(vitals.database), await holds.standing(vitals.database)
+        rounds = await duties.ages(vitals.database, NAMES) if rounds is None else rounds
         database = _database(seen)
     except DulyError as error:
         database = Check("database", False, "silent", None, f"the database does not answer: {error}")
-    checks = [database, *_duties(vitals, seen), *(_shared_checks(vitals, seen, held) if seen else [])]
+    checks = [
+        database,
+        *_duties(vitals, seen),
+        _rounds(rounds or {}),
+        *(_shared_checks(vitals, seen, held) if seen else []),
+    ]
     return Readiness(checks, vitals.tick_seconds, vitals.horizon_seconds, precision(vitals))
 
 
@@ -120,6 +129,19 @@ def _duties(vitals: Vitals, seen: Backlog | None) -> list[Check]:
         _at_most("staging_lag_seconds", lag, LAG_SECONDS_MAX, "behind in staging"),
         _at_most("reaper_age_seconds", reaper_age, REAPER_AGE_SECONDS_MAX, "since the last look for dead workers"),
     ]
+
+
+def _rounds(ages: Mapping[str, float]) -> Check:
+    """Name the loops that have not ended a round for too long. What nobody has told of is not missed: it may yet begin."""
+    oldest = round(max(ages.values(), default=0.0), 3)
+    late = ", ".join(f"{name} for {ages[name]:.0f} s" for name in overdue(ages))
+    says = (
+        f"no round was ended by {late}, at most {AGE_SECONDS_MAX:g} s; it hangs or fails each time: the log says how,"
+        " and a restart of the scheduler's process lets it begin anew"
+        if late
+        else f"{oldest:.1f} s since the loop that is furthest behind ended a round, at most {AGE_SECONDS_MAX:g} s"
+    )
+    return Check("round_age_seconds", not late, oldest, AGE_SECONDS_MAX, says)
 
 
 def _shared_checks(vitals: Vitals, seen: Backlog, standing: list[Hold]) -> list[Check]:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Protocol
 
 import msgspec
 
@@ -35,9 +36,7 @@ from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.store import job_changes, workflow_changes, workflow_ends
 from duly.store.database import Database
-from duly.store.job_changes import Changes
-from duly.store.stream import ROWS_MAX, Beginnings, Ended, Endings, recent
-from duly.store.workflow_changes import WorkflowChanges
+from duly.store.stream import Beginnings, Ended, Endings, recent
 from duly.store.workflow_ends import WorkflowEnds
 
 LOOK_SECONDS = 0.25
@@ -51,6 +50,12 @@ _SKEW = timedelta(seconds=2)  # rows become visible in another order than they w
 _PLACE = re.compile(r"([0-9a-f]{8})-(\d{1,18})-(\d{1,15})", re.ASCII)
 _BEAT = b": alive\n\n"
 _ELSEWHERE = "0" * 8
+
+
+class Reader(Protocol):
+    """Whatever reads what is new, so much at a time: it moves on, so what it leaves out is not given again."""
+
+    left_out: bool
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -147,7 +152,7 @@ class Hub:
         changes, turns = await self._changes.look(tenants), await self._workflow_changes.look(tenants)
         of_runs = [*map(began, begun), *(one for row in ended for one in self._of(row))]
         self._publish([*map(changed, changes), *map(workflow_changed, turns), *of_runs, *map(workflow_ended, ends)])
-        if max(len(begun), len(ended), len(changes), len(turns), len(ends)) >= ROWS_MAX:
+        if any(reader.left_out for reader in self._readers):
             self._skip("more happened at once than is passed on")
 
     async def _look_for_ever(self) -> None:
@@ -173,8 +178,15 @@ class Hub:
 
     def _start_over(self) -> None:
         self._beginnings, self._endings = Beginnings(self._database), Endings(self._database)
-        self._changes, self._workflow_ends = Changes(self._database), WorkflowEnds(self._database)
-        self._workflow_changes = WorkflowChanges(self._database)
+        self._changes, self._workflow_ends = job_changes.changes(self._database), WorkflowEnds(self._database)
+        self._workflow_changes = workflow_changes.changes(self._database)
+        self._readers: list[Reader] = [
+            self._beginnings,
+            self._endings,
+            self._changes,
+            self._workflow_changes,
+            self._workflow_ends,
+        ]
         self._since = dict.fromkeys(self._since, self._count)
 
     def _expire(self) -> bool:

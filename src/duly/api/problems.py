@@ -30,7 +30,7 @@ class Problems:
     def refused(self, request: AnyRequest, error: HTTPException) -> Response[bytes]:
         """Answer a request that cannot be served."""
         code = _CODES.get(error.status_code, "invalid_query" if error.status_code < 500 else "internal_error")
-        headers = error.headers or {}
+        headers = _allowed(error.headers or {})
         return _problem(request, code, _detail(request, error, headers), headers, self._id_of(request))
 
     def failed(self, request: AnyRequest, error: Exception) -> Response[bytes]:
@@ -43,6 +43,14 @@ class Problems:
         """Give the caller's own id for the request, or make one up."""
         given = request.headers.get("x-request-id")
         return given if given and given.isprintable() and len(given) <= 200 else str(self._rng.uuid())
+
+
+def _allowed(headers: Mapping[str, str]) -> dict[str, str]:
+    """Name HEAD wherever GET is served: the framework does not know that it is."""
+    return {
+        name: f"{value}, HEAD" if name.lower() == "allow" and "GET" in value.split(", ") else value
+        for name, value in headers.items()
+    }
 
 
 def _detail(request: AnyRequest, error: HTTPException, headers: Mapping[str, str]) -> str:

@@ -95,12 +95,12 @@ class DatabaseDesk:
         """Make a job durable, and say when it fires."""
         self._check_calls(job.options)
         submitted = await self._submit(job, key)
+        with suppress(DulyError):  # A hint that is lost costs a moment.
+            await hints.send(self._database, [hints.DUE if isinstance(job, Recurring) else job.queue])
         if isinstance(job, Recurring):
             seen = await self.job(submitted.job_id)
             assert seen is not None
             return Sent(submitted.job_id, submitted.replayed, seen.lines)
-        with suppress(DulyError):  # A hint that is lost costs a moment.
-            await hints.send(self._database, [job.queue])
         return Sent(submitted.job_id, submitted.replayed, one_shot_lines(job, both_clocks(submitted.scheduled_at)))
 
     async def _submit(self, job: Submission | Recurring, key: str) -> Submitted:

@@ -20,6 +20,13 @@ Exit codes:
 
 def explain(error: Exception) -> tuple[str, int]:
     """Give the sentence for a person and the exit code."""
+    from duly.cli.remedies import in_commands
+
+    says, code = _explained(error)
+    return in_commands(says), code
+
+
+def _explained(error: Exception) -> tuple[str, int]:
     from duly.cli.carets import PREFIX, explained, explained_error
     from duly.client.errors import Unavailable as NoAnswer
     from duly.domain.errors import DatabaseUnusable, DulyError, NotFound

@@ -151,6 +151,7 @@ class House:
             tick_seconds=TICK_SECONDS,
             horizon_seconds=HORIZON.total_seconds(),
             workers_expected=len(self._workforce),
+            rounds=self._maintenance.rounds.ages,
         )
 
     def _worker_died(self, status: int) -> None:

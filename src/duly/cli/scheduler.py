@@ -13,6 +13,7 @@ from duly.cli.options import span, with_settings
 from duly.cli.stopping import stop_on_signals
 from duly.clock import Rng
 from duly.domain.audit import check_retention
+from duly.domain.rounds import Rounds
 from duly.log import Log
 from duly.maintenance.service import Maintenance, Retention
 from duly.scheduler.service import Scheduler
@@ -46,9 +47,12 @@ def build(settings: Settings, database: Database, name: str) -> tuple[Scheduler,
     )
     age_limit = span(settings, "queue_age_limit")
     recovery_after = None if settings.recovery_after is None else span(settings, "recovery_after")
+    rounds = Rounds()  # of both: maintenance tells of them
     return (
-        Scheduler(database, name=name, rng=Rng(), log=Log("scheduler"), recovery_after=recovery_after),
-        Maintenance(database, rng=Rng(), log=Log("maintenance"), retention=retention, age_limit=age_limit),
+        Scheduler(database, name=name, rng=Rng(), log=Log("scheduler"), recovery_after=recovery_after, rounds=rounds),
+        Maintenance(
+            database, rng=Rng(), log=Log("maintenance"), retention=retention, age_limit=age_limit, rounds=rounds
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from duly.clock import Rng
 from duly.domain.errors import DulyError
 from duly.domain.health import TICK_SECONDS
 from duly.domain.overload import AGE_LIMIT
+from duly.domain.rounds import Rounds
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves import receive
@@ -60,6 +61,7 @@ _DUTY_SECONDS = 0.5  # between two times of what others wait for
 _SLOW_DUTY_SECONDS = 1.0  # and of what nobody waits for
 _LOOK_SECONDS = 0.1  # for so long what was seen of the work is believed
 _NOTE_SECONDS = 0.9
+_NOTE_ROUNDS_SECONDS = 5.0
 _MIND_IDLE_SECONDS = 0.5  # how often destinations are looked at while none needs it
 ROLLUPS_KEPT = timedelta(days=90)
 _COUNT_SHARE = 0.05  # of our time, at most: where much waits, it is counted less often
@@ -89,6 +91,7 @@ class Maintenance:
         retention: Retention | None = None,
         age_limit: timedelta = AGE_LIMIT,
         crowd: Crowd | None = None,
+        rounds: Rounds | None = None,
     ) -> None:
         self._database = database
         self._rng = rng
@@ -100,7 +103,8 @@ class Maintenance:
         self._stopping = asyncio.Event()
         self.reaper = Reaper(database, rng=rng, log=log)
         self.reaped_at: float | None = None
-        self._noted_at = -inf
+        self._noted_at = self._rounds_noted_at = -inf
+        self.rounds = rounds or Rounds()
         self._looking = asyncio.Lock()
         self._seen: tuple[float, Work] | None = None
 
@@ -126,6 +130,8 @@ class Maintenance:
             (60.0, self._sweep, _always),
             (600.0, self.keep_history, _always),
         ]
+        for _, duty, _ in paces:
+            self.rounds.begin(_name_of(duty), self._database.clock.monotonic())
         tasks = [asyncio.create_task(self._repeat(*each), name=each[1].__name__) for each in paces]
         try:
             await self._stopping.wait()
@@ -158,7 +164,14 @@ class Maintenance:
         self.reaped_at = self._database.clock.monotonic()
         if self.reaped_at >= self._noted_at + _NOTE_SECONDS:
             self._noted_at = self.reaped_at
-            await history.note_duty(self._database, REAP)
+            await duties.note(self._database, {REAP: 0.0, **self._rounds_to_note(self.reaped_at)})
+
+    def _rounds_to_note(self, now: float) -> dict[str, float]:
+        """Give the rounds of this process, every few seconds, for those who cannot see into it."""
+        if now < self._rounds_noted_at + _NOTE_ROUNDS_SECONDS:
+            return {}
+        self._rounds_noted_at = now
+        return self.rounds.ages(now)
 
     async def _carry_out(self) -> None:
         """Cancel what was asked to stop while it was on the move, and what does not stop."""
@@ -279,6 +292,7 @@ class Maintenance:
             try:
                 if is_needed is _always or is_needed(await self._work()):
                     await duty()
+                self.rounds.end(_name_of(duty), self._database.clock.monotonic())
             except DulyError as error:
                 self._log.warning("duty_failed", duty=duty.__name__, error=str(error))
             except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
@@ -292,6 +306,10 @@ class Maintenance:
             if self._seen is None or now - self._seen[0] >= _LOOK_SECONDS:
                 self._seen = (now, await duties.look(self._database))
             return self._seen[1]
+
+
+def _name_of(duty: Duty) -> str:
+    return duty.__name__.removeprefix("_")
 
 
 def _always(_: Work) -> bool:

@@ -55,9 +55,9 @@ async def cancel_workflow(
     database: Database, tenant: int, workflow_id: UUID, reason: str = "cancelled"
 ) -> WorkflowState:
     """End what waits and ask what runs to stop. Says where the workflow stands; one that had ended stays. Raises NotFound."""
-    before = await _before(database, tenant, workflow_id)
-    state = _found(await store.cancel(database, tenant, workflow_id, reason), workflow_id)
-    if before in (WorkflowState.RUNNING, WorkflowState.PAUSED):
+    turned = await store.cancel(database, tenant, workflow_id, reason)
+    state = _found(None if turned is None else turned.state, workflow_id)
+    if turned and turned.is_new:
         await _note(database, tenant, Action.WORKFLOW_CANCELLED, workflow_id, reason=reason)
     return state
 
@@ -142,12 +142,6 @@ async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, n
         raise WorkflowChanged(f"nodes cannot be added to workflow {own.workflow_id}: {answer}")
     await _note(database, tenant, Action.WORKFLOW_EXTENDED, own.workflow_id, node=own.node, nodes=len(hung))
     return [node.name for node in hung]
-
-
-async def _before(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState | None:
-    """Say how a workflow stood, where it is asked whether that was changed."""
-    found = await store.standing(database, tenant, workflow_id) if actor_of(database) else None
-    return None if found is None else WorkflowState(found[1])
 
 
 async def _note(database: Database, tenant: int, action: Action, workflow_id: UUID, **detail: object) -> None:

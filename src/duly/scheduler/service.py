@@ -14,13 +14,14 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Clock, Rng
+from duly.domain.rounds import Rounds
 from duly.domain.run import HORIZON
 from duly.domain.triggers.zones import database_version
 from duly.log import Log
 from duly.moves import recover, zones
 from duly.moves.backfill import FLEET_RATE, Allowance, go_on
 from duly.moves.stage import BATCH_MAX, Cohorts, look, move
-from duly.store import shards
+from duly.store import hints, shards
 from duly.store.database import Database, Unavailable
 from duly.store.recovery import OPEN, Standing
 from duly.store.timers import Staged
@@ -29,7 +30,9 @@ LEASE = timedelta(seconds=2)
 RENEW_SECONDS = 0.5
 TICK_SECONDS = 1.0
 ZONES_SECONDS = 10.0
+_BACKFILLS, _ZONES = "backfills", "zones"  # rounds, as they are told
 _SWEEPER = 0  # Who holds this shard times fires anew for all.
+HINTED_SECONDS = 0.02  # Between two looks at the least, however many hints come.
 PAUSE_SECONDS = 0.2  # At the least: the horizon is far longer, and larger batches cost less.
 
 
@@ -56,12 +59,14 @@ class Scheduler:
         log: Log,
         horizon: timedelta = HORIZON,
         recovery_after: timedelta | None = None,
+        rounds: Rounds | None = None,
     ) -> None:
         self.scheduler_id: UUID = rng.uuid()
         self._rng = rng
         self._recovery_after = recovery_after
         self._recovery: Standing | None = None
         self.health = SchedulerHealth()
+        self.rounds = rounds or Rounds()
         self._database = database
         self._clock: Clock = database.clock
         self._name = name
@@ -74,26 +79,44 @@ class Scheduler:
         self._lane = Allowance()
         self._recovered = Allowance()
         self._wake = asyncio.Event()
+        self._is_hinted = False
         self._ending = asyncio.Event()
         self._stopping = False
 
     async def run(self) -> None:
         """Hold shards and stage until stopped; then hand the shards over."""
+        for name in (_BACKFILLS, _ZONES):
+            self.rounds.begin(name, self._clock.monotonic())
         renewing = asyncio.create_task(self._renew_for_ever(), name="shards")
-        zoning = asyncio.create_task(self._keep_zones_for_ever(), name="zones")
+        aside = [
+            asyncio.create_task(self._keep_zones_for_ever(), name="zones"),
+            asyncio.create_task(self._listen(), name="hints"),
+        ]
         try:
             while not self._stopping:
                 pause = await self._step_safely()
+                rested_at = self._clock.monotonic() + HINTED_SECONDS
                 await self._clock.wait(self._wake, pause)
+                if self._is_hinted:
+                    await self._clock.sleep(max(0.0, rested_at - self._clock.monotonic()))
         finally:
-            zoning.cancel()
-            await asyncio.wait({zoning})
+            for task in aside:
+                task.cancel()
+            await asyncio.wait(aside)
             await self._end_renewing(renewing)
             await self._hand_over()
 
     def stop(self) -> None:
         """Ask the loop to end."""
         self._stopping = True
+        self._wake.set()
+
+    async def _listen(self) -> None:
+        """Look at once when somebody has made a job that is due soon; a hint that is lost costs up to a tick."""
+        await hints.listen(self._database, {hints.DUE_CHANNEL: self._hinted}, lambda: self._stopping)
+
+    def _hinted(self) -> None:
+        self._is_hinted = True
         self._wake.set()
 
     async def renew(self) -> None:
@@ -167,6 +190,7 @@ class Scheduler:
             pause = ZONES_SECONDS
             try:
                 pause = await self.keep_zones()
+                self.rounds.end(_ZONES, self._clock.monotonic())
             except Unavailable as error:
                 self._log.warning("zones_failed", error=str(error))
             except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
@@ -190,7 +214,11 @@ class Scheduler:
     async def _step_safely(self) -> float:
         """Stage one batch and say how long to sleep after it."""
         try:
+            is_hinted, self._is_hinted = self._is_hinted, False
             staged = await self.step()
+            if is_hinted and staged is not None and staged.count:
+                await hints.send_to_all(self._database)  # Who was waited for is not to wait for a worker's next look.
+            self.rounds.end(_BACKFILLS, self._clock.monotonic())  # They come last, and staging tells of itself.
         except Unavailable as error:
             self._log.warning("stage_failed", error=str(error))
             return RENEW_SECONDS

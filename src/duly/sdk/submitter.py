@@ -10,14 +10,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from duly.clock import moment_of
 from duly.domain.called import called_by
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidOption
+from duly.domain.run import HORIZON
 from duly.moves import submit as moves
 from duly.sdk.choices import Choices, Work, recurring, submission
 from duly.sdk.handle import Handle
 from duly.store import callers
 from duly.store.database import Connection, Database, DiskFull, Unavailable
+from duly.store.hints import DUE
 from duly.store.jobs import Submitted
 
 if TYPE_CHECKING:
@@ -105,6 +108,8 @@ class Submitter(Generic[Q, T]):
         if self._shape is None:  # What a program submits all day is on record with its runs; a schedule is noted.
             database = database.acting_as(None)
         submitted = await ask_until_answered(database, send, key, "job")
+        if self._shape is not None and submitted[0].scheduled_at <= moment_of(database.clock.now()) + HORIZON:
+            (await self._app.connections.waker()).wake(DUE)
         if submitted and self._is_due_soon():
             (await self._app.connections.waker()).wake(self._choices.queue or self._handler.queue)
         return self._handles(key, submitted)

@@ -14,6 +14,7 @@ from duly.store.database import Database
 from duly.store.statements import load
 
 SQL = load("applied")
+_FILES_BEHIND, _FILE = (SQL["files"].format(which=f"files.source {sign} $2") for sign in (">", "="))
 COUNTED_MAX = 20_000  # jobs of a file, with those that are over
 _KEPT = len(Kept.__struct_fields__)
 _WAS = (
@@ -70,12 +71,12 @@ async def sources(database: Database, tenant: int) -> dict[str, int]:
 
 async def files(database: Database, tenant: int, after: str, limit: int) -> list[AppliedFile]:
     """Read the files behind a name, in order of their names."""
-    return [AppliedFile(*row) for row in await database.fetch(SQL["files"], tenant, after, limit, COUNTED_MAX)]
+    return [AppliedFile(*row) for row in await database.fetch(_FILES_BEHIND, tenant, after, limit, COUNTED_MAX)]
 
 
 async def file(database: Database, tenant: int, source: str) -> AppliedFile | None:
     """Read one file."""
-    row = await database.fetchrow(SQL["file"], tenant, source, COUNTED_MAX)
+    row = await database.fetchrow(_FILE, tenant, source, 1, COUNTED_MAX)
     return AppliedFile(*row) if row else None
 
 

@@ -65,11 +65,6 @@ async def forget_subtasks(database: Database, kept: timedelta, limit: int) -> No
     await database.execute(SQL["forget_subtasks"], kept, limit)
 
 
-async def note_duty(database: Database, name: str) -> None:
-    """Note that a duty was done, for those who cannot see into this process."""
-    await database.execute(SQL["note_duty"], name)
-
-
 async def verify(database: Database) -> list[dict[str, Any]]:
     """Look for broken promises in one snapshot. An empty list is the good answer."""
     return [dict(row) for row in await database.fetch(SQL["verify"])]

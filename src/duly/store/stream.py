@@ -59,7 +59,9 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Endings(Growth):
-    """Reads history from where the last look ended, row by row."""
+    """Reads history from where the last look ended, row by row. `left_out`: there may have been more than the last look gave."""
+
+    left_out = False
 
     async def look(self, tenants: Iterable[int]) -> list[Ended]:
         """Give what ended since the last look, `ROWS_MAX` at most; the first look only takes its place."""
@@ -75,6 +77,7 @@ class Endings(Growth):
         except asyncpg.UndefinedTableError:
             return []  # A partition was dropped between the two statements: the next look sees it.
         self._snapshot = Snapshot.parse(rows[0]["snapshot"])
+        self.left_out = len(rows) >= ROWS_MAX
         return [Ended(*row[1:]) for row in rows if row["run_id"] is not None]
 
 
@@ -85,6 +88,7 @@ class Beginnings:
         self._database = database
         self._places: deque[tuple[float, int, datetime]] = deque()
         self._known: dict[int, float] = {}
+        self.left_out = False  # whether there may have been more than the last look gave
 
     async def look(self, tenants: Iterable[int]) -> list[Started]:
         """Give what began since the last look, `ROWS_MAX` at most; the first look only takes its place."""
@@ -107,6 +111,7 @@ class Beginnings:
 
     def _new(self, rows: Sequence[Any]) -> list[Started]:
         found = [Started(*row[:10]) for row in rows if row["fence"] not in self._known]
+        self.left_out = len(found) >= ROWS_MAX
         for one in found:
             self.tell(one.fence)
         if rows:

@@ -1,4 +1,4 @@
-"""Wake-ups after a submit: a hint to the workers of a queue, so that idle ones need not wait for their next look."""
+"""Wake-ups after a submit: a hint to the workers of a queue, or to the schedulers, who need not wait for their next look."""
 
 from __future__ import annotations
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
 
+from duly.store.changes import Changes
 from duly.store.database import Database
 from duly.store.statements import load
 
 SQL = load("workflow_changes")
-ROWS_MAX = 5_000
 
 
 class WorkflowChange(msgspec.Struct, frozen=True):
@@ -27,21 +26,9 @@ class WorkflowChange(msgspec.Struct, frozen=True):
     number: int
 
 
-class WorkflowChanges:
-    """Reads what the last look could not see."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._seen: str | None = None
-
-    async def look(self, tenants: Iterable[int]) -> list[WorkflowChange]:
-        """Give what changed since the last look, `ROWS_MAX` at most; the first look only takes its place."""
-        if self._seen is None:
-            self._seen = str(await self._database.fetchval(SQL["place"]))
-            return []
-        rows = await self._database.fetch(SQL["look"], self._seen, list(tenants), ROWS_MAX)
-        self._seen = rows[0]["snapshot"]
-        return [WorkflowChange(*row[1:]) for row in rows if row["workflow_id"] is not None]
+def changes(database: Database) -> Changes[WorkflowChange]:
+    """Begin to read them as they come."""
+    return Changes(database, SQL, WorkflowChange)
 
 
 async def recent(database: Database, tenant: int, since: datetime, limit: int) -> list[WorkflowChange]:

@@ -44,6 +44,7 @@ class WorkflowEnds:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._seen: tuple[Snapshot, datetime] | None = None
+        self.left_out = False  # whether there may have been more than the last look gave
 
     async def look(self, tenants: Iterable[int]) -> list[WorkflowEnd]:
         """Give what ended since the last look, `ROWS_MAX` at most; the first look only takes its place."""
@@ -54,6 +55,7 @@ class WorkflowEnds:
         arguments = (*snapshot.arguments(), read_at - _OVERLAP, list(tenants), ROWS_MAX)
         rows = await self._database.fetch(SQL["look"], *arguments)
         self._note(rows)
+        self.left_out = len(rows) >= ROWS_MAX
         return [WorkflowEnd(*row[2:]) for row in rows if row["workflow_id"] is not None]
 
     def _note(self, rows: Sequence[Any]) -> None:

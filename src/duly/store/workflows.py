@@ -109,10 +109,9 @@ async def standing(database: Database, tenant: int, workflow_id: UUID) -> tuple[
     return (row["name"], row["state"]) if row else None
 
 
-async def cancel(database: Database, tenant: int, workflow_id: UUID, reason: str) -> str | None:
-    """End what waits and signal what runs. Gives the state; None: there is no such workflow."""
-    state: str | None = await database.fetchval(SQL["cancel_workflow"], tenant, workflow_id, reason)
-    return state
+async def cancel(database: Database, tenant: int, workflow_id: UUID, reason: str) -> Turned | None:
+    """End what waits and signal what runs. None: there is no such workflow."""
+    return _turned(await database.fetchrow(SQL["cancel_workflow"], tenant, workflow_id, reason))
 
 
 async def pause(database: Database, tenant: int, workflow_id: UUID) -> Turned | None:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import UUID
 
-import asyncpg
 import msgspec
 
 from duly.domain.errors import WorkerExpired
@@ -20,7 +19,7 @@ from duly.log import Log
 from duly.moves.claim import claim
 from duly.moves.hand_out import hand_out
 from duly.moves.settle import hand_back
-from duly.store import leased, runs
+from duly.store import hints, leased, runs
 from duly.store.database import Database, Unavailable
 from duly.store.workers import Identity
 from duly.worker.handlers import Registry
@@ -38,8 +37,6 @@ SUSPECTS_MAX = 1_000
 BELT_SECONDS = 30.0
 BELT_IN_DOUBT_SECONDS = 1.0
 DOUBT_SECONDS = 60.0  # A claim whose answer was lost may still commit until the server has noticed that we are gone.
-HINT_CHANNEL = "duly_ready"
-HOLDS_CHANNEL = "duly_holds"
 
 
 class Claiming:
@@ -236,27 +233,9 @@ class Claiming:
         self._in_doubt.set()
 
     async def listen(self) -> None:
-        """Wake the intake on a hint. Only a hint: the poll is the truth, so a lost connection costs latency alone.
-
-        Behind a pooler there are none: a listener is part of a session, and sessions are shared there.
-        """
-        if self._database.pooler:
-            return
-        while not self._gone.is_set():
-            try:
-                connection = await asyncpg.connect(self._database.url, timeout=5.0, statement_cache_size=0)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
-                await self._clock.sleep(2.0)
-                continue
-            try:
-                await connection.add_listener(HINT_CHANNEL, lambda *_: self.wake())
-                await connection.add_listener(HOLDS_CHANNEL, lambda *_: self._watch.wake())
-                while not connection.is_closed():
-                    await self._clock.sleep(1.0)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                await self._clock.sleep(1.0)
-            finally:
-                connection.terminate()
+        """Wake the intake on a hint, and look for holds on another."""
+        heard = {hints.READY_CHANNEL: self.wake, hints.HOLDS_CHANNEL: self._watch.wake}
+        await hints.listen(self._database, heard, self._gone.is_set)
 
 
 def _options_of(registry: Registry) -> dict[str, str]:

@@ -17,6 +17,7 @@ from duly.domain.job import Recurring, Submission, check_key
 from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
 from duly.moves.submit import note_jobs
+from duly.store.hints import DUE
 from duly.store.jobs import Submitted
 from duly.wire.batches import BATCH_BYTES_MAX, LINES_MAX, LineAnswer, LineRefused
 from duly.wire.jobs import NewJob
@@ -95,8 +96,7 @@ async def _take(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]]) -> l
             await asyncio.gather(storing, return_exceptions=True)
     for line in alone:
         answers.append(await _submit_alone(call, line, f"{key}:{line.number}"))
-        if isinstance(line.job, Submission):
-            call.wake(line.job.queue)
+        call.wake(line.job.queue if isinstance(line.job, Submission) else DUE)  # Which costs one look, due or not.
     return answers
 
 

@@ -24,6 +24,7 @@ from duly.moves.cancel import end_job
 from duly.moves.submit import Accepted
 from duly.store import explain, jobs, lists, overview, runs
 from duly.store.database import Database
+from duly.store.hints import DUE
 from duly.store.lists import NamedAt, NextAt
 from duly.wire.explanations import Explanation
 from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobList, NewJob
@@ -191,6 +192,8 @@ async def submit_defined(call: Call[Any, Any], asked: JobDefinition) -> CreatedJ
     """Make a job that has a definition of its own. Raises Refused."""
     job = definitions.admitted(definitions.recurring(asked, now_of(call), extra_of(call)), call.allowed)
     accepted = await moves.submit_recurring(call.database, job, key=_key(call), tenant=call.tenant)
+    if accepted.scheduled_at - now_of(call) <= HORIZON:
+        call.wake(DUE)
     return _scheduled(accepted, job.name)
 
 

@@ -42,7 +42,7 @@ select duly.mark_applied_v2($1, $2, $3, $4, $5)
 select duly.mark_taken_out_v1($1, $2)
 
 -- name: files
--- Files behind a name, and how many of the jobs of each live and have drifted, counted up to $4 of each.
+-- Files behind a name, or the one of a name, and how many of the jobs of each live and have drifted, counted up to $4 of each.
 select files.source, files.applied_at, files.applied_by, counted.jobs, counted.drifted
   from duly.files cross join lateral (
       select count(*) filter (where seen.state in ('active', 'paused')) as jobs,
@@ -54,21 +54,7 @@ select files.source, files.applied_at, files.applied_by, counted.jobs, counted.d
                 from (select * from duly.jobs where jobs.tenant = $1 and jobs.source = files.source and jobs.source is not null limit $4) as jobs
                where jobs.owner = 'file' and jobs.name is not null and jobs.applied is not null and jobs.state in ('active', 'paused', 'cancelled')
                order by jobs.name, jobs.state in ('active', 'paused') desc, jobs.created_at desc) as seen) as counted
- where files.tenant = $1 and files.source > $2 order by files.source limit $3
-
--- name: file
-select files.source, files.applied_at, files.applied_by, counted.jobs, counted.drifted
-  from duly.files cross join lateral (
-      select count(*) filter (where seen.state in ('active', 'paused')) as jobs,
-             count(*) filter (where seen.state in ('active', 'paused') and seen.generation <> seen.applied
-                                 or seen.state = 'cancelled' and not exists (
-                                     select from duly.jobs as live where live.tenant = $1 and live.name = seen.name and live.name is not null
-                                        and live.state in ('active', 'paused'))) as drifted
-        from (select distinct on (jobs.name) jobs.name, jobs.state, jobs.generation, jobs.applied
-                from (select * from duly.jobs where jobs.tenant = $1 and jobs.source = files.source and jobs.source is not null limit $3) as jobs
-               where jobs.owner = 'file' and jobs.name is not null and jobs.applied is not null and jobs.state in ('active', 'paused', 'cancelled')
-               order by jobs.name, jobs.state in ('active', 'paused') desc, jobs.created_at desc) as seen) as counted
- where files.tenant = $1 and files.source = $2
+ where files.tenant = $1 and {which} order by files.source limit $3
 
 -- name: file_jobs
 -- The jobs of a file behind a name, each as it stands and as it was applied; with $4, those that have drifted. Cancelled is one that the

@@ -76,12 +76,6 @@ delete from duly.subtasks where (parent, run_id) in (
     select parent, run_id from duly.subtasks where noted_at < (select duly.clock_now()) - $1::interval
        and not exists (select from duly.live_runs where live_runs.run_id = subtasks.run_id) order by noted_at limit $2)
 
--- name: note_duty
--- At most about once a second, however many do it; what lies ahead is from before a step of the clock.
-insert into duly.duties (name, done_at) values ($1, duly.clock_now())
-on conflict (name) do update set done_at = excluded.done_at
- where duties.done_at < excluded.done_at - interval '0.9 seconds' or duties.done_at > excluded.done_at
-
 -- name: verify
 -- Each row is a broken promise; none is the good answer. One statement, so one snapshot.
 with places as (

@@ -136,7 +136,7 @@ select workflow_id, replayed, state from duly.api_submit_workflow_v1(
     $1, $2, $3, $4, $5, $6::text::jsonb, $7::text::jsonb, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 
 -- name: cancel_workflow
-select duly.api_cancel_workflow_v1($1, $2, $3)
+select state, is_new from duly.api_cancel_workflow_v2($1, $2, $3)
 
 -- name: pause_workflow
 select state, is_new from duly.api_pause_workflow_v2($1, $2)

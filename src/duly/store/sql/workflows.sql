@@ -3,7 +3,7 @@ select workflow_id, replayed, state from duly.submit_workflow_v1(
     $1, $2, $3, $4, $5, $6::text::jsonb, $7::text::jsonb, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 
 -- name: cancel_workflow
-select duly.cancel_workflow_v1($1, $2, $3)
+select state, is_new from duly.cancel_workflow_v2($1, $2, $3)
 
 -- name: pause_workflow
 select state, is_new from duly.pause_workflow_v2($1, $2)
@@ -86,7 +86,7 @@ select errand.errand_id, flow.workflow_id, flow.name, flow.state, flow.reason, f
        exists (select from duly.live_runs where live_runs.run_id = flow.run_id and live_runs.state <> 'dead') as is_live
   from duly.errands as errand join duly.workflows as flow on flow.workflow_id = errand.workflow_id
   left join duly.leased on leased.run_id = flow.run_id
- where errand.what = 'settle' and errand.due_at <= (select duly.clock_now()) order by errand.errand_id limit $1
+ where errand.what = 'settle' and duly.is_errand_due(errand.due_at, errand.tries, (select duly.clock_now())) order by errand.errand_id limit $1
 
 -- name: put_off_errand
 update duly.errands set due_at = duly.clock_now() + $2 where errand_id = $1
