@@ -287,11 +287,12 @@ class TestJob:
         await page.route("**/trigger", slow)
         await visitor.go(f"/jobs/{job_id}")
         await page.get_by_role("button", name="Run now").click()
-        working = page.get_by_role("button", name="Working…")
-        await expect(working).to_be_focused()
-        await working.click(force=True)
+        button = page.get_by_role("button", name="Run now")
+        await expect(button).to_have_attribute("aria-busy", "true")
+        await expect(button).to_be_focused()
+        await button.click(force=True)
         held.set()
-        await expect(page.get_by_role("button", name="Run now")).to_be_visible()
+        await expect(button).to_have_attribute("aria-busy", "false")
         await eventually(lambda: has_runs(house, job_id, "succeeded"))
         assert len((await house.ask("GET", "/v1/runs", filter=f"job_id:{job_id}"))["items"]) == 1
 
