@@ -50,10 +50,11 @@ export function span(seconds: number | null | undefined): string {
   return `${Math.round(seconds / 86_400)} days`
 }
 
-// An ISO 8601 duration as people say it: PT1H30M is 1 h 30 min.
+// A duration of the API, ISO 8601 or seconds, as people say it: PT1H30M is 1 h 30 min.
 const OF_DAYS: Record<string, string> = { Y: 'year', M: 'month', W: 'week', D: 'day' }
 const OF_TIME: Record<string, string> = { H: 'h', M: 'min', S: 's' }
-export function spelled(duration: string): string {
+export function spelled(duration: string | number): string {
+  if (typeof duration === 'number') return span(duration)
   const [, days = '', time = ''] = /^P([^T]*)(?:T(.+))?$/.exec(duration) ?? []
   const long = [...days.matchAll(/(\d+)([YMWD])/g)].map(([, number, unit]) => some(Number(number), OF_DAYS[unit!]!))
   const brief = [...time.matchAll(/([\d.]+)([HMS])/g)].map(([, number, unit]) => `${number} ${OF_TIME[unit!]}`)

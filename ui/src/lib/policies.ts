@@ -4,7 +4,7 @@ import type { Job } from './types.gen'
 
 type Told = Record<string, unknown>
 const words = (text: unknown): string => String(text).replaceAll('_', ' ')
-const length = (value: unknown): string => (typeof value === 'number' ? `${value} s` : spelled(String(value)))
+const length = (value: unknown): string => spelled(value as string | number)
 
 export function policiesOf(job: Job): [string, string][] {
   const schedule = (job.schedule ?? {}) as Told
