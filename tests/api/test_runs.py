@@ -1,6 +1,6 @@
 """Runs over HTTP: where each stands, its attempts and its log; cancel and replay."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from duly.domain.outcome import Failed, Succeeded
@@ -113,6 +113,24 @@ async def test_no_worker_is_named_by_an_explanation(api, database):
     reasons = (await api.get(f"/v1/runs/{waiting}/explain")).json()["reasons"]
     [missing] = [reason for reason in reasons if reason["code"] == "no_worker_has_handler"]
     assert missing["facts"]["known"] == []
+
+
+async def test_a_run_in_hand_tells_whose_and_since_when(api, database, clock):
+    run_id = await a_run(api)
+    await stage(database)
+    before = (await api.get(f"/v1/runs/{run_id}")).json()
+    await clock.advance(2)
+    worker_id, [run] = await take(database)
+    now = await database.read_clock()
+    shown = (await api.get(f"/v1/runs/{run_id}")).json()
+    lease = shown["lease"]
+
+    assert (before["lease"], before["started_at"]) == (None, None)
+    assert (lease["worker_id"], lease["fence"]) == (str(worker_id), run.fence)
+    assert shown["started_at"] == lease["claimed_at"]
+    assert datetime.fromisoformat(lease["claimed_at"]) == now
+    await settled(database, worker_id, run)
+    assert (await api.get(f"/v1/runs/{run_id}")).json()["lease"] is None
 
 
 async def test_what_is_paused_is_a_reason(api):

@@ -1,13 +1,16 @@
-"""Pictures of the lists for the documentation: `python -m tests.dashboard.pictures` writes them into docs/screenshots anew."""
+"""Pictures of the screens: `python -m tests.dashboard.pictures` writes all that are in docs/screenshots anew."""
 
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from playwright.async_api import Page
+from playwright.async_api import Browser, Page
 
 from tests.dashboard.conftest import ROOT, House, a_browser, a_house, visiting
 from tests.dashboard.figures import Watched
+from tests.dashboard.test_places import change
+from tests.dashboard.test_workflows import NIGHT, node
 
 PLACE = ROOT / "docs" / "screenshots"
 WORDS = ("invoices", "newsletter", "clean-up", "exchange-rates", "backup", "thumbnails", "reports", "reminders")
@@ -16,11 +19,22 @@ ERRORS = (
     "KeyError: 'customer {}'",
     "TimeoutError: no answer in {} s",
 )
+MORNING = {"cron": "0 4 * * *"}
+BUSY = {
+    "heartbeat": {"type": "interval", "every": "PT10S"},
+    "sync-stock": {"type": "cron", "expr": "*/4 * * * *"},
+    "poll-mailbox": {"type": "cron", "expr": "*/7 * * * *"},
+    "collect-metrics": {"type": "cron", "expr": "10-50/5 * * * *"},
+}
+PHONE = {"width": 390, "height": 844}
+WHOLE = ("overview",)
 
 
 async def furnish(house: House) -> dict[str, str]:
     """Make something to look at."""
     jobs = [await a_nightly(house, number, word) for number, word in enumerate(WORDS)]
+    for name, trigger in BUSY.items():
+        await house.schedule(name, schedule={"trigger": trigger}, tags=["ops"])
     dead = [await house.submit("fails", why=ERRORS[number % 3].format(number)) for number in range(24)]
     running = [await house.submit("takes_long") for _ in range(2)]
     waiting = {"target": {"type": "function", "handler": "greet"}, "queue": "mail"}
@@ -29,7 +43,13 @@ async def furnish(house: House) -> dict[str, str]:
         await house.ask("POST", "/v1/jobs", waiting)
     await house.ask("PUT", "/v1/limits", {"queue": "default", "places": 20})
     await house.until(dead[-1], "dead")
-    return {"job": jobs[-1], "follows": follows}
+    return {
+        "job": jobs[-1],
+        "follows": follows,
+        "running": running[1],
+        "workflow": await workflows(house),
+        **await places(house),
+    }
 
 
 async def a_nightly(house: House, number: int, name: str) -> str:
@@ -39,6 +59,41 @@ async def a_nightly(house: House, number: int, name: str) -> str:
     for _ in range(3 + number):
         await house.ask("POST", f"/v1/jobs/{job_id}/trigger", {})
     return job_id
+
+
+async def workflows(house: House) -> str:
+    """Start some workflows; one has a map, added nodes, each condition, a node that fails and one under way."""
+    for name in ("import", "month-end"):
+        await house.ask(
+            "POST", "/v1/workflows", {"name": name, "nodes": {"first": node(), "then": node("greet", "first")}}
+        )
+    nodes = {**NIGHT, "upload": node("takes_long", "plan")}
+    told = await house.ask("POST", "/v1/workflows", {"name": "night", "nodes": nodes, "tags": ["money"]})
+    return str(told["workflow_id"])
+
+
+async def places(house: House) -> dict[str, str]:
+    """Make destinations, one of which fails, files, one of which was changed by hand, tenants, keys and what holds runs back."""
+    await house.ask("POST", "/v1/destinations", {"url": "https://hooks.partner.example/in"})
+    hook = {"target": {"type": "webhook", "url": "http://127.0.0.1:9/in"}, "retry": {"max_attempts": 3, "base": "PT1S"}}
+    for _ in range(7):
+        await house.ask("POST", "/v1/jobs", hook)
+    made = await applied(house, "billing.yaml", "report", "clean-up")
+    await change(house, made["report"], priority=1)
+    await applied(house, "reports.yaml", "weekly")
+    north = (await house.ask("POST", "/v1/tenants", {"name": "north"}))["tenant"]
+    await house.ask("POST", "/v1/keys", {"name": "wall display", "scopes": ["jobs:read"]})
+    await house.ask("POST", "/v1/keys", {"name": "north admin", "scopes": ["admin"], "tenant": north})
+    await house.ask("PUT", "/v1/gates/mail-provider", {"rate": {"limit": 100, "per": "PT1M"}})
+    listed = (await house.ask("GET", "/v1/destinations"))["items"]
+    return {"destination": next(one["destination_id"] for one in listed if "127.0.0.1" in one["origin"])}
+
+
+async def applied(house: House, source: str, *names: str) -> dict[str, str]:
+    """Apply a file with some jobs. Gives their ids by name."""
+    jobs = {f"{source.partition('.')[0]}-{name}": {"target": "greet", "schedule": MORNING} for name in names}
+    told = await house.ask("POST", "/v1/jobs:apply", {"source": source, "jobs": jobs})
+    return {done["name"].partition("-")[2]: done["job_id"] for done in told["done"]}
 
 
 async def picture(page: Page, house: House, path: str, name: str) -> None:
@@ -53,7 +108,16 @@ async def picture(page: Page, house: House, path: str, name: str) -> None:
     if name.startswith("queues"):
         await page.locator("[aria-label^='What ']").first.click()
         await watched.quiet()
-    await page.screenshot(path=PLACE / f"{name}.png", full_page=name.startswith("overview"))
+    await page.screenshot(path=PLACE / f"{name}.png", full_page=name.startswith(WHOLE))
+
+
+async def look(browser: Browser, house: House, shots: dict[str, str], ending: str = "", **context: Any) -> None:
+    """Take pictures of some screens."""
+    visitor = await visiting(browser, house, timezone_id="Europe/Berlin", **context)
+    await visitor.come_in()
+    for name, path in shots.items():
+        await picture(visitor.page, house, path, f"{name}{ending}")
+    await visitor.page.context.close()
 
 
 async def main() -> None:
@@ -65,22 +129,28 @@ async def main() -> None:
                 "overview": "/overview?reach=15m",
                 "jobs": "/jobs?sort=name",
                 "job": f"/jobs/{made['job']}",
+                "new-job": "/jobs/new",
                 "runs": "/runs",
-                "run": f"/runs/{made['follows']}",
+                "run": f"/runs/{made['running']}",
+                "follows": f"/runs/{made['follows']}",
+                "workflows": "/workflows",
+                "workflow": f"/workflows/{made['workflow']}",
                 "dead": "/dead",
                 "queues": "/queues",
+                "destinations": "/destinations",
+                "destination": f"/destinations/{made['destination']}",
+                "files": "/files",
+                "file": "/files/billing.yaml",
+                "keys": "/keys",
+                "audit": "/audit",
+                "system": "/system",
             }
-            for scheme in ("light", "dark"):
-                visitor = await visiting(browser, house, color_scheme=scheme)
-                await visitor.log_in()
-                for name, path in shots.items():
-                    await picture(visitor.page, house, path, name if scheme == "light" else f"{name}-dark")
-                await visitor.page.context.close()
-            visitor = await visiting(browser, house, viewport={"width": 390, "height": 844})
-            await visitor.log_in()
-            for name in ("overview", "jobs", "queues"):
-                await picture(visitor.page, house, shots[name], f"{name}-phone")
-            await visitor.page.context.close()
+            shots["overview"] = shots.pop("overview")  # The last of them, when there is more to see.
+            dark = {**shots, "workflow": f"{shots['workflow']}?node=broken"}
+            await look(browser, house, dark, "-dark", color_scheme="dark")
+            await look(browser, house, shots, color_scheme="light")
+            small = {name: shots[name] for name in ("overview", "jobs", "run", "workflow", "queues", "destination")}
+            await look(browser, house, small, "-phone", viewport=PHONE)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from functools import partial
 
 from playwright.async_api import expect
 
-from tests.dashboard.conftest import eventually
+from tests.dashboard.conftest import eventually, visiting
 from tests.dashboard.test_screens import a_dead_run, a_name, a_word, has_attempts
 
 
@@ -160,6 +160,14 @@ class TestQueues:
 
 
 class TestJob:
+    async def test_a_schedule_that_names_no_zone_has_the_days_of_utc_wherever_one_looks_from(self, browser, house):
+        visitor = await visiting(browser, house, timezone_id="Europe/Berlin")
+        await visitor.come_in()
+        await visitor.go(f"/jobs/{await house.schedule(a_name('unzoned'))}")
+        await expect(visitor.page.get_by_label("Calendar", exact=True)).to_contain_text("by day of UTC")
+        await expect(visitor.page.get_by_text("times of Europe/Berlin")).to_be_visible()
+        await visitor.page.context.close()
+
     async def test_the_calendar_is_of_the_schedules_zone_and_marks_days_on_which_clocks_are_set(self, visitor, house):
         trigger = {"trigger": {"type": "cron", "expr": "30 23 * * *", "tz": "America/New_York"}}
         job_id = await house.schedule(a_name("zoned"), schedule=trigger)

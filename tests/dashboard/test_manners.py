@@ -164,6 +164,40 @@ async def test_the_first_page_is_small(browser, house):
     assert 0 < sum(sizes.values()) <= FIRST_PAGE_BYTES_MAX, sizes
 
 
+async def test_who_comes_to_a_screen_or_has_done_something_is_not_lost(visitor, house):
+    """By the keyboard one goes on from what is shown, and the window is called by it."""
+    job_id, page = await house.schedule("not-lost"), visitor.page
+    await visitor.go("/jobs?name=not-lost")
+    await page.locator("tbody a[data-row]").first.focus()
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_title("not-lost · Job · Duly")
+    await expect(page.locator("main")).to_be_focused()
+
+    await page.get_by_role("button", name="Pause").focus()
+    await page.keyboard.press("Enter")
+    await page.get_by_role("button", name="Pause it").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    await expect(page.locator("main")).to_be_focused()
+    await page.get_by_role("button", name="Resume").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    await expect(page.locator("main")).to_be_focused()
+    assert (await house.ask("GET", f"/v1/jobs/{job_id}"))["status"] == "active"
+
+
+async def test_what_is_to_be_copied_is_copied_also_without_a_clipboard(visitor):
+    """A page that comes without TLS from another machine has none."""
+    page = visitor.page
+    await page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    await page.add_init_script("addEventListener('copy', () => (window.copied = String(getSelection() ?? '')))")
+    await visitor.go("/jobs")
+    await page.get_by_role("button", name="Copy as command").click()
+
+    await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert "duly jobs" in await page.evaluate("window.copied")
+
+
 class TestText:
     """What others wrote is shown as they wrote it, wherever it is shown."""
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 from urllib.parse import quote
 
 import pytest
@@ -32,6 +33,13 @@ async def change(house, job_id, **patch):
     headers = {"If-Match": f'"{job["version"]}"', "Content-Type": "application/merge-patch+json"}
     answer = await house._client.request("PATCH", f"/v1/jobs/{job_id}", content=json.dumps(patch), headers=headers)
     assert answer.is_success, answer.text
+
+
+def unused_port():
+    """Give a port that nobody listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
 
 
 async def a_reader(house):
@@ -122,6 +130,23 @@ class TestDestinations:
         await visitor.page.get_by_label("Runs that wait for it").get_by_role("link", name=run_id[-8:]).click()
         await expect(visitor.page.locator(".head [data-state=blocked]")).to_be_visible()
         await house.ask("POST", f"/v1/runs/{run_id}/cancel")
+
+    async def test_what_failed_there_last_is_shown_with_its_runs(self, visitor, house):
+        url = f"http://127.0.0.1:{unused_port()}/in"
+        job = {"target": {"type": "webhook", "url": url}, "retry": {"max_attempts": 1}}
+        run_id = (await house.ask("POST", "/v1/jobs", job))["job_id"]
+        await house.until(run_id, "dead")
+        listed = (await house.ask("GET", "/v1/destinations", page_size=200))["items"]
+        [one] = [found for found in listed if found["origin"] == url.removesuffix("/in")]
+        [told] = (await house.ask("GET", f"/v1/destinations/{one['destination_id']}/failures"))["items"]
+        await visitor.go(f"/destinations/{one['destination_id']}")
+
+        row = visitor.page.get_by_label("What failed last").locator("tbody tr")
+        await expect(row).to_have_count(1)
+        await expect(row).to_contain_text(told["reason"])
+        await expect(row).to_contain_text("nothing")
+        await row.get_by_role("link", name=run_id[-8:]).click()
+        await expect(visitor.page.locator(".head [data-state=dead]")).to_be_visible()
 
 
 class TestFiles:

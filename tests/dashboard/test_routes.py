@@ -27,7 +27,6 @@ NO_SCREEN = {
     **dict.fromkeys(("read_recovery", "approve_recovery", "dismiss_recovery"), "after an outage: `duly recover`"),
     **dict.fromkeys(("backfill_job", "list_backfills", "read_backfill", "cancel_backfill"), "`duly jobs backfill`"),
     **dict.fromkeys(("list_calendars", "read_calendar", "keep_calendar", "delete_calendar"), "`duly calendars`"),
-    "list_failures": "`duly destinations show`",
     "read_gate": "the list shows all there is of a key",
 }
 _PATH = re.compile(r"const path = `(/v1/[^`]*)`")

@@ -1,5 +1,6 @@
 """Each screen and each action, by clicks in a real browser; what came of it is read through the API."""
 
+import asyncio
 import re
 from functools import partial
 from uuid import uuid4
@@ -96,6 +97,27 @@ class TestOverview:
             }""")
 
         await eventually(is_green)
+
+    async def test_many_of_a_kind_do_not_hide_what_else_needs_a_person(self, visitor):
+        unserved = [
+            {"code": "no_worker", "severity": "bad", "text": f"Nobody serves queue q{number}.", "id": f"q{number}"}
+            for number in range(20)
+        ]
+        other = {"code": "queue_held", "severity": "warning", "text": "Queue mail is paused.", "id": "mail"}
+
+        async def ill(route):
+            answer = await route.fetch()
+            told = [{"count": None, **one} for one in (*unserved, other)]
+            await route.fulfill(response=answer, json={**await answer.json(), "attention": told})
+
+        await visitor.page.route("**/v1/overview", ill)
+        await visitor.go("/overview")
+        attention = visitor.page.get_by_label("Needs attention")
+        await expect(attention.locator(".attention")).to_have_count(4)
+        await expect(attention).to_contain_text("Queue mail is paused.")
+        await attention.get_by_role("button", name="Show the other 17").click()
+        await expect(attention.locator(".attention")).to_have_count(21)
+        await visitor.page.unroute_all(behavior="ignoreErrors")
 
     async def test_a_failure_is_counted_without_a_reload(self, visitor, house):
         await visitor.go("/overview")
@@ -229,6 +251,64 @@ class TestJob:
         await page.get_by_role("button", name="Show what changed").click()
         await expect(page.get_by_label("What changes").locator(".gone")).to_contain_text("Ada")
 
+    async def test_its_rules_are_told_and_an_edit_of_something_else_leaves_them(self, visitor, house):
+        customer, provider = a_name("customer"), a_name("provider")
+        rules = {
+            "concurrency": {"key": customer, "limit": 2},
+            "rate_limit": {"key": provider, "limit": 10, "per": "PT1S"},
+            "expires_after": "PT10M",
+        }
+        page, job_id = visitor.page, await house.schedule(a_name("ruled"), **rules)
+        before = await house.ask("GET", f"/v1/jobs/{job_id}")
+        await visitor.go(f"/jobs/{job_id}")
+        definition = page.get_by_label("Definition", exact=True)
+        await expect(definition).to_contain_text("10 min after its moment")
+        await expect(definition).to_contain_text(f"2 by key {customer}")
+        await expect(definition).to_contain_text(f"10 every 1 s by key {provider}")
+        await page.get_by_text("All of it").click()
+        await expect(page.get_by_label("definition", exact=True)).to_contain_text("rate_limit")
+
+        await page.get_by_role("link", name="Edit").click()
+        await page.get_by_label("Priority").fill("2")
+        await expect(page.get_by_label("What changes").first.locator(".gone")).to_have_count(1)
+        await page.get_by_role("button", name="Change it").click()
+        await expect(page.get_by_label("History of the definition")).to_contain_text("Version 2, now")
+        after = await house.ask("GET", f"/v1/jobs/{job_id}")
+        assert after["priority"] == 2
+        assert {name: after[name] for name in rules} == {name: before[name] for name in rules}
+
+    async def test_a_second_click_while_it_works_runs_nothing_twice(self, visitor, house):
+        page, job_id = visitor.page, await house.schedule(a_name("clicked"))
+        held = asyncio.Event()
+
+        async def slow(route):
+            await held.wait()
+            await route.continue_()
+
+        await page.route("**/trigger", slow)
+        await visitor.go(f"/jobs/{job_id}")
+        await page.get_by_role("button", name="Run now").click()
+        button = page.get_by_role("button", name="Run now")
+        await expect(button).to_have_attribute("aria-busy", "true")
+        await expect(button).to_be_focused()
+        await button.click(force=True)
+        held.set()
+        await expect(button).to_have_attribute("aria-busy", "false")
+        await eventually(lambda: has_runs(house, job_id, "succeeded"))
+        assert len((await house.ask("GET", "/v1/runs", filter=f"job_id:{job_id}"))["items"]) == 1
+
+    async def test_its_explanation_leads_to_its_last_run_and_tells_local_time(self, visitor, house):
+        page, job_id = visitor.page, await house.schedule(a_name("explained"))
+        run_id = (await house.ask("POST", f"/v1/jobs/{job_id}/trigger", {}))["run_id"]
+        await house.until(run_id, "succeeded")
+        await visitor.go(f"/jobs/{job_id}")
+        reasons = page.get_by_label("Why it is where it is")
+        due = (await house.ask("GET", f"/v1/jobs/{job_id}"))["next_run_at"]
+        await expect(reasons.locator("time").first).to_have_attribute("datetime", due)
+
+        await reasons.get_by_role("link", name=run_id[-8:]).click()
+        await expect(page.locator(".head [data-state=succeeded]")).to_be_visible()
+
 
 class TestRuns:
     async def test_they_are_narrowed_by_state(self, visitor, house):
@@ -269,6 +349,12 @@ class TestRun:
         await visitor.go(f"/runs/{run_id}")
         page = visitor.page
         await expect(page.get_by_role("log")).to_contain_text("number=3")
+        lease = (await house.ask("GET", f"/v1/runs/{run_id}"))["lease"]
+        await expect(page.get_by_label("Facts")).to_contain_text(
+            f"{lease['worker_id'][-8:]}, fence {lease['fence']}, since"
+        )
+        await expect(page.get_by_label("Attempts").locator("[data-state=running]")).to_be_visible()
+        await expect(page.get_by_role("img", name="Running now")).to_be_visible()
 
         await page.get_by_role("button", name="Cancel").click()
         await expect(page.get_by_role("dialog")).to_contain_text("1 run, running")
@@ -342,6 +428,19 @@ class TestDead:
         await house.until(run_id, "dead")
         assert "another reason" in (await house.ask("GET", f"/v1/runs/{run_id}"))["reason"]
 
+    async def test_one_is_discarded_after_it_was_asked_for_twice(self, visitor, house):
+        word = a_name("one")
+        run_id = await a_dead_run(house, word)
+        await visitor.go(f"/dead?filter=reason:%22RuntimeError: {word}%22")
+        page = visitor.page
+        await page.get_by_role("button", name=f"Discard {run_id[-8:]}").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("1 dead run of fails is given up for good")
+        assert await house.state(run_id) == "dead"
+        await page.get_by_role("button", name="Discard it").click()
+
+        await expect(page.get_by_text("No dead letter fits")).to_be_visible()
+        assert await house.state(run_id) == "cancelled"
+
     async def test_what_fits_is_discarded_after_its_number_was_told(self, visitor, house):
         word = a_name("discard")
         runs = [await a_dead_run(house, word) for _ in range(2)]
@@ -380,10 +479,31 @@ class TestQueues:
         await expect(page.get_by_label("What is held")).to_be_hidden()
         assert (await house.ask("GET", "/v1/holds"))["items"] == []
 
+    async def test_what_is_held_of_another_tenant_is_told_as_that_and_goes_on_by_itself(self, visitor, house):
+        tenant = (await house.ask("POST", "/v1/tenants", {"name": a_name("held")}))["tenant"]
+        queue = a_name("theirs")
+        for scope in ({"tenant": tenant}, {"tenant": tenant, "queue": queue}, {"queue": queue}):
+            await house.ask("POST", "/v1/pause", {**scope, "reason": "it floods"})
+        await visitor.go("/queues")
+        held = visitor.page.get_by_label("What is held", exact=True)
+        await expect(held).to_contain_text(f"Everything of tenant {tenant}: it floods")
+        await expect(held).to_contain_text(f"Queue {queue}, for everyone: it floods")
+
+        await held.get_by_role("button", name=f"queue {queue} of tenant {tenant}").click()
+        await eventually(lambda: holds_are(house, {(tenant, None), (None, queue)}))
+        await held.get_by_role("button", name=f"queue {queue} for everyone").click()
+        await eventually(lambda: holds_are(house, {(tenant, None)}))
+        await held.get_by_role("button", name=f"everything of tenant {tenant}").click()
+        await eventually(lambda: holds_are(house, set()))
+
     async def test_it_shows_who_serves(self, visitor):
         await visitor.go("/queues")
 
         await expect(visitor.page.get_by_label("Workers").locator("tbody")).to_contain_text("greet")
+
+
+async def holds_are(house, wanted):
+    return {(one["tenant"], one["queue"]) for one in (await house.ask("GET", "/v1/holds"))["items"]} == wanted
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/jobs/a/b/c"])

@@ -107,6 +107,23 @@ async def held(house):
     await house.ask("POST", f"/v1/workflows/{workflow_id}/cancel", {})
 
 
+async def test_a_run_leads_to_the_workflow_it_has_started_and_back(visitor, house):
+    nodes = {"first": node(), "second": node("greet", "first")}
+    name = f"nightly-{uuid4().hex[:8]}"
+    job_id = await house.schedule(name, target={"type": "workflow", "nodes": nodes})
+    run_id = (await house.ask("POST", f"/v1/jobs/{job_id}/trigger", {}))["run_id"]
+    await house.until(run_id, "succeeded")
+    workflow_id = (await house.ask("GET", f"/v1/runs/{run_id}"))["started_workflow_id"]
+    page = visitor.page
+    await visitor.go(f"/runs/{run_id}")
+
+    await page.get_by_label("Facts").get_by_role("link", name=workflow_id).click()
+    await expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
+    await expect(page).to_have_url(re.compile(workflow_id))
+    await page.get_by_role("link", name=f"run {run_id[-8:]}").click()
+    await expect(page).to_have_url(re.compile(run_id))
+
+
 class TestList:
     async def test_they_are_narrowed_by_name_state_tag_and_day_and_opened(self, visitor, house, night):
         page, name = visitor.page, (await told(house, night))["name"]

@@ -1,7 +1,8 @@
 """What the doctor finds on a server that is set as one in use is: safe, small, and with transactions that are prepared.
 
-What takes minutes to become true is read as it is, from a limit that is lower. That a replica lags, or a slot is left behind, is
-told in test_system.py from values put in its place: both need a role that may replicate, and the embedded server has none.
+What takes minutes or a gibibyte to become true is read as it is, from a limit that is lower. The role of this server may
+replicate, which that of an embedded one may not. That a replica lags is told in test_system.py from values put in its place: it
+needs a second server that follows this one.
 """
 
 import asyncio
@@ -13,9 +14,9 @@ import pytest
 from duly import __version__
 from duly.clock import host_now
 from duly.domain import doctor
-from duly.domain.doctor import findings
+from duly.domain.doctor import Finding, findings
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
-from duly.store import duties, embedded, history
+from duly.store import duties, embedded, embedded_folder, history
 from duly.store.database import Database
 from duly.store.session import Sessions
 from duly.store.system import read
@@ -31,9 +32,12 @@ LOOK = timedelta(seconds=20)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A server that forgets nothing, and vacuums by itself."""
-    with embedded.start(tmp_path_factory.mktemp("safe"), settings=SETTINGS) as started:
-        asyncio.run(make_template(started.url))
-        yield started
+    with pytest.MonkeyPatch.context() as patch:
+        may_replicate = f"alter role {embedded_folder.ROLE} replication;\n"
+        patch.setattr(embedded_folder, "_FIRST_STATEMENTS", embedded_folder._FIRST_STATEMENTS + may_replicate)
+        with embedded.start(tmp_path_factory.mktemp("safe"), settings=SETTINGS) as started:
+            asyncio.run(make_template(started.url))
+            yield started
 
 
 @pytest.fixture
@@ -53,10 +57,13 @@ async def well(server):
         await database.execute("delete from duly.workers; delete from duly.schedulers; delete from duly.duties")
 
 
-async def found_in(database: Database) -> dict[str, str]:
+async def findings_of(database: Database) -> list[Finding]:
     async with Sessions(database, size_max=1) as sessions, sessions.look(timeout=LOOK) as session:
-        facts = await read(session, host_now)
-    return {one.code: one.says for one in findings(facts)}
+        return list(findings(await read(session, host_now)))
+
+
+async def found_in(database: Database) -> dict[str, str]:
+    return {one.code: one.says for one in await findings_of(database)}
 
 
 async def test_what_does_well_on_a_server_that_is_safe_has_nothing(well):
@@ -86,6 +93,25 @@ async def test_a_transaction_that_stays_open_is_told(well, monkeypatch):
     await connection.close()
     monkeypatch.undo()
     assert await found_in(well) == {}
+
+
+async def test_a_slot_whose_reader_does_not_come_back_is_told_and_the_remedy_ends_it(well, monkeypatch):
+    connection = await asyncpg.connect(well.url)
+    await connection.execute("select pg_create_physical_replication_slot('forgotten', true)")
+    try:
+        await connection.execute("create table written as select repeat('x', 1000) from generate_series(1, 1000)")
+        await connection.execute("drop table written")
+        assert "slot_idle" not in await found_in(well), "not while it keeps little"
+        monkeypatch.setattr(doctor, "RETAINED_BYTES_MAX", 100_000)
+        [idle] = [one for one in await findings_of(well) if one.code == "slot_idle"]
+        assert "forgotten" in idle.says
+        await connection.execute(idle.remedy.partition("or: ")[2])
+        assert await found_in(well) == {}
+    finally:
+        await connection.execute(
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = 'forgotten'"
+        )
+        await connection.close()
 
 
 async def test_connections_that_run_out_are_told(well):

@@ -129,6 +129,12 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
     }
 
 
+async def find_lease(database: Database, run_id: UUID) -> dict[str, Any] | None:
+    """Read in whose hands a run is; None: in nobody's."""
+    row = await database.fetchrow(SQL["find_lease"], run_id)
+    return None if row is None else dict(row)
+
+
 _SHARED = (
     "run_id",
     "job_id",

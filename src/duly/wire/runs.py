@@ -109,6 +109,15 @@ class Run(Told, frozen=True):
         UUID | None,
         Meta(description="The workflow that it has started, where its target is one; after a replay, the last."),
     ] = None
+    lease: Annotated[RunLease | None, Meta(description="Whose hands it is in; null: nobody's.")] = None
+
+
+class RunLease(Told, frozen=True):
+    """A worker's right to a run, and since when it has it."""
+
+    worker_id: UUID
+    fence: int
+    claimed_at: Moment
 
 
 class Progress(Told, frozen=True):

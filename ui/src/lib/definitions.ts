@@ -1,5 +1,5 @@
 // The definition of a job, apart from how it stands; and the least that has to be sent to make one into another.
-const FIELDS = ['name', 'target', 'payload', 'queue', 'priority', 'schedule', 'on_event', 'retry', 'timeout', 'concurrency', 'on_done', 'on_dead', 'tags'] as const
+const FIELDS = ['name', 'target', 'payload', 'queue', 'priority', 'schedule', 'on_event', 'retry', 'timeout', 'concurrency', 'rate_limit', 'expires_after', 'expires_at', 'on_done', 'on_dead', 'tags'] as const
 
 export type Definition = Record<string, unknown>
 

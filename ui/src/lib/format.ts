@@ -12,7 +12,12 @@ const whole = new Intl.NumberFormat('en')
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone
 
 export const moment = (text: string): string => dayAndTime.format(new Date(text))
-export const minute = (text: string): string => dayAndMinute.format(new Date(text))
+const dayAndSecond = new Intl.DateTimeFormat(undefined, {
+  weekday: 'short', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23',
+})
+
+// To the minute; with seconds where it has some.
+export const minute = (text: string): string => (new Date(text).getUTCSeconds() ? dayAndSecond : dayAndMinute).format(new Date(text))
 export const clock = (text: string): string => timeOnly.format(new Date(text))
 // The day that a moment lies in, by the clock of a zone: 2026-11-16.
 const calendars = new Map<string, Intl.DateTimeFormat>()
@@ -43,6 +48,17 @@ export function span(seconds: number | null | undefined): string {
   if (seconds < 5400) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`.replace(' 0 s', '')
   if (seconds < 172_800) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`.replace(' 0 min', '')
   return `${Math.round(seconds / 86_400)} days`
+}
+
+// A duration of the API, ISO 8601 or seconds, as people say it: PT1H30M is 1 h 30 min.
+const OF_DAYS: Record<string, string> = { Y: 'year', M: 'month', W: 'week', D: 'day' }
+const OF_TIME: Record<string, string> = { H: 'h', M: 'min', S: 's' }
+export function spelled(duration: string | number): string {
+  if (typeof duration === 'number') return span(duration)
+  const [, days = '', time = ''] = /^P([^T]*)(?:T(.+))?$/.exec(duration) ?? []
+  const long = [...days.matchAll(/(\d+)([YMWD])/g)].map(([, number, unit]) => some(Number(number), OF_DAYS[unit!]!))
+  const brief = [...time.matchAll(/([\d.]+)([HMS])/g)].map(([, number, unit]) => `${number} ${OF_TIME[unit!]}`)
+  return [...long, ...brief].join(' ') || duration
 }
 
 // As short as the axis of a chart wants it.

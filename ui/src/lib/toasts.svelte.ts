@@ -18,6 +18,10 @@ class Toasts {
     this.#add({ number: ++this.#number, kind: 'bad', text: problem.detail, problem })
   }
 
+  fail(text: string): void {
+    this.#add({ number: ++this.#number, kind: 'bad', text })
+  }
+
   drop(number: number): void {
     this.all = this.all.filter((one) => one.number !== number)
   }

@@ -171,5 +171,3 @@ export function spanOf(node: Node, items: Node[], now: number): { from: number; 
 
 const WORDS: Record<On, string> = { success: 'has succeeded', failure: 'has failed', always: 'has ended' }
 export const condition = (edge: Edge): string => `${edge.node} ${WORDS[edge.on]}`
-export const REASONS: Record<string, string> = { skipped_condition: 'what it waits for did not come about' }
-export const saidOf = (reason: string): string => REASONS[reason] ?? reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -37,6 +37,7 @@ from duly.wire.runs import (
     Progress,
     Run,
     RunCancelled,
+    RunLease,
     RunList,
     RunMoved,
     RunSummary,
@@ -213,12 +214,12 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
     progress = await runs.read_progress(database, run_id)
     checkpoint = await runs.checkpoint_size(database, run_id)
     attempts = [_attempt(row) for row in found["attempts"]]
-    started = _last([row["started_at"] for row in found["attempts"]])
+    lease = await runs.find_lease(database, run_id)
     is_final = found["state"] in runs.FINAL
     return Run(
         **{name: found[name] for name in _COPIED},
         after=[FollowedJob(job=UUID(job), on=on) for job, on in found["after"]],
-        started_at=started,
+        started_at=_started(found, lease),
         finished_at=_last([row["finished_at"] for row in found["attempts"]]) if is_final else None,
         fire_skew_ms=_skew(found["attempts"]),
         payload=_decoded(carried.get("payload")),
@@ -228,7 +229,17 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         attempts=attempts,
         target=target_summary(found["handler"], carried.get("options")),
         started_workflow_id=await _started_workflow(database, found),
+        lease=None if lease is None else RunLease(**lease),
     )
+
+
+def _started(found: Mapping[str, Any], lease: Mapping[str, Any] | None) -> datetime | None:
+    """Say when its attempt began: the one that runs, or else the last one that has."""
+    if found["state"] == "running" and lease is not None:
+        began: datetime = max(found["due_at"], lease["claimed_at"])
+        return began
+    last: datetime | None = _last([row["started_at"] for row in found["attempts"]])
+    return last
 
 
 async def _started_workflow(database: Database, found: Mapping[str, Any]) -> UUID | None:

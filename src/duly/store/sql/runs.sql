@@ -37,6 +37,9 @@ select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, s
                 union all select options from duly.dead where run_id = $1) as place limit 1) as marks
   from duly.live_runs where run_id = $1
 
+-- name: find_lease
+select worker_id, fence, claimed_at from duly.leased where run_id = $1
+
 -- name: find_attempts
 select run_id, job_id, tenant, attempt, outcome::text, became::text, queue, handler, scheduled_at, due_at, started_at, finished_at, fence, worker_id,
        reason, result::text, detail::text, marks::text
