@@ -51,7 +51,7 @@ class Server:
         self._loop.run_until_complete(_prepare(url))
         # Every statement there is stays prepared: were they to take turns, each turn would cost two more talks.
         connecting = asyncpg.connect(url, statement_cache_size=1_000, max_cached_statement_lifetime=0)
-        self._connection: asyncpg.Connection[Any] = self._loop.run_until_complete(connecting)
+        self._connection: Any = self._loop.run_until_complete(connecting)
         self._socket = self._connection._transport.get_extra_info("socket").fileno()
         os.set_blocking(self._socket, True)
         self._at: datetime | None = None
@@ -65,7 +65,8 @@ class Server:
 
     def fetch(self, at: datetime, query: str, args: Sequence[Any]) -> list[Any]:
         """Run one statement as a transaction of its own."""
-        return self._drive(self._fetch(at, query, args))
+        rows: list[Any] = self._drive(self._fetch(at, query, args))
+        return rows
 
     async def _fetch(self, at: datetime, query: str, args: Sequence[Any]) -> list[Any]:
         if at != self._at:
