@@ -23,7 +23,7 @@ SCHEDULER_DELAY_SECONDS = 3.0
 
 @pytest.mark.timeout(200)
 def test_a_storm_of_kills_loses_nothing_and_doubles_nothing(tmp_path):
-    storm(tmp_path, rounds=3, runs=3_600, seed=1)
+    storm(tmp_path, rounds=5, runs=6_000, seed=1)
 
 
 @pytest.mark.proof

@@ -52,7 +52,7 @@ class Server:
         # Every statement there is stays prepared: were they to take turns, each turn would cost two more talks.
         connecting = asyncpg.connect(url, statement_cache_size=1_000, max_cached_statement_lifetime=0)
         self._connection: Any = self._loop.run_until_complete(connecting)
-        self._socket = self._connection._transport.get_extra_info("socket").fileno()
+        self._socket = _socket_of(self._connection)
         os.set_blocking(self._socket, True)
         self._at: datetime | None = None
         self._tables = [row[0] for row in self._drive(self._connection.fetch(_TABLES))]
@@ -65,10 +65,10 @@ class Server:
 
     def fetch(self, at: datetime, query: str, args: Sequence[Any]) -> list[Any]:
         """Run one statement as a transaction of its own."""
-        rows: list[Any] = self._drive(self._fetch(at, query, args))
+        rows: list[Any] = self._drive(self._ask(at, query, args))
         return rows
 
-    async def _fetch(self, at: datetime, query: str, args: Sequence[Any]) -> list[Any]:
+    async def _ask(self, at: datetime, query: str, args: Sequence[Any]) -> Any:
         if at != self._at:
             await self._connection.fetch(_SET_CLOCK, at.isoformat())
             self._at = at
@@ -99,6 +99,11 @@ class Server:
         self.execute("; ".join(f"delete from {table}" for table in self._tables))
         self.execute("update duly.shards set holder = null, epoch = 0; select setval('duly.fences', 1, false)")
         self.execute("vacuum " + ", ".join((*self._tables, "duly.shards")))
+
+
+def _socket_of(connection: Any) -> int:
+    socket: int = connection._transport.get_extra_info("socket").fileno()
+    return socket
 
 
 async def _prepare(url: str) -> None:
