@@ -5,14 +5,16 @@ SEEDS ?= 300
 PYTEST_ARGS ?=
 
 bin := .venv/bin
-# Tests wait for PostgreSQL and for real processes a third of their time and more, so three of them keep two cores busy.
-at_once := 3
+# Tests wait for PostgreSQL, for real processes and for real time more than half of theirs, so five of them keep two cores busy.
+at_once := 5
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
 waiting := tests/end_to_end tests/dashboard
+waiting_at_once := 3
 # These fill the machine by themselves, so they run after the others.
 alone := tests/simulation/test_simulation.py tests/end_to_end/test_storm.py
 times := .venv/test-times
-# What fails beside others is asked once more, alone; a run of the simulation is not, it is the same each time.
+# Each process gets a stretch of files, so that what the tests of a file share is mostly made once, and takes from the others at
+# its end. What fails beside others is asked once more, alone; a run of the simulation is not, it is the same each time.
 second_look := $(bin)/python -m tests.plugins.second_look
 pip := $(bin)/python -m pip --disable-pip-version-check
 # The dashboard is built while Python's packages are installed.
@@ -51,8 +53,8 @@ test: install-dev   ## Lint, then run the tests.
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
 	@rm -f $(times)
-	$(second_look) -n $(at_once) $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
-	$(second_look) -n $(at_once) --dist loadfile $(waiting) $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	$(second_look) -n $(at_once) --dist worksteal $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	$(second_look) -n $(waiting_at_once) --dist loadfile $(waiting) $(alone:%=--ignore=%) $(PYTEST_ARGS)
 	$(bin)/pytest $(alone) $(PYTEST_ARGS)
 	@$(bin)/python -m tests.plugins.budget $(times)
 

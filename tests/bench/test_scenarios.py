@@ -69,6 +69,7 @@ MORE = {
 # Receivers have sealed secrets of their own, as with any worker: the healthy and the slow.
 EXACT = {"webhooks": {"destinations": 2}}
 
+SCHEMAS = "select nspname from pg_namespace where nspname like 'duly%'"
 WITHOUT_BASELINE = {"fair"}  # Bare SQL knows no tenants.
 
 
@@ -111,6 +112,8 @@ def test_a_scenario_writes_one_json_object_that_keeps_the_contract(scenario, scr
         assert result["ratio"] > 0
     assert result["latency_ms"].keys() == result["skew_ms"].keys() == PERCENTILES
     assert result["config"]["cores"] >= 1
+    with psycopg.connect(scratch_url) as connection:
+        assert connection.execute(SCHEMAS).fetchall() == [], "a given database is left empty"
 
 
 def test_without_a_database_it_makes_one_of_its_own_and_says_so(tmp_path):
@@ -124,19 +127,11 @@ def test_without_a_database_it_makes_one_of_its_own_and_says_so(tmp_path):
 
 
 def test_a_person_gets_a_table(scratch_url):
-    done = bench("submit", *SMALL["submit"], "--database-url", scratch_url)
+    done = bench("submit", "--runs", "200", "--singles", "5", "--database-url", scratch_url)
 
     assert done.returncode == 0, done.stderr
     assert "runs_per_second" in done.stdout
     assert "one_by_one" in done.stdout
-
-
-def test_a_given_database_is_left_empty(scratch_url):
-    result_of("submit", *SMALL["submit"], "--database-url", scratch_url)
-
-    with psycopg.connect(scratch_url) as connection:
-        names = "select nspname from pg_namespace where nspname like 'duly%'"
-        assert connection.execute(names).fetchall() == []
 
 
 def test_somebodys_jobs_are_not_thrown_away(scratch_url):

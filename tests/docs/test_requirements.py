@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,19 @@ def missing(name: str, root: Path) -> str:
         return f"there is no file {path}"
     if not steps:
         return f"{path} names a file, not a test in it"
-    body: list[ast.stmt] = ast.parse((root / path).read_text()).body
+    body = statements_of(root / path)
     for step in steps:
         found = [node for node in body if isinstance(node, Definition) and node.name == step]
         if not found:
             return f"{path} has no {step}"
         body = found[0].body
     return ""
+
+
+@cache
+def statements_of(file: Path) -> list[ast.stmt]:
+    """Read a file once, though many requirements are shown in it."""
+    return ast.parse(file.read_text()).body
 
 
 def test_each_requirement_is_listed_once_and_in_order():

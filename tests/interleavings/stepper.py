@@ -15,7 +15,8 @@ import asyncpg
 from duly.store.database import Database, translated
 
 Move = Callable[[Database], Awaitable[Any]]
-_LOOK_SECONDS = 0.005
+# A statement takes less; and where a move waits for a lock, each step of the other costs one such look.
+_LOOK_SECONDS = 0.001
 _STEPS_MAX = 200
 
 

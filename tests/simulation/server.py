@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -28,6 +29,7 @@ create or replace function duly.clock_now() returns timestamptz language sql vol
 _PARTITIONS = "select duly.make_partitions_v1($1, $2)"
 _PARTITION_DAYS = 10
 _SET_CLOCK = "select set_config('duly.simulated_at', $1, false)"
+_BYTES_MAX = 262_144
 _TABLES = """
 select oid::regclass::text from pg_class
  where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p') and not relispartition
@@ -47,31 +49,61 @@ class Server:
     def __init__(self, url: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._loop.run_until_complete(_prepare(url))
-        self._connection: asyncpg.Connection[Any] = self._loop.run_until_complete(asyncpg.connect(url))
-        self._tables = [row[0] for row in self._loop.run_until_complete(self._connection.fetch(_TABLES))]
+        # Every statement there is stays prepared: were they to take turns, each turn would cost two more talks.
+        connecting = asyncpg.connect(url, statement_cache_size=1_000, max_cached_statement_lifetime=0)
+        self._connection: Any = self._loop.run_until_complete(connecting)
+        self._socket = _socket_of(self._connection)
+        os.set_blocking(self._socket, True)
+        self._at: datetime | None = None
+        self._tables = [row[0] for row in self._drive(self._connection.fetch(_TABLES))]
 
     def close(self) -> None:
         """Hang up."""
+        os.set_blocking(self._socket, False)
         self._loop.run_until_complete(self._connection.close())
         self._loop.close()
 
     def fetch(self, at: datetime, query: str, args: Sequence[Any]) -> list[Any]:
         """Run one statement as a transaction of its own."""
-        return self._loop.run_until_complete(self._fetch(at, query, args))
+        rows: list[Any] = self._drive(self._ask(at, query, args))
+        return rows
 
-    async def _fetch(self, at: datetime, query: str, args: Sequence[Any]) -> list[Any]:
-        await self._connection.fetch(_SET_CLOCK, at.isoformat())
+    async def _ask(self, at: datetime, query: str, args: Sequence[Any]) -> Any:
+        if at != self._at:
+            await self._connection.fetch(_SET_CLOCK, at.isoformat())
+            self._at = at
         return await self._connection.fetch(query, *args)
 
     def execute(self, script: str) -> None:
         """Run a script outside of simulated time."""
-        self._loop.run_until_complete(self._connection.execute(script))
+        self._drive(self._connection.execute(script))
+
+    def _drive(self, talk: Coroutine[Any, Any, Any]) -> Any:
+        """Take a talk with the server to its end, which waits for nothing else: a loop for it is a fifth of a seed's time."""
+        try:
+            while True:
+                answer = talk.send(None)
+                answer._asyncio_future_blocking = False
+                while not answer.done():
+                    self._hear()
+        except StopIteration as end:
+            return end.value
+
+    def _hear(self) -> None:
+        if not (said := os.read(self._socket, _BYTES_MAX)):
+            raise ConnectionError("the server hung up")
+        self._connection._protocol.data_received(said)
 
     def reset(self) -> None:
         """Empty every box. Deleting and vacuuming a few rows is ten times cheaper than truncating forty files."""
         self.execute("; ".join(f"delete from {table}" for table in self._tables))
         self.execute("update duly.shards set holder = null, epoch = 0; select setval('duly.fences', 1, false)")
         self.execute("vacuum " + ", ".join((*self._tables, "duly.shards")))
+
+
+def _socket_of(connection: Any) -> int:
+    socket: int = connection._transport.get_extra_info("socket").fileno()
+    return socket
 
 
 async def _prepare(url: str) -> None:
