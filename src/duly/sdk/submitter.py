@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from duly.clock import moment_of
@@ -15,6 +15,7 @@ from duly.domain.called import called_by
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidOption
 from duly.domain.run import HORIZON
+from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
 from duly.sdk.choices import Choices, Work, recurring, submission
 from duly.sdk.handle import Handle
@@ -108,7 +109,7 @@ class Submitter(Generic[Q, T]):
         if self._shape is None:  # What a program submits all day is on record with its runs; a schedule is noted.
             database = database.acting_as(None)
         submitted = await ask_until_answered(database, send, key, "job")
-        if self._shape is not None and submitted[0].scheduled_at <= moment_of(database.clock.now()) + HORIZON:
+        if self._shape is not None and _is_soon(submitted[0], moment_of(database.clock.now())):
             (await self._app.connections.waker()).wake(DUE)
         if submitted and self._is_due_soon():
             (await self._app.connections.waker()).wake(self._choices.queue or self._handler.queue)
@@ -155,6 +156,10 @@ async def ask_until_answered(
                 ) from error
             await database.clock.sleep(pause)
     raise AssertionError("unreachable")
+
+
+def _is_soon(submitted: Submitted, now: datetime) -> bool:
+    return submitted.scheduled_at != NEVER and submitted.scheduled_at - now <= HORIZON
 
 
 async def _listed(submitting: Awaitable[Submitted]) -> Sequence[Submitted]:

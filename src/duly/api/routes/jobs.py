@@ -192,7 +192,7 @@ async def submit_defined(call: Call[Any, Any], asked: JobDefinition) -> CreatedJ
     """Make a job that has a definition of its own. Raises Refused."""
     job = definitions.admitted(definitions.recurring(asked, now_of(call), extra_of(call)), call.allowed)
     accepted = await moves.submit_recurring(call.database, job, key=_key(call), tenant=call.tenant)
-    if accepted.scheduled_at - now_of(call) <= HORIZON:
+    if accepted.scheduled_at != NEVER and accepted.scheduled_at - now_of(call) <= HORIZON:
         call.wake(DUE)
     return _scheduled(accepted, job.name)
 
