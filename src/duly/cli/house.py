@@ -18,7 +18,7 @@ from duly.api.listening import address_of, refuse_without_keys
 from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli import demo, scheduler
-from duly.cli.egress import may_call_loopback
+from duly.cli.egress import keep_egress, may_call_loopback
 from duly.cli.first_key import first_key, tell_key
 from duly.cli.front_door import allowed_by, opened_door, pages_of
 from duly.cli.keyring import first_keyring
@@ -72,6 +72,7 @@ class House:
             await self._migrate(database)
             self._key = await self._admit(database)
             api = Database(self._postgres.url, size_max=_API_CONNECTIONS_MAX, pooler=pooler, command_timeout=2.0)
+            keep_egress(self._settings, self._postgres.data)
             keyring = first_keyring(self._settings, self._postgres.data, Rng())
             allowed = allowed_by(self._settings, loopback=may_call_loopback(self._settings))
             age_limit = span(self._settings, "queue_age_limit")

@@ -10,6 +10,7 @@ import click
 
 from duly.cli import apps, programs
 from duly.cli.connect import database_url, opened, run_loop
+from duly.cli.egress import as_up_does, is_as_up_does
 from duly.cli.keyring import MISSING
 from duly.cli.options import span, with_settings
 from duly.cli.scheduler import process_name
@@ -48,6 +49,7 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     """
     path = app or settings.app
     name = name or process_name()
+    settings = as_up_does(settings)
     targets = targets_of(settings, name)
     if path is None and not _is_asked_for(settings, targets):
         raise click.UsageError(
@@ -94,6 +96,10 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
             click.echo(line)
         if settings.webhooks and WEBHOOK not in targets.names():
             click.echo(f"it sends no webhooks: {MISSING}")
+        elif settings.webhooks and is_as_up_does(settings):
+            click.echo(
+                "it sends webhooks to this machine, too, as the `duly up` of this folder does; --no-egress-loopback forbids it"
+            )
         elif settings.webhooks and settings.database_url is None and not settings.egress_loopback:
             click.echo("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
     spare_what_stays()
