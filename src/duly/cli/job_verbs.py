@@ -17,6 +17,7 @@ from duly.cli.many import Many, change_many, many_options
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
 from duly.cli.run import wait_and_tell
+from duly.cli.say import say
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import NotFound
@@ -120,7 +121,7 @@ async def _cancel(settings: Settings, job: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"job_id": job_id, "answer": stopped.answer, "state": stopped.state})
     else:
-        click.echo(f"job {job_id}: {stopped.words}")
+        say(f"job {job_id}: {stopped.words}")
 
 
 async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:
@@ -132,7 +133,7 @@ async def _change(settings: Settings, job: str, change: Change, *, as_json: bool
     if as_json:
         print_json({"job_id": job_id, "answer": answer, **_state(seen)})
     else:
-        click.echo("\n".join([f"job {job_id}: {answer}", *(seen.fires if seen else [])]))
+        say("\n".join([f"job {job_id}: {answer}", *(seen.fires if seen else [])]))
 
 
 def _state(seen: JobSeen | None) -> dict[str, Any]:
@@ -153,7 +154,7 @@ async def _trigger(
         if as_json:
             print_json({"job_id": job_id, "run_id": run_id, "state": state})
         else:
-            click.echo(f"run {run_id}: {_TRIGGERED[TriggerState(state)]}", err=wait)
+            say(f"run {run_id}: {_TRIGGERED[TriggerState(state)]}", err=wait)
         if state == TriggerState.SKIPPED:
             return REFUSED
         return await wait_and_tell(desk, run_id) if wait else 0

@@ -12,6 +12,7 @@ from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list
 from duly.cli.pause import scope_options
+from duly.cli.say import say
 from duly.domain.hold import Scope
 from duly.domain.limit import PLACES_MAX, Limit
 from duly.settings import Settings
@@ -66,13 +67,13 @@ async def _set(settings: Settings, scope: Scope, places: int, as_json: bool) -> 
     if as_json:
         print_json(_row(made))
     else:
-        click.echo(f"{scope}: at most {places} at once, from the next claim on; {made.running} are under way")
+        say(f"{scope}: at most {places} at once, from the next claim on; {made.running} are under way")
 
 
 async def _remove(settings: Settings, scope: Scope) -> None:
     async with at_desk(settings) as desk:
         await desk.unlimit(scope)
-    click.echo(f"{scope}: no limit of its own any more")
+    say(f"{scope}: no limit of its own any more")
 
 
 def _row(limit: Limit) -> dict[str, object]:

@@ -13,6 +13,7 @@ from duly.cli.desk import Desk, at_desk
 from duly.cli.holding import resume_line, told
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
+from duly.cli.say import say
 from duly.domain.hold import Hold, Scope
 from duly.moves.hold import HoldAnswer
 from duly.settings import Settings
@@ -76,7 +77,7 @@ async def _change(
     if as_json:
         print_json({"scope": scope, "answer": answer, "paused": standing})
     else:
-        click.echo("\n".join([_sentence(scope, HoldAnswer(answer)), *_others(scope, standing)]))
+        say("\n".join([_sentence(scope, HoldAnswer(answer)), *_others(scope, standing)]))
 
 
 def _sentence(scope: Scope, answer: HoldAnswer) -> str:

@@ -13,6 +13,7 @@ from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, print_json, show_list
 from duly.cli.pause import pause_scope, reason_option, resume_scope
+from duly.cli.say import say
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidOption, InvalidSchedule
 from duly.domain.hold import Scope
@@ -101,4 +102,4 @@ async def _set_queue(settings: Settings, queue: str, limit: timedelta | None, as
     if as_json:
         print_json({"queue": queue, "age_limit_seconds": told})
         return
-    click.echo(f"queue {queue}: its oldest run may be {'as old as by default' if told is None else f'{told:g} s old'}")
+    say(f"queue {queue}: its oldest run may be {'as old as by default' if told is None else f'{told:g} s old'}")

@@ -14,6 +14,7 @@ from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows
 from duly.cli.recovery_desk import RecoveryDesk, at_recovery
+from duly.cli.say import say
 from duly.cli.screen import some
 from duly.clock import SystemClock
 from duly.domain.errors import InvalidOption
@@ -144,12 +145,12 @@ def _print(plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = Fal
     if as_json:
         print_json(plan, is_one_line=is_one_line)
         return
-    click.echo("\n".join(lines_of(plan)))
+    say("\n".join(lines_of(plan)))
     rows: list[Row] = [msgspec.structs.asdict(item) for item in plan.items[:_SHOWN]]
     if rows:
         print_rows(rows, COLUMNS, "")
     if len(plan.items) > _SHOWN or plan.is_partial:
-        click.echo(f"the {_SHOWN} largest are shown; --json gives more")
+        say(f"the {_SHOWN} largest are shown; --json gives more")
 
 
 def lines_of(plan: RecoveryPlan) -> list[str]:

@@ -17,6 +17,7 @@ from duly.cli.follow import wait_for_end
 from duly.cli.options import with_settings
 from duly.cli.output import duration
 from duly.cli.runs import reason
+from duly.cli.say import say, say_json
 from duly.cli.submission import Typed
 from duly.cli.submit import handler_arguments
 from duly.clock import Rng
@@ -40,7 +41,7 @@ async def _run(settings: Settings, wait: bool, typed: Typed) -> int:
     async with at_desk(settings) as desk:
         sent = await submission.send(desk, job, typed.key, Rng())
         lines = await submission.answer(desk, job, sent, settings.app)
-        click.echo("\n".join(lines), err=wait)
+        say("\n".join(lines), err=wait)
         return await wait_and_tell(desk, sent.job_id) if wait else 0
 
 
@@ -49,12 +50,12 @@ async def wait_and_tell(desk: Desk, run_id: UUID) -> int:
     try:
         found = await wait_for_end(desk, run_id)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        click.echo(f"the run goes on without us; to end it: duly runs cancel {run_id}", err=True)
+        say(f"the run goes on without us; to end it: duly runs cancel {run_id}", err=True)
         raise
-    click.echo(ending(found), err=True)
+    say(ending(found), err=True)
     result = found["attempts"][-1]["result"]
     if found["state"] == "succeeded" and result is not None:
-        click.echo(msgspec.json.format(result, indent=2))
+        say_json(msgspec.json.format(result.encode(), indent=2))
     return 0 if found["state"] == "succeeded" else REFUSED
 
 

@@ -19,6 +19,7 @@ from duly.cli.output import Listing, Row, json_option, listing_options, moment, 
 from duly.cli.paging import chosen, filter_option, limit_option, none_of, quoted
 from duly.cli.replaying import replay_runs
 from duly.cli.run_many import CANCELLING, replaying
+from duly.cli.say import say
 from duly.cli.screen import some
 from duly.cli.target_rows import what_runs
 from duly.clock import SystemClock
@@ -153,7 +154,7 @@ async def _follow_progress(desk: Desk, run_id: UUID) -> None:
         found = await desk.run(run_id)
         now = progress_text(found["progress"]) if found["progress"] else found["state"]
         if now != last:
-            click.echo(now, err=True)
+            say(now, err=True)
         if found["state"] in FINAL:
             return
         last = now
@@ -163,7 +164,7 @@ async def _follow_progress(desk: Desk, run_id: UUID) -> None:
 async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool) -> None:
     async with at_desk(settings) as desk:
         for run_id in run_ids:
-            click.echo(f"run {run_id}: {(await desk.cancel_run(run_id, children=children)).words}")
+            say(f"run {run_id}: {(await desk.cancel_run(run_id, children=children)).words}")
 
 
 async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
@@ -177,19 +178,19 @@ async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
 
 def _print_found(found: Mapping[str, Any]) -> None:
     why = reason(found["reason"], _last_detail(found))
-    click.echo(f"run {found['run_id']} is {found['state']}{f': {why}' if why else ''}")
-    click.echo(f"{what_runs(found)} on queue {found['queue']}, due {moment(found['due_at'])}")
+    say(f"run {found['run_id']} is {found['state']}{f': {why}' if why else ''}")
+    say(f"{what_runs(found)} on queue {found['queue']}, due {moment(found['due_at'])}")
     if missed := missed_by(found):
-        click.echo(f"it stands for {some(missed, 'occurrence')} that came too late, itself included")
+        say(f"it stands for {some(missed, 'occurrence')} that came too late, itself included")
     if marks := _marks_line(found):
-        click.echo(marks)
+        say(marks)
     if found.get("payload"):
-        click.echo(f"payload {found['payload']}")
+        say(f"payload {found['payload']}")
     if found["progress"]:
-        click.echo(f"progress {progress_text(found['progress'])}, told {moment(found['progress']['updated_at'])}")
+        say(f"progress {progress_text(found['progress'])}, told {moment(found['progress']['updated_at'])}")
     if found["checkpoint"]:
         saved = found["checkpoint"]
-        click.echo(f"checkpoint of {some(saved['bytes'], 'byte')}, saved {moment(saved['saved_at'])}")
+        say(f"checkpoint of {some(saved['bytes'], 'byte')}, saved {moment(saved['saved_at'])}")
     print_rows(found["attempts"], ATTEMPT_COLUMNS, "no attempts yet")
     if found["attempts"]:
         _print_last(found["attempts"][-1])
@@ -237,10 +238,10 @@ def _object(text: str | None) -> dict[str, Any]:
 
 def _print_last(attempt: Mapping[str, Any]) -> None:
     if attempt["result"] is not None:
-        click.echo(f"result {attempt['result']}")
+        say(f"result {attempt['result']}")
     detail = _object(attempt["detail"])
     trace = detail.get("traceback")
     if isinstance(trace, str):
-        click.echo(trace)
+        say(trace)
     elif detail.keys() - {"missed", "first", "last", "count"}:
-        click.echo(f"detail {attempt['detail']}")
+        say(f"detail {attempt['detail']}")

@@ -13,6 +13,7 @@ from duly.cli.desk import at_desk
 from duly.cli.gate_flags import gate_flags
 from duly.cli.options import with_settings
 from duly.cli.retry_flags import retry_flags
+from duly.cli.say import say
 from duly.cli.schedule_flags import schedule_flags
 from duly.cli.submission import Typed
 from duly.cli.target_flags import target_flags
@@ -75,4 +76,4 @@ async def _submit(settings: Settings, quiet: bool, typed: Typed) -> None:
     async with at_desk(settings) as desk:
         sent = await submission.send(desk, job, typed.key, Rng())
         lines = [str(sent.job_id)] if quiet else await submission.answer(desk, job, sent, settings.app)
-    click.echo("\n".join(lines))
+    say("\n".join(lines))
