@@ -105,8 +105,8 @@ def check_arguments(value: object, handler: str) -> Mapping[str, Any]:
 
 def check_priority(value: int) -> int:
     """Take a priority from 0 (first) to 9 (last). Raises InvalidOption."""
-    if isinstance(value, bool) or not 0 <= value <= 9:
-        raise InvalidOption(f"priority {value!r} is outside 0 (first) to 9 (last)")
+    if not is_whole(value) or not 0 <= value <= 9:
+        raise InvalidOption(f"priority {shown(value)} is outside 0 (first) to 9 (last), in whole numbers")
     return value
 
 
@@ -131,8 +131,8 @@ def check_delay(value: Duration) -> timedelta:
 
 def check_gate(name: str, places: int) -> tuple[str, int]:
     """Take a gate's name and how many runs may be inside at once. Raises InvalidOption."""
-    if isinstance(places, bool) or not 1 <= places <= GATE_PLACES_MAX:
-        raise InvalidOption(f"concurrency {places!r} is outside 1 to {GATE_PLACES_MAX} runs at once")
+    if not is_whole(places) or not 1 <= places <= GATE_PLACES_MAX:
+        raise InvalidOption(f"concurrency {shown(places)} is outside 1 to {GATE_PLACES_MAX} runs at once")
     return check_gate_key(name, "concurrency key"), places
 
 
@@ -163,7 +163,7 @@ def check_request_id(value: str) -> str:
 
 def check_traceparent(value: str) -> str:
     """Take the place in a trace that asked for a job, as W3C Trace Context writes it. Raises InvalidOption."""
-    if not _TRACEPARENT.fullmatch(value):
+    if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
         raise InvalidOption(
             f"traceparent {shown(value)} is none; it reads 00-, 32 hexadecimal digits, -, 16 of them, -, and two flags"
         )
@@ -188,6 +188,11 @@ def check_timeout(value: Duration | None) -> float | None:
     if seconds <= 0:
         raise InvalidOption(f"timeout {value!r} must be more than 0; leave it out for none")
     return seconds
+
+
+def is_whole(value: object) -> bool:
+    """Say whether a value is a whole number; a truth is none, although Python counts with it."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_printable(value: object, characters_max: int) -> bool:
