@@ -28,6 +28,7 @@ from duly.domain.triggers.errors import TriggerError
 from duly.sdk.choices import Choices
 from duly.store import hints
 from duly.store.database import Database
+from duly.worker.handlers import suggestion
 from tests.builders import counts
 from tests.clock import START
 
@@ -274,6 +275,13 @@ def test_an_unknown_handler_is_refused_with_the_nearest_name():
 
     with pytest.raises(UnknownHandler, match="did you mean 'greet'"):
         app["gret"]
+
+
+def test_of_many_known_handlers_ten_are_named_and_the_rest_counted():
+    known = [f"handler_{number:02}" for number in range(12)]
+
+    assert suggestion("nosuch", known).endswith("'handler_09' and 2 more")
+    assert suggestion("nosuch", known[:10]).endswith("'handler_09'")
 
 
 @pytest.mark.parametrize(

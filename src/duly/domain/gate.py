@@ -13,7 +13,8 @@ import msgspec
 
 from duly.domain.duration import Duration, parse_option, to_iso
 from duly.domain.errors import InvalidOption
-from duly.domain.job import check_gate, check_gate_key, is_whole
+from duly.domain.job import check_gate, check_gate_key
+from duly.domain.number import is_number, is_whole
 from duly.domain.run import Options
 from duly.domain.triggers.errors import shown
 
@@ -55,7 +56,7 @@ def check_rate(rate: Rate) -> tuple[str, float, int]:
     seconds = parse_option(rate.per, "rate per").total_seconds()
     if seconds <= 0:
         raise InvalidOption(f"rate per {rate.per!r} must be more than 0; write PT1S, PT1M or PT1H")
-    if not (isinstance(rate.limit, float) or is_whole(rate.limit)) or not 0 < rate.limit / seconds <= RATE_MAX:
+    if not is_number(rate.limit) or not 0 < rate.limit / seconds <= RATE_MAX:
         raise InvalidOption(f"rate {rate.limit!r} per {rate.per!r} is outside more than 0 to {RATE_MAX:,} a second")
     if not is_whole(rate.burst) or not 1 <= rate.burst <= BURST_MAX:
         raise InvalidOption(f"burst {rate.burst!r} is outside 1 to {BURST_MAX} runs at once")

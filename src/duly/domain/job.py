@@ -13,6 +13,7 @@ import msgspec
 
 from duly.domain.duration import Duration, parse, parse_option
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidSchedule
+from duly.domain.number import is_whole
 from duly.domain.run import NAME_CHARACTERS_MAX, read_options
 from duly.domain.target import RESERVED
 from duly.domain.triggers.errors import shown
@@ -161,7 +162,7 @@ def check_request_id(value: str) -> str:
     return value
 
 
-def check_traceparent(value: str) -> str:
+def check_traceparent(value: object) -> str:
     """Take the place in a trace that asked for a job, as W3C Trace Context writes it. Raises InvalidOption."""
     if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
         raise InvalidOption(
@@ -188,11 +189,6 @@ def check_timeout(value: Duration | None) -> float | None:
     if seconds <= 0:
         raise InvalidOption(f"timeout {value!r} must be more than 0; leave it out for none")
     return seconds
-
-
-def is_whole(value: object) -> bool:
-    """Say whether a value is a whole number; a truth is none, although Python counts with it."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_printable(value: object, characters_max: int) -> bool:

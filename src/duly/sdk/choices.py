@@ -28,8 +28,8 @@ from duly.domain.job import (
     check_tags,
     check_timeout,
     check_traceparent,
-    is_whole,
 )
+from duly.domain.number import is_whole
 from duly.domain.run import DEFAULTS, Options, encode_options, said
 from duly.domain.then import check_then
 from duly.domain.triggers import asking
