@@ -204,10 +204,15 @@ def test_leaving_a_run_does_not_end_it(up):
     with running("run", "wait", "seconds=30", "--wait", cwd=up.folder) as process:
         run_id = id_in(process.wait_for_line("job "))
         wait_for(lambda: json.loads(up.duly("runs", "show", run_id, "--json").stdout)["state"] == "running")
+        shown = up.duly("runs", "show", run_id).stdout
+        assert re.search(r"attempt 1.* is with worker .* since ", shown)
+        assert "no attempts yet" not in shown
         process.interrupt()
     assert process.process.returncode == 130
     assert f"the run goes on without us; to end it: duly runs cancel {run_id}" in process.lines
 
     assert "requested: its worker has been asked" in up.duly("runs", "cancel", run_id).stdout
     assert up.duly("logs", "-f", run_id).returncode == 0
-    assert "too late" in up.duly("runs", "cancel", run_id).stdout
+    late = up.duly("runs", "cancel", run_id)
+    assert "too late" in late.stdout
+    assert late.returncode == 1, "what was asked for has not happened"

@@ -85,12 +85,11 @@ def cancel(settings: Settings, job: str, many: Many | None, as_json: bool) -> in
     """Cancel JOB, given by its id or its name, or all that fit, and its runs that have not started.
 
     What has started goes on: `duly runs cancel` is for that. The answer is `cancelled`; `requested`, where a worker holds the
-    last of it; or `too late`, with how it stands.
+    last of it; or `too late`, with how it stands: then the exit code is 1.
     """
     if many is not None:
         return change_many(settings, job_many.ENDING, many, as_json=as_json)
-    asyncio.run(_cancel(settings, job, as_json=as_json))
-    return 0
+    return asyncio.run(_cancel(settings, job, as_json=as_json))
 
 
 @click.command("trigger")
@@ -114,7 +113,7 @@ def trigger_job(
     return asyncio.run(_trigger(settings, job, arguments, beside, chosen, wait, as_json))
 
 
-async def _cancel(settings: Settings, job: str, *, as_json: bool) -> None:
+async def _cancel(settings: Settings, job: str, *, as_json: bool) -> int:
     async with at_desk(settings) as desk:
         job_id = await desk.job_id(job)
         stopped = await desk.cancel_job(job_id)
@@ -122,6 +121,7 @@ async def _cancel(settings: Settings, job: str, *, as_json: bool) -> None:
         print_json({"job_id": job_id, "answer": stopped.answer, "state": stopped.state})
     else:
         say(f"job {job_id}: {stopped.words}")
+    return REFUSED if stopped.is_too_late else 0
 
 
 async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from duly.cli.desk import Desk, at_desk
+from duly.cli.failures import REFUSED
 from duly.cli.lazy import ListingGroup
 from duly.cli.many import Many, change_many, many_options
 from duly.cli.options import with_settings
@@ -114,7 +115,7 @@ def cancel(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, chi
     """Cancel runs: those that are named, or all that fit and have not ended.
 
     The answer is `cancelled`: it was waiting, and will never start; `requested`: its worker has been asked, and what it came to
-    will be on the run; or `too late`, with the state in which it had ended.
+    will be on the run; or `too late`, with the state in which it had ended: then the exit code is 1.
     """
     if many is not None:
         if children:
@@ -122,8 +123,7 @@ def cancel(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, chi
                 "--children goes with runs that are named; of a filter, say which subtasks: parent:RUN"
             )
         return change_many(settings, CANCELLING, many)
-    asyncio.run(_cancel(settings, run_ids, children))
-    return 0
+    return asyncio.run(_cancel(settings, run_ids, children))
 
 
 @runs.command("replay")
@@ -161,10 +161,14 @@ async def _follow_progress(desk: Desk, run_id: UUID) -> None:
         await SystemClock().sleep(_LOOK_SECONDS)
 
 
-async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool) -> None:
+async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool) -> int:
+    late = 0
     async with at_desk(settings) as desk:
         for run_id in run_ids:
-            say(f"run {run_id}: {(await desk.cancel_run(run_id, children=children)).words}")
+            stopped = await desk.cancel_run(run_id, children=children)
+            late += stopped.is_too_late
+            say(f"run {run_id}: {stopped.words}")
+    return REFUSED if late else 0
 
 
 async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
@@ -172,8 +176,10 @@ async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
     found = await desk.run(run_id)
     if as_json:
         print_json({**plain(found), "attempts": [plain(attempt) for attempt in found["attempts"]]})
-    else:
-        _print_found(found)
+        return
+    _print_found(found)
+    if found["state"] == "running":  # Attempts are told when they have ended: this one is under way.
+        say("; ".join((await desk.explain(str(run_id))).sentences))
 
 
 def _print_found(found: Mapping[str, Any]) -> None:
@@ -191,7 +197,8 @@ def _print_found(found: Mapping[str, Any]) -> None:
     if found["checkpoint"]:
         saved = found["checkpoint"]
         say(f"checkpoint of {some(saved['bytes'], 'byte')}, saved {moment(saved['saved_at'])}")
-    print_rows(found["attempts"], ATTEMPT_COLUMNS, "no attempts yet")
+    if found["attempts"] or found["state"] != "running":
+        print_rows(found["attempts"], ATTEMPT_COLUMNS, "no attempts yet")
     if found["attempts"]:
         _print_last(found["attempts"][-1])
 
