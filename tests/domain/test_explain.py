@@ -298,7 +298,7 @@ HELD_JOBS: list[tuple[str, JobFacts, str, timedelta | None]] = [
         seconds(600),
     ),
     ("shed", a_job(next_run_at=LATE_BY, priority=7, overload=AN_OVERLOAD), "more workers", None),
-    ("not_due", a_job(next_run_at=LATE_BY, priority=6, overload=AN_OVERLOAD), "its next moment", seconds(0)),
+    ("not_due", a_job(next_run_at=LATE_BY, priority=6, overload=AN_OVERLOAD), "a scheduler's next look", seconds(0)),
     ("not_due", a_job(next_run_at=START + seconds(9), priority=7, overload=AN_OVERLOAD), "its next", seconds(9)),
 ]
 
