@@ -208,6 +208,15 @@ def test_in_development_webhooks_may_reach_this_machine(tmp_path, given, may):
     assert may_call_loopback(load(given, {}, tmp_path)) == may
 
 
+def test_what_is_no_address_of_a_database_is_refused_as_a_setting_and_not_repeated(tmp_path):
+    with pytest.raises(
+        SettingsError, match="DULY_DATABASE_URL is not the address of a PostgreSQL; write it as"
+    ) as refused:
+        load({}, {"DULY_DATABASE_URL": "ada:secret@host/db"}, tmp_path)
+
+    assert "secret" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("of_up", "of_worker", "loopback", "ports"),
     [

@@ -33,7 +33,7 @@ from duly.domain.errors import DatabaseUnusable, Refused
 from duly.domain.run import HORIZON
 from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
-from duly.settings import shown
+from duly.settings import Settings, shown
 from duly.store import api_keys, migrate
 from duly.store.database import Database
 from duly.store.overview import NamedJob
@@ -192,6 +192,8 @@ class House:
             screen.fact(
                 "webhooks", "may be sent to this machine, too: development mode   (--no-egress-loopback forbids it)"
             )
+        for line in _allowed(self._settings):
+            screen.line(f"  {line}")
         tell_key(screen, self._key, address)
         fate = "the data goes with it" if self._plan.ephemeral else "the data stays (--ephemeral throws it away)"
         screen.line(f"ready in {self._clock.monotonic() - self._plan.began:.1f} s. Ctrl-C stops everything; {fate}.")
@@ -229,6 +231,15 @@ class House:
         for task in late:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _allowed(settings: Settings) -> list[str]:
+    """Say which commands and containers its workers may run."""
+    if not settings.commands and not settings.containers:
+        return []
+    from duly.cli import programs  # It loads most of a worker, which nobody else here needs.
+
+    return list(programs.words(settings))
 
 
 def _work(serving: Sequence[WorkerRow]) -> str:

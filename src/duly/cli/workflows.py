@@ -216,7 +216,9 @@ def _print(found: Mapping[str, Any]) -> None:
     why = f": {found['reason']}" if found["reason"] else ""
     say(f"workflow {found['workflow_id']} {found['name']!r} is {found['state']}{why}")
     until = f", ended {moment(found['ended_at'])}" if found["ended_at"] else ""
-    say(f"{ended} of {some(len(nodes), 'node')} have ended; submitted {moment(found['submitted_at'])}{until}")
+    have = "has" if len(nodes) == 1 else "have"
+    said = f"{ended} of {some(len(nodes), 'node')} {have} ended"
+    say(f"{said}; submitted {moment(found['submitted_at'])}{until}")
     if found["tags"]:
         say(f"tags  {', '.join(found['tags'])}")
     shown = drawn(nodes, _NODES_SHOWN)

@@ -312,4 +312,4 @@ def _is_packed(answer: Answer) -> bool:
 def _final_reason(status: int) -> str:
     if 300 <= status < 400:
         return f"it answered {status}: redirects are not followed; name the address that it leads to"
-    return f"it answered {status}, which another attempt would not change"
+    return f"it answered {status}, which is final unless the job says otherwise"
