@@ -139,7 +139,14 @@ def load(
     sources: dict[str, str] = {}
     for name, known in KNOWN.items():
         values[name], sources[name] = _resolve(name, known, layers, home)
+    _check_database(values["database_url"], sources["database_url"])
     return Settings(**values, sources=sources)
+
+
+def _check_database(url: str | None, source: str) -> None:
+    """Refuse what is no address of a PostgreSQL; it is not repeated, because a password may be in it."""
+    if url is not None and not url.startswith(("postgres://", "postgresql://")):
+        raise SettingsError(f"{source} is not the address of a PostgreSQL; write it as postgresql://user@host/database")
 
 
 def shown(settings: Settings) -> list[Shown]:

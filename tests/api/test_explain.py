@@ -55,7 +55,11 @@ async def test_paused(api):
 
     found = await holding(api, job["job_id"], "jobs")
 
-    assert (found["code"], found["frees"], found["probable_start_at"]) == ("paused", "`duly jobs resume`", None)
+    assert (found["code"], found["frees"], found["probable_start_at"]) == (
+        "paused",
+        f"`duly jobs resume {job['job_id']}`",
+        None,
+    )
     assert "too noisy" in found["text"]
 
 

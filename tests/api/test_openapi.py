@@ -149,7 +149,9 @@ async def test_people_read_it_without_script_or_anyone_elses_server(front):
     assert "<script" not in page
     assert "style=" not in page
     assert re.findall(r'(?:src|href)="((?!#)[^"]*)"', page) == ["/docs/style.css", "/openapi.json"]
-    assert (await front.client.get("/docs/style.css")).headers["content-type"].startswith("text/css")
+    style = await front.client.get("/docs/style.css")
+    assert style.headers["content-type"] == "text/css; charset=utf-8"
+    assert answer.headers["content-type"] == "text/html; charset=utf-8", "it is said once"
     for path, methods in json.loads(FILE.read_text())["paths"].items():
         for operation in methods.values():
             assert f'id="{operation["operationId"]}"' in page, path

@@ -128,6 +128,8 @@ async def test_a_change_must_come_from_a_page_of_ours(front, api):
 
 async def test_a_page_of_somebody_else_cannot_log_people_in(front, api):
     answer = await front.client.post("/v1/session", json={"key": api.key}, headers={"Origin": "http://evil.example"})
+    assert "scope" not in answer.json()["title"]
+    assert answer.json()["remedy"].startswith("Ask from a page of this address")
 
     assert answer.status_code == 403
 
@@ -186,6 +188,7 @@ async def test_who_logs_in_and_out_and_what_is_done_meanwhile_is_noted_as_the_se
     await browser.ask("DELETE", "/v1/session")
     await browser.ask("DELETE", "/v1/session")
     refused = await front.client.post("/v1/session", json={"key": f"{api.key}x"}, headers=ORIGIN)
+    assert "Bearer" not in refused.json()["remedy"], "whoever logs in sends no header"
     assert refused.status_code == 401
 
     rows = await database.fetch("select action, actor_kind, actor, subject_id from duly.audit")

@@ -56,7 +56,7 @@ def test_a_plan_is_shown_applied_and_then_empty(run, write, database_url):
         "+ calendar holidays",
         "+ hourly   Every hour: sweep on queue mail",
         "+ nightly   At 02:30, Monday to Friday, Europe/Paris time: report on queue mail",
-        "billing: 1 calendars to keep, 2 to create, 0 as they are",
+        "billing: 1 calendar to keep, 2 to create, 0 as they are",
         "note  no live worker runs sweep on queue mail",
         "note  no live worker runs report on queue mail",
     ]
@@ -64,7 +64,7 @@ def test_a_plan_is_shown_applied_and_then_empty(run, write, database_url):
     assert run("plan", "--check").returncode == 1
 
     done = run("apply", "--yes")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "billing: 1 calendars kept, 2 created")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "billing: 1 calendar kept, 2 created")
     assert jobs_in(database_url) == ["hourly", "nightly"]
     assert run("plan", "--check").returncode == 0
     assert run("plan").stdout.splitlines()[0] == "billing: 2 as they are"

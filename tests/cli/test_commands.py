@@ -26,6 +26,27 @@ def test_run_and_wait_shows_the_log_and_the_result(up):
     assert "succeeded in" in said.stderr
 
 
+def test_a_program_gets_one_json_object_of_what_it_submits(up):
+    later = json.loads(up.duly("submit", "greet", "name=Ada", "--delay", "PT1H", "--output", "json").stdout)
+    again = json.loads(up.duly("submit", "greet", "--every", "PT1H", "--name", "said", "--output", "json").stdout)
+    waited = up.duly("run", "greet", "name=Ada", "--wait", "--output", "json")
+    failed = up.duly("run", "fail", "reason=because", "--wait", "--output", "json")
+
+    assert later["run_id"] == later["job_id"]
+    assert not later["replayed"]
+    assert later["says"][0] == "Once: greet on queue default"
+    assert again.keys() == {"job_id", "replayed", "says"}, "a schedule has no run of its own"
+    ended = json.loads(waited.stdout)
+    assert (ended["state"], ended["result"], ended["attempts"]) == ("succeeded", "Hello, Ada!", 1)
+    assert failed.returncode == 1
+    assert (json.loads(failed.stdout)["state"], json.loads(failed.stdout)["reason"]) == (
+        "dead",
+        "NonRetryable: because",
+    )
+    assert up.duly("submit", "greet", "-q", "--output", "json").returncode == 2
+    up.duly("jobs", "cancel", "said")
+
+
 def test_a_run_that_fails_ends_with_an_error_that_names_the_next_step(up):
     said = up.duly("run", "fail", "reason=because", "--wait")
     run_id = id_in(said.stderr)
@@ -183,10 +204,15 @@ def test_leaving_a_run_does_not_end_it(up):
     with running("run", "wait", "seconds=30", "--wait", cwd=up.folder) as process:
         run_id = id_in(process.wait_for_line("job "))
         wait_for(lambda: json.loads(up.duly("runs", "show", run_id, "--json").stdout)["state"] == "running")
+        shown = up.duly("runs", "show", run_id).stdout
+        assert re.search(r"attempt 1.* is with worker .* since ", shown)
+        assert "no attempts yet" not in shown
         process.interrupt()
     assert process.process.returncode == 130
     assert f"the run goes on without us; to end it: duly runs cancel {run_id}" in process.lines
 
     assert "requested: its worker has been asked" in up.duly("runs", "cancel", run_id).stdout
     assert up.duly("logs", "-f", run_id).returncode == 0
-    assert "too late" in up.duly("runs", "cancel", run_id).stdout
+    late = up.duly("runs", "cancel", run_id)
+    assert "too late" in late.stdout
+    assert late.returncode == 1, "what was asked for has not happened"

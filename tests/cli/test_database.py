@@ -39,7 +39,10 @@ def test_nobody_answers(tmp_path):
 
 
 def test_what_is_no_address(tmp_path):
-    refused(duly("jobs", cwd=tmp_path, DULY_DATABASE_URL="nonsense://"), "DULY_DATABASE_URL")
+    said = duly("jobs", cwd=tmp_path, DULY_DATABASE_URL="nonsense://")
+
+    assert said.returncode == 2, "wrong settings, and no database that is down"
+    assert "DULY_DATABASE_URL is not the address of a PostgreSQL" in said.stderr
 
 
 def test_the_schema_is_missing(tmp_path, empty_url):

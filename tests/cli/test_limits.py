@@ -33,6 +33,16 @@ def test_limits_are_set_shown_and_removed(unlimited):
     assert "no limit of queue mail; `duly limits` lists them" in gone.stderr
 
 
+def test_a_tenant_is_named_by_its_name_or_its_number(local):
+    number = json.loads(local("tenants", "create", "acme", "--json").stdout)["tenant"]
+
+    assert local("limits", "set", "5", "--tenant", "acme").stdout.startswith(f"tenant {number}: at most 5")
+    assert local("pause", "--tenant", "acme").stdout.startswith(f"tenant {number}: paused")
+    assert local("resume", "--tenant", str(number)).stdout.startswith(f"tenant {number}: resumed")
+    assert local("audit", "--tenant", str(number)).returncode == 0
+    assert "no tenant 'nobody'" in local("pause", "--tenant", "nobody").stderr
+
+
 def test_a_limit_of_what_is_not_named_or_not_there_is_refused(up):
     assert "say what: --all" in up.duly("limits", "set", "3").stderr
     assert "0 is not in the range" in up.duly("limits", "set", "0", "--all").stderr

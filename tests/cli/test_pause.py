@@ -87,10 +87,10 @@ def test_readiness_says_what_is_paused_and_stays(going_on):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], "say what: --all, or --queue NAME, --tenant NUMBER"),
+        ([], "say what: --all, or --queue NAME, --tenant TENANT"),
         (["--all", "--queue", "mail"], "say what: --all"),
         (["--all", "--tenant", "1"], "say what: --all"),
-        (["--tenant", "0"], "0 is not in the range"),
+        (["--tenant", "0"], "no tenant '0'"),
         (["--queue", ""], "queue '' is not a name"),
     ],
 )

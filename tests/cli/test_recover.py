@@ -58,18 +58,49 @@ def test_what_was_missed_is_shown_approved_and_dismissed(duly, story):
     assert "nightly" in shown
     assert json.loads(duly("recover", "--json").stdout)["recovery"]["state"] == "open"
 
-    for wrong, said in (("--tenant", "x=skip"), ("--schedule", "nightly=often"), ("--schedule", "skip")):
+    for wrong, said in (("--tenant", "=skip"), ("--schedule", "nightly=often"), ("--schedule", "skip")):
         refused = duly("recover", "approve", "--yes", wrong, said)
         assert refused.returncode == 1
         assert said in refused.stderr or "often" in refused.stderr
-    approved = duly("recover", "approve", "--yes", "--all", "skip", "--schedule", "nightly=once", "--rate", "5")
+    assert "no tenant 'x'" in duly("recover", "approve", "--yes", "--tenant", "x=skip").stderr
+    approved = duly("recover", "approve", "--yes", "--all", "skip", "--schedule", "nightly=fire_once", "--rate", "5")
     assert "is approved by the command line" in approved.stdout
+    assert "fire_once (chosen)" in approved.stdout
     assert "1 run left to make, at 5 a second" in approved.stdout
 
     assert "is being dismissed" in duly("recover", "dismiss", "--yes").stdout
     refused = duly("recover", "dismiss", "--yes")
     assert refused.returncode == 1
     assert "is over, or is being dismissed" in refused.stderr
+
+
+async def three_hours_down_without_schedules(database, clock):
+    for number in (1, 2):
+        scheduler = Scheduler(database, name="one", rng=Rng(number), log=Log("test"), recovery_after=HOUR)
+        await scheduler.renew()
+        await scheduler.step()
+        await scheduler._hand_over()
+        await clock.advance((2 - number) * 3 * HOUR)
+
+
+def test_where_nothing_was_missed_nobody_is_asked_to_decide(duly, story):
+    story(three_hours_down_without_schedules)
+
+    shown = duly("recover").stdout
+
+    assert "open since" in shown
+    assert "nothing was missed" in shown
+    assert "decision" not in shown
+
+
+@pytest.mark.parametrize("choice", ["once", "fire_once"])
+def test_a_choice_is_taken_by_the_word_of_the_policy_and_by_the_shorter_one(duly, story, choice):
+    story(three_hours_down)
+
+    approved = duly("recover", "approve", "--yes", "--all", "skip", "--tenant", f"default={choice}")
+
+    assert approved.returncode == 0, approved.stderr
+    assert "fire_once (chosen)" in approved.stdout
 
 
 def test_a_queue_that_is_overloaded_needs_attention(duly, story):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.cli.egress import may_call_loopback
+from duly.cli.egress import as_up_does, keep_egress, may_call_loopback
 from duly.outbound.shapes import egress_of
 from duly.settings import SettingsError, engine_environment, load, redacted, settings_file
 
@@ -206,3 +206,40 @@ def test_a_network_that_is_none_names_its_source(tmp_path):
 )
 def test_in_development_webhooks_may_reach_this_machine(tmp_path, given, may):
     assert may_call_loopback(load(given, {}, tmp_path)) == may
+
+
+def test_what_is_no_address_of_a_database_is_refused_as_a_setting_and_not_repeated(tmp_path):
+    with pytest.raises(
+        SettingsError, match="DULY_DATABASE_URL is not the address of a PostgreSQL; write it as"
+    ) as refused:
+        load({}, {"DULY_DATABASE_URL": "ada:secret@host/db"}, tmp_path)
+
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("of_up", "of_worker", "loopback", "ports"),
+    [
+        ({}, {}, True, (80, 443, 8080, 8443)),
+        ({"egress_ports": [9000]}, {}, True, (9000,)),
+        ({"host": "0.0.0.0"}, {}, False, (80, 443, 8080, 8443)),
+        ({"egress_ports": [9000]}, {"egress_loopback": False, "egress_ports": [80]}, False, (80,)),
+        ({}, {"database_url": "postgresql://elsewhere/duly"}, False, (80, 443, 8080, 8443)),
+    ],
+)
+def test_a_worker_beside_an_up_lets_out_what_that_does_unless_it_was_told(tmp_path, of_up, of_worker, loopback, ports):
+    (tmp_path / ".duly").mkdir()
+    keep_egress(load(of_up, {}, tmp_path), tmp_path / ".duly")
+
+    taken = as_up_does(load(of_worker, {}, tmp_path))
+
+    assert (taken.egress_loopback, taken.egress_ports) == (loopback, ports)
+
+
+@pytest.mark.parametrize("kept", [None, b"", b"{}", b'{"egress_loopback": "yes"}'])
+def test_without_the_word_of_an_up_nothing_more_is_let_out(tmp_path, kept):
+    (tmp_path / ".duly").mkdir()
+    if kept is not None:
+        (tmp_path / ".duly" / "egress.json").write_bytes(kept)
+
+    assert as_up_does(load({}, {}, tmp_path)) == load({}, {}, tmp_path)

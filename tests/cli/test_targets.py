@@ -1,6 +1,7 @@
 """Webhooks, commands and containers on the command line, at both desks."""
 
 import json
+from typing import Any
 
 import click
 import pytest
@@ -50,12 +51,40 @@ def test_what_is_typed_becomes_a_target():
     assert target_of(container.options) == Container("busybox", ("echo", "a=b"), network=True)
 
 
+def test_what_a_program_may_have_and_how_its_end_is_taken_is_typed(duly):
+    more = {"memory_bytes": 10_000_000, "processes": 3, "ok_exits": (0, 1), "retry_exits": (4,)}
+    command = typed("/bin/true", command=True, cpu_seconds=2.5, **more)
+    container = typed("true", image="busybox", **more)
+    webhook = typed(webhook=URL, callback_within="PT1H")
+
+    kept: dict[str, Any] = {"memory_bytes": 10_000_000, "processes": 3, "ok": (0, 1), "retry": (4,)}
+    assert target_of(command.options) == Command(("/bin/true",), cpu_seconds=2.5, **kept)
+    assert target_of(container.options) == Container("busybox", ("true",), **kept)
+    assert target_of(webhook.options) == Webhook(URL, callback_within_seconds=3600.0)
+    flags = (
+        "--memory-bytes",
+        "10000000",
+        "--cpu-seconds",
+        "2",
+        "--processes",
+        "3",
+        "--ok-exit",
+        "1",
+        "--retry-exit",
+        "4",
+    )
+    assert duly("submit", "--command", *flags, "--", "/bin/true").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("words", "more", "said"),
     [
         ((), {}, "name a HANDLER, or give --webhook"),
         ((), {"webhook": URL, "image": "busybox"}, "give --webhook or --image, not both"),
         (("greet",), {"method": "PUT"}, "--method is for --webhook"),
+        (("greet",), {"callback_within": "PT1H"}, "--callback-within is for --webhook"),
+        (("true",), {"image": "busybox", "cpu_seconds": 1.0}, "--cpu-seconds is for --command"),
+        (("greet",), {"processes": 2}, "--processes is for --command and --image"),
         (("greet",), {"network": True}, "--network is for --command and --image"),
         ((), {"webhook": URL, "environment": ("A=b",)}, "--env is for --command and --image"),
         ((), {"webhook": URL, "headers": ("secret",)}, "--header reads 'Name: value'"),

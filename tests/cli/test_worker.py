@@ -22,6 +22,7 @@ def test_a_worker_in_another_terminal_finds_the_up_of_this_folder(up):
     (up.folder / "other.py").write_text(SHOUT)
     with running("worker", "other:app", cwd=up.folder) as process:
         assert "serves default, far with shout" in process.wait_for_line("worker ")
+        assert process.wait_for_line("it sends webhooks to this machine, too, as the `duly up` of this folder does")
         said = up.duly("run", "shout", "word=hey", "--queue", "far", "--app", "other:app", "--wait")
         assert said.stdout == '"HEY"\n'
         assert process.interrupt() < 10

@@ -30,6 +30,7 @@ async def test_every_path_leads_to_the_page(static, path):
 
     assert answer.text == PAGE
     assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
 
 
 async def test_what_has_a_hash_in_its_name_is_kept_for_good(static):

@@ -51,7 +51,7 @@ def a_run(state: str, **more) -> RunFacts:
 
 def a_job(state: str = "active", **more) -> JobFacts:
     given: dict[str, Any] = {"workers": [ABLE]} | more
-    return JobFacts(now=START, state=state, queue="mail", handler="greet", **given)
+    return JobFacts(called="nightly", now=START, state=state, queue="mail", handler="greet", **given)
 
 
 def told(reasons) -> dict[str, str]:
@@ -182,7 +182,7 @@ class TestJob:
     def test_a_paused_one_says_why_and_since_when(self):
         found = told(explain_job(a_job("paused", pause_reason="too noisy", paused_at=START)))
 
-        assert "too noisy; `duly jobs resume`" in found["paused"]
+        assert "too noisy; `duly jobs resume nightly`" in found["paused"]
 
     def test_a_streak_of_failures_is_counted_from_the_newest(self):
         states = ["running", "dead", "dead", "succeeded", "dead"]
@@ -194,6 +194,9 @@ class TestJob:
 
     def test_one_that_counts_from_the_end_of_its_run_waits_for_it(self):
         assert "not_due" in told(explain_job(a_job()))
+        overdue = told(explain_job(a_job(next_run_at=START - seconds(4))))["not_due"]
+        assert overdue.startswith("it was due at ")
+        assert overdue.endswith(", 4.0 s ago")
 
     @pytest.mark.parametrize("state", ["completed", "cancelled"])
     def test_one_that_is_over_needs_no_worker(self, state):
@@ -282,10 +285,11 @@ HELD_RUNS: list[tuple[str, RunFacts, str, timedelta | None]] = [
     ),
 ]
 HELD_JOBS: list[tuple[str, JobFacts, str, timedelta | None]] = [
+    ("not_due", a_job(next_run_at=START - seconds(4)), "a scheduler's next look", seconds(0)),
     ("not_due", a_job(next_run_at=START + seconds(600)), "its next moment", seconds(600)),
     ("not_due", a_job(), "the end of the run", None),
     ("not_due", a_job(waits_for_event=True), "event", None),
-    ("paused", a_job("paused"), "`duly jobs resume`", None),
+    ("paused", a_job("paused"), "`duly jobs resume nightly`", None),
     ("no_scheduler", a_job(next_run_at=LATE_BY, schedulers=0), "duly scheduler", None),
     (
         "calendar",
@@ -294,7 +298,7 @@ HELD_JOBS: list[tuple[str, JobFacts, str, timedelta | None]] = [
         seconds(600),
     ),
     ("shed", a_job(next_run_at=LATE_BY, priority=7, overload=AN_OVERLOAD), "more workers", None),
-    ("not_due", a_job(next_run_at=LATE_BY, priority=6, overload=AN_OVERLOAD), "its next moment", seconds(0)),
+    ("not_due", a_job(next_run_at=LATE_BY, priority=6, overload=AN_OVERLOAD), "a scheduler's next look", seconds(0)),
     ("not_due", a_job(next_run_at=START + seconds(9), priority=7, overload=AN_OVERLOAD), "its next", seconds(9)),
 ]
 

@@ -1,6 +1,8 @@
 """Submitting from Python: durable, once, and said in words."""
 
 import asyncio
+import dataclasses
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,10 +21,14 @@ from duly import (
     UnknownHandler,
     UnknownQueue,
 )
+from duly.domain.errors import DulyError
 from duly.domain.retry import Retry as RetryPolicy
 from duly.domain.run import Options
+from duly.domain.triggers.errors import TriggerError
+from duly.sdk.choices import Choices
 from duly.store import hints
 from duly.store.database import Database
+from duly.worker.handlers import suggestion
 from tests.builders import counts
 from tests.clock import START
 
@@ -279,6 +285,13 @@ def test_an_unknown_handler_is_refused_with_the_nearest_name():
         app["gret"]
 
 
+def test_of_many_known_handlers_ten_are_named_and_the_rest_counted():
+    known = [f"handler_{number:02}" for number in range(12)]
+
+    assert suggestion("nosuch", known).endswith("'handler_09' and 2 more")
+    assert suggestion("nosuch", known[:10]).endswith("'handler_09'")
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -318,6 +331,19 @@ def test_an_unknown_handler_is_refused_with_the_nearest_name():
         ({"priority": 10}, InvalidOption, "priority 10 is outside 0"),
         ({"timeout": 0}, InvalidOption, "timeout 0 must be more than 0"),
         ({"tenant": 0}, InvalidOption, "tenant 0 is not a tenant's number"),
+        (
+            {"tenant": "north"},
+            InvalidOption,
+            "tenant 'north' is not a tenant's number, 1 or more; `duly tenants` shows",
+        ),
+        ({"retry": 3}, InvalidOption, "retry 3 is not a policy; give Retry(max_attempts=3)"),
+        ({"rate": ("k", 10)}, InvalidOption, "rate ('k', 10) is not a rate; give Rate(key, limit)"),
+        ({"concurrency": "k"}, InvalidOption, "concurrency 'k' is not a key and a limit; give both"),
+        ({"concurrency": ("k", "3")}, InvalidOption, "concurrency '3' is outside 1 to 999999"),
+        ({"priority": "high"}, InvalidOption, "priority 'high' is outside 0 (first) to 9 (last), in whole numbers"),
+        ({"priority": 2.5}, InvalidOption, "priority 2.5 is outside"),
+        ({"traceparent": 7}, InvalidOption, "traceparent 7 is none"),
+        ({"delay": "P200Y"}, InvalidSchedule, "years and months have no one length: write days, up to P36500D"),
     ],
 )
 async def test_an_option_that_makes_no_sense_is_refused_when_it_is_said(options, error, words):
@@ -343,6 +369,14 @@ async def test_a_moment_in_the_past_beyond_grace_is_refused_by_the_database(gree
 async def test_many_schedules_at_once_are_refused(tick):
     with pytest.raises(InvalidOption, match="submit each schedule by itself"):
         await tick.options(every=1).submit_many([{}])
+
+
+@pytest.mark.parametrize("option", [field.name for field in dataclasses.fields(Choices) if field.name != "connection"])
+@pytest.mark.parametrize("value", ["\ud800", 3.5, -1, 10**30, ("k",), ["x", 1], {"a": 1}, b"x", {1, 2}], ids=repr)
+def test_whatever_is_given_for_an_option_is_taken_or_refused_with_words(option, value):
+    """What Python itself would say of it names neither the option nor the remedy."""
+    with suppress(DulyError, TriggerError):
+        Choices(**{option: value})
 
 
 def test_a_retry_that_makes_no_sense_is_refused():

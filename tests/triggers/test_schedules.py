@@ -205,6 +205,8 @@ def test_policies_have_their_defaults():
     plain = a_schedule(cron("0 9 * * *"))
     assert (plain.misfire.policy, plain.misfire.grace_seconds, plain.misfire.window_seconds) == ("fire_once", 60, None)
     assert (plain.overlap.policy, plain.overlap.limit) == ("skip", None)
+    with pytest.raises(TriggerError, match="overlap 'skip' is not an object with keys: policy, limit"):
+        a_schedule(cron("0 9 * * *"), overlap="skip")
     catching_up = a_schedule(cron("0 9 * * *"), misfire={"policy": "fire_all"}, overlap={"policy": "queue"})
     assert (catching_up.misfire.window_seconds, catching_up.misfire.rate, catching_up.misfire.limit) == (
         86_400,

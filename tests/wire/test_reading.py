@@ -148,6 +148,26 @@ def test_what_is_not_json_is_malformed(body):
         read_body(body.encode("latin-1"), dict)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        r'{"a": "\ud800"}',
+        r'{"a": "\udc00"}',
+        r'{"a": "\ud800x"}',
+        r'{"a": "\ud83d\ude00 \uD800\n"}',
+        r'{"a": "\ud800\ud800\udc00"}',
+    ],
+)
+def test_half_a_character_is_named(body):
+    with pytest.raises(Malformed, match="half a character, a lone surrogate, stands"):
+        read_body(body.encode(), dict)
+
+
+@pytest.mark.parametrize("body", [r'{"a": "\ud83d\ude00"}', r'{"a": "\\ud800"}'])
+def test_two_halves_of_a_character_are_taken_and_so_is_what_only_looks_like_one(body):
+    assert read_body(body.encode(), dict)
+
+
 def test_depth_is_counted_outside_of_text():
     deep = '{"a":' * BODY_DEPTH_MAX + "1" + "}" * BODY_DEPTH_MAX
     read_body(f'{{"x": "{"{[" * 500}"}}'.encode(), dict)

@@ -102,12 +102,12 @@ def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:
     @get("/docs")
     async def docs() -> Response[bytes]:
         """Describe the API to people."""
-        return Response(page, headers=handbook.HEADERS, media_type="text/html; charset=utf-8")
+        return Response(page, headers=handbook.HEADERS, media_type="text/html")
 
     @get(handbook.STYLE_PATH)
     async def style() -> Response[str]:
         """Give the page its looks."""
-        return Response(handbook.STYLE, headers=handbook.HEADERS, media_type="text/css; charset=utf-8")
+        return Response(handbook.STYLE, headers=handbook.HEADERS, media_type="text/css")
 
     return [openapi, docs, style]
 

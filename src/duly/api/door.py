@@ -141,6 +141,7 @@ class Door:
             request_id=request_id,
             errors=found.errors,
             remedy=found.remedy,
+            title=found.title,
         )
         return Answer(body.status, body, found.headers, media_type=problems.MEDIA_TYPE)
 

@@ -32,6 +32,8 @@ CSRF_HEADER = "x-duly-csrf"
 _REMEMBERED_MAX = 10_000
 _TOKEN_CHARACTERS = 52
 _PROLONGED_EVERY = timedelta(minutes=1)
+_NOT_OUR_PAGE = "This was not asked for by a page of this Duly"
+_OTHER_KEY = "Log in with another key: `duly up` shows one, and `duly keys create` makes one."
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -60,7 +62,11 @@ class Logins:
 
     async def open(self, key: str, request_id: str) -> tuple[Identity, Secret]:
         """Open a session for whoever has a key. Raises Refusal."""
-        identity = await self._keys.identify(f"Bearer {key}")
+        try:
+            identity = await self._keys.identify(f"Bearer {key}")
+        except Refusal as error:
+            words = "This key opens nothing: it is unknown, expired or revoked."
+            raise Refusal(error.code, words, headers=error.headers, remedy=_OTHER_KEY) from None
         if "jobs:read" not in identity.scopes:
             raise Refusal("forbidden", "The dashboard needs the scope jobs:read; the key has it not.")
         database = self._database.acting_as(Actor("session", identity.key.key_id, identity.key.name, request_id))
@@ -107,7 +113,12 @@ def check_page(headers: Mapping[str, str], token: Secret) -> None:
     """Refuse a change that was not asked for by a page of ours. Raises Refusal."""
     check_origin(headers, is_required=True)
     if not compare_digest(headers.get(CSRF_HEADER, "").encode(), csrf_of(token).encode()):
-        raise Refusal("forbidden", "X-Duly-CSRF is not the one of this session; GET /v1/session tells it.")
+        raise Refusal(
+            "forbidden",
+            "X-Duly-CSRF is not the one of this session; GET /v1/session tells it.",
+            title=_NOT_OUR_PAGE,
+            remedy="Load the page again.",
+        )
 
 
 def check_origin(headers: Mapping[str, str], *, is_required: bool) -> None:
@@ -117,7 +128,10 @@ def check_origin(headers: Mapping[str, str], *, is_required: bool) -> None:
         return
     if origin is None or urlsplit(origin).netloc != headers.get("host"):
         raise Refusal(
-            "forbidden", f"The page that asks is of {origin or 'no origin'}, and this is {headers.get('host')}."
+            "forbidden",
+            f"The page that asks is of {origin or 'no origin'}, and this is {headers.get('host')}.",
+            title=_NOT_OUR_PAGE,
+            remedy="Ask from a page of this address; programs send a key in Authorization instead of a session's cookie.",
         )
 
 
@@ -131,4 +145,4 @@ def cookie_for(headers: Mapping[str, str], token: Secret | None) -> str:
 
 
 def _refusal() -> Refusal:
-    return Refusal("unauthorized", "The session has ended; log in again.")
+    return Refusal("unauthorized", "The session has ended; log in again.", remedy="Log in again.")

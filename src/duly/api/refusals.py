@@ -62,9 +62,16 @@ class Refusal(DulyError):
     """A refusal of the door itself: the kind of problem, in words, and headers that belong to it."""
 
     def __init__(
-        self, code: str, detail: str, *, headers: Mapping[str, str] | None = None, remedy: str | None = None
+        self,
+        code: str,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        remedy: str | None = None,
+        title: str | None = None,
     ) -> None:
         super().__init__(detail)
+        self.title = title
         self.code = code
         self.headers = headers or {}
         self.remedy = remedy
@@ -78,12 +85,13 @@ class Found(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     errors: list[Fault] = []
     remedy: str | None = None
+    title: str | None = None
 
 
 def found_in(error: Exception, base: str = "") -> Found | None:
     """Say what an exception means to the caller; None when it is a failure of ours. `base` is where a schedule stands."""
     if isinstance(error, Refusal):
-        return Found(error.code, str(error), error.headers, [], error.remedy)
+        return Found(error.code, str(error), error.headers, [], error.remedy, error.title)
     code = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), None)
     if code is None:
         return None

@@ -16,6 +16,7 @@ from duly.cli.connect import database_url, run_loop
 from duly.cli.front_door import allowed_by, opened_door, pages_of
 from duly.cli.keyring import keyring_of
 from duly.cli.options import span, with_settings
+from duly.cli.say import say
 from duly.cli.stopping import stop_on_signals
 from duly.domain.run import HORIZON
 from duly.log import Log
@@ -66,7 +67,7 @@ async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> 
         loop = asyncio.get_running_loop()
         stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
         counting = asyncio.create_task(metrics.run(), name="metrics")
-        click.echo(f"api at {address_of(listener, tls)}, {reach_of(settings.host, tls)}. Ctrl-C stops it.")
+        say(f"api at {address_of(listener, tls)}, {reach_of(settings.host, tls)}. Ctrl-C stops it.")
         try:
             await server.run()
         finally:

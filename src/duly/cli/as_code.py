@@ -15,6 +15,7 @@ from duly.cli.failures import REFUSED
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
 from duly.cli.plan_text import applied_lines, obstacle_lines, plan_lines
+from duly.cli.say import say
 from duly.domain.manifest import Manifest, read_manifest
 from duly.domain.manifest_plan import Plan, StepKind
 from duly.domain.manifest_text import FILE_BYTES_MAX, Document, read_text
@@ -93,7 +94,7 @@ async def _plan(settings: Settings, file: File, *, prune: bool, adopt: bool, che
             print_json(found)
         else:
             await _show(desk, file.manifest, found, prune=prune, adopt=adopt)
-            click.echo(f"digest {found.digest}")
+            say(f"digest {found.digest}")
     found.check(adopt=adopt)
     return REFUSED if check and _does_something(found, prune=prune) else 0
 
@@ -113,13 +114,13 @@ async def _apply(
     if as_json:
         print_json(done)
     else:
-        click.echo("\n".join(applied_lines(done)))
+        say("\n".join(applied_lines(done)))
 
 
 async def _show(desk: Desk, manifest: Manifest, found: Plan, *, prune: bool, adopt: bool) -> None:
     live = await desk.living()
     lines = plan_lines(found, manifest, prune=prune, adopt=adopt)
-    click.echo("\n".join([*lines, *([] if live is None else obstacle_lines(found, manifest, live))]))
+    say("\n".join([*lines, *([] if live is None else obstacle_lines(found, manifest, live))]))
 
 
 def _ask() -> None:

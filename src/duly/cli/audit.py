@@ -10,6 +10,7 @@ from typing import Protocol
 import click
 import msgspec
 
+from duly.cli import tenants_over_http
 from duly.cli.arguments import read_moment
 from duly.cli.connect import is_remote, opened
 from duly.cli.options import with_settings
@@ -54,7 +55,9 @@ class AuditDesk(Protocol):
 @click.option("--subject", metavar="ID", help="To this: an id, or the name of what has none.")
 @click.option("--since", metavar="MOMENT", help="From this moment on, as 2026-11-16T09:00:00Z.")
 @click.option("--until", metavar="MOMENT", help="Before this moment.")
-@click.option("--tenant", metavar="NAME", help="Of this tenant's things; over HTTP its number, for the operator.")
+@click.option(
+    "--tenant", metavar="TENANT", help="Of this tenant's things, by its name or number; over HTTP for the operator."
+)
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
 @listing_options
 @with_settings("url")
@@ -109,18 +112,14 @@ class HttpAudit:
     """Asks a Duly over HTTP."""
 
     def __init__(self, client: AsyncClient) -> None:
-        self._asked = client.audit
+        self._client = client
 
     async def list(self, wanted: Wanted, tenant: str | None, limit: int) -> Sequence[Row]:
         """Give the changes that fit, the newest first."""
-        if tenant is not None and not tenant.isdigit():
-            raise InvalidOption(
-                f"tenant {tenant!r} is no number; over HTTP name a tenant by it: `duly tenants` lists them"
-            )
         asked = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
-        number = None if tenant is None else int(tenant)
+        number = None if tenant is None else (await tenants_over_http.tenant_named(self._client, tenant)).tenant
         rows: list[Row] = []
-        async for entry in self._asked.list(**asked, tenant=number, page_size=min(limit, _PAGE)):
+        async for entry in self._client.audit.list(**asked, tenant=number, page_size=min(limit, _PAGE)):
             rows.append({**msgspec.to_builtins(entry), "at": entry.at})
             if len(rows) >= limit:
                 break

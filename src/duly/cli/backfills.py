@@ -15,6 +15,7 @@ from duly.cli.arguments import read_moment
 from duly.cli.desk import Desk, Stretch, at_desk
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, show_list
+from duly.cli.say import say
 from duly.cli.screen import some
 from duly.domain.job import check_moment
 from duly.moves.backfill import UNCONFIRMED_MAX, Asked
@@ -102,7 +103,7 @@ async def _backfill(settings: Settings, job: str, stretch: Stretch, dry_run: boo
     if as_json:
         print_json(asked)
     else:
-        click.echo("\n".join(_lines(asked, job, stretch.rate, dry_run=dry_run)))
+        say("\n".join(_lines(asked, job, stretch.rate, dry_run=dry_run)))
 
 
 def _confirm(count: int, yes: bool) -> None:
@@ -128,7 +129,7 @@ async def _cancel(settings: Settings, backfill_id: UUID, as_json: bool) -> None:
     if as_json:
         print_json({"backfill_id": backfill_id, "taken_back": taken})
     else:
-        click.echo(f"backfill {backfill_id}: cancelled, and {some(taken, 'run')} taken back that had not started")
+        say(f"backfill {backfill_id}: cancelled, and {some(taken, 'run')} taken back that had not started")
 
 
 def _moment(text: str, what: str) -> datetime:

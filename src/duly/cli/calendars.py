@@ -14,6 +14,7 @@ from duly.cli.desk import at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows, show_list
+from duly.cli.say import say
 from duly.cli.screen import some
 from duly.settings import Settings
 
@@ -82,9 +83,9 @@ async def _show(settings: Settings, name: str, as_json: bool) -> None:
     if as_json:
         print_json({**found, "jobs": users})
         return
-    click.echo(f"calendar {name}, {found.get('tz') or 'UTC'}")
+    say(f"calendar {name}, {found.get('tz') or 'UTC'}")
     for line in _covered(found):
-        click.echo(line)
+        say(line)
     if users is not None:
         print_rows(users, USER_COLUMNS, "no job uses it")
 
@@ -103,15 +104,15 @@ async def _put(settings: Settings, definition: object, as_json: bool) -> None:
     if as_json:
         print_json(kept)
         return
-    click.echo(f"calendar {kept.name} is kept; {some(kept.schedules, 'schedule')} armed by it")
+    say(f"calendar {kept.name} is kept; {some(kept.schedules, 'schedule')} armed by it")
     for user in users or ():
-        click.echo(f"next  {moment(user['scheduled_at'])}  {user['name']}")
+        say(f"next  {moment(user['scheduled_at'])}  {user['name']}")
 
 
 async def _delete(settings: Settings, name: str) -> None:
     async with at_desk(settings) as desk:
         await desk.delete_calendar(name)
-    click.echo(f"calendar {name} is deleted")
+    say(f"calendar {name} is deleted")
 
 
 def _read(file: str) -> Any:

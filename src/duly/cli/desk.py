@@ -68,6 +68,11 @@ class Stopped(msgspec.Struct, frozen=True):
     children: int = 0
 
     @property
+    def is_too_late(self) -> bool:
+        """Whether it had ended, or begun, before it was asked to stop: what was asked for has not happened."""
+        return self.answer == "too_late"
+
+    @property
     def words(self) -> str:
         """Say it to a person."""
         remedy = "; `duly runs cancel` asks its worker to stop it" if self.state == "running" else ""

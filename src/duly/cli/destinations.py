@@ -24,6 +24,7 @@ from duly.cli.output import (
     show_list,
     text,
 )
+from duly.cli.say import say
 from duly.domain.duration import parse_option
 from duly.settings import Settings
 
@@ -98,7 +99,7 @@ def show(settings: Settings, which: str, as_json: bool) -> None:
         return
     _print(row, as_json)
     if failures:
-        click.echo("\nlast failures")
+        say("\nlast failures")
         print_rows(failures, FAILURES, "")
 
 
@@ -179,8 +180,8 @@ def rotate(settings: Settings, which: str, as_json: bool) -> None:
     if as_json:
         print_json({"origin": row["origin"], "secret": secret})
         return
-    click.echo(secret)
-    click.echo(f"requests to {row['origin']} are signed with it and, for 24 hours, with the one before", err=True)
+    say(secret)
+    say(f"requests to {row['origin']} are signed with it and, for 24 hours, with the one before", err=True)
 
 
 @destinations.command("secret")
@@ -199,9 +200,9 @@ def secret(settings: Settings, which: str, as_json: bool) -> None:
         print_json(secrets)
         return
     for one in secrets:
-        click.echo(one["secret"])
+        say(one["secret"])
         if one["retires_at"] is not None:
-            click.echo(f"the one above retires at {moment(one['retires_at'])}", err=True)
+            say(f"the one above retires at {moment(one['retires_at'])}", err=True)
 
 
 def _at(settings: Settings, ask: Callable[[DestinationDesk], Awaitable[_Answer]]) -> _Answer:
@@ -217,4 +218,4 @@ def _print(row: Row, as_json: bool) -> None:
         print_json(row)
         return
     for name, value in row.items():
-        click.echo(f"{name.replace('_', ' '):16}{text(value)}")
+        say(f"{name.replace('_', ' '):16}{text(value)}")

@@ -12,6 +12,7 @@ from duly.cli.connect import is_remote, opened
 from duly.cli.failures import REFUSED
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
+from duly.cli.say import say, visible
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import host_now
 from duly.domain.doctor import Finding, findings, is_well
@@ -68,7 +69,8 @@ def _of_commands(settings: Settings) -> list[Finding]:
 
 def _tell(found: Sequence[Finding]) -> None:
     for one in found:
-        click.echo(f"{click.style(f'{one.severity:8}', _COLOURS[one.severity])} {one.code}: {one.says}")
-        click.echo(f"{'':8} {one.remedy}")
+        severity = click.style(f"{one.severity:8}", _COLOURS[one.severity])
+        click.echo(f"{severity} {one.code}: {visible(one.says)}")
+        say(f"{'':8} {one.remedy}")
     if not found:
-        click.echo("nothing is wrong")
+        say("nothing is wrong")

@@ -1,8 +1,17 @@
-"""What the settings say about calls that leave."""
+"""What the settings say about calls that leave.
+
+A `duly up` keeps what it lets out in its data folder. A worker beside it goes by that where it was told nothing else: both claim
+the same runs, and one of them would fail what the other sends.
+"""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from duly.api.listening import is_loopback
 from duly.clock import SystemClock
@@ -14,6 +23,52 @@ from duly.settings import Settings
 
 if TYPE_CHECKING:
     from duly.outbound.calling import Caller
+
+FILE = "egress.json"
+_OF_UP = "the `duly up` of this folder"
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """What a `duly up` lets out, under the names of the settings."""
+
+    egress_loopback: bool
+    egress_ports: tuple[int, ...]
+    egress_allow: tuple[str, ...]
+
+
+def keep_egress(settings: Settings, data: Path | None) -> None:
+    """Write into the data folder of a `duly up` what it lets out; at no moment is there less than a whole file."""
+    if data is None:
+        return
+    kept = _Kept(may_call_loopback(settings), settings.egress_ports, settings.egress_allow)
+    new = data / f"{FILE}.new"
+    with suppress(FileNotFoundError):
+        new.unlink()
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as writing:
+        writing.write(msgspec.json.encode(kept))
+    new.rename(data / FILE)
+
+
+def as_up_does(settings: Settings) -> Settings:
+    """Give the settings with what the `duly up` of this folder lets out, where nobody has said otherwise."""
+    kept = None if settings.database_url else _kept(settings.data / FILE)
+    if kept is None:
+        return settings
+    taken = {name: value for name, value in msgspec.structs.asdict(kept).items() if not settings.is_given(name)}
+    return msgspec.structs.replace(settings, **taken, sources={**settings.sources, **dict.fromkeys(taken, _OF_UP)})
+
+
+def is_as_up_does(settings: Settings) -> bool:
+    """Say whether it was taken from a `duly up` that webhooks may be sent to this machine."""
+    return settings.egress_loopback and settings.sources["egress_loopback"] == _OF_UP
+
+
+def _kept(file: Path) -> _Kept | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Kept)
+    except (OSError, msgspec.MsgspecError):
+        return None  # Of an older version, or nobody's: then nothing is let out that was not said here.
 
 
 def caller_of(settings: Settings) -> Caller:
@@ -30,6 +85,7 @@ def submitted_check(settings: Settings) -> Check:
 
     The server of a `duly up` is for development, and so may be called what its own door takes.
     """
+    settings = as_up_does(settings)
     loopback = may_call_loopback(settings) if settings.database_url is None else None
     return url_check(egress_of(settings, loopback=loopback))
 

@@ -9,6 +9,7 @@ import click
 from duly.cli.desk import at_desk
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, moment, print_json
+from duly.cli.say import say
 from duly.settings import Settings
 
 
@@ -27,10 +28,10 @@ async def _explain(settings: Settings, what: str, as_json: bool) -> None:
     if as_json:
         print_json(found.document)
         return
-    click.echo(f"{found.kind} {found.id} is {found.state}")
+    say(f"{found.kind} {found.id} is {found.state}")
     for sentence in found.sentences:
-        click.echo(f"  {sentence}")
+        say(f"  {sentence}")
     if found.frees is not None:
-        click.echo(f"frees it: {found.frees}")
+        say(f"frees it: {found.frees}")
         when = "unknown" if found.probable_start_at is None else moment(found.probable_start_at)
-        click.echo(f"starts, probably: {when}")
+        say(f"starts, probably: {when}")

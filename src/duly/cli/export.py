@@ -9,6 +9,7 @@ import click
 from duly.cli.desk import Exported, at_desk
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
+from duly.cli.say import say
 from duly.domain.manifest_schema import json_schema
 from duly.domain.manifest_text import write_text
 from duly.settings import Settings
@@ -27,11 +28,11 @@ def export(settings: Settings, source: str | None, by_hand: bool, as_json: bool)
     """
     found = asyncio.run(_export(settings, source, by_hand=by_hand))
     for note in found.notes:
-        click.echo(f"duly: {note}", err=True)
+        say(f"duly: {note}", err=True)
     if as_json:
         print_json(found.document)
     else:
-        click.echo(write_text(found.document), nl=False)
+        say(write_text(found.document), nl=False)
 
 
 @click.command("schema")

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-import click
 import msgspec
 
 from duly.cli.desk import Desk
+from duly.cli.say import say
 
 
 async def wait_for_end(desk: Desk, run_id: UUID) -> Mapping[str, Any]:
     """Write a run's log to standard error until it has ended, and give the run."""
     async for line in desk.log(run_id, follow=True):
-        click.echo(log_line(line), err=True)
+        say(log_line(line), err=True)
     return await desk.run(run_id)
 
 

@@ -14,6 +14,7 @@ from duly.cli.gate_desk import GateDesk, at_gates
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, print_json, show_list, text
+from duly.cli.say import say
 from duly.domain.gate import Rate
 from duly.settings import Settings
 
@@ -78,7 +79,7 @@ def limit(settings: Settings, key: str, places: int | None, rate: str | None, bu
 def lift(settings: Settings, key: str) -> None:
     """Take the limits of KEY away: what its runs carry counts again."""
     _at(settings, lambda desk: desk.lift(key))
-    click.echo(f"no limit is set for {key!r} any more")
+    say(f"no limit is set for {key!r} any more")
 
 
 def _rate(key: str, written: str, burst: int) -> Rate:
@@ -102,4 +103,4 @@ def _print(row: Row, as_json: bool) -> None:
         print_json(row)
         return
     for name, value in row.items():
-        click.echo(f"{name.replace('_', ' '):16}{text(value)}")
+        say(f"{name.replace('_', ' '):16}{text(value)}")

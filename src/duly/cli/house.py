@@ -18,7 +18,7 @@ from duly.api.listening import address_of, refuse_without_keys
 from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli import demo, scheduler
-from duly.cli.egress import may_call_loopback
+from duly.cli.egress import keep_egress, may_call_loopback
 from duly.cli.first_key import first_key, tell_key
 from duly.cli.front_door import allowed_by, opened_door, pages_of
 from duly.cli.keyring import first_keyring
@@ -33,7 +33,7 @@ from duly.domain.errors import DatabaseUnusable, Refused
 from duly.domain.run import HORIZON
 from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
-from duly.settings import shown
+from duly.settings import Settings, shown
 from duly.store import api_keys, migrate
 from duly.store.database import Database
 from duly.store.overview import NamedJob
@@ -72,6 +72,7 @@ class House:
             await self._migrate(database)
             self._key = await self._admit(database)
             api = Database(self._postgres.url, size_max=_API_CONNECTIONS_MAX, pooler=pooler, command_timeout=2.0)
+            keep_egress(self._settings, self._postgres.data)
             keyring = first_keyring(self._settings, self._postgres.data, Rng())
             allowed = allowed_by(self._settings, loopback=may_call_loopback(self._settings))
             age_limit = span(self._settings, "queue_age_limit")
@@ -192,6 +193,8 @@ class House:
             screen.fact(
                 "webhooks", "may be sent to this machine, too: development mode   (--no-egress-loopback forbids it)"
             )
+        for line in _allowed(self._settings):
+            screen.line(f"  {line}")
         tell_key(screen, self._key, address)
         fate = "the data goes with it" if self._plan.ephemeral else "the data stays (--ephemeral throws it away)"
         screen.line(f"ready in {self._clock.monotonic() - self._plan.began:.1f} s. Ctrl-C stops everything; {fate}.")
@@ -229,6 +232,15 @@ class House:
         for task in late:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _allowed(settings: Settings) -> list[str]:
+    """Say which commands and containers its workers may run."""
+    if not settings.commands and not settings.containers:
+        return []
+    from duly.cli import programs  # It loads most of a worker, which nobody else here needs.
+
+    return list(programs.words(settings))
 
 
 def _work(serving: Sequence[WorkerRow]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from duly.cli.say import say
 from duly.domain.errors import Refused
 
 _APP = '''\
@@ -83,5 +84,5 @@ def init(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in _FILES.items():
         (folder / name).write_text(text, encoding="utf-8")
-        click.echo(f"wrote {folder / name}")
-    click.echo(_NEXT if folder == Path() else f"cd {folder}\n{_NEXT}")
+        say(f"wrote {folder / name}")
+    say(_NEXT if folder == Path() else f"cd {folder}\n{_NEXT}")

@@ -14,6 +14,7 @@ from duly.cli.desk import at_desk
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, plain, print_json
 from duly.cli.retry_flags import changed_retry, retry_flags
+from duly.cli.say import say
 from duly.domain import payload as payloads
 from duly.domain.expiry import check_expires_after
 from duly.domain.job import Recurring, check_name, check_priority, check_timeout
@@ -71,7 +72,7 @@ async def _edit(settings: Settings, job: str, typed: dict[str, Any], as_json: bo
     if as_json:
         print_json(plain(seen.row))
     else:
-        click.echo("\n".join([f"job {job_id}: version {version}", *seen.lines]))
+        say("\n".join([f"job {job_id}: version {version}", *seen.lines]))
 
 
 def changed(job: Recurring, typed: dict[str, Any], app: Any | None) -> Recurring:

@@ -17,6 +17,7 @@ from duly.cli.many import Many, change_many, many_options
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
 from duly.cli.run import wait_and_tell
+from duly.cli.say import say
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import NotFound
@@ -84,12 +85,11 @@ def cancel(settings: Settings, job: str, many: Many | None, as_json: bool) -> in
     """Cancel JOB, given by its id or its name, or all that fit, and its runs that have not started.
 
     What has started goes on: `duly runs cancel` is for that. The answer is `cancelled`; `requested`, where a worker holds the
-    last of it; or `too late`, with how it stands.
+    last of it; or `too late`, with how it stands: then the exit code is 1.
     """
     if many is not None:
         return change_many(settings, job_many.ENDING, many, as_json=as_json)
-    asyncio.run(_cancel(settings, job, as_json=as_json))
-    return 0
+    return asyncio.run(_cancel(settings, job, as_json=as_json))
 
 
 @click.command("trigger")
@@ -113,14 +113,15 @@ def trigger_job(
     return asyncio.run(_trigger(settings, job, arguments, beside, chosen, wait, as_json))
 
 
-async def _cancel(settings: Settings, job: str, *, as_json: bool) -> None:
+async def _cancel(settings: Settings, job: str, *, as_json: bool) -> int:
     async with at_desk(settings) as desk:
         job_id = await desk.job_id(job)
         stopped = await desk.cancel_job(job_id)
     if as_json:
         print_json({"job_id": job_id, "answer": stopped.answer, "state": stopped.state})
     else:
-        click.echo(f"job {job_id}: {stopped.words}")
+        say(f"job {job_id}: {stopped.words}")
+    return REFUSED if stopped.is_too_late else 0
 
 
 async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:
@@ -132,7 +133,7 @@ async def _change(settings: Settings, job: str, change: Change, *, as_json: bool
     if as_json:
         print_json({"job_id": job_id, "answer": answer, **_state(seen)})
     else:
-        click.echo("\n".join([f"job {job_id}: {answer}", *(seen.fires if seen else [])]))
+        say("\n".join([f"job {job_id}: {answer}", *(seen.fires if seen else [])]))
 
 
 def _state(seen: JobSeen | None) -> dict[str, Any]:
@@ -153,7 +154,7 @@ async def _trigger(
         if as_json:
             print_json({"job_id": job_id, "run_id": run_id, "state": state})
         else:
-            click.echo(f"run {run_id}: {_TRIGGERED[TriggerState(state)]}", err=wait)
+            say(f"run {run_id}: {_TRIGGERED[TriggerState(state)]}", err=wait)
         if state == TriggerState.SKIPPED:
             return REFUSED
         return await wait_and_tell(desk, run_id) if wait else 0

@@ -16,6 +16,7 @@ from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
 from duly.cli.paging import chosen, filter_option, limit_option, none_of
 from duly.cli.runs import RUN_COLUMNS, print_run
+from duly.cli.say import say
 from duly.cli.target_rows import what_runs
 from duly.domain.declaration import REMOVED
 from duly.domain.filter import JOB_STATES, JOBS
@@ -133,33 +134,33 @@ def _print_told(found: Row) -> None:
     """Say who is told of its runs' ends."""
     for word in ("on_done", "on_dead"):
         if found[word]:
-            click.echo(f"{word}  {found[word].get('url') or 'job ' + found[word]['job']}")
+            say(f"{word}  {found[word].get('url') or 'job ' + found[word]['job']}")
 
 
 def _print_job(seen: JobSeen, last: Sequence[Row]) -> None:
     found = seen.row
     name = f" {found['name']!r}" if found["name"] else ""
-    click.echo(f"job {found['job_id']}{name} is {found['state']}")
-    click.echo(f"{seen.description}: {what_runs(found)} on queue {found['queue']}, priority {found['priority']}")
+    say(f"job {found['job_id']}{name} is {found['state']}")
+    say(f"{seen.description}: {what_runs(found)} on queue {found['queue']}, priority {found['priority']}")
     if found["target"]["type"] != FUNCTION:
-        click.echo(f"target {msgspec.json.encode(found['target']).decode()}")
+        say(f"target {msgspec.json.encode(found['target']).decode()}")
     if seen.policies:
-        click.echo(seen.policies)
+        say(seen.policies)
     if found["tags"]:
-        click.echo(f"tags  {', '.join(found['tags'])}")
+        say(f"tags  {', '.join(found['tags'])}")
     _print_told(found)
     if found["source"]:
-        click.echo(f"declared in {found['source']}: change it there")
+        say(f"declared in {found['source']}: change it there")
     if found["removed_at"]:
-        click.echo(
+        say(
             f"{REMOVED} at {found['removed_at']:%Y-%m-%d %H:%M:%S} UTC: no worker declares it; cancel it, or declare it again"
         )
     if found["pause_reason"]:
         since = f" at {moment(found['paused_at'])}" if found["paused_at"] else ""
-        click.echo(f"paused{since}: {found['pause_reason']}")
+        say(f"paused{since}: {found['pause_reason']}")
     for line in seen.fires:
-        click.echo(line)
+        say(line)
     if found["state"] == "active" and found["next_run_at"] is None:
-        click.echo("next  after the run that is active has ended")
-    click.echo(f"payload {found['payload'] or '{}'}" + (f"   options {found['options']}" if found["options"] else ""))
+        say("next  after the run that is active has ended")
+    say(f"payload {found['payload'] or '{}'}" + (f"   options {found['options']}" if found["options"] else ""))
     print_rows(last, RUN_COLUMNS, "no runs yet")

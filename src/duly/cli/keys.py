@@ -10,6 +10,7 @@ from duly.cli.desk import KeyWanted, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, moment, print_json, show_list
+from duly.cli.say import say
 from duly.domain.api_key import Scope, read_scopes
 from duly.domain.api_key import parse as parse_key
 from duly.domain.duration import parse
@@ -81,9 +82,9 @@ async def _create(settings: Settings, as_json: bool, tenant: str | None, wanted:
     if as_json:
         print_json({"key": text.reveal(), **kept})
         return
-    click.echo(text.reveal())
+    say(text.reveal())
     until = "" if kept["expires_at"] is None else f", until {moment(kept['expires_at'])}"
-    click.echo(
+    say(
         f"key {kept['key_id']} of tenant {kept['tenant_name']}, for {', '.join(sorted(wanted.scopes))}{until};"
         " its text is shown this once and kept nowhere",
         err=True,
@@ -93,4 +94,4 @@ async def _create(settings: Settings, as_json: bool, tenant: str | None, wanted:
 async def _revoke(settings: Settings, key_id: str) -> None:
     async with at_desk(settings) as desk:
         await desk.revoke_key(key_id)
-    click.echo(f"key {key_id} is revoked; it opens nothing from about five seconds on")
+    say(f"key {key_id} is revoked; it opens nothing from about five seconds on")

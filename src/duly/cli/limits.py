@@ -11,8 +11,8 @@ from duly.cli.desk import Desk, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list
-from duly.cli.pause import scope_options
-from duly.domain.hold import Scope
+from duly.cli.pause import Asked, scope_options
+from duly.cli.say import say
 from duly.domain.limit import PLACES_MAX, Limit
 from duly.settings import Settings
 
@@ -47,32 +47,34 @@ def list_limits(settings: Settings, listing: Listing) -> None:
 @scope_options
 @json_option
 @with_settings("url")
-def set_limit(settings: Settings, places: int, scope: Scope, as_json: bool) -> None:
+def set_limit(settings: Settings, places: int, asked: Asked, as_json: bool) -> None:
     """Let at most PLACES runs be under way at once, from the next claim on. What runs goes on."""
-    asyncio.run(_set(settings, scope, places, as_json))
+    asyncio.run(_set(settings, asked, places, as_json))
 
 
 @limits.command("remove")
 @scope_options
 @with_settings("url")
-def remove(settings: Settings, scope: Scope) -> None:
+def remove(settings: Settings, asked: Asked) -> None:
     """Take away the limit that was set with the same flags."""
-    asyncio.run(_remove(settings, scope))
+    asyncio.run(_remove(settings, asked))
 
 
-async def _set(settings: Settings, scope: Scope, places: int, as_json: bool) -> None:
+async def _set(settings: Settings, asked: Asked, places: int, as_json: bool) -> None:
     async with at_desk(settings) as desk:
+        scope = await asked.at(desk)
         made = await desk.limit(scope, places)
     if as_json:
         print_json(_row(made))
     else:
-        click.echo(f"{scope}: at most {places} at once, from the next claim on; {made.running} are under way")
+        say(f"{scope}: at most {places} at once, from the next claim on; {made.running} are under way")
 
 
-async def _remove(settings: Settings, scope: Scope) -> None:
+async def _remove(settings: Settings, asked: Asked) -> None:
     async with at_desk(settings) as desk:
+        scope = await asked.at(desk)
         await desk.unlimit(scope)
-    click.echo(f"{scope}: no limit of its own any more")
+    say(f"{scope}: no limit of its own any more")
 
 
 def _row(limit: Limit) -> dict[str, object]:

@@ -14,6 +14,7 @@ import msgspec
 
 from duly.api.listening import address_of, listen
 from duly.cli.connect import run_loop
+from duly.cli.say import say, say_json
 from duly.cli.stopping import stop_on_signals
 from duly.clock import SystemClock, host_now
 from duly.domain.errors import InvalidOption
@@ -124,11 +125,11 @@ class Listener:
 
     def _introduce(self, address: str) -> None:
         if self._as_json:
-            click.echo(msgspec.json.encode({"listening": address}))
+            say_json(msgspec.json.encode({"listening": address}))
             return
         first = f" after {self._answers.fail_first} × 500 for each run" if self._answers.fail_first else ""
         checks = "checks signatures" if self._keys else "checks no signature: give --secret whsec_… of the destination"
-        click.echo(f"listening on {address}   answers {self._answers.status}{first}   {checks}. Ctrl-C ends it.")
+        say(f"listening on {address}   answers {self._answers.status}{first}   {checks}. Ctrl-C ends it.")
 
     async def _receive(self, request: web.Request) -> web.Response:
         from aiohttp import web
@@ -160,14 +161,14 @@ class Listener:
 
     def _show(self, seen: Seen) -> None:
         if self._as_json:
-            click.echo(msgspec.json.encode(seen))
+            say_json(msgspec.json.encode(seen))
             return
         word = seen.why if seen.verified is not False else f"NOT VERIFIED: {seen.why}"
-        click.echo(f"{seen.at[11:23]}  {seen.method} {seen.path}   {word}   answered {seen.answered}")
+        say(f"{seen.at[11:23]}  {seen.method} {seen.path}   {word}   answered {seen.answered}")
         told = "   ".join(f"{name}: {value}" for name, value in seen.headers.items())
         for line in (told, seen.body[:_SHOWN_CHARACTERS_MAX]):
             if line:
-                click.echo(f"{_INDENT}{line}")
+                say(f"{_INDENT}{line}")
 
 
 def plain(text: str) -> str:

@@ -11,6 +11,7 @@ from duly.cli.desk import at_desk
 from duly.cli.follow import log_line
 from duly.cli.options import with_settings
 from duly.cli.runs import reason
+from duly.cli.say import say
 from duly.settings import Settings
 
 
@@ -27,9 +28,9 @@ async def _logs(settings: Settings, run_id: UUID, follow: bool) -> None:
     async with at_desk(settings) as desk:
         is_silent = True
         async for line in desk.log(run_id, follow=follow):
-            click.echo(log_line(line))
+            say(log_line(line))
             is_silent = False
         found = await desk.run(run_id) if is_silent else None
     if found is not None:
         why = reason(found["reason"], found["attempts"][-1]["detail"] if found["attempts"] else None)
-        click.echo(f"it logged nothing; it is {found['state']}{f': {why}' if why else ''}", err=True)
+        say(f"it logged nothing; it is {found['state']}{f': {why}' if why else ''}", err=True)

@@ -11,6 +11,7 @@ import click
 from duly import __version__
 from duly.cli.failures import EXIT_CODES, INTERRUPTED, REFUSED, explain
 from duly.cli.lazy import LazyGroup
+from duly.cli.say import say
 
 SECTIONS = {
     "Run": {
@@ -109,5 +110,5 @@ def call(arguments: Sequence[str]) -> int:
 
 
 def _say(sentence: str, code: int) -> int:
-    click.echo(f"duly: {sentence}", err=True)
+    say(f"duly: {sentence}", err=True)
     return code

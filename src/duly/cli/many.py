@@ -21,6 +21,7 @@ from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.failures import REFUSED
 from duly.cli.output import print_json
 from duly.cli.paging import filter_option
+from duly.cli.say import say, say_over
 from duly.cli.screen import some
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.filter import Field, parse
@@ -132,7 +133,7 @@ async def _walk(verb: Verb, step: Step, limit: int | None, *, dry_run: bool) -> 
         found = await step(size, place, dry_run)
         done, place = in_bulk.together(done, found), found.after
         if sys.stderr.isatty():
-            click.echo(f"\r{some(done.matched, verb.noun)} found", err=True, nl=place is None)
+            say_over(f"{some(done.matched, verb.noun)} found", nl=place is None)
         if place is None:
             return done, False
     return done, place is not None
@@ -141,13 +142,13 @@ async def _walk(verb: Verb, step: Step, limit: int | None, *, dry_run: bool) -> 
 def _tell(verb: Verb, done: Done, *, dry_run: bool, is_cut: bool) -> None:
     rest = "; more fit than the limit, so ask again for the rest" if is_cut else ""
     if dry_run:
-        click.echo(f"{some(done.matched, verb.noun)} would be {verb.done}; nothing was changed{rest}")
+        say(f"{some(done.matched, verb.noun)} would be {verb.done}; nothing was changed{rest}")
         for one in done.sample:
-            click.echo(f"  {one}")
+            say(f"  {one}")
         return
-    click.echo(f"{some(done.changed, verb.noun)} {verb.done}{rest}")
+    say(f"{some(done.changed, verb.noun)} {verb.done}{rest}")
     for refused in done.refused:
-        click.echo(f"{verb.noun} {refused.id} was left as it is: {refused.why}", err=True)
+        say(f"{verb.noun} {refused.id} was left as it is: {refused.why}", err=True)
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ import click
 
 from duly.cli.connect import database_url
 from duly.cli.options import with_settings
+from duly.cli.say import say
 from duly.settings import Settings
 from duly.store import migrate as store
 from duly.store.database import Database
@@ -24,6 +25,6 @@ async def _migrate(settings: Settings) -> None:
     async with Database(database_url(settings), pooler=settings.pooler) as database:
         applied = await store.migrate(database)
     for migration in applied:
-        click.echo(f"applied {migration.version:04d}_{migration.name}")
+        say(f"applied {migration.version:04d}_{migration.name}")
     if not applied:
-        click.echo(f"up to date at {max(migration.version for migration in store.known()):04d}")
+        say(f"up to date at {max(migration.version for migration in store.known()):04d}")

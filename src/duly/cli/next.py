@@ -13,6 +13,7 @@ import msgspec
 
 from duly import triggers
 from duly.cli.carets import explained
+from duly.cli.say import in_one_line, say, say_json
 from duly.clock import host_now
 from duly.domain.triggers.summary import brief
 
@@ -37,7 +38,7 @@ class Unreadable(click.ClickException):
     def show(self, file: Any = None) -> None:
         """Write to standard error."""
         found = ((error, self._expression if error["field"].startswith("trigger.") else None) for error in self._errors)
-        click.echo(explained(found), err=True)
+        say(explained(found), err=True)
 
 
 @click.command("next")
@@ -60,7 +61,7 @@ def next_(
     """
     shown = triggers.preview({"trigger": trigger_of(schedule, tz, start)}, _moment(after), count, job)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+        say_json(msgspec.json.format(msgspec.json.encode(shown), indent=2))
         raise click.exceptions.Exit(0 if shown["valid"] else _REFUSED)
     if not shown["valid"]:
         raise Unreadable(shown["errors"], schedule)
@@ -101,16 +102,16 @@ def _moment(text: str | None) -> datetime:
 
 
 def _print(shown: Mapping[str, Any]) -> None:
-    click.echo(shown["description"])
+    say(shown["description"])
     if shown["words"] is not None:
-        click.echo(f"saved as {brief(shown['canonical'])}")
+        say(f"saved as {brief(shown['canonical'])}")
     rows = [_row(fire) for fire in shown["next"]]
     if rows:
         _print_table(rows)
     else:
-        click.echo("it does not fire any more")
+        say("it does not fire any more")
     for warning in shown["warnings"]:
-        click.echo(f"{warning['code'].replace('_', ' ').lower()}: {warning['message']}")
+        say(f"{warning['code'].replace('_', ' ').lower()}: {warning['message']}")
 
 
 def _row(fire: Mapping[str, Any]) -> list[str]:
@@ -127,5 +128,5 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
     for title in ("local", "offset", "UTC", "note"):
         table.add_column(title, no_wrap=title != "note")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(in_one_line, row))
     Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE, highlight=False, markup=False).print(table)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from duly.cli.say import in_one_line, say, say_json
 from duly.clock import SystemClock
 from duly.settings import Settings
 
@@ -106,13 +107,13 @@ def print_rows(
     elif rows:
         print_table([[text(read(row)) for read in columns.values()] for row in rows], list(columns))
     else:
-        click.echo(empty)
+        say(empty)
 
 
 def print_json(value: object, *, is_one_line: bool = False) -> None:
     """Print one JSON document."""
     document = msgspec.json.encode(value)
-    click.echo((document if is_one_line else msgspec.json.format(document, indent=2)).decode())
+    say_json(document if is_one_line else msgspec.json.format(document, indent=2))
 
 
 def print_table(lines: Sequence[Sequence[str]], titles: Sequence[str]) -> None:
@@ -125,7 +126,7 @@ def print_table(lines: Sequence[Sequence[str]], titles: Sequence[str]) -> None:
     for title in titles:
         table.add_column(title, overflow="fold", no_wrap=title in ("id", "run", "job", "node"))
     for line in lines:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in line))
+        table.add_row(*(Text(in_one_line(cell), style=_STYLES.get(cell, "")) for cell in line))
     is_terminal = sys.stdout.isatty()
     Console(width=None if is_terminal else _WIDTH_OF_A_PIPE, highlight=False).print(table)
 

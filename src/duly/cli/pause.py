@@ -3,35 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from typing import Any
 
 import click
+import msgspec
 
 from duly.cli.desk import Desk, at_desk
 from duly.cli.holding import resume_line, told
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
+from duly.cli.say import say
 from duly.domain.hold import Hold, Scope
 from duly.moves.hold import HoldAnswer
 from duly.settings import Settings
 
 REASON = "paused on request"
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 reason_option = click.option("--reason", default=REASON, show_default=True, help="Why, for whoever looks at it.")
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """A scope as it was typed: the tenant by its name or number."""
+
+    tenant: str | None = None
+    queue: str | None = None
+
+    async def at(self, desk: Desk) -> Scope:
+        """Find the scope; a number is taken as it is. Raises NotFound when no tenant has that name."""
+        if self.tenant is None or _NUMBER.fullmatch(self.tenant):
+            return Scope(None if self.tenant is None else int(self.tenant), self.queue)
+        return Scope((await desk.tenant(self.tenant)).tenant, self.queue)
+
+
 def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --all, --queue and --tenant to a command that takes `scope`."""
+    """Add --all, --queue and --tenant to a command that takes `asked`."""
 
     @wraps(function)
-    def call(*, everything: bool, queue: str | None, tenant: int | None, **given: Any) -> Any:
+    def call(*, everything: bool, queue: str | None, tenant: str | None, **given: Any) -> Any:
         if everything == (queue is not None or tenant is not None):
-            raise click.UsageError("say what: --all, or --queue NAME, --tenant NUMBER, or both of these")
-        return function(scope=Scope(tenant, queue), **given)
+            raise click.UsageError("say what: --all, or --queue NAME, --tenant TENANT, or both of these")
+        return function(asked=Asked(tenant, queue), **given)
 
-    tenant = click.option("--tenant", metavar="NUMBER", type=click.IntRange(1, 2**31 - 1), help="One tenant.")
+    tenant = click.option("--tenant", metavar="TENANT", help="One tenant, by its name or number.")
     queue = click.option("--queue", metavar="NAME", help="One queue; with --tenant, that tenant's share of it.")
     return click.option("--all", "everything", is_flag=True, help="Everything.")(queue(tenant(call)))
 
@@ -41,42 +58,46 @@ def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @reason_option
 @json_option
 @with_settings("url")
-def pause(settings: Settings, scope: Scope, reason: str, as_json: bool) -> None:
+def pause(settings: Settings, asked: Asked, reason: str, as_json: bool) -> None:
     """Let nothing new start, within a second, of everything, a queue or a tenant.
 
     What waits is kept, and what runs may end. Schedules go on: what falls due waits with the rest.
     """
-    pause_scope(settings, scope, reason, as_json=as_json)
+    pause_scope(settings, asked, reason, as_json=as_json)
 
 
 @click.command
 @scope_options
 @json_option
 @with_settings("url")
-def resume(settings: Settings, scope: Scope, as_json: bool) -> None:
+def resume(settings: Settings, asked: Asked, as_json: bool) -> None:
     """Take back the pause that was made with the same flags; what waits goes on."""
-    resume_scope(settings, scope, as_json=as_json)
+    resume_scope(settings, asked, as_json=as_json)
 
 
-def pause_scope(settings: Settings, scope: Scope, reason: str, *, as_json: bool) -> None:
+def pause_scope(settings: Settings, asked: Asked, reason: str, *, as_json: bool) -> None:
     """Hold a scope, and say so."""
-    asyncio.run(_change(settings, scope, lambda desk: desk.hold(scope, reason), as_json))
+    asyncio.run(_change(settings, asked, lambda desk, scope: desk.hold(scope, reason), as_json))
 
 
-def resume_scope(settings: Settings, scope: Scope, *, as_json: bool) -> None:
+def resume_scope(settings: Settings, asked: Asked, *, as_json: bool) -> None:
     """Lift the hold of a scope, and say so."""
-    asyncio.run(_change(settings, scope, lambda desk: desk.lift(scope), as_json))
+    asyncio.run(_change(settings, asked, lambda desk, scope: desk.lift(scope), as_json))
 
 
 async def _change(
-    settings: Settings, scope: Scope, change: Callable[[Desk], Awaitable[tuple[str, Sequence[Hold]]]], as_json: bool
+    settings: Settings,
+    asked: Asked,
+    change: Callable[[Desk, Scope], Awaitable[tuple[str, Sequence[Hold]]]],
+    as_json: bool,
 ) -> None:
     async with at_desk(settings) as desk:
-        answer, standing = await change(desk)
+        scope = await asked.at(desk)
+        answer, standing = await change(desk, scope)
     if as_json:
         print_json({"scope": scope, "answer": answer, "paused": standing})
     else:
-        click.echo("\n".join([_sentence(scope, HoldAnswer(answer)), *_others(scope, standing)]))
+        say("\n".join([_sentence(scope, HoldAnswer(answer)), *_others(scope, standing)]))
 
 
 def _sentence(scope: Scope, answer: HoldAnswer) -> str:

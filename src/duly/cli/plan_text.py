@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from duly.cli.desk import Living
+from duly.cli.screen import some
 from duly.cli.target_rows import what_job_runs
 from duly.domain.manifest import Manifest
 from duly.domain.manifest_diff import Difference
@@ -50,7 +51,7 @@ def applied_lines(applied: Applied) -> list[str]:
         for kind, word in _DONE.items()
         if (names := [done.name for done in applied.done if done.kind is kind])
     ]
-    calendars = [f"{len(applied.calendars)} calendars kept"] if applied.calendars else []
+    calendars = [f"{some(len(applied.calendars), 'calendar')} kept"] if applied.calendars else []
     return [f"{applied.plan.source}: {', '.join([*calendars, *counts]) or 'nothing was to be changed'}"]
 
 
@@ -109,5 +110,5 @@ def _summary(plan: Plan, *, prune: bool) -> str:
         StepKind.REFUSE: "declared in code",
     }
     counts = [f"{len(steps)} {word}" for kind, word in words.items() if (steps := plan.of(kind))]
-    calendars = [f"{len(plan.calendars)} calendars to keep"] if plan.calendars else []
+    calendars = [f"{some(len(plan.calendars), 'calendar')} to keep"] if plan.calendars else []
     return ", ".join([*calendars, *counts, f"{plan.unchanged} as they are"])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from duly.cli.say import say
 from duly.cli.screen import short_path
 from duly.domain.errors import Refused
 from duly.log import Log
@@ -117,4 +118,4 @@ def _has_died(pid: int) -> bool:
 
 
 def _show_wait(seconds: float, words: str) -> None:
-    click.echo(f"  postgres    recovering, {seconds:.0f} s: {words}", err=True)
+    say(f"  postgres    recovering, {seconds:.0f} s: {words}", err=True)

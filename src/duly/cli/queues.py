@@ -12,10 +12,10 @@ from duly.cli.desk import at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, print_json, show_list
-from duly.cli.pause import pause_scope, reason_option, resume_scope
+from duly.cli.pause import Asked, pause_scope, reason_option, resume_scope
+from duly.cli.say import say
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidOption, InvalidSchedule
-from duly.domain.hold import Scope
 from duly.domain.overload import check_age_limit
 from duly.settings import Settings
 
@@ -58,7 +58,7 @@ def list_queues(settings: Settings, listing: Listing) -> None:
 @with_settings("url")
 def pause_queue(settings: Settings, queue: str, reason: str, as_json: bool) -> None:
     """Let nothing new of QUEUE start; the same as `duly pause --queue QUEUE`."""
-    pause_scope(settings, Scope(queue=queue), reason, as_json=as_json)
+    pause_scope(settings, Asked(queue=queue), reason, as_json=as_json)
 
 
 @queues.command("resume")
@@ -67,7 +67,7 @@ def pause_queue(settings: Settings, queue: str, reason: str, as_json: bool) -> N
 @with_settings("url")
 def resume_queue(settings: Settings, queue: str, as_json: bool) -> None:
     """Let QUEUE go on; the same as `duly resume --queue QUEUE`."""
-    resume_scope(settings, Scope(queue=queue), as_json=as_json)
+    resume_scope(settings, Asked(queue=queue), as_json=as_json)
 
 
 @queues.command("set")
@@ -101,4 +101,4 @@ async def _set_queue(settings: Settings, queue: str, limit: timedelta | None, as
     if as_json:
         print_json({"queue": queue, "age_limit_seconds": told})
         return
-    click.echo(f"queue {queue}: its oldest run may be {'as old as by default' if told is None else f'{told:g} s old'}")
+    say(f"queue {queue}: its oldest run may be {'as old as by default' if told is None else f'{told:g} s old'}")

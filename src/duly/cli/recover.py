@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from typing import get_args
 
 import click
 import msgspec
@@ -14,20 +13,23 @@ from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows
 from duly.cli.recovery_desk import RecoveryDesk, at_recovery
+from duly.cli.say import say
 from duly.cli.screen import some
 from duly.clock import SystemClock
 from duly.domain.errors import InvalidOption
-from duly.domain.recovery import CHOICES, Choice, Rule
+from duly.domain.recovery import Choice, Rule
 from duly.settings import Settings
 from duly.wire.recovery import RecoveryPlan, RecoveryState
 
 _SHOWN = 20
+# What is chosen, in the words of misfire policies.
+_WORDS: dict[Choice, str] = {"skip": "skip", "once": "fire_once", "all": "fire_all"}
 COLUMNS = {
     "job": lambda row: row["name"] or row["job_id"],
     "tenant": lambda row: row["tenant"],
     "queue": lambda row: row["queue"],
     "missed": lambda row: row["missed"],
-    "policy": lambda row: row["policy"] if row["choice"] is None else f"{row['choice']} (chosen)",
+    "policy": lambda row: row["policy"] if row["choice"] is None else f"{_WORDS[row['choice']]} (chosen)",
     "makes": lambda row: row["runs"],
     "made": lambda row: row["made"],
     "state": lambda row: "held" if row["is_held"] else "under way",
@@ -48,8 +50,14 @@ def show(settings: Settings, listing: Listing) -> None:
 
 
 @recover.command
-@click.option("--all", "everyone", type=click.Choice(CHOICES), help="For all, whatever their policies say.")
-@click.option("--tenant", "tenants", multiple=True, metavar="NUMBER=CHOICE", help="For all schedules of a tenant.")
+@click.option("--all", "everyone", metavar="CHOICE", help="For all, whatever their policies say.")
+@click.option(
+    "--tenant",
+    "tenants",
+    multiple=True,
+    metavar="TENANT=CHOICE",
+    help="For all schedules of a tenant, by its name or number.",
+)
 @click.option("--schedule", "schedules", multiple=True, metavar="JOB=CHOICE", help="For one schedule, by name or id.")
 @click.option("--rate", type=float, help="Runs a second, all together.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -57,14 +65,14 @@ def show(settings: Settings, listing: Listing) -> None:
 @with_settings("url")
 def approve(
     settings: Settings,
-    everyone: Choice | None,
+    everyone: str | None,
     tenants: tuple[str, ...],
     schedules: tuple[str, ...],
     rate: float | None,
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Let it be made up for: by each schedule's own policy, or by a choice of skip, once or all; the nearest counts.
+    """Let it be made up for: by each schedule's own policy, or by a choice of skip, fire_once or fire_all; the nearest counts.
 
     Of what is under way the rate can be changed.
     """
@@ -94,7 +102,7 @@ async def _show(settings: Settings, listing: Listing) -> None:
 
 async def _approve(
     settings: Settings,
-    everyone: Choice | None,
+    everyone: str | None,
     tenants: Sequence[str],
     schedules: Sequence[str],
     rate: float | None,
@@ -102,8 +110,8 @@ async def _approve(
     as_json: bool,
 ) -> None:
     async with at_recovery(settings) as desk:
-        rules = [Rule(everyone)] if everyone else []
-        rules += [_rule_of_tenant(text) for text in tenants]
+        rules = [Rule(_choice(everyone, f"--all {everyone}"))] if everyone is not None else []
+        rules += [await _rule_of_tenant(desk, text) for text in tenants]
         rules += [await _rule_of_schedule(desk, text) for text in schedules]
         if not yes:
             _print(await desk.read())
@@ -119,43 +127,46 @@ async def _dismiss(settings: Settings, yes: bool, as_json: bool) -> None:
         _print(await desk.dismiss(), as_json=as_json)
 
 
-def _rule_of_tenant(text: str) -> Rule:
+async def _rule_of_tenant(desk: RecoveryDesk, text: str) -> Rule:
     tenant, _, choice = text.rpartition("=")
-    if not tenant.isdecimal():
-        raise InvalidOption(f"--tenant {text} is not a tenant's number and a choice; write it as 3=skip")
-    return Rule(_choice(choice, text), tenant=int(tenant))
+    if not tenant:
+        raise InvalidOption(f"--tenant {text} is not a tenant and a choice; write it as acme=skip, or 3=skip")
+    return Rule(_choice(choice, f"--tenant {text}"), tenant=await desk.tenant(tenant))
 
 
 async def _rule_of_schedule(desk: RecoveryDesk, text: str) -> Rule:
     job, _, choice = text.rpartition("=")
     if not job:
-        raise InvalidOption(f"--schedule {text} is not a job and a choice; write it as nightly-report=once")
-    return Rule(_choice(choice, text), job_id=await desk.job_id(job))
+        raise InvalidOption(f"--schedule {text} is not a job and a choice; write it as nightly-report=fire_once")
+    return Rule(_choice(choice, f"--schedule {text}"), job_id=await desk.job_id(job))
 
 
 def _choice(text: str, whole: str) -> Choice:
-    for choice in get_args(Choice):
-        if text == choice:
-            return choice  # type: ignore[no-any-return]
-    raise InvalidOption(f"{text!r} in {whole} is none of {', '.join(CHOICES)}")
+    """Take a choice by the word of a misfire policy, or by its shorter one. Raises InvalidOption."""
+    for choice, policy in _WORDS.items():
+        if text in (choice, policy):
+            return choice
+    raise InvalidOption(f"{text!r} in {whole} is none of {', '.join(_WORDS.values())}")
 
 
 def _print(plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = False) -> None:
     if as_json:
         print_json(plan, is_one_line=is_one_line)
         return
-    click.echo("\n".join(lines_of(plan)))
+    say("\n".join(lines_of(plan)))
     rows: list[Row] = [msgspec.structs.asdict(item) for item in plan.items[:_SHOWN]]
     if rows:
         print_rows(rows, COLUMNS, "")
     if len(plan.items) > _SHOWN or plan.is_partial:
-        click.echo(f"the {_SHOWN} largest are shown; --json gives more")
+        say(f"the {_SHOWN} largest are shown; --json gives more")
 
 
 def lines_of(plan: RecoveryPlan) -> list[str]:
     """Say in sentences how a recovery stands, and what can be done."""
     found = plan.recovery
-    lines = ["no recovery was ever opened"] if found is None else [_headline(found)]
+    lines = ["no recovery was ever opened"] if found is None else [_headline(found, is_empty=not plan.items)]
+    if not plan.items and found is not None and found.state == "open":
+        return lines
     if not plan.items:
         return [*lines, "nothing waits for a decision, and nothing is being made up for"]
     when = "nobody serves these queues" if plan.finish_at is None else f"all will be made by {moment(plan.finish_at)}"
@@ -171,11 +182,11 @@ def lines_of(plan: RecoveryPlan) -> list[str]:
     return lines
 
 
-def _headline(found: RecoveryState) -> str:
+def _headline(found: RecoveryState, *, is_empty: bool) -> str:
     since = "" if found.down_since is None else f": nobody staged from {moment(found.down_since)}"
     by = f" by {found.decided_by}" if found.decided_by else ""
     words = {
-        "open": f"open since {moment(found.opened_at)}{since}; it waits for a decision",
+        "open": f"open since {moment(found.opened_at)}{since}; {'nothing was missed' if is_empty else 'it waits for a decision'}",
         "approved": f"approved{by}; {some(found.made, 'run')} made, {some(found.schedules_held, 'schedule')} waiting",
         "dismissing": f"being dismissed{by}; {some(found.schedules_held, 'schedule')} to go",
         "done": f"done; {some(found.made, 'run')} made",

@@ -8,6 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from duly.api.recovery_views import told
+from duly.cli import tenants_over_http
 from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.options import span
 from duly.client.asynchronous.client import AsyncClient
@@ -16,6 +17,7 @@ from duly.domain.recovery import Rule
 from duly.log import Log
 from duly.moves import recover
 from duly.moves.schedule import find_job_id
+from duly.moves.tenants import tenant_named
 from duly.settings import Settings
 from duly.store import recovery_plan
 from duly.store.database import Database
@@ -35,6 +37,10 @@ class RecoveryDesk(Protocol):
 
     async def job_id(self, job: str) -> UUID:
         """Find a schedule by its id or its name."""
+        ...
+
+    async def tenant(self, name: str) -> int:
+        """Find a tenant's number by its name or number."""
         ...
 
     async def approve(self, rules: Sequence[Rule], rate: float | None) -> RecoveryPlan:
@@ -73,6 +79,10 @@ class DatabaseRecovery:
         """Find a schedule by its id or its name."""
         return await find_job_id(self._database, job)
 
+    async def tenant(self, name: str) -> int:
+        """Find a tenant's number by its name or number."""
+        return (await tenant_named(self._database, name)).tenant
+
     async def approve(self, rules: Sequence[Rule], rate: float | None) -> RecoveryPlan:
         """Let it be carried out."""
         await recover.approve(self._database, Rng(), self._log, rules=rules, rate=rate, by=_BY)
@@ -100,6 +110,10 @@ class HttpRecovery:
             return UUID(job)
         except ValueError:
             return (await self._client.jobs.get_by_name(job)).job_id
+
+    async def tenant(self, name: str) -> int:
+        """Find a tenant's number by its name or number."""
+        return (await tenants_over_http.tenant_named(self._client, name)).tenant
 
     async def approve(self, rules: Sequence[Rule], rate: float | None) -> RecoveryPlan:
         """Let it be carried out."""

@@ -10,9 +10,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import click
-
 from duly.cli.children import Child, duly_command
+from duly.cli.say import say
 from duly.cli.stopping import stop_on_signals
 
 _LOOK_SECONDS = 0.4
@@ -33,7 +32,7 @@ async def reload_for_ever(arguments: Sequence[str]) -> int:
     while not waiting.done():
         found = snapshot(Path.cwd())
         if found != seen:
-            click.echo(f"{', '.join(changed(seen, found))} changed: starting the worker again", err=True)
+            say(f"{', '.join(changed(seen, found))} changed: starting the worker again", err=True)
             await child.stop(_STOP_SECONDS)
             await child.start()
             seen = found

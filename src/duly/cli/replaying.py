@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-import click
-
 from duly.cli.desk import Desk, Moved, at_desk
 from duly.cli.failures import NOT_FOUND
+from duly.cli.say import say, say_over
 from duly.cli.screen import some
 from duly.moves import dead
 from duly.settings import Settings
@@ -48,7 +47,7 @@ async def _these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: 
     async with at_desk(settings) as desk:
         moved = set(await move(desk, run_ids))
     for run_id in run_ids:
-        click.echo(f"run {run_id}: {done if run_id in moved else 'not among the dead; `duly dead` lists them'}")
+        say(f"run {run_id}: {done if run_id in moved else 'not among the dead; `duly dead` lists them'}")
     return 0 if moved.issuperset(run_ids) else NOT_FOUND
 
 
@@ -65,11 +64,11 @@ async def _matching(
             matched, moved, after = matched + found.matched, moved + found.moved, found.after
             sample = sample or found.sample
             if sys.stderr.isatty():
-                click.echo(f"\r{matched} found", err=True, nl=False)
+                say_over(f"{matched} found", nl=False)
             if after is None or (limit is not None and matched >= limit):
                 break
     for line in _told(matched, moved, sample, done, dry_run, more=after is not None):
-        click.echo(line)
+        say(line)
 
 
 def _told(matched: int, moved: int, sample: Sequence[UUID], done: str, dry_run: bool, *, more: bool) -> list[str]:

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from duly.cli.desk import Desk, at_desk
+from duly.cli.failures import REFUSED
 from duly.cli.lazy import ListingGroup
 from duly.cli.many import Many, change_many, many_options
 from duly.cli.options import with_settings
@@ -19,6 +20,7 @@ from duly.cli.output import Listing, Row, json_option, listing_options, moment, 
 from duly.cli.paging import chosen, filter_option, limit_option, none_of, quoted
 from duly.cli.replaying import replay_runs
 from duly.cli.run_many import CANCELLING, replaying
+from duly.cli.say import say
 from duly.cli.screen import some
 from duly.cli.target_rows import what_runs
 from duly.clock import SystemClock
@@ -113,7 +115,7 @@ def cancel(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, chi
     """Cancel runs: those that are named, or all that fit and have not ended.
 
     The answer is `cancelled`: it was waiting, and will never start; `requested`: its worker has been asked, and what it came to
-    will be on the run; or `too late`, with the state in which it had ended.
+    will be on the run; or `too late`, with the state in which it had ended: then the exit code is 1.
     """
     if many is not None:
         if children:
@@ -121,8 +123,7 @@ def cancel(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, chi
                 "--children goes with runs that are named; of a filter, say which subtasks: parent:RUN"
             )
         return change_many(settings, CANCELLING, many)
-    asyncio.run(_cancel(settings, run_ids, children))
-    return 0
+    return asyncio.run(_cancel(settings, run_ids, children))
 
 
 @runs.command("replay")
@@ -153,17 +154,21 @@ async def _follow_progress(desk: Desk, run_id: UUID) -> None:
         found = await desk.run(run_id)
         now = progress_text(found["progress"]) if found["progress"] else found["state"]
         if now != last:
-            click.echo(now, err=True)
+            say(now, err=True)
         if found["state"] in FINAL:
             return
         last = now
         await SystemClock().sleep(_LOOK_SECONDS)
 
 
-async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool) -> None:
+async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool) -> int:
+    late = 0
     async with at_desk(settings) as desk:
         for run_id in run_ids:
-            click.echo(f"run {run_id}: {(await desk.cancel_run(run_id, children=children)).words}")
+            stopped = await desk.cancel_run(run_id, children=children)
+            late += stopped.is_too_late
+            say(f"run {run_id}: {stopped.words}")
+    return REFUSED if late else 0
 
 
 async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
@@ -171,26 +176,29 @@ async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
     found = await desk.run(run_id)
     if as_json:
         print_json({**plain(found), "attempts": [plain(attempt) for attempt in found["attempts"]]})
-    else:
-        _print_found(found)
+        return
+    _print_found(found)
+    if found["state"] == "running":  # Attempts are told when they have ended: this one is under way.
+        say("; ".join((await desk.explain(str(run_id))).sentences))
 
 
 def _print_found(found: Mapping[str, Any]) -> None:
     why = reason(found["reason"], _last_detail(found))
-    click.echo(f"run {found['run_id']} is {found['state']}{f': {why}' if why else ''}")
-    click.echo(f"{what_runs(found)} on queue {found['queue']}, due {moment(found['due_at'])}")
+    say(f"run {found['run_id']} is {found['state']}{f': {why}' if why else ''}")
+    say(f"{what_runs(found)} on queue {found['queue']}, due {moment(found['due_at'])}")
     if missed := missed_by(found):
-        click.echo(f"it stands for {some(missed, 'occurrence')} that came too late, itself included")
+        say(f"it stands for {some(missed, 'occurrence')} that came too late, itself included")
     if marks := _marks_line(found):
-        click.echo(marks)
+        say(marks)
     if found.get("payload"):
-        click.echo(f"payload {found['payload']}")
+        say(f"payload {found['payload']}")
     if found["progress"]:
-        click.echo(f"progress {progress_text(found['progress'])}, told {moment(found['progress']['updated_at'])}")
+        say(f"progress {progress_text(found['progress'])}, told {moment(found['progress']['updated_at'])}")
     if found["checkpoint"]:
         saved = found["checkpoint"]
-        click.echo(f"checkpoint of {some(saved['bytes'], 'byte')}, saved {moment(saved['saved_at'])}")
-    print_rows(found["attempts"], ATTEMPT_COLUMNS, "no attempts yet")
+        say(f"checkpoint of {some(saved['bytes'], 'byte')}, saved {moment(saved['saved_at'])}")
+    if found["attempts"] or found["state"] != "running":
+        print_rows(found["attempts"], ATTEMPT_COLUMNS, "no attempts yet")
     if found["attempts"]:
         _print_last(found["attempts"][-1])
 
@@ -237,10 +245,10 @@ def _object(text: str | None) -> dict[str, Any]:
 
 def _print_last(attempt: Mapping[str, Any]) -> None:
     if attempt["result"] is not None:
-        click.echo(f"result {attempt['result']}")
+        say(f"result {attempt['result']}")
     detail = _object(attempt["detail"])
     trace = detail.get("traceback")
     if isinstance(trace, str):
-        click.echo(trace)
+        say(trace)
     elif detail.keys() - {"missed", "first", "last", "count"}:
-        click.echo(f"detail {attempt['detail']}")
+        say(f"detail {attempt['detail']}")

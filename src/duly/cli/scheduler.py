@@ -10,6 +10,7 @@ import click
 
 from duly.cli.connect import opened, run_loop
 from duly.cli.options import span, with_settings
+from duly.cli.say import say
 from duly.cli.stopping import stop_on_signals
 from duly.clock import Rng
 from duly.domain.audit import check_retention
@@ -66,5 +67,5 @@ async def _run(settings: Settings, name: str) -> None:
 
         loop = asyncio.get_running_loop()
         stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
-        click.echo(f"scheduler {name} runs. Ctrl-C hands its shards over.")
+        say(f"scheduler {name} runs. Ctrl-C hands its shards over.")
         await asyncio.gather(stager.run(), maintenance.run())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import click
+from duly.cli.say import say
 
 _LABEL_WIDTH, _LINE_WIDTH = 12, 76
 
@@ -15,16 +15,16 @@ class Screen:
 
     def title(self, version: str, reach: str) -> None:
         """Say what this is, and who can reach it."""
-        click.echo(f"duly {version}   development mode: {reach}")
+        say(f"duly {version}   development mode: {reach}")
 
     def fact(self, label: str, text: str, seconds: float | None = None) -> None:
         """Say one thing that is true now, and how long it took."""
         line = f"  {label:{_LABEL_WIDTH}}{text}"
-        click.echo(line if seconds is None else f"{line:{_LINE_WIDTH}}{seconds:.1f} s")
+        say(line if seconds is None else f"{line:{_LINE_WIDTH}}{seconds:.1f} s")
 
     def line(self, text: str) -> None:
         """Print a line as it is."""
-        click.echo(text)
+        say(text)
 
 
 def short_path(path: Path) -> str:

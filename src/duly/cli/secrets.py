@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from duly.cli.say import say
 from duly.clock import Rng
 from duly.domain.sealing import new_key_line
 
@@ -20,4 +21,4 @@ def new_key() -> None:
     The first line of that file seals, and every line opens: put a new key in front of the others, and leave those for as
     long as something is sealed with them.
     """
-    click.echo(new_key_line(Rng().secret).reveal())
+    say(new_key_line(Rng().secret).reveal())

@@ -33,6 +33,8 @@ from duly.domain.target import Target, check_handler, handler_of, is_reserved
 from duly.domain.target_words import what_lets_it_run
 from duly.domain.then import check_then
 
+_NAMES_SHOWN = 10
+
 
 class Typed(RetryTyped, frozen=True, kw_only=True):
     """What was typed, unread."""
@@ -119,6 +121,12 @@ async def answer(desk: Desk, job: Submission | Recurring, sent: Sent, app_path: 
     return [f"job {sent.job_id}{again}", *sent.lines, *obstacles]
 
 
+def document(job: Submission | Recurring, sent: Sent, lines: Sequence[str]) -> dict[str, Any]:
+    """Give the same for a program: the job, its only run where it is a one-shot, and the sentences."""
+    run = {} if isinstance(job, Recurring) else {"run_id": sent.job_id}
+    return {"job_id": sent.job_id, **run, "replayed": sent.replayed, "says": list(lines[1:])}
+
+
 def _obstacles(job: Submission | Recurring, live: Sequence[Living], app_path: str | None) -> list[str]:
     app = app_path or "module:app"
     command = f"duly worker {app}"
@@ -134,9 +142,14 @@ def _obstacles(job: Submission | Recurring, live: Sequence[Living], app_path: st
         if is_reserved(job.handler):
             remedy = what_lets_it_run(job.handler, job.queue, app)
             return [f"no live worker of queue {job.queue} offers {job.handler}, so it waits; {remedy}"]
-        others = f"known on queue {job.queue}: {', '.join(known[:10]) or 'none'}"
+        others = f"known on queue {job.queue}: {_few(known) or 'none'}"
         return [f"no live worker knows handler {job.handler!r}, so it waits for one that does: {command}   ({others})"]
     return []
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(names[:_NAMES_SHOWN]) + more
 
 
 def _arguments(typed: Typed, target: Target | None, app: Any | None) -> tuple[str, Defaults]:

@@ -12,12 +12,16 @@ from duly.cli import apps, submission
 from duly.cli.desk import at_desk
 from duly.cli.gate_flags import gate_flags
 from duly.cli.options import with_settings
+from duly.cli.output import print_json
 from duly.cli.retry_flags import retry_flags
+from duly.cli.say import say
 from duly.cli.schedule_flags import schedule_flags
 from duly.cli.submission import Typed
 from duly.cli.target_flags import target_flags
 from duly.clock import Rng
 from duly.settings import Settings
+
+JSON = "json"
 
 
 def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,6 +47,13 @@ def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --output to a command whose --json is the payload."""
+    return click.option(
+        "--output", type=click.Choice(["text", JSON]), default="text", show_default=True, help="json: for programs."
+    )(function)
+
+
 @click.command
 @handler_arguments
 @click.option("--at", metavar="MOMENT", help="Once, at this moment, with its offset; with --every, the first.")
@@ -56,8 +67,9 @@ def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     help="Once that one-shot has succeeded, or as :failure or :always says; may be given again.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id.")
+@output_option
 @with_settings("app", "url")
-def submit(settings: Settings, quiet: bool, **typed: Any) -> None:
+def submit(settings: Settings, quiet: bool, output: str, **typed: Any) -> None:
     """Submit a job: HANDLER with its arguments, now, later or again and again.
 
     A value is JSON if it reads as JSON, and text if not: customer=7 to=a@b.example tags='["new"]'. If the app is known
@@ -67,12 +79,17 @@ def submit(settings: Settings, quiet: bool, **typed: Any) -> None:
     Instead of HANDLER: --webhook URL sends the arguments there; --command -- PROGRAM ARGUMENT... runs a program, and
     --image IMAGE -- ARGUMENT... a container, if the operator of a worker allows it by name.
     """
-    asyncio.run(_submit(settings, quiet, Typed(**typed)))
+    if quiet and output == JSON:
+        raise click.UsageError("give --quiet or --output json, not both")
+    asyncio.run(_submit(settings, quiet, output, Typed(**typed)))
 
 
-async def _submit(settings: Settings, quiet: bool, typed: Typed) -> None:
+async def _submit(settings: Settings, quiet: bool, output: str, typed: Typed) -> None:
     job = submission.read(typed, apps.load(settings.app) if settings.app else None)
     async with at_desk(settings) as desk:
         sent = await submission.send(desk, job, typed.key, Rng())
         lines = [str(sent.job_id)] if quiet else await submission.answer(desk, job, sent, settings.app)
-    click.echo("\n".join(lines))
+    if output == JSON:
+        print_json(submission.document(job, sent, lines))
+    else:
+        say("\n".join(lines))

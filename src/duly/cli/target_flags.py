@@ -8,6 +8,8 @@ from typing import Any
 import click
 import msgspec
 
+from duly.cli.arguments import read_duration
+from duly.domain.duration import parse_option
 from duly.domain.target import Command, Container, Target, Webhook
 from duly.domain.target_checks import check_target
 
@@ -25,6 +27,12 @@ class TargetTyped(msgspec.Struct, frozen=True, kw_only=True):
     image: str | None = None
     environment: tuple[str, ...] = ()
     network: bool = False
+    memory_bytes: int | None = None
+    cpu_seconds: float | None = None
+    processes: int | None = None
+    ok_exits: tuple[int, ...] = ()
+    retry_exits: tuple[int, ...] = ()
+    callback_within: str | None = None
 
     @property
     def is_function(self) -> bool:
@@ -53,6 +61,10 @@ def target_flags(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Of --webhook; may be given again."
             ),
+            click.option(
+                "--callback-within", metavar="DURATION",
+                help="Of --webhook: how long a receiver that answers 202 may take to say what it came to.",
+            ),
             click.option("--command", is_flag=True, help="Run a program: --command -- /usr/bin/rsync -a FROM TO."),
             click.option("--image", metavar="IMAGE", help="Run a container: --image busybox -- echo hello."),
             click.option(
@@ -60,6 +72,17 @@ def target_flags(function: Callable[..., Any]) -> Callable[..., Any]:
                 help="A variable of --command or --image; may be given again.",
             ),
             click.option("--network", is_flag=True, help="Give --command or --image the network."),
+            click.option("--memory-bytes", type=int, help="The most memory that --command or --image may have."),
+            click.option("--cpu-seconds", type=float, help="The most CPU time that --command may take."),
+            click.option("--processes", type=int, help="The most processes that --command or --image may have at once."),
+            click.option(
+                "--ok-exit", "ok_exits", multiple=True, type=int, metavar="CODE",
+                help="An exit code of --command or --image that means success, instead of 0; may be given again.",
+            ),
+            click.option(
+                "--retry-exit", "retry_exits", multiple=True, type=int, metavar="CODE",
+                help="An exit code that asks for another attempt, instead of 75; may be given again.",
+            ),
         )
     ):  # fmt: skip
         function = decorate(function)
@@ -84,20 +107,41 @@ def _kinds(typed: TargetTyped) -> dict[str, bool]:
 
 
 _FLAGS_OF = {
-    ("--webhook",): {"--method": "method", "--header": "headers"},
-    ("--command", "--image"): {"--env": "environment", "--network": "network"},
+    ("--webhook",): {"--method": "method", "--header": "headers", "--callback-within": "callback_within"},
+    ("--command",): {"--cpu-seconds": "cpu_seconds"},
+    ("--command", "--image"): {
+        "--env": "environment",
+        "--network": "network",
+        "--memory-bytes": "memory_bytes",
+        "--processes": "processes",
+        "--ok-exit": "ok_exits",
+        "--retry-exit": "retry_exits",
+    },
 }
 
 
 def _target(typed: TargetTyped) -> Target | None:
     if typed.webhook is not None:
+        within = None if typed.callback_within is None else read_duration(typed.callback_within)
         return Webhook(
-            typed.webhook, typed.method or _METHOD_DEFAULT, _pairs(typed.headers, ":", "--header", "Name: value")
+            typed.webhook,
+            typed.method or _METHOD_DEFAULT,
+            _pairs(typed.headers, ":", "--header", "Name: value"),
+            callback_within_seconds=None if within is None else parse_option(within, "callback_within").total_seconds(),
         )
     variables = _pairs(typed.environment, "=", "--env", "NAME=value")
     if typed.image is not None:
-        return Container(typed.image, typed.words, variables, typed.network)
-    return Command(typed.words, variables, typed.network) if typed.command else None
+        return Container(typed.image, typed.words, variables, typed.network, **_limits(typed))
+    if typed.command:
+        return Command(typed.words, variables, typed.network, cpu_seconds=typed.cpu_seconds, **_limits(typed))
+    return None
+
+
+def _limits(typed: TargetTyped) -> dict[str, Any]:
+    """Give what a program may have and what its exit codes mean, as far as it was typed."""
+    given = {"memory_bytes": typed.memory_bytes, "processes": typed.processes}
+    exits = {"ok": typed.ok_exits, "retry": typed.retry_exits}
+    return {name: value for name, value in {**given, **exits}.items() if value not in (None, ())}
 
 
 def _pairs(given: Sequence[str], separator: str, flag: str, example: str) -> dict[str, str]:

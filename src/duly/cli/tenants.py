@@ -14,6 +14,7 @@ from duly.cli.desk import Desk, at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list
+from duly.cli.say import say
 from duly.domain.duration import parse, to_iso
 from duly.domain.errors import InvalidSchedule
 from duly.settings import Settings
@@ -144,7 +145,7 @@ async def _change(settings: Settings, name: str, change: Callable[[Desk, int], A
     async with at_desk(settings) as desk:
         found = await desk.tenant(name)
         await change(desk, found.tenant)
-    click.echo(f"tenant {found.name} {told}")
+    say(f"tenant {found.name} {told}")
 
 
 async def _limit(settings: Settings, name: str, changes: dict[str, object], as_json: bool) -> None:
@@ -167,7 +168,7 @@ def _show(tenant: Tenant, as_json: bool, sentence: str) -> None:
     if as_json:
         print_json(_row(tenant))
     else:
-        click.echo(sentence)
+        say(sentence)
 
 
 def _row(tenant: Tenant) -> dict[str, object]:

@@ -10,8 +10,10 @@ import click
 
 from duly.cli import apps, programs
 from duly.cli.connect import database_url, opened, run_loop
+from duly.cli.egress import as_up_does, is_as_up_does
 from duly.cli.keyring import MISSING
 from duly.cli.options import span, with_settings
+from duly.cli.say import say
 from duly.cli.scheduler import process_name
 from duly.cli.serving import targets_of
 from duly.cli.stopping import stop_on_signals, stop_with_parent
@@ -48,6 +50,7 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
     """
     path = app or settings.app
     name = name or process_name()
+    settings = as_up_does(settings)
     targets = targets_of(settings, name)
     if path is None and not _is_asked_for(settings, targets):
         raise click.UsageError(
@@ -91,11 +94,15 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
     if not quiet:
         _tell(name, options, [*sorted(registry.names()), *sorted(targets.names())], declared)
         for line in programs.words(settings):
-            click.echo(line)
+            say(line)
         if settings.webhooks and WEBHOOK not in targets.names():
-            click.echo(f"it sends no webhooks: {MISSING}")
+            say(f"it sends no webhooks: {MISSING}")
+        elif settings.webhooks and is_as_up_does(settings):
+            say(
+                "it sends webhooks to this machine, too, as the `duly up` of this folder does; --no-egress-loopback forbids it"
+            )
         elif settings.webhooks and settings.database_url is None and not settings.egress_loopback:
-            click.echo("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
+            say("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
     spare_what_stays()
     await service.run()
 
@@ -104,11 +111,11 @@ def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: 
     weighed = zip(options.queues, options.weights, strict=True)
     served = ", ".join(queue if weight == 1 else f"{queue} (weight {weight})" for queue, weight in weighed)
     known = ", ".join(handlers)
-    click.echo(f"worker {name} serves {served} with {known}. Ctrl-C hands back what has not started.")
+    say(f"worker {name} serves {served} with {known}. Ctrl-C hands back what has not started.")
     for job in declared.jobs if declared else ():
         # Where it counts from is known when it is registered.
         when = sentence(check(job.schedule)).partition(", the first at")[0]
-        click.echo(f"schedule {job.name}: {when}")
+        say(f"schedule {job.name}: {when}")
 
 
 def _options(settings: Settings, app: Any | None, path: str | None, name: str) -> WorkerOptions:

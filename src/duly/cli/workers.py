@@ -13,6 +13,7 @@ from duly.cli.desk import at_desk
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, print_json, show_list
+from duly.cli.say import say
 from duly.settings import Settings
 
 
@@ -66,6 +67,6 @@ async def _drain(settings: Settings, worker_id: UUID, *, is_draining: bool, as_j
     if as_json:
         print_json({"worker_id": worker_id, "is_draining": is_draining})
     elif is_draining:
-        click.echo(f"worker {worker_id} takes nothing more, and finishes what it runs")
+        say(f"worker {worker_id} takes nothing more, and finishes what it runs")
     else:
-        click.echo(f"worker {worker_id} takes runs again")
+        say(f"worker {worker_id} takes runs again")

@@ -18,6 +18,7 @@ from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, moment, print_json, print_rows, show_list
 from duly.cli.paging import chosen, filter_option, limit_option, none_of
+from duly.cli.say import say
 from duly.cli.screen import some
 from duly.cli.workflow_check import check_with_app
 from duly.cli.workflow_desk import WorkflowDesk, at_workflows
@@ -149,17 +150,17 @@ async def _each(
 ) -> None:
     async with at_workflows(settings) as desk:
         for workflow_id in workflow_ids:
-            click.echo(f"workflow {workflow_id} is {await move(desk, workflow_id)}")
+            say(f"workflow {workflow_id} is {await move(desk, workflow_id)}")
 
 
 async def _replay(settings: Settings, workflow_id: UUID, node: str, *, is_dry: bool) -> None:
     async with at_workflows(settings) as desk:
         done = await desk.replay(workflow_id, node, is_dry=is_dry)
     verb = "would run again" if is_dry else "run again"
-    click.echo(f"workflow {workflow_id}: {some(len(done.nodes), 'node')} {verb}: {', '.join(done.nodes[:20])}")
+    say(f"workflow {workflow_id}: {some(len(done.nodes), 'node')} {verb}: {', '.join(done.nodes[:20])}")
     if is_dry:
         remade = f", {some(len(done.remade), 'item')} would be made anew" if done.remade else ""
-        click.echo(f"{some(done.kept, 'node')} would keep what came of it{remade}; nothing was changed")
+        say(f"{some(done.kept, 'node')} would keep what came of it{remade}; nothing was changed")
 
 
 async def _submit(settings: Settings, file: str, key: str, *, wait: bool, as_json: bool) -> int:
@@ -170,7 +171,7 @@ async def _submit(settings: Settings, file: str, key: str, *, wait: bool, as_jso
     async with at_workflows(settings) as desk:
         workflow_id = await desk.submit(workflow, key)
         if not as_json:
-            click.echo(f"workflow {workflow_id} {workflow.name!r} of {some(len(workflow.nodes), 'node')}")
+            say(f"workflow {workflow_id} {workflow.name!r} of {some(len(workflow.nodes), 'node')}")
         found = await (_ended(desk, workflow_id) if wait else desk.get(workflow_id))
     if as_json:
         print_json(found)
@@ -213,12 +214,14 @@ def _print(found: Mapping[str, Any]) -> None:
     nodes = found["nodes"]
     ended = sum(node["state"] in NODE_ENDS for node in nodes)
     why = f": {found['reason']}" if found["reason"] else ""
-    click.echo(f"workflow {found['workflow_id']} {found['name']!r} is {found['state']}{why}")
+    say(f"workflow {found['workflow_id']} {found['name']!r} is {found['state']}{why}")
     until = f", ended {moment(found['ended_at'])}" if found["ended_at"] else ""
-    click.echo(f"{ended} of {some(len(nodes), 'node')} have ended; submitted {moment(found['submitted_at'])}{until}")
+    have = "has" if len(nodes) == 1 else "have"
+    said = f"{ended} of {some(len(nodes), 'node')} {have} ended"
+    say(f"{said}; submitted {moment(found['submitted_at'])}{until}")
     if found["tags"]:
-        click.echo(f"tags  {', '.join(found['tags'])}")
+        say(f"tags  {', '.join(found['tags'])}")
     shown = drawn(nodes, _NODES_SHOWN)
     print_rows(shown, NODE_COLUMNS, "no nodes")
     if len(shown) < len(nodes):
-        click.echo(f"and {len(nodes) - len(shown)} more; --json shows all")
+        say(f"and {len(nodes) - len(shown)} more; --json shows all")

@@ -22,12 +22,12 @@ INDEX = "index.html"
 _ASSETS = "assets/"
 _SHORT = 1_000  # bytes; below this it is not worth packing
 _TYPES = {
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "css": "text/css; charset=utf-8",
+    "html": "text/html",
+    "js": "text/javascript",
+    "css": "text/css",
     "svg": "image/svg+xml",
     "json": "application/json",
-    "txt": "text/plain; charset=utf-8",
+    "txt": "text/plain",
 }
 _POLICY = (
     "default-src 'self'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -9,6 +9,7 @@ from duly.domain.errors import InvalidOption, InvalidSchedule
 from duly.domain.triggers.errors import shown
 
 _ISO = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,6})?)S)?)?", re.ASCII)
+_CALENDAR = re.compile(r"P(\d+Y|\d+M)", re.ASCII)
 
 Duration = str | int | float | timedelta
 LONGEST = timedelta(days=300 * 366)
@@ -21,7 +22,14 @@ def parse(value: Duration, what: str, longest: timedelta = LONGEST) -> timedelta
     except OverflowError:
         duration = timedelta.max
     if duration is None:
-        raise InvalidSchedule(f"{what} {shown(value)} is not a duration; write PT30S, PT5M, P1D or a number of seconds")
+        in_days = (
+            f"; years and months have no one length: write days, up to P{longest.days}D"
+            if _is_by_calendar(value)
+            else ""
+        )
+        raise InvalidSchedule(
+            f"{what} {shown(value)} is not a duration; write PT30S, PT5M, P1D or a number of seconds{in_days}"
+        )
     if abs(duration) > longest:
         raise InvalidSchedule(
             f"{what} {_as_said(value)} is too long;"
@@ -55,6 +63,10 @@ def _from_iso(text: str) -> timedelta | None:
         return None
     weeks, days, hours, minutes, seconds = (float(part) if part else 0.0 for part in match.groups())
     return timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+def _is_by_calendar(value: object) -> bool:
+    return isinstance(value, str) and _CALENDAR.match(value) is not None
 
 
 def _as_said(value: Duration) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from duly.domain.duration import Duration, parse_option, to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.job import check_gate, check_gate_key
+from duly.domain.number import is_number, is_whole
 from duly.domain.run import Options
 from duly.domain.triggers.errors import shown
 
@@ -48,12 +49,16 @@ def check_line(key: str) -> dict[str, Any]:
 
 def check_rate(rate: Rate) -> tuple[str, float, int]:
     """Take a rate as runs carry it: key, starts a second, and burst. Raises InvalidOption."""
+    if not isinstance(rate, Rate):
+        raise InvalidOption(
+            f"rate {shown(rate)} is not a rate; give Rate(key, limit), such as Rate('mail', 10, per='PT1S')"
+        )
     seconds = parse_option(rate.per, "rate per").total_seconds()
     if seconds <= 0:
         raise InvalidOption(f"rate per {rate.per!r} must be more than 0; write PT1S, PT1M or PT1H")
-    if isinstance(rate.limit, bool) or not 0 < rate.limit / seconds <= RATE_MAX:
+    if not is_number(rate.limit) or not 0 < rate.limit / seconds <= RATE_MAX:
         raise InvalidOption(f"rate {rate.limit!r} per {rate.per!r} is outside more than 0 to {RATE_MAX:,} a second")
-    if isinstance(rate.burst, bool) or not 1 <= rate.burst <= BURST_MAX:
+    if not is_whole(rate.burst) or not 1 <= rate.burst <= BURST_MAX:
         raise InvalidOption(f"burst {rate.burst!r} is outside 1 to {BURST_MAX} runs at once")
     return check_gate_key(rate.key, "rate key"), rate.limit / seconds, rate.burst
 

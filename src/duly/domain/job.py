@@ -13,6 +13,7 @@ import msgspec
 
 from duly.domain.duration import Duration, parse, parse_option
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidSchedule
+from duly.domain.number import is_whole
 from duly.domain.run import NAME_CHARACTERS_MAX, read_options
 from duly.domain.target import RESERVED
 from duly.domain.triggers.errors import shown
@@ -105,8 +106,8 @@ def check_arguments(value: object, handler: str) -> Mapping[str, Any]:
 
 def check_priority(value: int) -> int:
     """Take a priority from 0 (first) to 9 (last). Raises InvalidOption."""
-    if isinstance(value, bool) or not 0 <= value <= 9:
-        raise InvalidOption(f"priority {value!r} is outside 0 (first) to 9 (last)")
+    if not is_whole(value) or not 0 <= value <= 9:
+        raise InvalidOption(f"priority {shown(value)} is outside 0 (first) to 9 (last), in whole numbers")
     return value
 
 
@@ -131,8 +132,8 @@ def check_delay(value: Duration) -> timedelta:
 
 def check_gate(name: str, places: int) -> tuple[str, int]:
     """Take a gate's name and how many runs may be inside at once. Raises InvalidOption."""
-    if isinstance(places, bool) or not 1 <= places <= GATE_PLACES_MAX:
-        raise InvalidOption(f"concurrency {places!r} is outside 1 to {GATE_PLACES_MAX} runs at once")
+    if not is_whole(places) or not 1 <= places <= GATE_PLACES_MAX:
+        raise InvalidOption(f"concurrency {shown(places)} is outside 1 to {GATE_PLACES_MAX} runs at once")
     return check_gate_key(name, "concurrency key"), places
 
 
@@ -161,9 +162,9 @@ def check_request_id(value: str) -> str:
     return value
 
 
-def check_traceparent(value: str) -> str:
+def check_traceparent(value: object) -> str:
     """Take the place in a trace that asked for a job, as W3C Trace Context writes it. Raises InvalidOption."""
-    if not _TRACEPARENT.fullmatch(value):
+    if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
         raise InvalidOption(
             f"traceparent {shown(value)} is none; it reads 00-, 32 hexadecimal digits, -, 16 of them, -, and two flags"
         )

@@ -44,7 +44,8 @@ def progress_text(row: Mapping[str, Any]) -> str:
     """Write progress on a line: `40 of 120 (33%), reading page 4`."""
     done = "" if row["done"] is None else _number(row["done"])
     of = "" if row["total"] is None else f" of {_number(row['total'])}"
-    part = "" if row["fraction"] is None else f" ({row['fraction']:.0%})"
+    is_beyond = row["done"] is not None and row["total"] is not None and row["done"] > row["total"]
+    part = "" if row["fraction"] is None or is_beyond else f" ({row['fraction']:.0%})"
     return ", ".join(words for words in (f"{done}{of}{part}", row["note"]) if words)
 
 

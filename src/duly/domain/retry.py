@@ -14,6 +14,7 @@ import msgspec
 
 from duly.domain.duration import Duration, parse_option, to_iso
 from duly.domain.errors import InvalidOption
+from duly.domain.number import is_whole
 from duly.domain.retry_rules import Rule, read_rules, told_rule
 from duly.domain.triggers.errors import shown
 
@@ -89,8 +90,8 @@ def retry_policy(
     rules: Iterable[Mapping[str, Any]] | None = None,
 ) -> Retry:
     """Build a policy from what users write. Raises InvalidOption when it makes no sense."""
-    if isinstance(max_attempts, bool) or not 1 <= max_attempts <= 1000:
-        raise InvalidOption(f"max_attempts {max_attempts!r} is outside 1 to 1000")
+    if not is_whole(max_attempts) or not 1 <= max_attempts <= 1000:
+        raise InvalidOption(f"max_attempts {shown(max_attempts)} is outside 1 to 1000, in whole numbers")
     base_seconds, cap_seconds = _seconds(base, "retry base"), _seconds(cap, "retry cap")
     if base_seconds < 0 or (cap_seconds < base_seconds and policy != "fixed"):
         raise InvalidOption(f"retry base {base!r} and cap {cap!r}: base must be 0 or more, and cap at least base")

@@ -63,8 +63,6 @@ async def backfill(
     """
     if overlap not in _PLACES:
         raise InvalidOption(f"overlap {overlap!r} is none of a backfill; use queue, one after the other, or allow")
-    if end <= start:
-        raise InvalidOption(f"to {end.isoformat()} is not after from {start.isoformat()}; give a later one")
     if not 0 < rate <= RATE_MAX:
         raise InvalidOption(f"rate {rate!r} is not a number of runs a second: above 0 and at most {RATE_MAX:g}")
     seen = await see(database, job_id)
@@ -72,7 +70,7 @@ async def backfill(
         raise InvalidOption(f"job {job_id} counts from the end of its last run; it has no occurrences to make again")
     if isinstance(seen.schedule.trigger, OnEvent):
         raise InvalidOption(f"job {job_id} waits for events; it has no occurrences to make again")
-    end = min(end, seen.read_at)  # What is still to come is left to the schedule.
+    end = _end_of(start, end, seen.read_at)
     most = OCCURRENCES_MAX if dry_run or confirm else UNCONFIRMED_MAX
     moments = await _moments(database, seen.schedule, start, end, most + 1)
     if len(moments) > OCCURRENCES_MAX:
@@ -95,6 +93,17 @@ async def backfill(
     stretch = {"backfill_id": backfill_id, "from": start, "to": end, "runs": len(moments), "rate": rate}
     await note(database, seen.job.tenant, Action.JOB_BACKFILLED, subject, **stretch)
     return msgspec.structs.replace(asked, backfill_id=backfill_id)
+
+
+def _end_of(start: datetime, end: datetime, now: datetime) -> datetime:
+    """Say where a stretch ends: what is still to come is left to the schedule. Raises InvalidOption when nothing is left."""
+    if end <= start:
+        raise InvalidOption(f"to {end.isoformat()} is not after from {start.isoformat()}; give a later one")
+    if start >= now:
+        raise InvalidOption(
+            f"from {start.isoformat()} is still to come, which is left to the schedule; give a moment before now"
+        )
+    return min(end, now)
 
 
 async def _moments(database: Database, schedule: Schedule, start: datetime, end: datetime, most: int) -> list[datetime]:

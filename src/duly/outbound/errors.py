@@ -1,7 +1,7 @@
 """Why a call out came to nothing. The message is for tenants and tells nothing of our network; `detail` is for the log.
 
 OutboundError
-├── NotAllowed      by what the URL says itself: another attempt would end the same way
+├── NotAllowed      by what the URL says itself, under the settings here: another worker's may allow it
 ├── NotFound        no address that may be called: the name has none, or leads elsewhere; nobody outside learns which
 ├── NoAnswer        the connection could not be made, or ended before a whole answer had come
 ├── BadAnswer       it answered, with something that is no answer we take

@@ -29,9 +29,11 @@ from duly.domain.job import (
     check_timeout,
     check_traceparent,
 )
+from duly.domain.number import is_whole
 from duly.domain.run import DEFAULTS, Options, encode_options, said
 from duly.domain.then import check_then
 from duly.domain.triggers import asking
+from duly.domain.triggers.errors import shown
 from duly.sdk.retry import Retry
 from duly.worker.context import RunContext
 
@@ -156,14 +158,18 @@ class Choices:
             raise InvalidOption(
                 "after= belongs to a one-shot; leave out every=, cron=, when= and schedule=, or let on_done= trigger the schedule"
             )
-        if self.tenant is not None and (isinstance(self.tenant, bool) or self.tenant < 1):
-            raise InvalidOption(f"tenant {self.tenant!r} is not a tenant's number: 1 or more")
+        if self.retry is not None:
+            check_retry(self.retry)
+        if self.tenant is not None and (not is_whole(self.tenant) or self.tenant < 1):
+            raise InvalidOption(
+                f"tenant {shown(self.tenant)} is not a tenant's number, 1 or more; `duly tenants` shows the number of each name"
+            )
 
     def waits(self) -> dict[str, Any]:
         """Give what holds the runs back besides time, checked."""
         if self.concurrency is not None and self.fifo is not None:
             raise InvalidOption("give concurrency= or fifo=, not both; fifo= is a limit of 1 at once, in order")
-        found = {} if self.concurrency is None else check_concurrency(*self.concurrency)
+        found = {} if self.concurrency is None else check_concurrency(*_pair(self.concurrency))
         if self.fifo is not None:
             found = check_line(self.fifo)
         return found if self.rate is None else {**found, "rate": check_rate(self.rate)}
@@ -200,6 +206,22 @@ class Choices:
     def shape(self) -> dict[str, Any] | None:
         """Give the shape of the schedule that is asked for; None for a one-shot."""
         return asking.compose({option: getattr(self, option) for option in asking.OPTIONS}, spelled)
+
+
+def check_retry(value: object) -> Retry:
+    """Take a policy as users write it. Raises InvalidOption."""
+    if not isinstance(value, Retry):
+        raise InvalidOption(f"retry {shown(value)} is not a policy; give Retry(max_attempts=3), or leave it out")
+    return value
+
+
+def _pair(value: object) -> tuple[Any, Any]:
+    """Take a key and how many of its runs may be under way at once. Raises InvalidOption."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise InvalidOption(
+            f"concurrency {shown(value)} is not a key and a limit; give both, such as concurrency=('warehouse', 3)"
+        )
+    return value[0], value[1]
 
 
 def _parent(value: RunContext | UUID) -> str:
@@ -261,7 +283,7 @@ def handler_options(
     on_dead: Told | None = None,
 ) -> Options:
     """Build what a handler's runs carry."""
-    given: dict[str, Any] = {} if retry is None else {"retry": retry.read()}
+    given: dict[str, Any] = {} if retry is None else {"retry": check_retry(retry).read()}
     if expires_after is not None:
         given["expires_seconds"] = check_expires_after(expires_after)
     then = check_then(on_done, on_dead)
@@ -277,7 +299,7 @@ def run_options(
     """Write what the runs of a job carry: the handler's own options, with what was chosen laid over them."""
     changes: dict[str, Any] = dict(more or {})
     if retry is not None:
-        changes["retry"] = retry.read()
+        changes["retry"] = check_retry(retry).read()
     if timeout is not UNSET:
         changes["timeout_seconds"] = check_timeout(timeout)
     options = encode_options(msgspec.structs.replace(handler.options, **changes))

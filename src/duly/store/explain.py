@@ -117,6 +117,7 @@ async def job(database: Database, tenant: int, job_id: UUID, engine: Database | 
         return None
     last = await lists.runs(database, tenant, Filter().only("job_id", str(job_id)), _RUNS_LOOKED_AT)
     facts = JobFacts(
+        called=found["name"] or str(job_id),
         now=found["read_at"],
         state=found["state"],
         queue=found["queue"],

@@ -111,12 +111,13 @@ def problem(
     request_id: str,
     errors: list[Fault] | None = None,
     remedy: str | None = None,
+    title: str | None = None,
 ) -> Problem:
-    """Build the document for a kind of problem."""
+    """Build the document for a kind of problem, with its usual title and remedy unless there are better ones."""
     kind = KINDS[code]
     return Problem(
         type=f"urn:duly:problem:{code}",
-        title=kind.title,
+        title=kind.title if title is None else title,
         status=kind.status,
         code=code,
         detail=detail,

@@ -46,7 +46,9 @@ def read_body(body: bytes, shape: type[T]) -> T:
         wrong = wrong_with(str(error), shape, _given(body), lambda part: decoder.decode(msgspec.json.encode(part)))
         raise Misshapen([wrong]) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"the body is not JSON: {_plain(error)}; send one JSON value in UTF-8") from None
+        raise Malformed(
+            f"the body is not JSON: {_lone_surrogate(body) or _plain(error)}; send one JSON value in UTF-8"
+        ) from None
     except RecursionError:
         raise _too_deep() from None
 
@@ -101,6 +103,24 @@ _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 def _too_deep() -> Misshapen:
     return Misshapen([Wrong("", f"is nested deeper than {BODY_DEPTH_MAX} levels; flatten it")])
+
+
+def _lone_surrogate(body: bytes) -> str | None:
+    """Name the first half of a character that has no other half, of which the reader says something else."""
+    awaited = -1  # where the other half must begin
+    for escape in _ESCAPES.finditer(body):
+        half = _SURROGATE.fullmatch(escape[0])
+        is_second = half is not None and half["second"] is not None
+        if awaited >= 0 and not (is_second and escape.start() == awaited):
+            return f"half a character, a lone surrogate, stands before byte {awaited}"
+        if is_second and awaited < 0:
+            return f"half a character, a lone surrogate, stands at byte {escape.start()}"
+        awaited = escape.end() if half is not None and not is_second else -1
+    return f"half a character, a lone surrogate, stands before byte {awaited}" if awaited >= 0 else None
+
+
+_ESCAPES = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}|(?P<second>[c-fC-F][0-9a-fA-F]{2}))")
 
 
 def _plain(error: Exception) -> str:

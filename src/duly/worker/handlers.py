@@ -26,6 +26,7 @@ from duly.worker.context import RunContext
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _PLACE = re.compile(r"(?P<what>.*) - at `\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL)
 _VALUE_CHARACTERS_MAX = 80
+_NAMES_SHOWN = 10
 _NO_PAYLOAD = (None, "{}")
 
 
@@ -206,7 +207,10 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     """Say what may have been meant instead of `name`."""
     if near := get_close_matches(name, known, 1):
         return f"did you mean {near[0]!r}?"
-    return f"known are {', '.join(map(repr, sorted(known)[:10]))}" if known else "none is registered"
+    if not known:
+        return "none is registered"
+    more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
+    return f"known are {', '.join(map(repr, sorted(known)[:_NAMES_SHOWN]))}{more}"
 
 
 def _compile(name: str, function: Callable[..., Any]) -> Shape:

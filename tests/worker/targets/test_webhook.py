@@ -365,13 +365,25 @@ async def test_a_receiver_that_is_not_there_is_tried_again():
     assert attempt.verdict is Verdict.FAILING
 
 
-async def test_what_the_url_itself_forbids_is_final():
+@pytest.mark.parametrize("url", ["http://10.0.0.1/", "http://127.0.0.1:80/", "http://hooks.example:7401/"])
+async def test_what_this_workers_settings_forbid_is_not_sent_and_left_to_another_attempt(url):
+    """Whoever took the job found that it may be called: so another worker may be allowed to."""
     attempt = Attempt()
-    outcome = await attempt.of(Webhook("http://10.0.0.1/"))
+    outcome = await attempt.of(Webhook(url))
+    assert isinstance(outcome, Failed)
+    assert outcome.retryable
+    assert "may not be called" in outcome.reason
+    assert "the settings of the worker" in outcome.reason
+    assert (attempt.door.entered, attempt.door.left) == ([], []), "it is no destination: none is made"
+
+
+@pytest.mark.parametrize("url", ["ftp://hooks.example/", "http://me:secret@hooks.example/", "http://"])
+async def test_what_no_settings_would_allow_is_final(url):
+    attempt = Attempt()
+    outcome = await attempt.of(Webhook(url))
     assert isinstance(outcome, Failed)
     assert not outcome.retryable
-    assert "may not be called" in outcome.reason
-    assert (attempt.door.entered, attempt.door.left) == ([], []), "it is no destination: none is made"
+    assert (attempt.door.entered, attempt.door.left) == ([], [])
 
 
 async def test_a_name_that_leads_inside_ends_as_one_that_is_not_there():

@@ -6,10 +6,13 @@ docs/callbacks.md says how a receiver is written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 from duly.api.operations import OPEN, Answer, Call, Routes
+from duly.api.refusals import Refusal
 from duly.api.spans import read_span
 from duly.domain import payload as payloads
 from duly.domain.errors import InvalidOption, NotFound
@@ -23,6 +26,7 @@ from duly.wire.shapes import Nothing
 
 routes = Routes("callbacks")
 _REASON_CHARACTERS_MAX = 2_000
+_REMEDY = "Use the token of the last request that the run has sent, whole, as X-Callback-Token says it."
 
 
 @routes.add(
@@ -40,8 +44,8 @@ async def settle_callback(call: Call[Nothing, CallbackOutcome]) -> Answer:
 
     The token is good for one attempt. A failure is tried again as any other, and the next attempt has another token.
     """
-    handle = await _handle(call)
-    received = await receive(call.database, handle, _outcome(call.body), call.rng)
+    with _answered_alike():
+        received = await receive(call.database, await _handle(call), _outcome(call.body), call.rng)
     if received.queue is not None:
         call.wake(received.queue)
     return Answer(200, CallbackSettled(run_id=received.run_id, attempt=received.attempt, state=received.state))
@@ -59,9 +63,10 @@ async def settle_callback(call: Call[Nothing, CallbackOutcome]) -> Answer:
 )
 async def extend_callback(call: Call[Nothing, CallbackExtension]) -> Answer:
     """Say that it takes longer. Past its deadline the attempt has timed out, and is tried again or given up."""
-    handle = await _handle(call)
-    span = read_span(call.body.within, "within", timedelta(seconds=1), EXTENSION_MAX)
-    deadline_at = await extend(call.database, handle, span)
+    with _answered_alike():
+        handle = await _handle(call)
+        span = read_span(call.body.within, "within", timedelta(seconds=1), EXTENSION_MAX)
+        deadline_at = await extend(call.database, handle, span)
     return Answer(200, CallbackExtended(run_id=handle[0], deadline_at=deadline_at))
 
 
@@ -77,9 +82,19 @@ async def extend_callback(call: Call[Nothing, CallbackExtension]) -> Answer:
 )
 async def report_callback(call: Call[Nothing, CallbackProgress]) -> Answer:
     """Show how far a run has come. Once a second is often enough; the deadline stays as it is."""
-    handle, said = await _handle(call), call.body
-    await report(call.database, handle, progress_of(said.done, said.total, said.note))
+    with _answered_alike():
+        handle, said = await _handle(call), call.body
+        await report(call.database, handle, progress_of(said.done, said.total, said.note))
     return Answer(204)
+
+
+@contextmanager
+def _answered_alike() -> Iterator[None]:
+    """Answer whatever is no token of a run in the same way, with a remedy for receivers, who see no lists."""
+    try:
+        yield
+    except NotFound as error:
+        raise Refusal("not_found", str(error), remedy=_REMEDY) from None
 
 
 async def _handle(call: Call[Any, Any]) -> Handle:

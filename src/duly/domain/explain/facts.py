@@ -153,8 +153,9 @@ class Excluded(msgspec.Struct, frozen=True):
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a recurring job at a moment."""
+    """What is known of a recurring job at a moment. `called`: how a command names it."""
 
+    called: str
     now: datetime
     state: str
     queue: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import timedelta
 
 from duly.domain.explain.codes import code_of
@@ -34,12 +35,13 @@ def _active(job: JobFacts) -> list[Reason]:
     if job.next_run_at is None:
         return [_without_moment(job)]
     left = job.next_run_at - job.now
-    when = f"in {spoken(left)}" if left > timedelta() else f"which is {spoken(left)} ago"
+    at = moment_text(job.next_run_at)
+    is_ahead = left > timedelta()
     fires = Reason(
         "not_due",
-        f"it fires next at {moment_text(job.next_run_at)}, {when}",
+        f"it fires next at {at}, in {spoken(left)}" if is_ahead else f"it was due at {at}, {spoken(left)} ago",
         {"next_run_at": job.next_run_at, "seconds": left.total_seconds()},
-        frees="its next moment",
+        frees="its next moment" if is_ahead else "a scheduler's next look",
         probable_start_at=max(job.next_run_at, job.now),
     )
     return [*_shed(job), *(nobody_stages(job.schedulers) if _is_overdue(job) else []), *_excluded(job), fires]
@@ -84,10 +86,11 @@ def _excluded(job: JobFacts) -> list[Reason]:
 
 def _paused(job: JobFacts) -> list[Reason]:
     since = f" since {moment_text(job.paused_at)}" if job.paused_at else ""
+    resume = f"duly jobs resume {shlex.quote(job.called)}"
     why = f": {job.pause_reason}" if job.pause_reason else ""
-    text = f"it is paused{since}{why}; `duly jobs resume` lets it go on"
+    text = f"it is paused{since}{why}; `{resume}` lets it go on"
     facts = {"paused_at": job.paused_at, "reason": job.pause_reason}
-    return [Reason("paused", text, facts, frees="`duly jobs resume`")]
+    return [Reason("paused", text, facts, frees=f"`{resume}`")]
 
 
 def _over(job: JobFacts) -> list[Reason]:

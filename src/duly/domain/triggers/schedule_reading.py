@@ -227,7 +227,8 @@ def _use(item: object, field: str, known: Mapping[str, Calendar]) -> Use:
 
 def _object(value: object, field: str, required: Sequence[str], optional: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise TriggerError("TRIGGER_VALUE", f"{field} {shown(value)} is not an object with keys", field)
+        keys = ", ".join([*required, *optional])
+        raise TriggerError("TRIGGER_VALUE", f"{field} {shown(value)} is not an object with keys: {keys}", field)
     try:
         check_keys(value, required, optional)
     except TriggerError as error:

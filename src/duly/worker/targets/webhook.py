@@ -147,8 +147,10 @@ class Sender:
             check_method(policy.target.method)
             check_headers(policy.target.headers)
             self._caller.check(policy.target.url)  # Before it has a place and a secret: it is no destination.
-        except (InvalidOption, NotAllowed) as error:
+        except InvalidOption as error:
             return Failed(str(error), retryable=False)
+        except NotAllowed as error:
+            return _forbidden(error)
         return await self._to_nowhere(context, call) or await self._within_permit(context, call)
 
     async def _to_nowhere(self, context: RunContext, call: _Call) -> Outcome | Deferral | None:
@@ -273,8 +275,14 @@ def _unanswered(error: OutboundError, call: _Call) -> _End:
         case DeadlinePassed():
             return _End(TimedOut(call.seconds, to), Verdict.FAILING)
         case NotAllowed():
-            return _End(Failed(str(error), retryable=False, detail=to), Verdict.IGNORED)
+            return _End(_forbidden(error, to), Verdict.IGNORED)
     return _End(Failed(str(error), detail=to, kinds=_UNREACHED), Verdict.FAILING)
+
+
+def _forbidden(error: NotAllowed, detail: str | None = None) -> Failed:
+    """Nothing was sent. Whoever took the job found that it may be called: so another worker's settings may allow it."""
+    reason = f"{error}; so say the settings of the worker that tried it; another worker's may allow it"
+    return Failed(reason, detail=detail, kinds=_UNREACHED)
 
 
 def _as_probe(outcome: Outcome | Deferral) -> Outcome | Deferral:
@@ -304,4 +312,4 @@ def _is_packed(answer: Answer) -> bool:
 def _final_reason(status: int) -> str:
     if 300 <= status < 400:
         return f"it answered {status}: redirects are not followed; name the address that it leads to"
-    return f"it answered {status}, which another attempt would not change"
+    return f"it answered {status}, which is final unless the job says otherwise"
