@@ -269,7 +269,13 @@ def test_a_result_that_is_too_large_is_a_success_and_is_not_kept():
     assert succeeded(fits) == Succeeded(f'"{fits}"')
     outcome = succeeded(too_large)
     assert isinstance(outcome, Succeeded)
-    assert msgspec.json.decode(outcome.result or "")["not_kept"].startswith(f"{RESULT_BYTES_MAX + 1} bytes")
+    assert outcome.result is None, "nothing that could be taken for a result"
+    assert outcome.reason == (
+        "its result was 65,537 bytes and is not kept: results up to 65,536 bytes are;"
+        " store it elsewhere and return a reference to it"
+    )
+    told = {"not_kept": "by the handler's own word"}
+    assert succeeded(told) == Succeeded(msgspec.json.encode(told).decode())
 
 
 json_values = st.recursive(

@@ -50,10 +50,11 @@ class OwnNode(msgspec.Struct, frozen=True):
 
 
 class Handed(msgspec.Struct):
-    """What a node is given of others: their results as JSON, and which are of its parents."""
+    """What a node is given of others: their results as JSON, which are of its parents, and why some are not kept."""
 
     results: dict[str, str | None] = {}
     parents: list[str] = []
+    missing: dict[str, str] = {}
     bytes: int = 0
 
 
@@ -243,8 +244,11 @@ async def handed(
     given: dict[tuple[UUID, str], Handed] = {}
     for row in rows:
         one = given.setdefault((row["workflow_id"], row["name"]), Handed())
-        one.results[row["parent"]] = row["result"]
         one.bytes = int(row["total"])
+        if row["missing"] is not None:
+            one.missing[row["parent"]] = row["missing"]
+            continue
+        one.results[row["parent"]] = row["result"]
         if row["is_parent"]:
             one.parents.append(row["parent"])
     return given

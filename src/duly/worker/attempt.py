@@ -84,9 +84,10 @@ def succeeded(value: Any) -> Outcome:
     if value is None:
         return _NOTHING
     try:
-        return Succeeded(encode_result(value))
+        text, reason = encode_result(value)
     except (TypeError, ValueError, RecursionError) as error:
         return Failed(storable(f"the result is not JSON: {error}"), retryable=False)
+    return Succeeded(text, reason=reason)
 
 
 def outcome_of(error: BaseException, context: RunContext) -> Outcome:

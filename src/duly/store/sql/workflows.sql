@@ -67,7 +67,7 @@ select node.name, node.state, node.run_id, node.handler, node.queue, node.priori
   from duly.workflow_nodes as node where node.workflow_id = $2 and node.tenant = $1 and node.name = $3
 
 -- name: handed
-select workflow_id, name, parent, is_parent, total, result::text from duly.handed_v1($1, $2, $3, $4, $5, $6)
+select workflow_id, name, parent, is_parent, total, result::text, missing from duly.handed_v2($1, $2, $3, $4, $5, $6)
 
 -- name: items
 -- Which part of which result items of maps are for.
