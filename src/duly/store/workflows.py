@@ -196,6 +196,7 @@ class ToSettle(msgspec.Struct, frozen=True):
     name: str
     state: str
     reason: str | None
+    replays: int
     run_id: UUID | None
     fence: int | None
     is_awaited: bool | None
@@ -205,6 +206,12 @@ class ToSettle(msgspec.Struct, frozen=True):
 async def to_settle(database: Database, limit: int) -> list[ToSettle]:
     """List the workflows whose run is to be settled."""
     return [ToSettle(*row) for row in await database.fetch(SQL["to_settle"], limit)]
+
+
+async def lock_end(database: Database, workflow_id: UUID) -> tuple[str, int] | None:
+    """Say how a workflow stands and how often it was replayed, and let nobody change that until this transaction has ended."""
+    row = await database.fetchrow(SQL["lock_end"], workflow_id)
+    return (row["state"], row["replays"]) if row else None
 
 
 async def put_off_errand(database: Database, errand_id: int, delay: timedelta) -> None:

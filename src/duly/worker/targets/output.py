@@ -78,8 +78,9 @@ class Output:
     @property
     def _too_long(self) -> str:
         return (
-            f"its standard output was {self._said:,} bytes and only its end is kept: results up to {RESULT_BYTES_MAX:,} bytes are;"
-            " let its last line be JSON, or store it elsewhere and print a reference to it"
+            f"its standard output was {self._said:,} bytes and only its end is kept:"
+            f" results up to {RESULT_BYTES_MAX:,} bytes are; let its last line be JSON,"
+            " or store it elsewhere and print a reference to it"
         )
 
     @property
