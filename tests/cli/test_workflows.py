@@ -157,6 +157,30 @@ def test_with_an_app_handlers_and_arguments_are_checked_before_anything_is_sent(
     assert run("workflows", "submit", "flow.yaml", "--app", "shop:app").returncode == 0
 
 
+def test_all_that_is_wrong_with_a_file_is_told_also_beside_a_circle(run, tmp_path):
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "flow.yaml").write_text(
+        "name: nightly\nnodes:\n"
+        "  a: {target: nosuch, payload: {z: 1}}\n"
+        "  b: {target: send, payload: {to: a@b.example, nam: 1}, after: [c]}\n"
+        "  c: {target: send, payload: {to: a@b.example, count: many}, after: [b]}\n"
+        "  d: {target: send, timeout: -5, payload: {to: a@b.example}}\n"
+    )
+
+    refused = run("workflows", "submit", "flow.yaml", "--app", "shop:app")
+
+    assert refused.returncode == 1
+    told = refused.stderr.splitlines()
+    for line, words in (
+        (3, "no handler is called 'nosuch'"),
+        (4, "nam"),
+        (5, "argument count is 'many'"),
+        (6, "timeout"),
+    ):
+        assert any(f"flow.yaml:{line}:" in one and words in one for one in told), refused.stderr
+    assert any("in a circle: b → c → b" in one or "in a circle: c → b → c" in one for one in told), refused.stderr
+
+
 def test_what_is_not_there_is_not_found(run, submitted):
     unknown = str(uuid4())
 

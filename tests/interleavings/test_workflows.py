@@ -8,7 +8,7 @@ import pytest
 from duly.domain.outcome import Awaited, Cancelled, Failed, Succeeded
 from duly.domain.retry import Retry
 from duly.domain.run import Options, encode_options
-from duly.domain.target import WORKFLOW, handler_of
+from duly.domain.target import WORKFLOW, WorkflowTarget, handler_of
 from duly.domain.workflow_target import target_for, workflow_of
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
@@ -457,7 +457,8 @@ class TakenUpAsItIsReplayed(OfARun):
         await runs.replay(database, [self.run_id], [timedelta()])
         taking = await a_worker(database)
         [run] = await claim(database, taking, [QUEUE], [WORKFLOW], 10)
-        flow = workflow_of(run.policy.target, None, None)
+        assert isinstance(run.policy.target, WorkflowTarget)
+        flow = workflow_of(run.policy.target)
         self.taking, self.taken = taking, run
         return lambda side: workflows.submit(side, 1, "k", b"", flow, timedelta(seconds=5), run), self.replay_it
 

@@ -11,7 +11,6 @@ from duly.domain.target import WEBHOOK, WORKFLOW, handler_of
 from duly.domain.then import Callback, Then
 from duly.domain.workflow import Workflow
 from duly.domain.workflow_target import target_for
-from duly.moves import workflow_runs
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
@@ -20,7 +19,7 @@ from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit
 from duly.moves.workflow_runs import settle_ended
 from duly.moves.workflows import cancel_workflow, replay_workflow, run_errands
-from duly.store import history, workflows
+from duly.store import awaited, history, workflows
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets.workflow import Starter
@@ -313,13 +312,13 @@ async def test_an_end_that_came_undone_does_not_settle_the_run(database, starter
     await started(database, starter, worker_id)
     workflow_id = await the_workflow(database, run_id)
     await carried_through(database, worker_id, {"b": FAILS})
-    found = workflow_runs.awaited.find
+    found = awaited.find
 
     async def replayed_meanwhile(database, handle):
         await replay_workflow(database, 1, workflow_id, "b")
         return await found(database, handle)
 
-    monkeypatch.setattr(workflow_runs.awaited, "find", replayed_meanwhile)
+    monkeypatch.setattr(awaited, "find", replayed_meanwhile)
     assert await settle_ended(database, RNG) == 0
     monkeypatch.undo()
 
@@ -327,8 +326,8 @@ async def test_an_end_that_came_undone_does_not_settle_the_run(database, starter
     await run_errands(database)
     assert await carried_through(database, worker_id) == [["b"]]
     assert await settle_ended(database, RNG) == 1
-    found = await found_run(database, run_id)
-    assert (found["state"], found["attempt"]) == ("succeeded", 1)
+    ended = await found_run(database, run_id)
+    assert (ended["state"], ended["attempt"]) == ("succeeded", 1)
 
 
 async def test_without_a_database_it_is_tried_again_and_what_cannot_be_read_is_not(database, starter):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _NOT_OF_A_NODE = (
     *("at", "delay", "every", "cron", "when", "schedule", "tz", "mode", "start", "end", "max_runs", "jitter"),
     *("misfire", "overlap", "calendars", "pause_on_failure", "name", "key", "on_done", "on_dead", "parent"),
-    *("connection", "tenant"),
+    *("connection", "tenant", "after"),
 )
 
 
