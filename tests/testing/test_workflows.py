@@ -104,6 +104,26 @@ async def states_of_runs(database) -> list[str]:
     return [row[0] for row in rows]
 
 
+async def test_a_node_that_has_nothing_to_add_adds_nothing(app):
+    @app.handler
+    async def plan(run: Run) -> list[str]:
+        return await Workflow("more").add_to(run)
+
+    @app.handler
+    def plan_sync(run: Run) -> list[str]:
+        return Workflow("more").add_to_sync(run)
+
+    wf = Workflow("dynamic")
+    wf.add("report", app["report"], after=[wf.add("plan", plan), wf.add("sync", plan_sync)])
+
+    async with environment(app) as env:
+        handle = await wf.submit()
+        await env.run_due()
+
+        assert (await handle.result("plan"), await handle.result("sync")) == ([], [])
+        assert [fire.handler for fire in env.fires][-1] == "report"
+
+
 async def test_a_running_node_adds_nodes_and_what_follows_waits_for_them(app):
     @app.handler
     async def plan(run: Run) -> int:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from duly.domain.errors import InvalidWorkflow
 from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.payload import RESULT_BYTES_MAX
 from duly.worker import context as hand
@@ -68,6 +69,13 @@ def detail_of(outcome: Outcome) -> dict[str, str]:
 
 
 # ------------------------------------------------------------------------------------------------------------ exceptions
+
+
+async def test_a_workflow_that_cannot_be_kept_is_not_tried_again():
+    outcome = await outcomes_of(InvalidWorkflow("nodes wait for each other in a circle: a → b → a"))
+
+    assert isinstance(outcome, Failed)
+    assert not outcome.retryable
 
 
 async def test_an_exception_is_a_failure_with_its_traceback():
