@@ -64,6 +64,23 @@ def test_a_workflow_is_listed_and_shown_as_a_tree(run, submitted):
     assert "after extract, when load has ended" in shown
 
 
+def test_a_workflow_is_explained(run, submitted):
+    said = run("explain", submitted).stdout
+
+    assert f"workflow {submitted} is running" in said
+    assert "0 of 4 nodes have ended" in said
+    assert re.search(r"node extract is ready: `duly explain [0-9a-f-]{36}` says why", said)
+    assert f"3 nodes behind them: `duly workflows show {submitted}` draws them all" in said
+    run("workflows", "cancel", submitted, "--reason", "wrong day")
+    told = run("explain", submitted).stdout
+    assert f"workflow {submitted} is cancelled" in told
+    assert "wrong day" in told
+    assert f"`duly workflows replay {submitted} extract` does it again" in told
+    assert json.loads(run("explain", submitted, "--json").stdout)["state"] == "cancelled"
+    missing = run("explain", str(uuid4()))
+    assert (missing.returncode, "no run, job or workflow" in missing.stderr) == (4, True)
+
+
 def test_its_runs_are_listed_with_what_each_waits_for(run, submitted):
     found = json.loads(run("runs", "--workflow", submitted, "--json").stdout)
 
