@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly import App, NonRetryable, Run, Workflow
+from duly import App, NonRetryable, Run, RunFailed, Workflow, WorkflowFailed
 from duly.testing import environment
 
 
@@ -142,6 +142,39 @@ async def test_a_running_node_adds_nodes_and_what_follows_waits_for_them(app):
 
         assert await handle.status() == "succeeded"
         assert [fire.handler for fire in env.fires] == ["plan", "double", "double", "report"]
+
+
+async def test_whoever_refers_to_a_result_that_is_too_large_fails_and_is_not_tried_again(app):
+    taken = []
+
+    @app.handler
+    def large() -> str:
+        return "x" * 200_000
+
+    @app.handler
+    def take(event: object) -> None:
+        taken.append(event)
+
+    wf = Workflow("nightly")
+    first = wf.add("large", large)
+    wf.add("take", take, event=first.result)
+    wf.add("report", app["report"], after=[first])
+
+    async with environment(app) as env:
+        handle = await wf.submit()
+        await env.run_due()
+
+        with pytest.raises(WorkflowFailed) as failed:
+            await handle.result()
+        assert taken == []
+        assert "200,002 bytes and is not kept: results up to 65,536 bytes are" in (failed.value.failed["take"] or "")
+        nodes = await handle.nodes()
+        assert (nodes["take"]["state"], nodes["report"]["state"]) == ("failed", "succeeded")
+
+        plain = await large.submit()
+        await env.run_due()
+        with pytest.raises(RunFailed, match="200,002 bytes and is not kept"):
+            await plain.result()
 
 
 async def test_a_failed_workflow_says_which_node_and_goes_on_from_it(app):

@@ -22,7 +22,7 @@ from duly.settings import Settings
 @json_option
 @with_settings("url")
 def explain(settings: Settings, what: str, as_json: bool) -> None:
-    """Say why a run, job or workflow, given by its id, a job also by its name, is where it is: what it waits for, who holds it."""
+    """Say why a run, job or workflow, by its id, a job also by its name, is where it is: what it waits for, who holds it."""
     asyncio.run(_explain(settings, what, as_json))
 
 
