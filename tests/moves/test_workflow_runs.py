@@ -266,6 +266,28 @@ async def test_a_workflow_whose_dead_run_was_discarded_goes_on_alone(database, s
     assert (await found_run(database, run_id))["state"] == "cancelled"
 
 
+@pytest.mark.parametrize(("move", "state"), [("replay_v1", "succeeded"), ("discard_v1", "cancelled")])
+async def test_a_workflow_is_replayed_while_somebody_moves_its_dead_run(database, starter, move, state):
+    """Nobody waits for the other, and whatever becomes of the run, the workflow is not stopped for it."""
+    worker_id = await a_worker(database)
+    run_id, workflow_id = await a_dead_run(database, starter, worker_id, {"a": FAILS})
+
+    async with database.transaction() as other:
+        assert await other.fetch(f"select duly.{move}($1)", [run_id])
+        await replay_workflow(database, 1, workflow_id, "a")
+        await run_errands(database)
+        assert await state_of(database, workflow_id) == "running", "its run is dead, and about to rise"
+    await run_errands(database)
+
+    if state == "succeeded":
+        await started(database, starter, worker_id)
+    assert await carried_through(database, worker_id) == [["a"], ["b"]]
+    assert await settle_ended(database, RNG) == (1 if state == "succeeded" else 0)
+    assert await state_of(database, workflow_id) == "succeeded"
+    assert (await found_run(database, run_id))["state"] == state
+    assert await history.verify(database) == []
+
+
 async def test_a_run_whose_workflow_is_no_longer_kept_starts_another(database, starter, clock):
     worker_id = await a_worker(database)
     run_id, first = await a_dead_run(database, starter, worker_id, {"a": FAILS})
