@@ -39,6 +39,27 @@ async def test_work_of_low_priority_is_refused_and_told_when_to_come_back(api, d
     assert named.json()["code"] == "shed"
 
 
+async def test_a_workflow_is_refused_when_all_that_it_begins_with_would_be(api, database, clock):
+    await overload(database, clock, "mail")
+
+    def node(priority, queue="mail", **more):
+        return {"target": A_TARGET, "queue": queue, "priority": priority, **more}
+
+    async def answered(**nodes):
+        return await api.post("/v1/workflows", json={"name": "w", "nodes": nodes})
+
+    refused = await answered(a=node(9), b=node(7), z=node(5, after=["a"]))
+    assert (refused.status_code, refused.json()["code"]) == (429, "shed")
+    assert refused.headers["retry-after"] == "60"
+    assert "queue mail is overloaded" in refused.json()["detail"]
+    for nodes in (
+        {"a": node(9), "b": node(5)},
+        {"a": node(9), "b": node(9, "other")},
+        {"a": node(9, "other"), "z": node(9, after=["a"])},
+    ):
+        assert (await answered(**nodes)).status_code == 202, nodes
+
+
 async def test_lines_of_a_batch_are_refused_one_by_one(api, database, clock):
     await overload(database, clock)
     lines = [{"target": A_TARGET, "priority": priority} for priority in (5, 9, 6, 7)]

@@ -64,6 +64,23 @@ def test_a_workflow_is_listed_and_shown_as_a_tree(run, submitted):
     assert "after extract, when load has ended" in shown
 
 
+def test_a_workflow_is_explained(run, submitted):
+    said = run("explain", submitted).stdout
+
+    assert f"workflow {submitted} is running" in said
+    assert "0 of 4 nodes have ended" in said
+    assert re.search(r"node extract is ready: `duly explain [0-9a-f-]{36}` says why", said)
+    assert f"3 nodes behind them: `duly workflows show {submitted}` draws them all" in said
+    run("workflows", "cancel", submitted, "--reason", "wrong day")
+    told = run("explain", submitted).stdout
+    assert f"workflow {submitted} is cancelled" in told
+    assert "wrong day" in told
+    assert f"`duly workflows replay {submitted} extract` does it again" in told
+    assert json.loads(run("explain", submitted, "--json").stdout)["state"] == "cancelled"
+    missing = run("explain", str(uuid4()))
+    assert (missing.returncode, "no run, job or workflow" in missing.stderr) == (4, True)
+
+
 def test_its_runs_are_listed_with_what_each_waits_for(run, submitted):
     found = json.loads(run("runs", "--workflow", submitted, "--json").stdout)
 
@@ -155,6 +172,30 @@ def test_with_an_app_handlers_and_arguments_are_checked_before_anything_is_sent(
         "  second: {target: send, after: [first], payload: {to: {$result: first}, count: 2}}\n"
     )
     assert run("workflows", "submit", "flow.yaml", "--app", "shop:app").returncode == 0
+
+
+def test_all_that_is_wrong_with_a_file_is_told_also_beside_a_circle(run, tmp_path):
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "flow.yaml").write_text(
+        "name: nightly\nnodes:\n"
+        "  a: {target: nosuch, payload: {z: 1}}\n"
+        "  b: {target: send, payload: {to: a@b.example, nam: 1}, after: [c]}\n"
+        "  c: {target: send, payload: {to: a@b.example, count: many}, after: [b]}\n"
+        "  d: {target: send, timeout: -5, payload: {to: a@b.example}}\n"
+    )
+
+    refused = run("workflows", "submit", "flow.yaml", "--app", "shop:app")
+
+    assert refused.returncode == 1
+    told = refused.stderr.splitlines()
+    for line, words in (
+        (3, "no handler is called 'nosuch'"),
+        (4, "nam"),
+        (5, "argument count is 'many'"),
+        (6, "timeout"),
+    ):
+        assert any(f"flow.yaml:{line}:" in one and words in one for one in told), refused.stderr
+    assert any("in a circle: b → c → b" in one or "in a circle: c → b → c" in one for one in told), refused.stderr
 
 
 def test_what_is_not_there_is_not_found(run, submitted):

@@ -182,3 +182,26 @@ def test_a_file_that_is_no_workflow_is_refused(value, said):
         read_workflow(value)
 
     assert said in str(refused.value)
+
+
+def test_each_node_that_waits_for_none_or_names_none_is_told():
+    nodes = {
+        "a": {"target": "t", "after": ["x"]},
+        "b": {"target": "t", "after": ["y"]},
+        "c": {"target": "t", "retries": 3},
+        "d": {"target": "t", "after": ["c"]},
+    }
+    with pytest.raises(InvalidManifest) as refused:
+        read_workflow({"name": "w", "nodes": nodes})
+
+    told = str(refused.value)
+    assert "x → a" in told
+    assert "y → b" in told
+    assert "retries" in told
+    assert "'c', which is no node" not in told, "it is one, though it cannot be read"
+
+
+def test_a_result_of_no_node_is_refused_with_those_that_there_are():
+    nodes = {"a": {"target": "t"}, "b": {"target": "t", "after": ["a"], "payload": {"x": {"$result": "zz"}}}}
+    with pytest.raises(InvalidManifest, match=r"the result of 'zz', which is no node of this workflow; there are a"):
+        read_workflow({"name": "w", "nodes": nodes})

@@ -87,7 +87,7 @@ def test_a_node_has_no_moment_of_its_own():
 @pytest.mark.parametrize(
     ("payload", "message"),
     [
-        ({"rows": {"$result": "z"}}, "result of 'z', which does not come before it"),
+        ({"rows": {"$result": "z"}}, "result of 'z', which is no node of this workflow; there are a, c"),
         ({"rows": {"$result": "c"}}, "result of 'c', which does not come before it"),
         ({"rows": {"$result": "b"}}, "result of 'b', which does not come before it"),
         ({"rows": [{"$result": 7}]}, "is no reference"),

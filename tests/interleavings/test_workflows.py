@@ -5,14 +5,22 @@ from typing import Any, ClassVar
 
 import pytest
 
-from duly.domain.outcome import Cancelled, Failed, Succeeded
+from duly.domain.outcome import Awaited, Cancelled, Failed, Succeeded
 from duly.domain.retry import Retry
+from duly.domain.run import Options, encode_options
+from duly.domain.target import WORKFLOW, WorkflowTarget, handler_of
+from duly.domain.workflow_target import target_for, workflow_of
+from duly.moves.claim import claim
+from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
+from duly.moves.submit import submit
+from duly.moves.workflow_runs import settle_ended
 from duly.moves.workflows import run_errands
 from duly.store import runs, workflows
 from duly.store.workflows import Turned
-from tests.builders import RNG, a_worker, counts, ended, seconds, staged
-from tests.graphs import FAILS, a_node, a_workflow, carried_through, end, state_of, states_of, taken
+from duly.worker.targets.workflow import start
+from tests.builders import QUEUE, RNG, a_key, a_submission, a_worker, counts, ended, seconds, staged
+from tests.graphs import FAILS, a_graph, a_node, a_workflow, carried_through, end, state_of, states_of, taken
 
 STORIES: list[type] = []
 FINAL = {"succeeded", "failed", "cancelled"}
@@ -345,6 +353,120 @@ class GatedSettledAndCancelled(Story):
 
     async def says(self, database):
         assert self.state in {"cancelled", "succeeded"}
+
+
+class OfARun(Story):
+    """A workflow that is a run's target and has failed; the run is dead."""
+
+    async def set_up(self, database):
+        target = target_for(a_graph("a z:a"))
+        job = a_submission(handler=handler_of(target))
+        made = type(job)(
+            job.handler, job.payload, job.queue, job.priority, options=encode_options(Options(target=target))
+        )
+        self.run_id = (await submit(database, made, key=a_key())).job_id
+        self.worker_id = await a_worker(database)
+        await self.started(database)
+        self.workflow_id = await database.fetchval("select workflow_id from duly.workflows")
+        self.held = await taken(database, self.worker_id)
+        await end(database, self.worker_id, [self.held["a"]], FAILS)
+        assert await settle_ended(database, RNG) == 1
+        return await self.moves(database)
+
+    async def started(self, database):
+        """Let the run begin, where it can, and wait for its workflow."""
+        worker_id = await a_worker(database)
+        for run in await claim(database, worker_id, [QUEUE], [WORKFLOW], 10):
+            outcome = await start(database, run)
+            assert isinstance(outcome, Awaited)
+            await defer(database, worker_id, [Deferred(run, await database.read_clock(), outcome)])
+
+    def replay_it(self, side):
+        return workflows.replay(side, 1, self.workflow_id, "a", ["a", "z"], 2)
+
+    def replay_its_run(self, side):
+        return runs.replay(side, [self.run_id], [timedelta()])
+
+    def replay_its_node(self, side):
+        return runs.replay(side, [self.held["a"].run_id], [timedelta()])
+
+    def discard_its_run(self, side):
+        return runs.discard(side, [self.run_id])
+
+    async def check(self, database, left, right):
+        assert not isinstance(left, BaseException), left
+        assert not isinstance(right, BaseException), right
+        await errands_done(database, database.clock)
+        await self.started(database)
+        self.ran = await carried_through(database, await a_worker(database))
+        for _ in range(3):
+            await errands_done(database, database.clock)
+            await settle_ended(database, RNG)
+            await database.clock.advance(1)
+        self.state, self.states = (
+            await state_of(database, self.workflow_id),
+            await states_of(database, self.workflow_id),
+        )
+        assert self.state == "succeeded", self.states
+        assert self.ran == [["a"], ["z"]], "once"
+        assert await database.fetchval("select count(*) from duly.workflows") == 1
+        assert await counts(database) == {}
+        [ended] = await database.fetch(
+            "select became::text, attempt from duly.attempts where run_id = $1 and became <> 'dead'", self.run_id
+        )
+        self.run = tuple(ended)
+        await self.says(database)
+
+    async def says(self, database):
+        assert self.run == ("succeeded", 2)
+
+
+@story
+class ReplayedAsAWorkflowAndAsItsRun(OfARun):
+    async def moves(self, database):
+        return self.replay_it, self.replay_its_run
+
+
+@story
+class ReplayedAsANodeAndAsTheRunOfItsWorkflow(OfARun):
+    async def moves(self, database):
+        return self.replay_its_node, self.replay_its_run
+
+
+@story
+class ReplayedAsItsRunIsDiscarded(OfARun):
+    async def moves(self, database):
+        return self.replay_it, self.discard_its_run
+
+    async def says(self, database):
+        assert self.run in {("succeeded", 2), ("cancelled", 1)}
+
+
+@story
+class ANodeIsReplayedAsTheRunOfItsWorkflowIsDiscarded(OfARun):
+    async def moves(self, database):
+        return self.replay_its_node, self.discard_its_run
+
+    async def says(self, database):
+        assert self.run in {("succeeded", 2), ("cancelled", 1)}
+
+
+@story
+class TakenUpAsItIsReplayed(OfARun):
+    async def moves(self, database):
+        await runs.replay(database, [self.run_id], [timedelta()])
+        taking = await a_worker(database)
+        [run] = await claim(database, taking, [QUEUE], [WORKFLOW], 10)
+        assert isinstance(run.policy.target, WorkflowTarget)
+        flow = workflow_of(run.policy.target)
+        self.taking, self.taken = taking, run
+        return lambda side: workflows.submit(side, 1, "k", b"", flow, timedelta(seconds=5), run), self.replay_it
+
+    async def started(self, database):
+        if hasattr(self, "taken"):
+            await defer(database, self.taking, [Deferred(self.taken, await database.read_clock(), Awaited(60.0))])
+        else:
+            await super().started(database)
 
 
 @pytest.mark.parametrize("told", STORIES)

@@ -8,7 +8,7 @@ from duly.domain.workflow import Workflow
 from duly.moves.hand_out import hand_out
 from duly.store.session import Sessions
 from tests.builders import a_leased_run, a_worker
-from tests.graphs import FAILS, a_node, a_workflow, end, taken
+from tests.graphs import FAILS, a_node, a_workflow, end, result_of, states_of, taken, whole
 
 
 async def given_to(database, name, worker_id):
@@ -93,6 +93,82 @@ async def test_what_leads_nowhere_or_is_too_much_is_refused(database):
     run = await given_to(database, "z", worker_id)
     assert run.refused is not None
     assert "1200040 bytes; the limit is 1048576" in run.refused
+
+
+NOT_KEPT = Succeeded(None, reason="its result was 200,002 bytes and is not kept")
+
+
+async def test_a_node_that_names_a_result_which_is_not_kept_fails_and_one_that_does_not_goes_on(database):
+    shape = (
+        a_node("a"),
+        a_node("named", "a", payload={"event": {"$result": "a"}}),
+        a_node("behind", "a"),
+        a_node("each", "a", over=Reference("a", ("rows",))),
+    )
+    workflow_id = await a_workflow(database, Workflow("w", shape))
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), NOT_KEPT)
+
+    held = await taken(database, worker_id)
+    given = await hand_out(database, list(held.values()))
+
+    refused = given[held["named"].run_id].refused
+    assert refused is not None
+    assert refused.endswith("node 'a' has no result to hand on: its result was 200,002 bytes and is not kept")
+    behind = given[held["behind"].run_id]
+    assert (behind.refused, decoded(behind)) == (None, ({}, {})), "and it has no such parent"
+    nodes = {node["name"]: node for node in (await whole(database, workflow_id))["nodes"]}
+    assert nodes["a"]["state"] == "succeeded"
+    assert (nodes["each"]["state"], nodes["each"]["reason"]) == (
+        "failed",
+        "node 'a' has no result to hand on: its result was 200,002 bytes and is not kept",
+    )
+
+
+async def test_what_a_handler_says_of_itself_is_a_result_like_any_other(database):
+    await a_workflow(database, Workflow("w", (a_node("a"), a_node("b", "a", payload={"x": {"$result": "a"}}))))
+    worker_id = await a_worker(database)
+    await end(
+        database, worker_id, (await taken(database, worker_id)).values(), Succeeded('{"not_kept": "200002 bytes"}')
+    )
+
+    assert decoded(await given_to(database, "b", worker_id))[0] == {"x": {"not_kept": "200002 bytes"}}
+
+
+async def test_a_map_whose_item_was_too_large_has_no_list_to_hand_on(database):
+    shape = (
+        a_node("list"),
+        a_node("page", "list", over=Reference("list", ())),
+        a_node("sum", "page", payload={"x": {"$result": "page"}}),
+        a_node("last", "page"),
+    )
+    workflow_id = await a_workflow(database, Workflow("w", shape))
+    worker_id = await a_worker(database)
+    await end(database, worker_id, (await taken(database, worker_id)).values(), Succeeded("[1, 2]"))
+    items = await taken(database, worker_id)
+    await end(database, worker_id, [items["page[0]"]], Succeeded("1"))
+    await end(database, worker_id, [items["page[1]"]], NOT_KEPT)
+
+    held = await taken(database, worker_id)
+    given = await hand_out(database, list(held.values()))
+
+    assert "of item page[1], its result was 200,002 bytes" in (given[held["sum"].run_id].refused or "")
+    assert given[held["last"].run_id].refused is None
+    assert (await states_of(database, workflow_id))["page"] == "succeeded"
+    assert await result_of(database, workflow_id, "page") == [1, None]
+
+
+async def test_the_beginning_of_an_answer_and_the_end_of_an_output_are_not_handed_on(database):
+    shape = (a_node("a"), a_node("b", "a", payload={"x": {"$result": "a", "path": ["body"]}}))
+    workflow_id = await a_workflow(database, Workflow("w", shape))
+    worker_id = await a_worker(database)
+    cut = Succeeded('{"status": 200, "body": "{…"}', reason="its answer was longer than 65,536 bytes")
+    await end(database, worker_id, (await taken(database, worker_id)).values(), cut)
+
+    run = await given_to(database, "b", worker_id)
+
+    assert "its answer was longer than 65,536 bytes" in (run.refused or "")
+    assert await result_of(database, workflow_id, "a") == {"status": 200, "body": "{…"}, "people may look at it"
 
 
 async def test_a_run_that_is_no_node_is_given_nothing(database):

@@ -1,22 +1,25 @@
 """Runs whose target is a workflow: one starts it once, and ends as it ends."""
 
+from datetime import timedelta
+
 import pytest
 
 from duly.api.routes.runs import shown_run
-from duly.domain.outcome import Awaited, Failed, Succeeded
+from duly.domain.outcome import Awaited, Failed
 from duly.domain.run import Options, encode_options
-from duly.domain.target import WORKFLOW, handler_of
+from duly.domain.target import WEBHOOK, WORKFLOW, handler_of
+from duly.domain.then import Callback, Then
 from duly.domain.workflow import Workflow
 from duly.domain.workflow_target import target_for
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
-from duly.moves.replay import replay
+from duly.moves.replay import discard, replay
 from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit
 from duly.moves.workflow_runs import settle_ended
 from duly.moves.workflows import cancel_workflow, replay_workflow, run_errands
-from duly.store import history, workflows
+from duly.store import awaited, history, workflows
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets.workflow import Starter
@@ -96,11 +99,11 @@ async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database
 
     _, outcome = await started(database, starter, worker_id)
 
-    assert isinstance(outcome, Succeeded)
+    assert isinstance(outcome, Awaited)
     assert await database.fetchval("select count(*) from duly.workflows") == 1
-    assert (await found_run(database, run_id))["state"] == "succeeded"
     await clock.advance(1)
-    assert await settle_ended(database, RNG) == 0
+    assert await settle_ended(database, RNG) == 1
+    assert (await found_run(database, run_id))["state"] == "succeeded"
     assert await database.fetchval("select count(*) from duly.errands") == 0
 
 
@@ -157,25 +160,196 @@ async def test_a_cancel_of_the_workflow_ends_the_run(database, starter):
     assert (found["state"], found["attempts"][-1]["outcome"]) == ("cancelled", "cancelled")
 
 
-async def test_a_replay_of_the_dead_run_starts_another_workflow_and_one_of_a_node_goes_on_alone(database, starter):
-    run_id = await a_run_of(database)
-    worker_id = await a_worker(database)
+async def a_dead_run(database, starter, worker_id, outcomes, shape="a b:a"):
+    """Give a run whose workflow has failed, and that workflow."""
+    run_id = await a_run_of(database, shape)
     await started(database, starter, worker_id)
-    first = await the_workflow(database, run_id)
-    assert (await shown_run(database, 1, run_id)).started_workflow_id == first
-    await carried_through(database, worker_id, {"a": FAILS})
+    workflow_id = await the_workflow(database, run_id)
+    await carried_through(database, worker_id, outcomes)
     await settle_ended(database, RNG)
-    assert (await shown_run(database, 1, run_id)).started_workflow_id == first, "also when it has ended"
+    assert (await found_run(database, run_id))["state"] == "dead"
+    return run_id, workflow_id
 
-    await replay_workflow(database, 1, first, "a")
-    await run_errands(database)
-    await carried_through(database, worker_id)
-    assert await state_of(database, first) == "succeeded"
-    assert await settle_ended(database, RNG) == 0
+
+async def test_a_replay_of_its_workflow_reopens_the_run_which_ends_as_that_does(database, starter):
+    worker_id = await a_worker(database)
+    run_id, workflow_id = await a_dead_run(database, starter, worker_id, {"b": FAILS})
+    assert (await shown_run(database, 1, run_id)).started_workflow_id == workflow_id
+
+    await replay_workflow(database, 1, workflow_id, "b")
+
+    assert (await found_run(database, run_id))["state"] == "retrying", "in the same transaction"
+    assert await run_errands(database) is False, "nobody takes the workflow for an orphan"
+    run, outcome = await started(database, starter, worker_id)
+    assert isinstance(outcome, Awaited)
+    assert (run.attempt, run.policy.replays) == (2, 1)
+    assert await carried_through(database, worker_id) == [["b"]]
+    assert await settle_ended(database, RNG) == 1
+    assert (await found_run(database, run_id))["state"] == "succeeded"
+    assert (await shown_run(database, 1, run_id)).started_workflow_id == workflow_id
+    assert await database.fetchval("select count(*) from duly.workflows") == 1
+    assert await history.verify(database) == []
+
+
+async def test_it_may_fail_again_and_again_and_the_run_with_it(database, starter):
+    worker_id = await a_worker(database)
+    run_id, workflow_id = await a_dead_run(database, starter, worker_id, {"b": FAILS})
+
+    for number in (2, 3):
+        await replay_workflow(database, 1, workflow_id, "b")
+        await carried_through(database, worker_id, {"b": FAILS})
+        await settle_ended(database, RNG)  # Before it is back in its receiver's hands: that comes first.
+        await started(database, starter, worker_id)
+        await database.execute("update duly.errands set due_at = duly.clock_now()")
+        assert await settle_ended(database, RNG) == 1
+        found = await found_run(database, run_id)
+        assert (found["state"], found["attempt"]) == ("dead", number), "and its nodes are not replayed by that"
+    assert await database.fetchval("select replays from duly.dead where run_id = $1", run_id) == 2
+
+
+async def test_a_replay_of_the_dead_run_does_again_what_failed_and_nothing_else(database, starter):
+    worker_id = await a_worker(database)
+    outcomes = {"b": FAILS, "d": FAILS, "f": FAILS}
+    shape = "a b:a c:b d e:d! f:a g:f?"  # e and g see to d and f.
+    run_id, workflow_id = await a_dead_run(database, starter, worker_id, outcomes, shape)
+
+    assert await replay(database, [run_id]) == [run_id]
+    _, outcome = await started(database, starter, worker_id)
+
+    assert isinstance(outcome, Awaited)
+    assert await carried_through(database, worker_id) == [["b"], ["c"]]
+    assert await settle_ended(database, RNG) == 1
+    assert (await found_run(database, run_id))["state"] == "succeeded"
+    assert await state_of(database, workflow_id) == "succeeded"
+    assert await database.fetchval("select count(*) from duly.workflows") == 1, "no other workflow was started"
+    assert await history.verify(database) == []
+
+
+async def test_two_that_failed_are_both_done_again_and_one_behind_another_once(database, starter):
+    worker_id = await a_worker(database)
+    outcomes = {"a": FAILS, "b": FAILS, "c": FAILS}
+    run_id, workflow_id = await a_dead_run(database, starter, worker_id, outcomes, "a b c:a? d:a,b e:c")
 
     await replay(database, [run_id])
     await started(database, starter, worker_id)
+
+    assert await carried_through(database, worker_id) == [["a", "b"], ["c", "d"], ["e"]]
+    assert await state_of(database, workflow_id) == "succeeded"
+
+
+async def test_what_succeeded_meanwhile_is_not_done_again_by_a_replay_of_its_run(database, starter):
+    worker_id = await a_worker(database)
+    run_id, workflow_id = await a_dead_run(database, starter, worker_id, {"b": FAILS})
+    await replay(database, [run_id])
+    await replay_workflow(database, 1, workflow_id, "b")
+    assert await carried_through(database, worker_id) == [["b"]]
+
+    await started(database, starter, worker_id)
+
+    assert await carried_through(database, worker_id) == []
+    await database.execute("update duly.errands set due_at = duly.clock_now()")
+    assert await settle_ended(database, RNG) == 1
+    assert (await found_run(database, run_id))["state"] == "succeeded"
+
+
+async def test_a_workflow_whose_dead_run_was_discarded_goes_on_alone(database, starter):
+    worker_id = await a_worker(database)
+    run_id, workflow_id = await a_dead_run(database, starter, worker_id, {"a": FAILS})
+    await discard(database, [run_id])
+
+    await replay_workflow(database, 1, workflow_id, "a")
+    await run_errands(database)
+    await carried_through(database, worker_id)
+
+    assert await state_of(database, workflow_id) == "succeeded"
+    assert await settle_ended(database, RNG) == 0
+    assert (await found_run(database, run_id))["state"] == "cancelled"
+
+
+@pytest.mark.parametrize(("move", "state"), [("replay_v1", "succeeded"), ("discard_v1", "cancelled")])
+async def test_a_workflow_is_replayed_while_somebody_moves_its_dead_run(database, starter, move, state):
+    """Nobody waits for the other, and whatever becomes of the run, the workflow is not stopped for it."""
+    worker_id = await a_worker(database)
+    run_id, workflow_id = await a_dead_run(database, starter, worker_id, {"a": FAILS})
+
+    async with database.transaction() as other:
+        assert await other.fetch(f"select duly.{move}($1)", [run_id])
+        await replay_workflow(database, 1, workflow_id, "a")
+        await run_errands(database)
+        assert await state_of(database, workflow_id) == "running", "its run is dead, and about to rise"
+    await run_errands(database)
+
+    if state == "succeeded":
+        await started(database, starter, worker_id)
+    assert await carried_through(database, worker_id) == [["a"], ["b"]]
+    assert await settle_ended(database, RNG) == (1 if state == "succeeded" else 0)
+    assert await state_of(database, workflow_id) == "succeeded"
+    assert (await found_run(database, run_id))["state"] == state
+    assert await history.verify(database) == []
+
+
+async def test_a_run_whose_workflow_is_no_longer_kept_starts_another(database, starter, clock):
+    worker_id = await a_worker(database)
+    run_id, first = await a_dead_run(database, starter, worker_id, {"a": FAILS})
+    await database.execute("delete from duly.dead where run_id <> $1", run_id)
+    await clock.advance(1)
+    assert await workflows.forget(database, timedelta(0), 10) == 1
+
+    await replay(database, [run_id])
+    await started(database, starter, worker_id)
+
     assert await the_workflow(database, run_id) not in {first, None}
+    assert await carried_through(database, worker_id) == [["a"], ["b"]]
+
+
+async def test_whoever_was_told_that_it_died_is_told_of_its_other_end(database, starter):
+    worker_id = await a_worker(database)
+    target = target_for(a_graph("a"))
+    options = encode_options(Options(target=target, then=Then(done=Callback(url="https://hooks.example/done"))))
+    job = a_submission(handler=handler_of(target))
+    run_id = (
+        await submit(
+            database, type(job)(job.handler, job.payload, job.queue, job.priority, options=options), key=a_key()
+        )
+    ).job_id
+    await started(database, starter, worker_id)
+    await carried_through(database, worker_id, {"a": FAILS})
+    await settle_ended(database, RNG)
+
+    await replay_workflow(database, 1, await the_workflow(database, run_id), "a")
+    await started(database, starter, worker_id)
+    await carried_through(database, worker_id)
+    assert await settle_ended(database, RNG) == 1
+
+    told = await database.fetch(
+        "select payload->>'type' as type from duly.ready where handler = $1 order by run_id", WEBHOOK
+    )
+    assert sorted(row["type"] for row in told) == ["duly.run.dead.v1", "duly.run.succeeded.v1"]
+
+
+async def test_an_end_that_came_undone_does_not_settle_the_run(database, starter, monkeypatch):
+    """Between the look and the settle the workflow is replayed: its run waits for the other end."""
+    worker_id = await a_worker(database)
+    run_id = await a_run_of(database)
+    await started(database, starter, worker_id)
+    workflow_id = await the_workflow(database, run_id)
+    await carried_through(database, worker_id, {"b": FAILS})
+    found = awaited.find
+
+    async def replayed_meanwhile(database, handle):
+        await replay_workflow(database, 1, workflow_id, "b")
+        return await found(database, handle)
+
+    monkeypatch.setattr(awaited, "find", replayed_meanwhile)
+    assert await settle_ended(database, RNG) == 0
+    monkeypatch.undo()
+
+    assert (await found_run(database, run_id))["state"] == "running"
+    await run_errands(database)
+    assert await carried_through(database, worker_id) == [["b"]]
+    assert await settle_ended(database, RNG) == 1
+    ended = await found_run(database, run_id)
+    assert (ended["state"], ended["attempt"]) == ("succeeded", 1)
 
 
 async def test_without_a_database_it_is_tried_again_and_what_cannot_be_read_is_not(database, starter):

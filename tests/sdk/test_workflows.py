@@ -1,11 +1,19 @@
 """Workflows put together in Python: what each node waits for, what its arguments may be, and what is refused."""
 
+import dataclasses
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
-from duly import App, InvalidArguments, InvalidOption, InvalidWorkflow, NotFound, Retry, Workflow, WorkflowHandle
+from duly import App, InvalidArguments, InvalidOption, InvalidWorkflow, NotFound, Rate, Retry, Workflow, WorkflowHandle
+from duly.api.definitions import nodes_of
+from duly.domain.manifest import read_workflow
+from duly.domain.manifest_text import read_text
+from duly.domain.run import read_options
+from duly.sdk.choices import Choices
+from duly.sdk.workflow import _NOT_OF_A_NODE
 from duly.wire.workflows import NewWorkflow
 
 
@@ -218,6 +226,43 @@ def test_what_it_gives_for_http_is_what_http_takes(wf, app, greet):
     }
     assert spec["nodes"]["first"]["timeout"] == "PT5M"
     assert spec["nodes"]["first"]["concurrency"] == {"key": "customer-7", "limit": 3}
+
+
+# Each option that a node may have, and what it is in JSON. What is missing here is no option of a node, or a mark of a request.
+OF_A_NODE = {
+    "queue": "fetch",
+    "priority": 7,
+    "retry": Retry(max_attempts=4),
+    "timeout": "PT5M",
+    "concurrency": ("customer-7", 3),
+    "fifo": "customer-7",
+    "rate": Rate("mail", 10, per="PT1M", burst=5),
+    "expires_at": datetime(2030, 1, 2, 9, 30, tzinfo=UTC),
+    "expires_after": "PT1H",
+    "tags": ["mail"],
+}
+
+
+def test_every_option_of_a_node_can_be_tried():
+    known = {field.name for field in dataclasses.fields(Choices)}
+    assert known - set(_NOT_OF_A_NODE) - {"request_id", "traceparent"} == set(OF_A_NODE)
+
+
+@pytest.mark.parametrize("option", OF_A_NODE)
+def test_every_option_of_a_node_is_the_same_over_http_and_in_a_file(wf, greet, option):
+    wf.add("first", greet.options(**{option: OF_A_NODE[option]}), name="a")
+    [known] = wf._checked().nodes
+
+    spec = msgspec.json.decode(msgspec.json.encode(wf.spec()))
+
+    [over_http] = nodes_of(msgspec.convert(spec, NewWorkflow).nodes)
+    [in_a_file] = read_workflow(read_text(msgspec.json.encode(spec).decode(), "flow.yaml").value).nodes
+    for found in (over_http, in_a_file):
+        assert (found.submission.queue, found.submission.priority) == (
+            known.submission.queue,
+            known.submission.priority,
+        )
+        assert read_options(found.submission.options, None) == read_options(known.submission.options, None), option
 
 
 def test_a_declared_workflow_is_a_job_of_the_app(wf, app, tick):

@@ -81,7 +81,8 @@ PLAIN = {
     "calendars_of",
     "clock_now",
     "current_tenant",
-    "handed_v1",
+    "handed_v1",  # What a process of the version before calls.
+    "handed_v2",
     "made_at",
     "marks_of",
     "waits_for",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly import App, NonRetryable, Run, Workflow
+from duly import App, NonRetryable, Run, RunFailed, Workflow, WorkflowFailed
 from duly.testing import environment
 
 
@@ -104,6 +104,26 @@ async def states_of_runs(database) -> list[str]:
     return [row[0] for row in rows]
 
 
+async def test_a_node_that_has_nothing_to_add_adds_nothing(app):
+    @app.handler
+    async def plan(run: Run) -> list[str]:
+        return await Workflow("more").add_to(run)
+
+    @app.handler
+    def plan_sync(run: Run) -> list[str]:
+        return Workflow("more").add_to_sync(run)
+
+    wf = Workflow("dynamic")
+    wf.add("report", app["report"], after=[wf.add("plan", plan), wf.add("sync", plan_sync)])
+
+    async with environment(app) as env:
+        handle = await wf.submit()
+        await env.run_due()
+
+        assert (await handle.result("plan"), await handle.result("sync")) == ([], [])
+        assert [fire.handler for fire in env.fires][-1] == "report"
+
+
 async def test_a_running_node_adds_nodes_and_what_follows_waits_for_them(app):
     @app.handler
     async def plan(run: Run) -> int:
@@ -122,6 +142,39 @@ async def test_a_running_node_adds_nodes_and_what_follows_waits_for_them(app):
 
         assert await handle.status() == "succeeded"
         assert [fire.handler for fire in env.fires] == ["plan", "double", "double", "report"]
+
+
+async def test_whoever_refers_to_a_result_that_is_too_large_fails_and_is_not_tried_again(app):
+    taken = []
+
+    @app.handler
+    def large() -> str:
+        return "x" * 200_000
+
+    @app.handler
+    def take(event: object) -> None:
+        taken.append(event)
+
+    wf = Workflow("nightly")
+    first = wf.add("large", large)
+    wf.add("take", take, event=first.result)
+    wf.add("report", app["report"], after=[first])
+
+    async with environment(app) as env:
+        handle = await wf.submit()
+        await env.run_due()
+
+        with pytest.raises(WorkflowFailed) as failed:
+            await handle.result()
+        assert taken == []
+        assert "200,002 bytes and is not kept: results up to 65,536 bytes are" in (failed.value.failed["take"] or "")
+        nodes = await handle.nodes()
+        assert (nodes["take"]["state"], nodes["report"]["state"]) == ("failed", "succeeded")
+
+        plain = await large.submit()
+        await env.run_due()
+        with pytest.raises(RunFailed, match="200,002 bytes and is not kept"):
+            await plain.result()
 
 
 async def test_a_failed_workflow_says_which_node_and_goes_on_from_it(app):

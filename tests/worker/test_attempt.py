@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from duly.domain.errors import InvalidWorkflow
 from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.payload import RESULT_BYTES_MAX
 from duly.worker import context as hand
@@ -68,6 +69,13 @@ def detail_of(outcome: Outcome) -> dict[str, str]:
 
 
 # ------------------------------------------------------------------------------------------------------------ exceptions
+
+
+async def test_a_workflow_that_cannot_be_kept_is_not_tried_again():
+    outcome = await outcomes_of(InvalidWorkflow("nodes wait for each other in a circle: a → b → a"))
+
+    assert isinstance(outcome, Failed)
+    assert not outcome.retryable
 
 
 async def test_an_exception_is_a_failure_with_its_traceback():
@@ -269,7 +277,13 @@ def test_a_result_that_is_too_large_is_a_success_and_is_not_kept():
     assert succeeded(fits) == Succeeded(f'"{fits}"')
     outcome = succeeded(too_large)
     assert isinstance(outcome, Succeeded)
-    assert msgspec.json.decode(outcome.result or "")["not_kept"].startswith(f"{RESULT_BYTES_MAX + 1} bytes")
+    assert outcome.result is None, "nothing that could be taken for a result"
+    assert outcome.reason == (
+        "its result was 65,537 bytes and is not kept: results up to 65,536 bytes are;"
+        " store it elsewhere and return a reference to it"
+    )
+    told = {"not_kept": "by the handler's own word"}
+    assert succeeded(told) == Succeeded(msgspec.json.encode(told).decode())
 
 
 json_values = st.recursive(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -47,6 +47,12 @@ class Shedding(Collector):
         if found is None or not is_shed(priority) or (at is not None and at > now + HORIZON):
             return
         raise self._counted(found, priority)
+
+    def check_all(self, first: Sequence[tuple[str, int]]) -> None:
+        """Let a workflow in by the queues and priorities of its first nodes, unless all would be shed. Raises Shed."""
+        found = [self._standing.get(queue) if is_shed(priority) else None for queue, priority in first]
+        if found and found[0] is not None and None not in found:
+            raise self._counted(found[0], first[0][1])
 
     def _counted(self, found: Overload, priority: int) -> Shed:
         is_known = found.queue in self._shed or len(self._shed) < _QUEUES_MAX

@@ -364,7 +364,7 @@ class DatabaseDesk:
         """Say why a run, given by its id, or a job, by its id or its name, is where it is."""
         found = await explaining.job_or_run(self._database, TENANT_DEFAULT, await find_job_id(self._database, what))
         if found is None:
-            raise NotFound(f"no run or job {what}; `duly runs` and `duly jobs` list them")
+            raise NotFound(f"no run, job or workflow {what}; `duly runs`, `duly jobs` and `duly workflows` list them")
         sentences = [reason.text for reason in found.reasons]
         held = found.holding
         freeing = (None, None) if held is None else (held.frees, held.probable_start_at)

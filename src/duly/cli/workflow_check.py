@@ -8,20 +8,14 @@ from typing import Any
 import msgspec
 
 from duly.domain.errors import Refused
-from duly.domain.problems import InvalidManifest, Places, Problem
+from duly.domain.problems import Problem
 from duly.domain.references import has_references
 from duly.domain.target import is_reserved
-from duly.domain.workflow import Node, Workflow
+from duly.domain.workflow import Node
 
 
-def check_with_app(workflow: Workflow, app: Any, places: Places, name: str) -> None:
-    """Refuse nodes whose handler, queue or arguments the app does not know, all at once. Raises InvalidManifest."""
-    problems = [problem.placed(places) for node in workflow.nodes for problem in _problems(node, app)]
-    if problems:
-        raise InvalidManifest(problems, name)
-
-
-def _problems(node: Node, app: Any) -> Iterator[Problem]:
+def problems_with(app: Any, node: Node) -> Iterator[Problem]:
+    """Say what the app does not know of a node: its handler, its queue, its arguments."""
     shot, path = node.submission, ("nodes", node.name)
     if is_reserved(shot.handler):
         return

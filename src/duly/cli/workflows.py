@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from duly.cli.output import Listing, json_option, listing_options, moment, print
 from duly.cli.paging import chosen, filter_option, limit_option, none_of
 from duly.cli.say import say
 from duly.cli.screen import some
-from duly.cli.workflow_check import check_with_app
+from duly.cli.workflow_check import problems_with
 from duly.cli.workflow_desk import WorkflowDesk, at_workflows
 from duly.cli.workflow_tree import drawn
 from duly.clock import SystemClock
@@ -165,9 +166,8 @@ async def _replay(settings: Settings, workflow_id: UUID, node: str, *, is_dry: b
 
 async def _submit(settings: Settings, file: str, key: str, *, wait: bool, as_json: bool) -> int:
     document, name = read_document(file)
-    workflow = read_workflow(document.value, document.places, name)
-    if settings.app:
-        check_with_app(workflow, apps.load(settings.app), document.places, name)
+    check = partial(problems_with, apps.load(settings.app)) if settings.app else None
+    workflow = read_workflow(document.value, document.places, name, check)
     async with at_workflows(settings) as desk:
         workflow_id = await desk.submit(workflow, key)
         if not as_json:

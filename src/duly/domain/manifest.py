@@ -6,15 +6,16 @@ exists, is seen when a plan is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 
 from duly.domain import payload as payloads
-from duly.domain.errors import Refused
-from duly.domain.expiry import check_expires_after
+from duly.domain.errors import InvalidOption, Refused
+from duly.domain.expiry import check_expires_after, check_expires_at
 from duly.domain.gate import Rate, check_concurrency, check_rate
 from duly.domain.gathering import gather
 from duly.domain.job import Recurring, Submission, check_name, check_tags, check_timeout
@@ -39,7 +40,7 @@ from duly.domain.target import WORKFLOW, Allowed, Target, type_of
 from duly.domain.then import Callback, Then, read_callback
 from duly.domain.triggers.calendars import read_calendar
 from duly.domain.triggers.errors import TriggerError, shown
-from duly.domain.workflow import Workflow
+from duly.domain.workflow import Node, Workflow
 from duly.domain.workflow_target import target_for
 
 OWNER = "file"
@@ -93,12 +94,21 @@ def read_manifest(value: object, places: Places | None = None, name: str = "mani
     return manifest
 
 
-def read_workflow(value: object, places: Places | None = None, name: str = "workflow") -> Workflow:
-    """Read a workflow in a file of its own from plain values. Raises InvalidManifest, which carries all that is wrong."""
+def read_workflow(
+    value: object,
+    places: Places | None = None,
+    name: str = "workflow",
+    check: Callable[[Node], Iterable[Problem]] | None = None,
+) -> Workflow:
+    """Read a workflow in a file of its own from plain values; `check` says what else is wrong with a node.
+
+    Raises InvalidManifest, which carries all that is wrong.
+    """
     problems: list[Problem] = []
     shape = gather(WorkflowShape, value, (), problems, raw=("nodes", "on_done", "on_dead"))
     given = value.get("nodes") if isinstance(value, Mapping) and shape is None else shape and shape.nodes
     nodes = read_nodes(given, (), problems, partial(_node, DefaultsShape()))
+    problems += [problem for node in nodes for problem in (check(node) if check else ())]
     tags, told = None, list[Callback | None]()
     if shape is not None:
         _attempt(("name",), problems, check_name, shape.name, "name")
@@ -217,15 +227,29 @@ def _node(defaults: DefaultsShape, node: NodeShape, path: Path, problems: list[P
     handler, target = read_target(job.target, (*path, "target"), problems)
     queue = own.queue if job.queue is None else job.queue
     payload = _attempt((*path, "payload"), problems, payloads.encode, job.payload or {}, "payload")
-    options = _options(job, target, own, path, problems)
+    until = None if node.expires_at is None else _attempt((*path, "expires_at"), problems, _expires_at, node.expires_at)
+    options = _options(job, target, own, path, problems, until)
     _attempt((*path, "queue"), problems, check_name, queue, "queue")
     if len(problems) > before or payload is None:
         return None
     return Submission(handler, payload, queue, own.priority if job.priority is None else job.priority, options=options)
 
 
+def _expires_at(given: str) -> float:
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        raise InvalidOption(f"expires_at {shown(given)} is not a moment; write 2026-11-02T09:00:00Z") from None
+    return check_expires_at(moment)
+
+
 def _options(
-    job: JobShape, target: Target | None, defaults: DefaultsShape, path: Path, problems: list[Problem]
+    job: JobShape,
+    target: Target | None,
+    defaults: DefaultsShape,
+    path: Path,
+    problems: list[Problem],
+    expires_at: float | None = None,
 ) -> str | None:
     """Write what its runs carry; nothing when nothing is said, which leaves it to the handler."""
     retry, changes = job.retry or defaults.retry, dict[str, Any]()
@@ -245,7 +269,7 @@ def _options(
     given = defaults.tags if job.tags is None else job.tags
     tags = _attempt((*path, "tags"), problems, check_tags, given or ())
     then = Then(*(_callback(word, job, defaults, path, problems) for word in ("on_done", "on_dead")))
-    marks: dict[str, Any] = {"tags": tags or (), "then": None if then == Then() else then}
+    marks: dict[str, Any] = {"tags": tags or (), "then": None if then == Then() else then, "expires_at": expires_at}
     if job.expires_after is not None:
         marks["expires_seconds"] = _attempt((*path, "expires_after"), problems, check_expires_after, job.expires_after)
     text = encode_options(Options(**changes, **marks))  # None among them was refused; then nothing comes of it.

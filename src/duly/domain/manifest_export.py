@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -67,6 +67,7 @@ def _node(node: Node, *, is_shown: bool) -> dict[str, Any]:
         "priority": None if shot.priority == PRIORITY_DEFAULT else shot.priority,
         "payload": msgspec.json.decode(shot.payload) or None,
         **{key: value for key, value in _options(shot.options).items() if key not in ("on_done", "on_dead")},
+        "expires_at": _expires_at(shot.options),
     }
     return {key: value for key, value in said.items() if value is not None}
 
@@ -130,6 +131,11 @@ def _options(text: str | None) -> dict[str, Any]:
         "rate_limit": told_rate(options),
         **tags,
     }
+
+
+def _expires_at(text: str | None) -> str | None:
+    at = None if text is None else read_options(text, None).expires_at
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _short(told: dict[str, str] | None) -> dict[str, str] | str | None:

@@ -246,6 +246,13 @@ class NodeShape(_Shape, frozen=True):
     timeout: Period | UnsetType | None = UNSET
     concurrency: ConcurrencyShape | None = None
     rate_limit: RateShape | None = None
+    expires_at: (
+        Annotated[str, Meta(description="Not started after this moment, such as 2026-11-02T09:00:00Z.")] | None
+    ) = None
+    expires_after: (
+        Annotated[Period, Meta(description="Not started when so long has passed since the workflow was submitted.")]
+        | None
+    ) = None
     tags: Tags | None = None
 
 

@@ -11,7 +11,7 @@ from duly.domain.job import Submission
 from duly.domain.manifest_shapes import NodeShape
 from duly.domain.problems import Path, Problem
 from duly.domain.triggers.errors import shown
-from duly.domain.workflow import NODES_MAX, Node, check_nodes, read_edges, read_map
+from duly.domain.workflow import NODES_MAX, Node, faults_in, read_edges, read_map
 
 T = TypeVar("T")
 ReadNode = Callable[[NodeShape, Path, list[Problem]], Submission | None]
@@ -25,11 +25,11 @@ def read_nodes(given: object, path: Path, problems: list[Problem], read: ReadNod
     if len(given) > NODES_MAX:
         problems.append(Problem((*path, "nodes"), f"there are {len(given)}; the limit is {NODES_MAX} nodes a workflow"))
         return ()
-    before = len(problems)
     nodes = [_node(str(name), part, path, problems, read) for name, part in given.items()]
     found = tuple(node for node in nodes if node is not None)
-    if len(problems) == before:
-        _noting(path, problems, lambda: check_nodes(found))
+    # What could not be read is taken to be right in itself, so that the others are told as well.
+    unread = [str(name) for name, node in zip(given, nodes, strict=True) if node is None]
+    problems += [Problem((*path, *error.where), str(error)) for error in faults_in(found, unread)]
     return found
 
 

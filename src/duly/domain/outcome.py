@@ -8,10 +8,14 @@ import msgspec
 
 
 class Succeeded(msgspec.Struct, frozen=True, tag=True):
-    """The handler returned; `result` is JSON text, or nothing, and so is `detail`: what is known of the attempt besides."""
+    """The handler returned; `result` is JSON text, or nothing, and so is `detail`: what is known of the attempt besides.
+
+    `reason` says why the result is not kept, or not whole; none: it is.
+    """
 
     result: str | None = None
     detail: str | None = None
+    reason: str | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

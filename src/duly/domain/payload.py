@@ -34,15 +34,18 @@ def encode(value: Any, what: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> str:
     return text.decode()
 
 
-def encode_result(value: Any) -> str:
-    """Write what a run came to as JSON text that can be stored; what is too large is not kept, and says so.
+def encode_result(value: Any) -> tuple[str | None, str | None]:
+    """Write what a run came to as JSON text that can be stored; of what is too large nothing is, and the second says why.
 
     Raises TypeError, ValueError or RecursionError when it is not JSON.
     """
     text = _encode_anyhow(value)
-    if len(text) > RESULT_BYTES_MAX:
-        text = _encoder.encode({"not_kept": f"{len(text)} bytes; results up to {RESULT_BYTES_MAX} are kept"})
-    return text.decode()
+    if len(text) <= RESULT_BYTES_MAX:
+        return text.decode(), None
+    return None, (
+        f"its result was {len(text):,} bytes and is not kept: results up to {RESULT_BYTES_MAX:,} bytes are;"
+        " store it elsewhere and return a reference to it"
+    )
 
 
 def _encode_anyhow(value: Any) -> bytes:

@@ -90,9 +90,18 @@ def fault_of(state: str, reason: str | None, attempts: int) -> dict[str, Any]:
     return {"state": state, "class": kind, "message": message, "attempts": attempts}
 
 
-def resolved(payload: str, results: Mapping[str, Any], item: Any, faults: Mapping[str, Any] | None = None) -> str:
-    """Put results and errors in where a payload names them; a node with no error has null. Raises Unresolved."""
-    known = _Known(results, faults or {}, item)
+def resolved(
+    payload: str,
+    results: Mapping[str, Any],
+    item: Any,
+    faults: Mapping[str, Any] | None = None,
+    missing: Mapping[str, str] | None = None,
+) -> str:
+    """Put results and errors in where a payload names them; a node with no error has null.
+
+    `missing` says why what a node came to is not kept. Raises Unresolved.
+    """
+    known = _Known(results, faults or {}, item, missing or {})
     return msgspec.json.encode(_resolved(msgspec.json.decode(payload), known)).decode()
 
 
@@ -100,6 +109,7 @@ class _Known(msgspec.Struct, frozen=True):
     results: Mapping[str, Any]
     faults: Mapping[str, Any]
     item: Any
+    missing: Mapping[str, str]
 
 
 def part_of(value: Any, path: Path, what: str) -> Any:
@@ -145,6 +155,8 @@ def _resolved(value: Any, known: _Known) -> Any:
 def _value_of(use: Use, known: _Known) -> Any:
     match use:
         case Reference(node, path):
+            if node in known.missing:
+                raise Unresolved(f"node {shown(node)} has no result to hand on: {known.missing[node]}")
             if node not in known.results:
                 raise Unresolved(f"node {shown(node)} has no result: it has not succeeded")
             return part_of(known.results[node], path, f"the result of node {shown(node)}")

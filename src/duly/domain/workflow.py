@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -24,6 +25,7 @@ from duly.domain.triggers.errors import shown
 NODES_MAX = 1_000
 EDGES_MAX = 50_000
 NODE_NAME_CHARACTERS_MAX = 100
+_LISTED_MAX = 20
 _NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -151,16 +153,32 @@ def check_nodes(nodes: Sequence[Node], known: Collection[str] = (), count: int =
         _refuse("a workflow needs at least one node")
     if count + len(nodes) > NODES_MAX:
         _refuse(f"{count + len(nodes)} nodes are too many; a workflow has at most {NODES_MAX}. Let a node do more")
-    if sum(len(node.after) for node in nodes) > EDGES_MAX:
-        _refuse(f"more than {EDGES_MAX} edges are too many; put a node between those that all wait for all")
-    names = _check_names(nodes)
-    for node in nodes:
-        _check_parents(node, names, known)
-    order = _order(nodes, names)
+    for error in faults_in(nodes, known):
+        raise error
+    return _order(nodes, {node.name for node in nodes})
+
+
+def faults_in(nodes: Sequence[Node], known: Collection[str] = ()) -> list[InvalidWorkflow]:
+    """Give all that is wrong with how nodes hang together; what could not be told before something else is right is left out."""
+    if named := _faults([lambda: _check_edges(nodes), lambda: _check_names(nodes)]):
+        return named
+    names = {node.name for node in nodes}
+    if hung := _faults([partial(_check_parents, node, names, known) for node in nodes]):
+        return hung
+    if circle := _faults([lambda: _order(nodes, names)]):
+        return circle
     before = ancestors(nodes)
-    for node in nodes:
-        _check_uses(node, before[node.name], known)
-    return order
+    return _faults([partial(_check_uses, node, before[node.name], names, known) for node in nodes])
+
+
+def _faults(checks: Iterable[Callable[[], object]]) -> list[InvalidWorkflow]:
+    found = []
+    for check in checks:
+        try:
+            check()
+        except InvalidWorkflow as error:
+            found.append(error)
+    return found
 
 
 def check_node_name(name: object) -> str:
@@ -172,6 +190,11 @@ def check_node_name(name: object) -> str:
         " the first a letter, a digit or _",
         *([name] if isinstance(name, str) else []),
     )
+
+
+def _check_edges(nodes: Sequence[Node]) -> None:
+    if sum(len(node.after) for node in nodes) > EDGES_MAX:
+        _refuse(f"more than {EDGES_MAX} edges are too many; put a node between those that all wait for all")
 
 
 def _check_names(nodes: Sequence[Node]) -> set[str]:
@@ -312,7 +335,7 @@ def end_of(nodes: Sequence[Node], ends: Mapping[str, NodeState], *, is_cancellin
     return WorkflowState.FAILED if failed else WorkflowState.SUCCEEDED
 
 
-def _check_uses(node: Node, before: Collection[str], known: Collection[str]) -> None:
+def _check_uses(node: Node, before: Collection[str], names: Collection[str], known: Collection[str]) -> None:
     """Refuse references to what does not come before a node."""
     where = (node.name, "payload")
     uses = uses_in(
@@ -329,12 +352,26 @@ def _check_uses(node: Node, before: Collection[str], known: Collection[str]) -> 
                 f' let it wait for its failure: after [{{"node": {shown(use.node)}, "on": "failure"}}], or "always"',
                 *where,
             )
+        elif use.node not in names and use.node not in known:
+            _refuse(
+                f"node {shown(node.name)} is to be given the {what} of {shown(use.node)}, which is no node of this workflow;"
+                f" there are {listed(sorted({*names, *known} - {node.name}))}",
+                *where,
+            )
         elif use.node not in before and use.node not in known:
             _refuse(
                 f"node {shown(node.name)} is to be given the {what} of {shown(use.node)}, which does not come before it;"
                 f" let it wait for it: after [{shown(use.node)}]",
                 *where,
             )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Name nodes, so many as fit a sentence."""
+    shown_names = ", ".join(names[:_LISTED_MAX])
+    return (
+        f"{shown_names} and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else shown_names or "no others"
+    )
 
 
 def _refuse(message: str, *where: Any) -> NoReturn:

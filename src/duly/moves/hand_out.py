@@ -76,7 +76,7 @@ def _given(run: Run, handed: Handed, item: Reference | None, faults: Mapping[str
         results = {name: msgspec.json.decode(text or "null") for name, text in handed.results.items()}
         payload = run.payload
         if payload is not None and has_references(payload):
-            payload = resolved(payload, results, _value_of(item, results), faults)
+            payload = resolved(payload, results, _value_of(item, results), faults, handed.missing)
     except Unresolved as error:
         return msgspec.structs.replace(run, refused=f"the node cannot be given what it is to work on: {error}")
     parents = {name: results[name] for name in handed.parents}

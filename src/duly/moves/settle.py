@@ -165,7 +165,8 @@ async def _sent_bare(item: _Item, send: _Send[_Item]) -> tuple[Collection[Handle
 
 def _is_plain(item: Settled) -> bool:
     """Say whether nothing follows from an outcome but its record, and that says nothing more."""
-    if type(item.outcome) is not Succeeded or item.outcome.detail is not None or item.left_behind:
+    outcome = item.outcome
+    if type(outcome) is not Succeeded or outcome.detail is not None or outcome.reason is not None or item.left_behind:
         return False
     return item.run.options is None or not (item.run.has_consequence or item.run.missed)
 
@@ -196,7 +197,7 @@ def _moved(item: Settled, rng: Rng, now: datetime) -> Moved:
 def _decided(item: Settled, rng: Rng, now: datetime) -> Moved:
     run, outcome = item.run, item.outcome
     name, result, detail = _words(outcome)
-    reason = None if isinstance(outcome, Succeeded) else storable(outcome.reason, _REASON_CHARACTERS_MAX)
+    reason = outcome.reason and storable(outcome.reason, _REASON_CHARACTERS_MAX)
     transition = decide(run, run.policy, outcome, rng.uniform(), now)
     became, delay, losses, suspect, why = _effect(transition)
     noted = _with_missed(detail, run)

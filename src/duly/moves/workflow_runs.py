@@ -13,6 +13,7 @@ from duly.domain.workflow import FINAL, WorkflowState
 from duly.moves.settle import Settled, settle_for
 from duly.store import awaited, workflows
 from duly.store.database import Database
+from duly.store.together import together
 from duly.store.workflows import ToSettle
 
 BATCH_MAX = 100
@@ -55,6 +56,20 @@ async def _settle(database: Database, one: ToSettle, state: WorkflowState, rng: 
     if under_way is None:
         return 0
     ended = Settled(under_way.run, under_way.started_at, None, outcome_of(one.workflow_id, one.name, state, one.reason))
-    there = await settle_for(database, awaited.RECEIVER, [ended], rng)
-    await awaited.close(database, handle)
-    return len(there)
+
+    async def settle_if_ended(opened: Database) -> int:
+        there = await settle_for(opened, awaited.RECEIVER, [ended], rng)
+        # Asked last, because a workflow is locked after gates: whoever replays it later finds its run where this has put it.
+        if await workflows.lock_end(opened, one.workflow_id) != (state, one.replays):
+            raise _Reopened
+        await awaited.close(opened, handle)
+        return len(there)
+
+    try:
+        return await together(database, settle_if_ended)
+    except _Reopened:
+        return 0
+
+
+class _Reopened(Exception):
+    """The workflow was replayed meanwhile: its run waits for another end."""

@@ -126,13 +126,15 @@ async def _replay(database: Database, tenant: int, workflow_id: UUID, node: str,
 
 @audited
 async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, nodes: Sequence[Node]) -> list[str]:
-    """Add nodes behind the running node that asks. Those of a name that it has added before are left as they are.
+    """Add nodes behind the running node that asks; none are none. Those of a name that it has added before are left as they are.
 
     Returns the names. Raises InvalidWorkflow, LeaseOver, WorkflowChanged.
     """
     own = await store.node_of(database, tenant, run_id)
     if own is None:
         raise NotFound(f"run {run_id} is no node of a workflow, so it cannot add any")
+    if not nodes:
+        return []
     hung = [node if node.after else msgspec.structs.replace(node, after=(Edge(own.node),)) for node in nodes]
     check_nodes(hung, {own.node})
     answer = await store.add_nodes(database, tenant, own, run_id, fence, hung, sinks(hung))

@@ -67,8 +67,10 @@ class RunHandle(Generic[T]):
         run = await self._final(await self._app.connections.database(), timeout)
         if run["state"] != "succeeded":
             raise RunFailed(run)
-        [text] = [attempt["result"] for attempt in run["attempts"] if attempt["became"] == "succeeded"][-1:] or [None]
-        result: T = self._decode(text)
+        [last] = [attempt for attempt in run["attempts"] if attempt["became"] == "succeeded"][-1:] or [None]
+        if last is not None and last["result"] is None and last["reason"] is not None:  # It was not kept.
+            raise RunFailed(run)
+        result: T = self._decode(None if last is None else last["result"])
         return result
 
     async def progress(self) -> Progress | None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _NOT_OF_A_NODE = (
     *("at", "delay", "every", "cron", "when", "schedule", "tz", "mode", "start", "end", "max_runs", "jitter"),
     *("misfire", "overlap", "calendars", "pause_on_failure", "name", "key", "on_done", "on_dead", "parent"),
-    *("connection", "tenant"),
+    *("connection", "tenant", "after"),
 )
 
 
@@ -178,16 +178,19 @@ class Workflow:
     async def add_to(self, run: RunContext) -> list[str]:
         """Add these nodes to the workflow that a running node is of, under its fence. Gives their names.
 
-        Those without `after` wait for the running node, and whatever follows it waits for them. What it has added before, in
-        another attempt, is left as it is. Raises InvalidWorkflow, WorkflowChanged, NotFound when the run is no node.
+        Those without `after` wait for the running node, and whatever follows it waits for them. Without any, nothing is done.
+        What it has added before, in another attempt, is left as it is. Raises InvalidWorkflow, WorkflowChanged, NotFound when
+        the run is no node.
         """
+        if not self._nodes:
+            return []
         nodes = tuple(self._nodes.values())
         self.app.connections.check_calls(url for node in nodes for url in called_by(node.submission.options))
         return await add_nodes(await self.app.connections.database(), self.app.tenant, run.id, run.fence, nodes)
 
     def add_to_sync(self, run: RunContext) -> list[str]:
         """Add these nodes to the workflow that a running node is of, from a plain function."""
-        return self.app.background.run(self.add_to(run))
+        return self.app.background.run(self.add_to(run)) if self._nodes else []
 
     def declare(
         self,

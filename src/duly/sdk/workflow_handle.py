@@ -65,8 +65,8 @@ class WorkflowHandle:
     async def result(self, node: str | None = None, timeout: float | None = None) -> Any:
         """Wait until it has ended, and give the result of a node; without one, by name those of the last nodes that succeeded.
 
-        Raises WorkflowFailed when it has not succeeded, NotFound when it has no such node, or TimeoutError after `timeout`
-        seconds.
+        Raises WorkflowFailed when it has not succeeded, NotFound when it has no such node or the result is not kept, or
+        TimeoutError after `timeout` seconds.
         """
         state = await self._final(timeout)
         if state == "succeeded" and node is not None:
@@ -150,7 +150,11 @@ class WorkflowHandle:
         found = await workflows.node_result(await self._database(), self._app.tenant, self.workflow_id, node)
         if found is None:
             raise NotFound(f"workflow {self.workflow_id} has no node {node!r}; nodes() names them")
-        return None if found["result"] is None else msgspec.json.decode(found["result"])
+        if found["result"] is not None:
+            return msgspec.json.decode(found["result"])
+        if found["state"] == "succeeded" and found["reason"] is not None:
+            raise NotFound(f"node {node!r} of workflow {self.workflow_id} has no result: {found['reason']}")
+        return None
 
     async def _final(self, timeout: float | None) -> str:
         """Look until it has ended, ever less often. Raises NotFound, TimeoutError."""

@@ -50,10 +50,11 @@ class OwnNode(msgspec.Struct, frozen=True):
 
 
 class Handed(msgspec.Struct):
-    """What a node is given of others: their results as JSON, and which are of its parents."""
+    """What a node is given of others: their results as JSON, which are of its parents, and why some are not kept."""
 
     results: dict[str, str | None] = {}
     parents: list[str] = []
+    missing: dict[str, str] = {}
     bytes: int = 0
 
 
@@ -194,6 +195,7 @@ class ToSettle(msgspec.Struct, frozen=True):
     name: str
     state: str
     reason: str | None
+    replays: int
     run_id: UUID | None
     fence: int | None
     is_awaited: bool | None
@@ -203,6 +205,12 @@ class ToSettle(msgspec.Struct, frozen=True):
 async def to_settle(database: Database, limit: int) -> list[ToSettle]:
     """List the workflows whose run is to be settled."""
     return [ToSettle(*row) for row in await database.fetch(SQL["to_settle"], limit)]
+
+
+async def lock_end(database: Database, workflow_id: UUID) -> tuple[str, int] | None:
+    """Say how a workflow stands and how often it was replayed, and let nobody change that until this transaction has ended."""
+    row = await database.fetchrow(SQL["lock_end"], workflow_id)
+    return (row["state"], row["replays"]) if row else None
 
 
 async def put_off_errand(database: Database, errand_id: int, delay: timedelta) -> None:
@@ -242,8 +250,11 @@ async def handed(
     given: dict[tuple[UUID, str], Handed] = {}
     for row in rows:
         one = given.setdefault((row["workflow_id"], row["name"]), Handed())
-        one.results[row["parent"]] = row["result"]
         one.bytes = int(row["total"])
+        if row["missing"] is not None:
+            one.missing[row["parent"]] = row["missing"]
+            continue
+        one.results[row["parent"]] = row["result"]
         if row["is_parent"]:
             one.parents.append(row["parent"])
     return given

@@ -173,6 +173,10 @@ class NodeDefinition(Asked, frozen=True):
     concurrency: Concurrency | None = None
     rate_limit: RateLimit | None = None
     expires_at: Annotated[Moment, Meta(description="Not started after this; then it ends as expired.")] | None = None
+    expires_after: (
+        Annotated[Duration, Meta(description="Not started when so long has passed since the workflow was submitted.")]
+        | None
+    ) = None
     tags: Tags = msgspec.field(default_factory=list)
 
 

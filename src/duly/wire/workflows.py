@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.job import REASON_CHARACTERS_MAX
+from duly.domain.workflow import NODES_MAX
 from duly.wire.callbacks import Callback
-from duly.wire.jobs import NODE_PATTERN, Nodes, Tags
+from duly.wire.jobs import NODE_PATTERN, NodeDefinition, NodeName, Nodes, Tags
 from duly.wire.pages import NextPageToken
 from duly.wire.runs import TargetSummary
 from duly.wire.shapes import PRINTABLE, Asked, Moment, Name, Told
@@ -167,7 +168,9 @@ class NodesToAdd(Asked, frozen=True):
 
     node: AnyNode
     fence: Annotated[int, Meta(ge=1, lt=2**62)]
-    nodes: Nodes
+    nodes: Annotated[
+        dict[NodeName, NodeDefinition], Meta(max_length=NODES_MAX, description="By their names; none: nothing is done.")
+    ]
 
 
 class NodesAdded(Told, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from duly.domain.errors import InvalidArguments
+from duly.domain.errors import InvalidArguments, InvalidWorkflow
 from duly.domain.outcome import Cancelled, Deferral, Failed, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.payload import encode_result, storable
 from duly.domain.retry_rules import kinds_of
@@ -84,9 +84,10 @@ def succeeded(value: Any) -> Outcome:
     if value is None:
         return _NOTHING
     try:
-        return Succeeded(encode_result(value))
+        text, reason = encode_result(value)
     except (TypeError, ValueError, RecursionError) as error:
         return Failed(storable(f"the result is not JSON: {error}"), retryable=False)
+    return Succeeded(text, reason=reason)
 
 
 def outcome_of(error: BaseException, context: RunContext) -> Outcome:
@@ -98,7 +99,7 @@ def outcome_of(error: BaseException, context: RunContext) -> Outcome:
             return Cancelled()
         case asyncio.CancelledError():
             return Failed(INTERRUPTED)
-        case NonRetryable() | InvalidArguments():
+        case NonRetryable() | InvalidArguments() | InvalidWorkflow():  # What is wrong with one is wrong next time, too.
             return Failed(_reason(error), retryable=False, detail=_detail(error), kinds=kinds_of(type(error)))
     return Failed(_reason(error), detail=_detail(error), kinds=kinds_of(type(error)))
 

@@ -69,6 +69,30 @@ def test_a_result_that_is_too_long_keeps_its_end(output):
     assert output.result is not None
     assert len(output.result) <= RESULT_BYTES_MAX
     assert output.result.endswith(' end"')
+    assert output.kept[1] == (
+        "its standard output was 131,086 bytes and only its end is kept: results up to 65,536 bytes are;"
+        " let its last line be JSON, or store it elsewhere and print a reference to it"
+    )
+
+
+def test_a_last_line_of_json_is_whole_however_much_was_said_before_it(output):
+    output.hear("stdout", b"x" * 3 * RESULT_BYTES_MAX + b'\n{"rows": 7}\n')
+
+    assert output.kept == ('{"rows":7}', None)
+
+
+def test_the_end_of_a_line_that_reads_as_json_is_not_that_line(output):
+    output.hear("stdout", b"1" * 3 * RESULT_BYTES_MAX + b"\n")
+
+    assert output.kept[1] is not None
+    assert (output.result or "").startswith('"')
+
+
+def test_what_was_said_on_the_other_stream_takes_no_room(output):
+    output.hear("stderr", b"x" * 3 * RESULT_BYTES_MAX)
+    output.hear("stdout", b"as it is")
+
+    assert output.kept == ('"as it is"', None)
 
 
 def test_a_result_of_characters_that_json_writes_at_length_fits_too(output):

@@ -255,6 +255,7 @@ async def test_what_was_answered_is_the_result(body, headers, result):
     assert isinstance(outcome, Succeeded)
     assert outcome.result is not None
     assert msgspec.json.decode(outcome.result) == result
+    assert (outcome.reason is not None) == (len(body) > 65_536), "and it says that it is not all"
     assert attempt.verdict is Verdict.HEALTHY
 
 

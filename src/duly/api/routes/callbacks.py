@@ -112,7 +112,8 @@ def _outcome(asked: CallbackOutcome) -> Succeeded | Failed:
             raise InvalidOption(
                 "outcome is succeeded, and reason, retry or retry_after are of a failure; leave them out"
             )
-        return Succeeded(None if asked.result is None else payloads.encode_result(asked.result))
+        result, not_kept = (None, None) if asked.result is None else payloads.encode_result(asked.result)
+        return Succeeded(result, reason=not_kept)
     if asked.result is not None:
         raise InvalidOption("outcome is failed, and a result is of a success; leave it out, or say it in reason")
     if not asked.retry and asked.retry_after is not None:

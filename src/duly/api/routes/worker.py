@@ -316,7 +316,8 @@ def _outcome(item: RunOutcome) -> Outcome:
     _check_agreement(item)
     match item.outcome:
         case "succeeded":
-            return Succeeded(None if item.result is None else payloads.encode_result(item.result))
+            result, reason = (None, None) if item.result is None else payloads.encode_result(item.result)
+            return Succeeded(result, reason=reason)
         case "failed":
             after = _delay(item.retry_after, item, "retry_after")
             return Failed(_reason(item), item.retryable, _detail(item), after, kinds=_kinds(item))

@@ -50,7 +50,7 @@ WORKFLOW_BYTES_MAX = 8_388_608
     scope="jobs:write",
     body=NewWorkflow,
     answers={202: StartedWorkflow},
-    refuses=("invalid_workflow", "invalid_option", "rate_limited", "quota_reached"),
+    refuses=("invalid_workflow", "invalid_option", "rate_limited", "quota_reached", "shed"),
     body_bytes_max=WORKFLOW_BYTES_MAX,
     is_submit=True,
 )
@@ -58,9 +58,14 @@ async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Answer:
     """Start a workflow: it is durable, whole, when this answers, and its first nodes are ready.
 
     It is checked whole: circles, unknown parents, results of what does not come before, and more than 1,000 nodes are
-    refused, and `errors` lead to what is wrong. Each node counts as a submit.
+    refused, and `errors` lead to what is wrong. Each node counts as a submit. One whose first nodes are all of priority 7 or
+    less urgent, in queues that are overloaded, is not taken: 429, code `shed`.
     """
     asked = workflow_definitions.workflow(call.body, call.allowed, extra_of(call))
+    await call.shedding.look()
+    call.shedding.check_all(
+        [(node.submission.queue, node.submission.priority) for node in asked.nodes if not node.after]
+    )
     if len(asked.nodes) > 1:
         await call.admit(len(asked.nodes) - 1)
     made = await moves.submit_workflow(call.database, call.tenant, call.key or str(call.rng.uuid()), asked)

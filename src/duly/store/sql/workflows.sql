@@ -67,7 +67,7 @@ select node.name, node.state, node.run_id, node.handler, node.queue, node.priori
   from duly.workflow_nodes as node where node.workflow_id = $2 and node.tenant = $1 and node.name = $3
 
 -- name: handed
-select workflow_id, name, parent, is_parent, total, result::text from duly.handed_v1($1, $2, $3, $4, $5, $6)
+select workflow_id, name, parent, is_parent, total, result::text, missing from duly.handed_v2($1, $2, $3, $4, $5, $6)
 
 -- name: items
 -- Which part of which result items of maps are for.
@@ -81,12 +81,15 @@ select workflow_id, name, state, reason, last_attempt from unnest($1::uuid[], $2
 
 -- name: to_settle
 -- Runs whose workflow has ended: in their receiver's hands, or not yet; or nowhere any more.
-select errand.errand_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.run_id, leased.fence,
+select errand.errand_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.replays, flow.run_id, leased.fence,
        leased.worker_id = duly.receiver() as is_awaited,
        exists (select from duly.live_runs where live_runs.run_id = flow.run_id and live_runs.state <> 'dead') as is_live
   from duly.errands as errand join duly.workflows as flow on flow.workflow_id = errand.workflow_id
   left join duly.leased on leased.run_id = flow.run_id
  where errand.what = 'settle' and duly.is_errand_due(errand.due_at, errand.tries, (select duly.clock_now())) order by errand.errand_id limit $1
+
+-- name: lock_end
+select state, replays from duly.workflows where workflow_id = $1 for share
 
 -- name: put_off_errand
 update duly.errands set due_at = duly.clock_now() + $2 where errand_id = $1

@@ -26,12 +26,14 @@ class Output:
         self._tails = {"stdout": bytearray(), "stderr": bytearray()}
         self._lines = 0
         self._room = KEPT_BYTES_MAX
+        self._said = 0  # on standard output
         self.bytes_heard = 0
         self.bytes_dropped = 0
 
     def hear(self, stream: str, data: bytes) -> None:
         """Take a piece as it comes."""
         self.bytes_heard += len(data)
+        self._said += len(data) if stream == "stdout" else 0
         self._remember(self._tails[stream], data)
         if self._is_full:
             self.bytes_dropped += len(data)
@@ -54,13 +56,32 @@ class Output:
     @property
     def result(self) -> str | None:
         """Give what standard output ends with: a line of JSON as it is, else the text, shortened from its beginning."""
-        text = self._tails["stdout"][-RESULT_BYTES_MAX:].decode(errors="replace").strip()
+        return self.kept[0]
+
+    @property
+    def kept(self) -> tuple[str | None, str | None]:
+        """Give the result, and where that is not all of what was to be one, why."""
+        tail = bytes(self._tails["stdout"][-RESULT_BYTES_MAX:])
+        text = tail.decode(errors="replace").strip()
         if not text:
-            return None
-        try:
-            return encode_result(msgspec.json.decode(text.rpartition("\n")[2]))
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return _as_text(text)
+            return None, None
+        _, is_line, last = text.rpartition("\n")
+        is_cut = self._said > len(tail)
+        if is_line or not is_cut:  # Else it may be the end of something longer.
+            try:
+                return encode_result(msgspec.json.decode(last))
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
+                pass
+        shortened, is_short = _as_text(text)
+        return shortened, self._too_long if is_cut or is_short else None
+
+    @property
+    def _too_long(self) -> str:
+        return (
+            f"its standard output was {self._said:,} bytes and only its end is kept:"
+            f" results up to {RESULT_BYTES_MAX:,} bytes are; let its last line be JSON,"
+            " or store it elsewhere and print a reference to it"
+        )
 
     @property
     def last_words(self) -> str:
@@ -100,8 +121,9 @@ class Output:
             self._log.info(piece.decode(errors="replace"), stream=stream)
 
 
-def _as_text(text: str) -> str:
-    """Write text as JSON, without its beginning where all of it is not kept."""
-    while not (encoded := encode_result(text)).startswith('"'):
-        text = text[len(text) // 8 + 1 :]
-    return encoded
+def _as_text(text: str) -> tuple[str, bool]:
+    """Write text as JSON, without its beginning where all of it is not kept; and say whether that is so."""
+    shortened = text
+    while (encoded := encode_result(shortened)[0]) is None:
+        shortened = shortened[len(shortened) // 8 + 1 :]
+    return encoded, shortened is not text

@@ -57,9 +57,9 @@ def patience(context: RunContext, timeout: float | None, grace_seconds: float) -
 def outcome_of(ended: Exit, target: Command | Container, output: Output) -> Outcome:
     """Say what the end of a program means."""
     if ended.status in target.ok:
-        return Succeeded(
-            output.result, None if ended.used is None else msgspec.json.encode({"used": ended.used}).decode()
-        )
+        result, reason = output.kept
+        detail = None if ended.used is None else msgspec.json.encode({"used": ended.used}).decode()
+        return Succeeded(result, detail, reason)
     reason, detail = _reason(ended, output), _detail(ended, output)
     if ended.status in target.retry:
         return Failed(reason, detail=detail, exit=ended.status)

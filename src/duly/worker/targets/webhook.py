@@ -20,6 +20,7 @@ from duly.domain import callback_token
 from duly.domain.errors import DulyError, InvalidOption
 from duly.domain.lifecycle import is_retry
 from duly.domain.outcome import Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
+from duly.domain.payload import RESULT_BYTES_MAX
 from duly.domain.retry_rules import kinds_of
 from duly.domain.run import Options, Run
 from duly.domain.target import WEBHOOK, Webhook
@@ -37,6 +38,10 @@ from duly.worker.targets import TargetHandler
 
 TIMEOUT_SECONDS_DEFAULT = 30.0
 _USER_AGENT = f"duly/{__version__}"
+_TOO_LONG = (
+    f"its answer was longer than {RESULT_BYTES_MAX:,} bytes and only its beginning is kept;"
+    " let it answer with a reference to what is stored elsewhere"
+)
 # Our own deadline comes a little before the worker's, so that it is we who say what the destination was like.
 _BEFORE_SECONDS = 0.01
 _SECONDS_MIN = 0.001
@@ -221,7 +226,7 @@ class Sender:
             case Taken.DONE if status == 202 and self._callbacks and _repeats_token(answer, extra):
                 return _End(self._callbacks.awaited(call.run, call.target), verdict)
             case Taken.DONE:
-                return _End(Succeeded(_result(answer)), verdict)
+                return _End(_succeeded(answer), verdict)
             case Taken.AGAIN:
                 wait = read_retry_after(answer.headers.get("Retry-After"), self._now())
                 again = Failed(f"it answered {status}", detail=_detail(call, answer), retry_after=wait, status=status)
@@ -295,8 +300,9 @@ def _repeats_token(answer: Answer, extra: Mapping[str, str]) -> bool:
     return bool(sent and told) and hmac.compare_digest(str(sent).encode(), str(told).encode())
 
 
-def _result(answer: Answer) -> str:
-    return result_of(answer.status, answer.body, is_whole=answer.is_whole, is_packed=_is_packed(answer))
+def _succeeded(answer: Answer) -> Succeeded:
+    result = result_of(answer.status, answer.body, is_whole=answer.is_whole, is_packed=_is_packed(answer))
+    return Succeeded(result, reason=None if answer.is_whole else _TOO_LONG)
 
 
 def _detail(call: _Call, answer: Answer) -> str:

@@ -1,6 +1,7 @@
 """Workflows as targets: the run starts one and leaves our hands, until the workflow has ended.
 
-Its id is computed from the run's, so a run that comes again, because its worker died, finds the workflow it has started.
+A run that comes again, because its worker died, finds the workflow it has started; one that was dead and was replayed does, and
+what failed in it is done again.
 """
 
 from __future__ import annotations
@@ -12,11 +13,8 @@ from duly.domain.errors import Refused
 from duly.domain.outcome import Awaited, Deferral, Failed, Outcome
 from duly.domain.run import Run
 from duly.domain.target import WORKFLOW, WorkflowTarget
-from duly.domain.workflow import FINAL, WorkflowState
 from duly.domain.workflow_target import workflow_of
-from duly.moves.workflow_runs import outcome_of
 from duly.moves.workflows import submit_workflow
-from duly.store import workflows
 from duly.store.database import Database
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
@@ -42,7 +40,7 @@ class Starter:
         self._database = self._loop = None
 
     async def attempt(self, context: RunContext, run: Run) -> Outcome | Deferral:
-        """Start the workflow of a run, and wait for it elsewhere; where it has ended, say how."""
+        """Start the workflow of a run, and wait for it elsewhere."""
         database, loop = self._database, self._loop
         if database is None or loop is None:
             return Failed("the worker is stopping")
@@ -50,17 +48,13 @@ class Starter:
 
 
 async def start(database: Database, run: Run) -> Outcome | Deferral:
-    """Start the workflow of a run, and wait for it elsewhere; where it has ended, say how."""
+    """Start the workflow of a run, or take up the one that it has started, and wait for its end elsewhere."""
     target = run.policy.target
     if not isinstance(target, WorkflowTarget):
         return Failed("the run has no workflow that this version of Duly can read", retryable=False)
     try:
         workflow = workflow_of(target, run.marked.request_id, run.marked.traceparent)
-        submitted = await submit_workflow(database, run.tenant, str(run.run_id), workflow, for_run=run)
+        await submit_workflow(database, run.tenant, str(run.run_id), workflow, for_run=run)
     except Refused as error:
         return Failed(str(error), retryable=False)
-    state = WorkflowState(submitted.state)
-    if state not in FINAL:
-        return Awaited(WITHIN_SECONDS)
-    found = await workflows.find(database, run.tenant, submitted.workflow_id)
-    return outcome_of(submitted.workflow_id, workflow.name, state, None if found is None else found["reason"])
+    return Awaited(WITHIN_SECONDS)  # Also for one that has ended: whoever settles it asks whether that still holds.
