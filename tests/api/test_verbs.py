@@ -193,7 +193,9 @@ class TestBackfill:
         for start in ("0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z"):
             assert (await do(api, rare, "backfill", {**good, "from": start})).status_code == 422, start
         never = {"from": "9999-12-01T00:00:00Z", "to": "9999-12-29T00:00:00Z"}
-        assert (await do(api, rare, "backfill", never)).json()["count"] == 0
+        to_come = await do(api, rare, "backfill", never)
+        assert (to_come.status_code, to_come.json()["code"]) == (422, "invalid_option")
+        assert "is still to come" in to_come.json()["detail"]
         for query in ({"job_id": "x"}, {"job_id": job["job_id"], "page_token": "x"}):
             assert (await api.get("/v1/backfills", params=query)).status_code == 400
 
