@@ -281,3 +281,5 @@ create or replace function duly.error_group(p_reason text) returns text language
         case when p_reason like any (array['%answered %', '%status %', '%HTTP %', '%code %'])
              then '(?<!(answered|status|HTTP|code) \d*)\d+([.,:]\d+)*' else '\d+([.,:]\d+)*' end, '…', 'g'), 200)
 $$;
+
+revoke execute on function duly.having_waited from public;
