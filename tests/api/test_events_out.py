@@ -12,6 +12,7 @@ from duly.api import hub as module
 from duly.api.hub import Hub, Wanted
 from duly.api.listening import address_of, listen
 from duly.api.server import Server
+from duly.domain.errors import DatabaseUnusable
 from duly.domain.outcome import Cancelled, Failed
 from duly.log import Log
 from duly.moves.cancel import cancel_job
@@ -116,6 +117,34 @@ class TestHearing:
 
         assert kinds(await stream.events(2)) == ["started", "succeeded"]
 
+    async def test_each_run_of_a_claim_is_heard_to_start_when_it_does(self, hub, database, clock):
+        stream = await listening(hub)
+        hub._looking.cancel()
+        now, soon = await a_ready_run(database), await a_ready_run(database, delay=3)
+        await staged(database)
+        await claimed(database, await a_worker(database))
+        await hub.step()
+        [first] = await stream.events(1)
+        await clock.advance(3)
+        await hub.step()
+        [second] = await stream.events(1)
+
+        assert kinds([first, second]) == ["started", "started"]
+        assert [first["subject"], second["subject"]] == [str(now), str(soon)]
+
+    async def test_of_two_runs_of_a_claim_neither_is_too_short_to_be_heard_to_start(self, hub, database):
+        stream = await listening(hub)
+        hub._looking.cancel()
+        for _ in range(2):
+            await a_ready_run(database)
+        worker_id = await a_worker(database)
+        for run in await claimed(database, worker_id):
+            await settled(database, worker_id, run)
+
+        await hub.step()
+
+        assert sorted(kinds(await stream.events(4))) == ["started", "started", "succeeded", "succeeded"]
+
     async def test_failing_dying_and_being_cancelled_are_told_apart(self, hub, database):
         stream = await listening(hub, Wanted(1, types={f"duly.run.{k}.v1" for k in ("failed", "dead", "cancelled")}))
         worker_id, run = await a_leased_run(database)
@@ -208,6 +237,7 @@ class TestLimits:
     async def test_a_slow_listener_gets_a_gap_and_goes_on(self, hub, database, monkeypatch):
         stream = await listening(hub)
         await anext(stream._lines)
+        hub._looking.cancel()
         ring = hub._ring = type(hub._ring)(maxlen=2)
         for _ in range(3):
             await a_leased_run(database)
@@ -216,7 +246,22 @@ class TestLimits:
 
         assert kinds(await stream.events(1)) == ["gap"]
         await a_leased_run(database)
+        await hub.step()
         assert kinds(await stream.events(1)) == ["started"]
+
+    async def test_a_look_that_broke_off_is_a_gap(self, hub, database, monkeypatch):
+        stream = await listening(hub)
+        look = hub._endings.look
+        broken = iter([DatabaseUnusable("it is away")])
+
+        async def looked(tenants):
+            if error := next(broken, None):
+                raise error
+            return await look(tenants)
+
+        monkeypatch.setattr(hub._endings, "look", looked)
+
+        assert kinds(await stream.events(1)) == ["gap"]
 
     @pytest.mark.parametrize("kind", ["jobs", "workflows"])
     @pytest.mark.parametrize(("number", "gaps"), [(2, 0), (3, 1)])

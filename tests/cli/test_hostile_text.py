@@ -24,16 +24,19 @@ def victims(up):
     """Runs, schedules and a workflow that hold what somebody hostile has written, by name."""
     greeted = up.duly("run", "greet", f"name={HOSTILE}", "--wait")
     failed = up.duly("run", "fail", f"reason={HOSTILE}", "--wait")
+    rows = json.loads(
+        up.duly("runs", "--json").stdout
+    )  # Newest first; others of this installation may have run the same.
+    newest = {row["handler"]: row["run_id"] for row in reversed(rows)}
     job = up.duly("submit", "greet", f"name={HOSTILE}", "--every", "PT1H", "--name", "hostile", "-q").stdout.strip()
     file = up.folder / "hostile.json"
     node = {"target": "fail", "payload": {"reason": HOSTILE}, "retry": {"max_attempts": 1}}
     file.write_text(json.dumps({"name": "hostile", "nodes": {"broken": node}}))
     workflow = up.duly("workflows", "submit", str(file), "--wait", "--json").stdout
     said = {"greeted": greeted, "failed": failed}
-    rows = {row["handler"]: row["run_id"] for row in json.loads(up.duly("runs", "--json").stdout)}
     yield {
-        "run": rows["greet"],
-        "dead": rows["fail"],
+        "run": newest["greet"],
+        "dead": newest["fail"],
         "job": job,
         "workflow": json.loads(workflow)["workflow_id"],
         "said": said,

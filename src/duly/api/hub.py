@@ -156,12 +156,18 @@ class Hub:
             self._skip("more happened at once than is passed on")
 
     async def _look_for_ever(self) -> None:
+        has_failed = False
         while self._expire():
             try:
                 await self.step()
+                if has_failed:  # Of a look that broke off, what it had read by then is told by nobody.
+                    self._skip("for a moment it could not be read what happened")
+                has_failed = False
             except DulyError as error:
+                has_failed = True
                 self._log.warning("events_late", error=str(error))
             except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
+                has_failed = True
                 self._log.error("events_failed", error=repr(error))
             await self._clock.sleep(LOOK_SECONDS)
         self._looking = None
@@ -200,9 +206,9 @@ class Hub:
         """Tell an end, and before it the start, if it came and went between two looks."""
         recently = self._moment() - timedelta(seconds=LINGER_SECONDS)
         if ended.fence is not None and ended.started_at is not None and ended.outcome != "fenced":
-            if ended.started_at > recently and not self._beginnings.has_told(ended.fence):
+            if ended.started_at > recently and not self._beginnings.has_told(ended.run_id, ended.fence):
                 yield began(started_of(ended))
-            self._beginnings.tell(ended.fence)
+            self._beginnings.tell(ended.run_id, ended.fence)
         yield from came_to(ended)
 
     def _publish(self, happenings: Collection[Happening]) -> None:

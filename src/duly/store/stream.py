@@ -87,7 +87,7 @@ class Beginnings:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._places: deque[tuple[float, int, datetime]] = deque()
-        self._known: dict[int, float] = {}
+        self._known: dict[tuple[UUID, int], float] = {}  # All runs of a claim have one fence.
         self.left_out = False  # whether there may have been more than the last look gave
 
     async def look(self, tenants: Iterable[int]) -> list[Started]:
@@ -101,19 +101,19 @@ class Beginnings:
         rows = await self._database.fetch(SQL["started"], list(tenants), fence, since, ROWS_MAX)
         return self._new(rows)
 
-    def has_told(self, fence: int) -> bool:
+    def has_told(self, run_id: UUID, fence: int) -> bool:
         """Say whether the run under this fence was given already."""
-        return fence in self._known
+        return (run_id, fence) in self._known
 
-    def tell(self, fence: int) -> None:
+    def tell(self, run_id: UUID, fence: int) -> None:
         """Remember that the start of a run is known."""
-        self._known[fence] = self._database.clock.monotonic()
+        self._known[run_id, fence] = self._database.clock.monotonic()
 
     def _new(self, rows: Sequence[Any]) -> list[Started]:
-        found = [Started(*row[:10]) for row in rows if row["fence"] not in self._known]
+        found = [Started(*row[:10]) for row in rows if not self.has_told(row["run_id"], row["fence"])]
         self.left_out = len(found) >= ROWS_MAX
         for one in found:
-            self.tell(one.fence)
+            self.tell(one.run_id, one.fence)
         if rows:
             self._move_on(max(row["fence"] for row in rows), rows[0]["read_at"])
         return found
@@ -124,7 +124,7 @@ class Beginnings:
         self._places.append((now, max(fence, self._places[-1][1]), read_at))
         while len(self._places) > 1 and now - self._places[1][0] >= OVERLAP_SECONDS:
             self._places.popleft()
-        self._known = {fence: at for fence, at in self._known.items() if now - at < 3 * OVERLAP_SECONDS}
+        self._known = {known: at for known, at in self._known.items() if now - at < 3 * OVERLAP_SECONDS}
 
 
 async def recent(database: Database, tenant: int, since: datetime, limit: int) -> tuple[list[Ended], bool]:
