@@ -22,12 +22,9 @@ def all_of(said):
 @pytest.fixture(scope="module")
 def victims(up):
     """Runs, schedules and a workflow that hold what somebody hostile has written, by name."""
-    greeted = up.duly("run", "greet", f"name={HOSTILE}", "--wait")
+    greeted = up.duly("run", "greet", f"name={HOSTILE}", "--wait", "--output", "json")
     failed = up.duly("run", "fail", f"reason={HOSTILE}", "--wait")
-    rows = json.loads(
-        up.duly("runs", "--json").stdout
-    )  # Newest first; others of this installation may have run the same.
-    newest = {row["handler"]: row["run_id"] for row in reversed(rows)}
+    dead = up.duly("run", "fail", f"reason={HOSTILE}", "--wait", "--output", "json")
     job = up.duly("submit", "greet", f"name={HOSTILE}", "--every", "PT1H", "--name", "hostile", "-q").stdout.strip()
     file = up.folder / "hostile.json"
     node = {"target": "fail", "payload": {"reason": HOSTILE}, "retry": {"max_attempts": 1}}
@@ -35,8 +32,8 @@ def victims(up):
     workflow = up.duly("workflows", "submit", str(file), "--wait", "--json").stdout
     said = {"greeted": greeted, "failed": failed}
     yield {
-        "run": newest["greet"],
-        "dead": newest["fail"],
+        "run": json.loads(greeted.stdout)["run_id"],
+        "dead": json.loads(dead.stdout)["run_id"],
         "job": job,
         "workflow": json.loads(workflow)["workflow_id"],
         "said": said,
