@@ -74,7 +74,7 @@ class TestWork:
     def test_many_are_counted_paused_resumed_and_cancelled(self, remote):
         tag = a_name()
         for _ in range(3):
-            remote.says("submit", "greet", "name=x", "--every", "PT1H", "--name", a_name(), "--tag", tag)
+            remote.says("submit", "greet", "name=x", "--cron", "0 0 1 1 *", "--name", a_name(), "--tag", tag)
         which = ("--filter", f"tag:{tag}")
 
         assert remote.says("jobs", "pause", *which, "--dry-run").startswith("3 jobs would be paused")
