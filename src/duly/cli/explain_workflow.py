@@ -19,6 +19,12 @@ def explained(workflow: Mapping[str, Any]) -> Explained:
     return Explained("workflow", workflow["workflow_id"], workflow["state"], sentences, dict(workflow))
 
 
+def how_far(nodes: Sequence[Node]) -> str:
+    """Say how many nodes have come to their end."""
+    ended = sum(node["state"] in NODE_ENDS for node in nodes)
+    return f"{ended} of {some(len(nodes), 'node has', 'nodes have')} ended"
+
+
 def _sentences(workflow: Mapping[str, Any]) -> Iterator[str]:
     nodes, workflow_id = workflow["nodes"], workflow["workflow_id"]
     open_nodes = [node for node in nodes if node["state"] not in NODE_ENDS]
@@ -26,7 +32,7 @@ def _sentences(workflow: Mapping[str, Any]) -> Iterator[str]:
         yield f"it is paused: no further node starts until `duly workflows resume {workflow_id}`"
     if workflow["reason"]:
         yield str(workflow["reason"])
-    yield f"{len(nodes) - len(open_nodes)} of {some(len(nodes), 'node')} have ended"
+    yield how_far(nodes)
     yield from _up_to([_failed(node, workflow_id) for node in nodes if node["state"] in UNDONE], "have not succeeded")
     yield from _up_to(_next(open_nodes), "are next as well")
     behind = [node for node in open_nodes if _waits_for(node, open_nodes)]

@@ -14,6 +14,7 @@ import click
 
 from duly.cli import apps
 from duly.cli.as_code import read_document
+from duly.cli.explain_workflow import how_far
 from duly.cli.failures import REFUSED
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
@@ -28,7 +29,7 @@ from duly.clock import SystemClock
 from duly.domain.filter import WORKFLOW_STATES, WORKFLOWS
 from duly.domain.job import check_key, check_reason
 from duly.domain.manifest import read_workflow
-from duly.domain.workflow import FINAL, NODE_ENDS
+from duly.domain.workflow import FINAL
 from duly.settings import Settings
 
 _NODES_SHOWN = 200
@@ -157,8 +158,9 @@ async def _each(
 async def _replay(settings: Settings, workflow_id: UUID, node: str, *, is_dry: bool) -> None:
     async with at_workflows(settings) as desk:
         done = await desk.replay(workflow_id, node, is_dry=is_dry)
-    verb = "would run again" if is_dry else "run again"
-    say(f"workflow {workflow_id}: {some(len(done.nodes), 'node')} {verb}: {', '.join(done.nodes[:20])}")
+    count = len(done.nodes)
+    said = some(count, "node would run", "nodes would run") if is_dry else some(count, "node runs", "nodes run")
+    say(f"workflow {workflow_id}: {said} again: {', '.join(done.nodes[:20])}")
     if is_dry:
         remade = f", {some(len(done.remade), 'item')} would be made anew" if done.remade else ""
         say(f"{some(done.kept, 'node')} would keep what came of it{remade}; nothing was changed")
@@ -212,13 +214,10 @@ async def _show_result(settings: Settings, workflow_id: UUID, node: str) -> None
 
 def _print(found: Mapping[str, Any]) -> None:
     nodes = found["nodes"]
-    ended = sum(node["state"] in NODE_ENDS for node in nodes)
     why = f": {found['reason']}" if found["reason"] else ""
     say(f"workflow {found['workflow_id']} {found['name']!r} is {found['state']}{why}")
     until = f", ended {moment(found['ended_at'])}" if found["ended_at"] else ""
-    have = "has" if len(nodes) == 1 else "have"
-    said = f"{ended} of {some(len(nodes), 'node')} {have} ended"
-    say(f"{said}; submitted {moment(found['submitted_at'])}{until}")
+    say(f"{how_far(nodes)}; submitted {moment(found['submitted_at'])}{until}")
     if found["tags"]:
         say(f"tags  {', '.join(found['tags'])}")
     shown = drawn(nodes, _NODES_SHOWN)

@@ -88,7 +88,7 @@ class Scheduler:
         for name in (_BACKFILLS, _ZONES):
             self.rounds.begin(name, self._clock.monotonic())
         renewing = asyncio.create_task(self._renew_for_ever(), name="shards")
-        aside = [
+        beside = [
             asyncio.create_task(self._keep_zones_for_ever(), name="zones"),
             asyncio.create_task(self._listen(), name="hints"),
         ]
@@ -100,9 +100,9 @@ class Scheduler:
                 if self._is_hinted:
                     await self._clock.sleep(max(0.0, rested_at - self._clock.monotonic()))
         finally:
-            for task in aside:
+            for task in beside:
                 task.cancel()
-            await asyncio.wait(aside)
+            await asyncio.wait(beside)
             await self._end_renewing(renewing)
             await self._hand_over()
 

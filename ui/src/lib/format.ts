@@ -61,9 +61,9 @@ export function spelled(duration: string | number): string {
   return [...long, ...brief].join(' ') || duration
 }
 
-// As short as the axis of a chart wants it.
+// As short as the axis of a chart wants it, where steps may be a part of a millisecond.
 export const brief = (seconds: number | null): string =>
-  seconds === null || seconds < 90 ? span(seconds) : seconds < 5400 ? `${trim((seconds / 60).toFixed(1))} min` : `${trim((seconds / 3600).toFixed(1))} h`
+  seconds && seconds < 0.001 ? `${trim((seconds * 1000).toFixed(2))} ms` : seconds === null || seconds < 90 ? span(seconds) : seconds < 5400 ? `${trim((seconds / 60).toFixed(1))} min` : `${trim((seconds / 3600).toFixed(1))} h`
 
 export const between = (from: string | null, to: string | null): number | null =>
   from && to ? (new Date(to).getTime() - new Date(from).getTime()) / 1000 : null
@@ -73,6 +73,8 @@ export const given = (typed: string | number | null | undefined): number | null 
   typed === '' || typed === null || typed === undefined ? null : Number(typed)
 
 export const count = (number: number): string => whole.format(number)
+// On an axis: there is no half a run.
+export const countOnAxis = (number: number | null): string => (number !== null && Number.isInteger(number) ? count(number) : '')
 export const some = (number: number, one: string, many = `${one}s`): string => `${count(number)} ${number === 1 ? one : many}`
 export function size(bytes: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
