@@ -243,30 +243,30 @@ class Maintenance:
         await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
 
     async def _set_aside(self) -> None:
-        """Set aside what nobody knows, in batches, each followed by as long a rest; after a look in vain, by a longer one."""
+        """Set aside what nobody knows."""
+
+        async def batch() -> int:
+            moved, self._next_line = await set_aside(self._database, self._crowd, self._next_line)
+            return moved
+
+        await self._in_batches(batch, "runs_set_aside", _SLOW_DUTY_SECONDS)
+
+    async def _bring_back(self) -> None:
+        """Put in line again what a worker knows that lives by now."""
+        await self._in_batches(lambda: bring_back(self._database), "runs_brought_back", _DUTY_SECONDS)
+
+    async def _in_batches(self, batch: Callable[[], Awaitable[int]], event: str, pace: float) -> None:
+        """Move batch after batch, each followed by as long a rest, until there is none; the look in vain by a longer one."""
         clock, runs, moved, took = self._database.clock, 0, 1, 0.0
         while moved:
             await clock.sleep(took)
             began = clock.monotonic()
-            moved, self._next_line = await set_aside(self._database, self._crowd, self._next_line)
+            moved = await batch()
             took = clock.monotonic() - began
             runs += moved
         if runs:
-            self._log.info("runs_set_aside", runs=runs)
-        await clock.sleep(max(0.0, took / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
-
-    async def _bring_back(self) -> None:
-        """Put in line again what a worker knows that lives by now, in batches, each followed by as long a rest."""
-        clock, runs, back, took = self._database.clock, 0, 1, 0.0
-        while back:
-            await clock.sleep(took)
-            began = clock.monotonic()
-            back = await bring_back(self._database)
-            took = clock.monotonic() - began
-            runs += back
-        if runs:
-            self._log.info("runs_brought_back", runs=runs)
-        await clock.sleep(max(0.0, took / _COUNT_SHARE - _DUTY_SECONDS))
+            self._log.info(event, runs=runs)
+        await clock.sleep(max(0.0, took / _COUNT_SHARE - pace))
 
     async def _sweep(self) -> None:
         await history.forget_keys(self._database, BATCH_MAX)
