@@ -32,7 +32,7 @@ select md5(string_agg(thing, ',' order by thing)) from (
 TABLES = """
 select format('duly.%I', relname) from pg_class
  where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p') and not relispartition
-   and relname not in ('migrations', 'made_for_tests', 'shards')
+   and relname not in ('migrations', 'functions', 'made_for_tests', 'shards')
 """
 OTHERS = f"""
 select pg_terminate_backend(pid) from pg_stat_activity

@@ -1,16 +1,19 @@
 """The schema in words, as the server's catalogue tells it: what a migration changes shows as a change of `schema.txt`.
 
-Run as `python -m tests.store.schema` to write it anew.
+Run as `python -m tests.store.schema` to write it anew, and with it the edition of the functions, which goes up with their text.
 """
 
 import asyncio
+import hashlib
 import tempfile
 from pathlib import Path
 
+from duly.store import in_force
 from duly.store.database import Database
-from duly.store.migrate import migrate
+from duly.store.migrate import known, migrate
 from tests.postgres import scratch_server
 
+EDITION = Path(in_force.__file__).with_name("functions") / "edition.txt"
 OURS = "relnamespace = 'duly'::regnamespace"
 SECTIONS = {
     "types": """
@@ -48,6 +51,12 @@ SECTIONS = {
 }
 
 
+def texts() -> dict[str, str]:
+    """Read all that makes a schema: the migrations and the files of functions, by their names."""
+    migrations = {f"{migration.version:04d}_{migration.name}.sql": migration.sql for migration in known()}
+    return migrations | {file.name: file.sql for file in in_force.known()}
+
+
 async def describe(database: Database) -> str:
     """Tell the schema, sorted, each kind of thing under its name."""
     parts = []
@@ -57,8 +66,22 @@ async def describe(database: Database) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def digest_of_functions() -> str:
+    """Sum up the texts of all files of functions."""
+    lines = [f"{file.name} {file.digest}\n" for file in in_force.known()]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def raise_edition() -> None:
+    """Give the functions the next number, if a text has changed since the last."""
+    number, digest = EDITION.read_text().split()
+    if digest != digest_of_functions():
+        EDITION.write_text(f"{int(number) + 1} {digest_of_functions()}\n")
+
+
 async def write() -> None:
     """Write the schema that the migrations make."""
+    raise_edition()
     with tempfile.TemporaryDirectory() as folder, scratch_server(Path(folder)) as server:
         async with Database(server.url()) as database:
             await migrate(database)

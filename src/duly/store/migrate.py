@@ -1,4 +1,8 @@
-"""Migrations: numbered SQL files, forward only, applied once each, safe when many processes start at once."""
+"""Migrations: numbered SQL files, forward only, applied once each, safe when many processes start at once.
+
+They hold what is made once: tables, indexes, policies, changes of data. What may be written anew, functions above all, is applied
+behind them from files that say what is in force (in_force.py), in the same transaction and under the same lock.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import asyncpg
 import msgspec
 
 from duly.domain.errors import DatabaseUnusable
+from duly.store import in_force
 from duly.store.database import Database
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -29,6 +34,13 @@ class Migration(msgspec.Struct, frozen=True):
     sql: str
 
 
+class Applied(msgspec.Struct, frozen=True):
+    """What was done to bring a schema up to date."""
+
+    migrations: list[Migration]
+    files: list[in_force.File]
+
+
 def known() -> list[Migration]:
     """Read the migrations this version of Duly carries."""
     found = [
@@ -39,7 +51,12 @@ def known() -> list[Migration]:
     return sorted(found, key=lambda migration: migration.version)
 
 
-async def migrate(database: Database) -> list[Migration]:
+def newest() -> int:
+    """Say up to which number this version of Duly knows the schema."""
+    return max(migration.version for migration in known())
+
+
+async def migrate(database: Database) -> Applied:
     """Bring the schema up to date. Returns what was applied. Raises DatabaseUnusable when the schema is newer than we are."""
     async with database.transaction() as connection:
         await connection.execute(_LOCK)
@@ -57,7 +74,7 @@ async def migrate(database: Database) -> list[Migration]:
             await connection.execute(
                 "insert into duly.migrations (version, name) values ($1, $2)", migration.version, migration.name
             )
-    return missing
+        return Applied(missing, await in_force.apply(connection))
 
 
 async def check(database: Database) -> None:
@@ -70,12 +87,12 @@ async def check(database: Database) -> None:
         raise DatabaseUnusable(
             f"the schema lacks {len(missing)} migrations, from {missing[0].version:04d}_{missing[0].name} on. Run `duly migrate`"
         )
+    await in_force.check(database)
 
 
 def _refuse_newer(applied: set[int]) -> None:
-    newest = max((migration.version for migration in known()), default=0)
-    if applied and max(applied) > newest:
+    if applied and max(applied) > newest():
         raise DatabaseUnusable(
-            f"the data is of a newer Duly (schema {max(applied)}, this one knows {newest})."
+            f"the data is of a newer Duly (schema {max(applied)}, this one knows {newest()})."
             " Upgrade Duly: pip install --upgrade duly"
         )
