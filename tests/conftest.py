@@ -110,12 +110,23 @@ def copy(postgres: Postgres, name: str, template: str) -> None:
     postgres.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
 
 
+def template_on(server: Postgres) -> str:
+    """Make a migrated database on a server, with a clock that tests move."""
+    server.create_database(TEMPLATE)
+    asyncio.run(make_template(server.url(TEMPLATE)))
+    return TEMPLATE
+
+
 @pytest.fixture(scope="session")
 def template(postgres: Postgres) -> str:
     """A migrated database, with a clock that tests move."""
-    postgres.create_database(TEMPLATE)
-    asyncio.run(make_template(postgres.url(TEMPLATE)))
-    return TEMPLATE
+    return template_on(postgres)
+
+
+@pytest.fixture(scope="session")
+def template_15(postgres_15: Postgres) -> str:
+    """The same on the oldest server we support."""
+    return template_on(postgres_15)
 
 
 @pytest.fixture(scope="session")

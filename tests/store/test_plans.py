@@ -222,8 +222,9 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "stage": (
         timers.SQL["stage"],
-        lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"])),
+        lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"]), []),
     ),
+    "due timers": (timers.SQL["due_ids"], lambda s: (s["shards"], "5 seconds", BATCH // 50)),
     "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], 1, "", s["pending"], [START] * 9)),
     "skip next": (
         schedules.SQL["skip_next"],

@@ -1,6 +1,5 @@
 """The moves on the oldest PostgreSQL we support, and through pgbouncer in transaction mode: the same tests, run again there."""
 
-import asyncio
 import inspect
 from pathlib import Path
 
@@ -10,33 +9,41 @@ import pytest
 from duly.store.database import Database
 from tests.builders import a_ready_run, a_worker, claimed, settled, staged
 from tests.clock import ManualClock
-from tests.conftest import SHARED, TEMPLATE, Shared, make_template
+from tests.conftest import SHARED, Shared, template_on
 from tests.kept import Kept
-from tests.moves import test_cancel, test_claim, test_gates, test_replay, test_settle, test_stage, test_submit
+from tests.moves import (
+    test_aside,
+    test_cancel,
+    test_claim,
+    test_follow,
+    test_gates,
+    test_hold,
+    test_lines,
+    test_rates,
+    test_replay,
+    test_settle,
+    test_stage,
+    test_submit,
+)
 from tests.postgres import Postgres, scratch_server
 from tests.schedules import test_edit, test_firing, test_fixed_delay, test_trigger
-from tests.store import pgbouncer
+from tests.store import pgbouncer, test_runs, test_verify
 from tests.store.test_migrations import migrate_in_five_processes
 
-MOVES = (test_submit, test_stage, test_claim, test_settle, test_cancel, test_replay, test_gates)
+MOVES = (test_submit, test_stage, test_claim, test_settle, test_cancel, test_replay)
+FLOW = (test_gates, test_lines, test_rates, test_follow, test_hold, test_aside)
 SCHEDULES = (test_firing, test_fixed_delay, test_edit, test_trigger)
-for module in (*MOVES, *SCHEDULES):
+READS = (test_runs, test_verify)
+for module in (*MOVES, *FLOW, *SCHEDULES, *READS):
     for name, thing in vars(module).items():
         if name.startswith(("test_", "Test")) and inspect.getmodule(thing) is module:
             globals()[f"{name}_{module.__name__.rpartition('_')[2]}"] = thing
 
 
-def shared_on(server: Postgres) -> Shared:
-    """Make the database that tests share on another server."""
-    server.create_database(TEMPLATE)
-    asyncio.run(make_template(server.url(TEMPLATE)))
-    return Shared(server, TEMPLATE)
-
-
 @pytest.fixture(scope="session")
-def oldest(postgres_15: Postgres):
+def oldest(postgres_15: Postgres, template_15: str):
     """The database that tests share on PostgreSQL 15."""
-    shared = shared_on(postgres_15)
+    shared = Shared(postgres_15, template_15)
     yield shared
     shared.close()
 
@@ -47,7 +54,7 @@ def pooled(tmp_path_factory):
     if not Path(pgbouncer.PROGRAM).exists():
         pytest.skip("needs the Debian package pgbouncer")
     with scratch_server(tmp_path_factory.mktemp("pooled")) as server, pgbouncer.pgbouncer(server) as folder:
-        shared = shared_on(server)
+        shared = Shared(server, template_on(server))
         yield shared, f"postgresql:///{SHARED}?host={folder}&port={pgbouncer.PORT}&user=duly"
         shared.close()
 
@@ -69,7 +76,7 @@ async def kept_by_pooler(pooled):
 
 
 @pytest.fixture(params=["PostgreSQL 15", "pgbouncer"])
-def place(request):
+def somewhere(request):
     """The connections to an empty database on one of the two."""
     if request.param == "PostgreSQL 15":
         request.getfixturevalue("oldest").empty()
@@ -80,9 +87,9 @@ def place(request):
 
 
 @pytest.fixture
-async def database(place: Kept, clock: ManualClock):
+async def database(somewhere: Kept, clock: ManualClock):
     """An open, empty database on one of the two."""
-    async with place.lent(clock) as opened:
+    async with somewhere.lent(clock) as opened:
         clock.moves(opened)
         yield opened
 

@@ -55,6 +55,17 @@ begin
     priority := v_head.priority;
 end $$;
 
+-- Whether anything stands aside of these queues and handlers, and of this tenant where one is given. Asked pair by pair, because not every
+-- version of PostgreSQL takes two lists into one index; and first whether anything stands aside at all, because mostly nothing does.
+create or replace function duly.stands_aside(p_queues text[], p_handlers text[], p_tenant integer) returns boolean language sql stable as $$
+    select exists (select from duly.ready where ready.is_aside order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1)
+       and exists (select from unnest(p_queues) as asked(queue) cross join unnest(p_handlers) as known(handler) cross join lateral (
+                       select from duly.ready
+                        where ready.is_aside and ready.queue = asked.queue and ready.handler = known.handler
+                          and ready.tenant >= coalesce(p_tenant, 0) and ready.tenant <= coalesce(p_tenant, 2147483647)
+                        order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as first)
+$$;
+
 -- Put in line again what stands aside of these queues, handlers and tenant, about p_limit runs: of each line the oldest, and of each as many.
 -- What somebody has locked is left for the next time. Gives how many there were.
 create or replace function duly.bring_back_v1(p_queues text[], p_handlers text[], p_tenant integer, p_limit integer) returns integer

@@ -26,7 +26,7 @@ begin
         raise exception using errcode = 'DU010', message = format('worker %s has no live lease', p_worker_id);
     end if;
     select array_agg(asked.queue order by asked.number), array_agg(coalesce(asked.weight, 1) order by asked.number),
-           exists (select from duly.ready where ready.is_aside and ready.queue = any (p_queues) and ready.handler = any (p_handlers))
+           duly.stands_aside(p_queues, p_handlers, null)
       into v_open, v_weights, v_aside
       from unnest(p_queues, p_weights) with ordinality as asked(queue, weight, number)
      where not exists (select from duly.holds where holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue);

@@ -5,11 +5,26 @@ create or replace function duly.is_span(p_value jsonb) returns boolean language 
     select case when p_value is null then true when jsonb_typeof(p_value) = 'number' then p_value::numeric between 0 and 3155760000 else false end
 $$;
 
+-- The name of a queue, a key or a handler: what an index can hold besides what else stands there. A longer one would be refused where a batch
+-- is moved, and hold up all others of it.
+create or replace function duly.is_name(p_value text) returns boolean language sql immutable parallel safe as $$
+    select octet_length(p_value) between 1 and 1000
+$$;
+
+-- A moment as seconds since 1970, up to the last that every program can read.
+create or replace function duly.is_moment(p_value jsonb) returns boolean language sql immutable parallel safe as $$
+    select case when p_value is null then true when jsonb_typeof(p_value) = 'number' then p_value::numeric between 0 and 253402300799 else false end
+$$;
+
+-- The slowest rate, one start in a bit more than a year. The turns of a slower one would lie where no moment is.
+create or replace function duly.rate_min() returns double precision language sql immutable parallel safe as $$ select 0.00000003::double precision $$;
+
 -- A rate: its key, how many a second, and how many at once after a rest.
 create or replace function duly.is_rate(p_value jsonb) returns boolean language sql immutable parallel safe as $$
     select case when p_value is null then true when jsonb_typeof(p_value) <> 'array' or jsonb_array_length(p_value) <> 3 then false
-                else jsonb_typeof(p_value->0) = 'string' and left(p_value->>0, 1) not in ('', '@', '&', '~') and jsonb_typeof(p_value->1) = 'number'
-                     and (p_value->1)::numeric > 0 and (p_value->1)::numeric <= 1000000 and (p_value->2)::text ~ '^[1-9][0-9]{0,5}$' end
+                when jsonb_typeof(p_value->0) <> 'string' or jsonb_typeof(p_value->1) <> 'number' then false
+                else left(p_value->>0, 1) not in ('@', '&', '~') and duly.is_name(p_value->>0)
+                     and (p_value->1)::numeric between duly.rate_min()::numeric and 1000000 and (p_value->2)::text ~ '^[1-9][0-9]{0,5}$' end
 $$;
 
 -- Whether this is a rule for failures: of one error, status or exit code, and what then.
@@ -39,7 +54,7 @@ $$;
 
 -- A gate's name begins with none of what is kept: @ for destinations, & for parents, ~ for rates.
 create or replace function duly.is_gate(p_value jsonb) returns boolean language sql immutable parallel safe as $$
-    select p_value is null or (jsonb_typeof(p_value->0) = 'string' and left(p_value->>0, 1) not in ('@', '&', '~')
+    select p_value is null or (jsonb_typeof(p_value->0) = 'string' and left(p_value->>0, 1) not in ('@', '&', '~') and duly.is_name(p_value->>0)
                                and p_value->2 is null and (p_value->1)::text ~ '^[1-9][0-9]{0,5}$') is true
 $$;
 
@@ -92,7 +107,7 @@ create or replace function duly.are_options(p_options jsonb) returns boolean lan
        and duly.is_retry(p_options->'retry') and duly.is_gate(p_options->'gate') and duly.is_rate(p_options->'rate')
        and (p_options->'fifo' is null or (p_options->'fifo' = 'true' and (p_options #> '{gate,1}') = '1') is true)
        and (jsonb_typeof(p_options->'timeout_seconds') = 'null' or duly.is_span(p_options->'timeout_seconds'))
-       and coalesce(jsonb_typeof(p_options->'expires_at'), 'number') = 'number' and duly.is_span(p_options->'expires_seconds')
+       and duly.is_moment(p_options->'expires_at') and duly.is_span(p_options->'expires_seconds')
        and duly.are_tags(p_options->'tags') and duly.is_mark(p_options->'request_id') and duly.is_mark(p_options->'traceparent')
        and coalesce(jsonb_typeof(p_options->'target'), 'object') = 'object' and duly.are_told(p_options->'then') and duly.is_parent(p_options->'parent')
 $$;

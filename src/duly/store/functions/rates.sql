@@ -58,6 +58,7 @@ language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_m
 #variable_conflict use_column
 declare
     c_ahead   constant double precision := 1;           -- seconds
+    c_owed    constant double precision := 3155760000;  -- A hundred years, beyond which nobody counts.
     c_turns   constant integer := 1000;                 -- in one statement
     v_pace    duly.paces;
     v_limit   duly.gate_limits;
@@ -77,9 +78,9 @@ begin
         v_pace.next_at := p_now + (v_pace.next_at - v_pace.reckoned_at);
     end if;
     v_owed := greatest(date_part('epoch', v_pace.next_at - p_now), 0) * v_pace.per_second;
-    v_pace.per_second := coalesce(v_limit.per_second, v_pace.asked_per_second);
+    v_pace.per_second := greatest(coalesce(v_limit.per_second, v_pace.asked_per_second), duly.rate_min());
     v_pace.burst := coalesce(v_limit.burst, v_pace.asked_burst);
-    v_owed := v_owed / v_pace.per_second;               -- What is reserved are runs, and not a stretch of time.
+    v_owed := least(v_owed / v_pace.per_second, c_owed);  -- What is reserved are runs, and not a stretch of time.
     v_burst := (v_pace.burst - 1) / v_pace.per_second;
     v_turns := least(greatest(floor((c_ahead + v_burst - v_owed) * v_pace.per_second) + 1, 0), c_turns);
     v_next := duly.next_at_rate_v1(p_tenant, p_key, v_turns, p_now);
@@ -94,7 +95,7 @@ begin
                select p_now + ceil(greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0) * 1000000) * interval '1 microsecond' as at) as turn
         on conflict do nothing)
     select count(*) into v_given from taken;
-    v_owed := v_owed + v_given / v_pace.per_second;
+    v_owed := least(v_owed + v_given / v_pace.per_second, c_owed);
     v_first := (select due_at from duly.blocked where blocked.tenant = p_tenant and blocked.gate = '~' || p_key order by due_at, run_id limit 1);
     if v_owed <= 0 and v_first is null then
         delete from duly.paces where paces.tenant = p_tenant and paces.key = p_key;

@@ -109,8 +109,7 @@ begin
     end if;
     v_crowd := exists (select from duly.leased where leased.worker_id = p_worker_id and leased.suspect);
     v_open := duly.roomy_queues(v_worker.queues, p_tenant);
-    if exists (select from duly.ready where ready.is_aside and ready.queue = any (v_open) and ready.handler = any (v_worker.handlers)
-                  and ready.tenant = p_tenant) then
+    if duly.stands_aside(v_open, v_worker.handlers, p_tenant) then
         return 0;                                      -- The claim puts it in line.
     end if;
     return (
@@ -163,8 +162,7 @@ begin
         return;
     end if;
     v_crowd := exists (select from duly.leased where leased.worker_id = p_worker_id and leased.suspect);
-    if exists (select from duly.ready where ready.is_aside and ready.queue = any (v_open) and ready.handler = any (v_worker.handlers)
-                  and ready.tenant = v_worker.tenant) then
+    if duly.stands_aside(v_open, v_worker.handlers, v_worker.tenant) then
         perform duly.bring_back_v1(v_open, v_worker.handlers, v_worker.tenant, greatest(100, 2 * v_room));
     end if;
     v_lines := duly.lines_v1(v_open, v_worker.tenant, duly.lines_max(v_room));

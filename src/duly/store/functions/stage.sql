@@ -16,11 +16,12 @@ create or replace function duly.overloaded() returns text[] language sql stable 
 $$;
 
 -- When the first timer of these shards falls due that is not left where it is. Runs under the planner settings of its caller.
-create or replace function duly.next_due(p_shards smallint[], p_overloaded text[]) returns timestamptz language plpgsql stable as $$
+create or replace function duly.next_due(p_shards smallint[], p_overloaded text[], p_except uuid[]) returns timestamptz language plpgsql stable as $$
 begin
     return (select min(t.due_at) from unnest(p_shards) as held(shard) cross join lateral (
                 select due_at from duly.timers where timers.shard = held.shard and due_at < 'infinity'
                    and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (p_overloaded))
+                   and (p_except = '{}' or coalesce(timers.run_id, timers.job_id) <> all (p_except))
                  order by due_at limit 1) as t);
 end $$;
 
@@ -78,11 +79,12 @@ end $$;
 -- asked by its tenant and id, whichever index is taken, and never by reading a box from end to end: `offset 0` keeps the planner from turning
 -- the question round.
 -- What comes to a gate with a free place goes straight to ready; a run of a line that has no number gets one; and the next fires of low
--- priority whose queue is overloaded stay where they are, to be judged as late when it has recovered.
+-- priority whose queue is overloaded stay where they are, to be judged as late when it has recovered. So does what is named in p_except, by
+-- run or, of a next fire, by job: something of it was refused before, and must not hold up all others.
 create or replace function duly.stage_v2(
     p_holder uuid, p_shards smallint[], p_epochs bigint[], p_horizon interval, p_per_shard integer, p_read_at timestamptz,
     p_keys bigint[], p_cohorts bigint[], p_run_at timestamptz[], p_missed integer[],
-    p_next_at timestamptz[], p_windows integer[], p_skips jsonb[], p_catch_up jsonb[])
+    p_next_at timestamptz[], p_windows integer[], p_skips jsonb[], p_catch_up jsonb[], p_except uuid[] default '{}')
 returns table (staged integer, next_due_at timestamptz, read_at timestamptz)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
@@ -101,7 +103,7 @@ begin
                      where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));
     if not exists (select from unnest(v_held) as held(shard) cross join lateral (
                        select from duly.timers where timers.shard = held.shard and timers.due_at <= v_now + p_horizon limit 1) as t) then
-        return query select 0, duly.next_due(v_held, v_overloaded), v_now;      -- Even to do nothing, what follows takes milliseconds.
+        return query select 0, duly.next_due(v_held, v_overloaded, p_except), v_now;      -- Even to do nothing, what follows takes milliseconds.
         return;
     end if;
     with due as (
@@ -109,6 +111,7 @@ begin
             select t.ctid from (select array(select unnest(p_keys)) as list offset 0) as keys cross join unnest(v_held) as held(shard) cross join lateral (
                 select ctid from duly.timers where timers.shard = held.shard and timers.due_at <= v_now + p_horizon
                    and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (v_overloaded))
+                   and (p_except = '{}' or coalesce(timers.run_id, timers.job_id) <> all (p_except))
                    and (timers.due_at <= v_now or (
                            not duly.must_enter(timers.options)                            -- A place is taken when due, not ahead.
                            and (timers.last_run_id is null or timers.overlap is not null
@@ -226,7 +229,7 @@ begin
         perform duly.cancel_v1(v_stopped, 'the next occurrence is due');
         perform duly.signal_v1(v_stopped, 'cancel');
     end if;
-    return query select v_staged, duly.next_due(v_held, v_overloaded), v_now;
+    return query select v_staged, duly.next_due(v_held, v_overloaded, p_except), v_now;
 end $$;
 
 -- An older scheduler leaves alone what it cannot answer for.

@@ -48,8 +48,8 @@ begin
         replayed := true;
         return;
     end if;
-    if coalesce(p_handler, '') = '' or coalesce(p_queue, '') = '' then
-        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue';
+    if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
+        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each';
     end if;
     if p_at < v_now - p_grace or p_at > v_now + interval '100 years' or p_delay < interval '0' or p_delay > interval '100 years'
        or octet_length(p_payload) > 262144 or p_priority not between 0 and 9 or v_options is not null then
@@ -236,8 +236,8 @@ begin
         return query select v_key.job_id, coalesce(p_at, v_key.scheduled_at + coalesce(p_delay, interval '0')), true;
         return;
     end if;
-    if coalesce(p_handler, '') = '' or coalesce(p_queue, '') = '' then
-        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue';
+    if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
+        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each';
     end if;
     perform duly.check_one(p_at, p_delay, octet_length(p_payload), p_priority, v_options, v_now, p_grace);
     if v_stored then

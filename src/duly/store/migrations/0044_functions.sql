@@ -18,3 +18,6 @@ drop function if exists
     duly.api_submit_backfill_v1, duly.api_skip_next_v1, duly.api_cancel_schedule_v1, duly.api_replay_v1, duly.api_mark_applied_v1,
     duly.api_settle_v1, duly.api_save_checkpoint_v1, duly.api_save_progress_v1, duly.api_waiting_subtasks_v1, duly.api_limit_destination_v1,
     duly.api_cancel_workflow_v1, duly.api_pause_workflow_v1, duly.api_resume_workflow_v1, duly.api_replay_workflow_v1;
+
+-- These take more than they did.
+drop function if exists duly.stage_v2, duly.next_due;
