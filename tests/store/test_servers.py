@@ -11,41 +11,18 @@ from tests.builders import a_ready_run, a_worker, claimed, settled, staged
 from tests.clock import ManualClock
 from tests.conftest import SHARED, Shared, template_on
 from tests.kept import Kept
-from tests.moves import (
-    test_aside,
-    test_cancel,
-    test_claim,
-    test_follow,
-    test_gates,
-    test_hold,
-    test_lines,
-    test_rates,
-    test_replay,
-    test_settle,
-    test_stage,
-    test_submit,
-)
-from tests.postgres import Postgres, scratch_server
+from tests.moves import test_cancel, test_claim, test_gates, test_replay, test_settle, test_stage, test_submit
+from tests.postgres import scratch_server
 from tests.schedules import test_edit, test_firing, test_fixed_delay, test_trigger
-from tests.store import pgbouncer, test_runs, test_verify
+from tests.store import pgbouncer
 from tests.store.test_migrations import migrate_in_five_processes
 
-MOVES = (test_submit, test_stage, test_claim, test_settle, test_cancel, test_replay)
-FLOW = (test_gates, test_lines, test_rates, test_follow, test_hold, test_aside)
+MOVES = (test_submit, test_stage, test_claim, test_settle, test_cancel, test_replay, test_gates)
 SCHEDULES = (test_firing, test_fixed_delay, test_edit, test_trigger)
-READS = (test_runs, test_verify)
-for module in (*MOVES, *FLOW, *SCHEDULES, *READS):
+for module in (*MOVES, *SCHEDULES):
     for name, thing in vars(module).items():
         if name.startswith(("test_", "Test")) and inspect.getmodule(thing) is module:
             globals()[f"{name}_{module.__name__.rpartition('_')[2]}"] = thing
-
-
-@pytest.fixture(scope="session")
-def oldest(postgres_15: Postgres, template_15: str):
-    """The database that tests share on PostgreSQL 15."""
-    shared = Shared(postgres_15, template_15)
-    yield shared
-    shared.close()
 
 
 @pytest.fixture(scope="session")
@@ -60,14 +37,6 @@ def pooled(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-async def kept_on_oldest(oldest: Shared):
-    """The connections to the first that tests share."""
-    kept = Kept(oldest.url)
-    yield kept
-    await kept.close()
-
-
-@pytest.fixture(scope="session")
 async def kept_by_pooler(pooled):
     """The connections to the second."""
     kept = Kept(pooled[1], pooler=True)
@@ -76,7 +45,7 @@ async def kept_by_pooler(pooled):
 
 
 @pytest.fixture(params=["PostgreSQL 15", "pgbouncer"])
-def somewhere(request):
+def server(request):
     """The connections to an empty database on one of the two."""
     if request.param == "PostgreSQL 15":
         request.getfixturevalue("oldest").empty()
@@ -87,9 +56,9 @@ def somewhere(request):
 
 
 @pytest.fixture
-async def database(somewhere: Kept, clock: ManualClock):
+async def database(server: Kept, clock: ManualClock):
     """An open, empty database on one of the two."""
-    async with somewhere.lent(clock) as opened:
+    async with server.lent(clock) as opened:
         clock.moves(opened)
         yield opened
 
