@@ -54,6 +54,14 @@ async def test_what_the_files_say_is_in_force(migrated):
     assert said == dict(await migrated.fetch(IN_FORCE))
 
 
+async def test_each_is_lawful_where_all_are_there(migrated):
+    """They are written unchecked, because they call each other in any order; so the server checks them here."""
+    async with migrated.transaction() as connection:
+        await connection.execute("set local check_function_bodies = on")
+        for file in in_force.known():
+            await connection.execute(file.sql)
+
+
 def test_a_function_stands_in_a_migration_only_where_a_table_is_made_of_it():
     """Or where something else takes its place: a database for tests has a clock of its own."""
     standing = {name for migration in migrate.known() for name in MADE.findall(migration.sql)}

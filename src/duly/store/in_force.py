@@ -18,7 +18,7 @@ from duly.store.database import Connection, Database
 # Both are made of functions, which have to be there before.
 _LAST = {"triggers.sql", "views.sql"}
 _FOLDER = files("duly.store").joinpath("functions")
-# They call each other, and are written file by file: that each finds what it calls is shown by the tests that call it.
+# They call each other, and are written file by file. A test lets the server check each when all are there.
 _UNCHECKED = "set local check_function_bodies = off"
 # A new function is everybody's until it is taken back. Who may call it besides is said where it stands.
 _OURS = "revoke execute on all functions in schema duly from public"
