@@ -43,11 +43,28 @@ SECTIONS = {
     "views": f"""
         select format(E'%s:\\n%s', c.relname, pg_get_viewdef(c.oid)) from pg_class c where {OURS} and c.relkind = 'v'""",
     "functions": """
-        select format('%s(%s) returns %s, %s%s',
+        select format('%s(%s) returns %s, %s%s%s',
                       p.proname, pg_get_function_identity_arguments(p.oid), pg_get_function_result(p.oid),
                       case p.provolatile when 'i' then 'immutable' when 's' then 'stable' else 'volatile' end,
+                      case when p.prosecdef then ' security definer' else '' end,
                       coalesce(' set ' || array_to_string(p.proconfig, ' '), ''))
           from pg_proc p where p.pronamespace = 'duly'::regnamespace""",
+    "triggers": f"""
+        select pg_get_triggerdef(t.oid) from pg_trigger t join pg_class c on c.oid = t.tgrelid
+         where {OURS} and not t.tgisinternal and not c.relispartition""",
+    "policies": f"""
+        select format('%s on %s to %s using %s', y.polname, c.relname, y.polroles::regrole[], pg_get_expr(y.polqual, y.polrelid))
+          from pg_policy y join pg_class c on c.oid = y.polrelid where {OURS}""",
+    "walls": f"""
+        select c.relname from pg_class c where {OURS} and c.relrowsecurity""",
+    "rights of others": f"""
+        select format('%s %s to %s', g.privilege_type, coalesce(c.relname || '.' || a.attname, c.relname), g.grantee::regrole)
+          from pg_class c left join pg_attribute a on a.attrelid = c.oid and a.attacl is not null and not c.relispartition
+         cross join lateral aclexplode(coalesce(a.attacl, c.relacl)) as g
+         where {OURS} and g.grantee <> c.relowner and g.grantee <> 0
+        union all
+        select format('execute %s to %s', p.proname, g.grantee::regrole) from pg_proc p cross join lateral aclexplode(p.proacl) as g
+         where p.pronamespace = 'duly'::regnamespace and g.grantee <> p.proowner and g.grantee <> 0""",
 }
 
 

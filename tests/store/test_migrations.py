@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from duly.domain.errors import DatabaseUnusable
@@ -60,6 +61,31 @@ def test_five_processes_may_start_at_once(postgres):
     assert migrate_in_five_processes(postgres.url(name)) == 1
 
     postgres.drop_database(name)
+
+
+async def test_a_table_that_somebody_holds_is_let_go_and_asked_for_again(empty, monkeypatch):
+    """All who use a table wait behind whoever waits to change it: no longer than a moment at a time."""
+    await migrate(empty)
+    newer = Migration(module.newest() + 1, "more", "alter table duly.ready add column more integer")
+    both = [*known(), newer]
+    monkeypatch.setattr(module, "known", lambda: both)
+    rests = []
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+        if len(rests) == 3:
+            await reader.execute("commit")
+
+    monkeypatch.setattr(empty.clock, "sleep", rest)
+    reader = await asyncpg.connect(empty.url)
+    try:
+        await reader.execute("begin; select from duly.ready")
+
+        applied = await migrate(empty)
+    finally:
+        await reader.close()
+
+    assert ([one.name for one in applied.migrations], len(rests)) == (["more"], 3)
 
 
 def test_numbers_follow_one_another_and_none_is_given_twice():

@@ -12,13 +12,17 @@ from importlib.resources import files
 import asyncpg
 import msgspec
 
-from duly.domain.errors import DatabaseUnusable
+from duly.domain.errors import DatabaseUnusable, KeyBusy
 from duly.store import in_force
 from duly.store.database import Database
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 # A lock of the transaction, not of the session, so that it works through a pooler; the number says "duly" in ASCII.
 _LOCK = "select pg_advisory_xact_lock(1685417081)"
+# Whoever waits for a table makes all others wait behind it, so nobody waits long: it is let go, and asked for again.
+_PATIENCE = "set local lock_timeout = '200ms'"
+_TRIES = 100
+_REST_SECONDS = 0.3
 _TABLE = """
 create schema if not exists duly;
 create table if not exists duly.migrations (
@@ -58,8 +62,21 @@ def newest() -> int:
 
 async def migrate(database: Database) -> Applied:
     """Bring the schema up to date. Returns what was applied. Raises DatabaseUnusable when the schema is newer than we are."""
+    for _ in range(_TRIES):
+        try:
+            return await _migrate(database)
+        except KeyBusy:  # Somebody holds a table that is to be changed.
+            await database.clock.sleep(_REST_SECONDS)
+    raise DatabaseUnusable(
+        "the schema could not be brought up to date: another session holds one of its tables all the time."
+        " See pg_stat_activity for a long transaction, end it, then run `duly migrate`"
+    )
+
+
+async def _migrate(database: Database) -> Applied:
     async with database.transaction() as connection:
         await connection.execute(_LOCK)
+        await connection.execute(_PATIENCE)
         try:
             await connection.execute(_TABLE)
         except asyncpg.InsufficientPrivilegeError as error:
