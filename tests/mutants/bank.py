@@ -40,6 +40,8 @@ CONNECTED = "tests/outbound/test_connection.py"
 TRANSPORTED = "tests/outbound/test_transport.py"
 SIGNING = "src/duly/outbound/signing.py"
 SIGNED = "tests/outbound/test_signing.py"
+AROUND = "src/duly/moves/stage_around.py"
+REFUSED = "tests/moves/test_stage.py::TestRefused"
 
 
 def sql(name: str) -> str:
@@ -1270,5 +1272,62 @@ BANK = [
         "moved, self._next_line = await set_aside(",
         "moved, _ = await set_aside(",
         "tests/maintenance/test_service.py::TestAside",
+    ),
+    Mutant(
+        "what is refused is staged again at once",
+        AROUND,
+        "        left_out = [*self.left_out.ids(self.database.clock.monotonic()), *more]",
+        "        left_out = [*more]",
+        REFUSED,
+    ),
+    Mutant(
+        "what cannot be staged is searched for in one half alone",
+        AROUND,
+        "            suspects = suspects[len(tried) :]",
+        "            break",
+        REFUSED,
+    ),
+    Mutant(
+        "what was refused is tried again as often as ever",
+        AROUND,
+        "pause = min(AGAIN_SECONDS_MAX, 2 * self._pauses.get(id_, AGAIN_SECONDS / 2))",
+        "pause = AGAIN_SECONDS",
+        REFUSED,
+    ),
+    Mutant(
+        "a rate may be as slow as one likes",
+        sql("rates"),
+        "greatest(coalesce(v_limit.per_second, v_pace.asked_per_second), duly.rate_min())",
+        "coalesce(v_limit.per_second, v_pace.asked_per_second)",
+        REFUSED,
+    ),
+    Mutant(
+        "a name may be as long as one likes",
+        sql("options"),
+        "select octet_length(p_value) between 1 and 1000",
+        "select octet_length(p_value) >= 1",
+        "tests/moves/test_submit.py",
+    ),
+    Mutant(
+        "what stands aside is not asked for by its handler",
+        sql("aside"),
+        "and ready.handler = known.handler",
+        "and ready.handler || '' = known.handler",
+        ASIDE_PLANS,
+        function="stands_aside",
+    ),
+    Mutant(
+        "a backlog is cancelled in one go",
+        "src/duly/moves/cancel.py",
+        "await jobs.waiting_runs(database, job_id, _BATCH)",
+        "await jobs.waiting_runs(database, job_id, 10**6)",
+        "tests/moves/test_cancel.py",
+    ),
+    Mutant(
+        "whoever changes a table waits for it as long as it takes",
+        "src/duly/store/migrate.py",
+        "lock_timeout = '200ms'",
+        "lock_timeout = 0",
+        "tests/store/test_migrations.py::test_a_table_that_somebody_holds_is_let_go_and_asked_for_again",
     ),
 ]
