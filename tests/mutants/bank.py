@@ -72,7 +72,7 @@ class Mutant(msgspec.Struct, frozen=True):
         if not self.function:
             return 0, len(text)
         begin = text.index(f"function duly.{self.function}(")
-        return begin, text.index("\nend $$;", begin)
+        return begin, text.index("$$;", begin)
 
 
 BANK = [
