@@ -110,6 +110,14 @@ class TestSetAside:
 
         assert await all_aside(database) == 0
 
+    async def test_lines_of_queues_that_nobody_serves_cost_no_look(self, database):
+        await a_worker(database)
+        for number in range(25):
+            await strangers(database, 1, queue=f"a{number}")
+        await strangers(database)
+
+        assert (await set_aside(database, FEW))[0] == 3, "in one step, which looks into twenty lines at most"
+
     async def test_a_worker_of_the_queue_that_knows_it_keeps_it_in_line(self, database):
         await a_worker(database)
         await a_worker(database, handlers=[TYPO])

@@ -816,7 +816,7 @@ BANK = [
     Mutant(
         "a rate forgets what it has given",
         sql("rates"),
-        "v_owed := v_owed + v_given / v_pace.per_second;",
+        "v_owed := least(v_owed + v_given / v_pace.per_second, c_owed);",
         "v_owed := v_owed;",
         RATES,
     ),
@@ -1197,7 +1197,7 @@ BANK = [
         SET_ASIDE,
     ),
     Mutant(
-        "runs are set aside where nobody serves the queue",
+        "lines are looked into of queues that nobody serves",
         sql("aside"),
         "if exists (select from duly.workers where workers.until > v_now and v_head.queue = any (workers.queues)",
         "if exists (select from duly.workers where workers.until > v_now",
