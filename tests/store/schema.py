@@ -63,7 +63,8 @@ SECTIONS = {
          cross join lateral aclexplode(coalesce(a.attacl, c.relacl)) as g
          where {OURS} and g.grantee <> c.relowner and g.grantee <> 0
         union all
-        select format('execute %s to %s', p.proname, g.grantee::regrole) from pg_proc p cross join lateral aclexplode(p.proacl) as g
+        select format('execute %s to %s', p.proname, g.grantee::regrole)
+          from pg_proc p cross join lateral aclexplode(p.proacl) as g
          where p.pronamespace = 'duly'::regnamespace and g.grantee <> p.proowner and g.grantee <> 0""",
 }
 
