@@ -197,6 +197,11 @@ def test_commits_reach_the_disk(data):
         assert ask(server.url, settings, names) == [("on",)] * 4
 
 
+def test_story_15_autovacuum_looks_around_every_few_seconds(postgres: Postgres):
+    """What is not vacuumed by us, partitions of history among it, is not to wait for the minute of a server's default."""
+    assert ask(postgres.url(), "show autovacuum_naptime") == [("5s",)]
+
+
 def test_callers_may_change_settings(data):
     with start(data, settings={"work_mem": "7MB"}) as server:
         assert ask(server.url, "show work_mem") == [("7MB",)]
