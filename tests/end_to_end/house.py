@@ -65,14 +65,15 @@ class House:
         """Start a worker, which may have a way of its own to the database."""
         self.start("worker", name, LEASE_SECONDS, slots, url=url)
 
-    def kill(self, name: str) -> Strike:
-        """Kill a scheduler or a worker, as a failing machine would, and start another in its place."""
+    def kill(self, name: str, *, stays_dead: bool = False) -> Strike:
+        """Kill a scheduler or a worker, as a failing machine would, and start another in its place unless it stays dead."""
         process = self.processes[name]
         assert process.poll() is None, f"{name} had ended by itself: {self.last_words(name)}"
         at = time.time()
         process.kill()
         process.wait()
-        self.start_worker(name) if name.startswith("worker") else self.start_scheduler(name)
+        if not stays_dead:
+            self.start_worker(name) if name.startswith("worker") else self.start_scheduler(name)
         return self._struck(name.rstrip("0123456789"), process.pid, at)
 
     def freeze(self, name: str) -> float:

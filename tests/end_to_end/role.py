@@ -20,7 +20,7 @@ from duly.worker.service import Worker, WorkerOptions
 from tests.end_to_end import client
 from tests.end_to_end.app import PATH, app
 
-THREADS = 4
+THREADS = 8  # As many child processes, too: for what a worker that died had under way, they are to be enough.
 
 
 async def run_scheduler(url: str, name: str) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from math import inf
 from uuid import UUID
 
 import msgspec
@@ -50,7 +51,7 @@ TAKEN_OVER = Evidence(
 def occurrence(second: int, run: int | None = None) -> Arrival:
     run_id = str(UUID(int=100 + second if run is None else run))
     at = NOON + second
-    return a_call(run_id=run_id, job_id=str(JOB), scheduled_at=at, due_at=at, at=at + 0.1)
+    return a_call(run_id=run_id, job_id=str(JOB), scheduled_at=at, due_at=at, at=second + 0.1)
 
 
 SCHEDULE = Evidence([Acknowledged(JOB, NOON, True, 1)], [occurrence(second) for second in range(5)], [], [], [])
@@ -107,12 +108,27 @@ def test_a_run_may_be_cancelled_while_it_waits_for_its_next_attempt():
 
 
 def test_the_delay_of_a_take_over_counts_from_the_kill():
-    assert [*checker.restart_delays(TAKEN_OVER).values()] == [[pytest.approx(3.8)]]
-    too = Strike("postgresql", 1, NOON + 1, NOON + 2)
-    assert checker.restart_delays(TAKEN_OVER._replace(strikes=[*TAKEN_OVER.strikes, too])) == {}
+    assert [*checker.restart_delays(TAKEN_OVER, 5.0).values()] == [[pytest.approx(3.8)]]
+    assert checker.hand_on_delays(TAKEN_OVER, 5.0) == [pytest.approx(-0.2)], "it was due all the time"
     assert checker.duplicates(TAKEN_OVER) == 1
 
 
-def test_what_was_lost_is_counted_from_the_kill_on():
-    assert [checker.lost_after(TAKEN_OVER, NOON, seconds) for seconds in (3.4, 3.5)] == [0, 1]
-    assert checker.lost_after(TAKEN_OVER, NOON + 3.5, 10) == 0
+@pytest.mark.parametrize(("begin", "is_left_out"), [(1.0, True), (3.9, True), (5.3, False)])
+def test_who_was_to_start_again_before_postgresql_died_is_not_excused_by_that(begin, is_left_out):
+    too = Strike("postgresql", 1, NOON + begin, NOON + begin + 1)
+    late = TAKEN_OVER._replace(
+        arrivals=[a_call(1, 0.1), a_call(2, 8.0)], strikes=[*TAKEN_OVER.strikes, too], records=[]
+    )
+    assert [*checker.restart_delays(late, 5.0).values()] == ([] if is_left_out else [[pytest.approx(7.8)]])
+
+
+def test_a_schedule_is_silent_from_a_moment_to_its_next_call():
+    quiet = SCHEDULE._replace(arrivals=[occurrence(0), occurrence(4)])
+
+    def delays(evidence: Evidence, begin: float, end: float) -> list[float]:
+        return [round(delay, 3) for delay in checker.fire_delays(evidence, NOON + begin, NOON + end)]
+
+    assert delays(SCHEDULE, 0.5, 3.5) == [0.1, 0.1, 0.1]
+    assert delays(quiet, 0.5, 3.5) == [3.1, 2.1, 1.1]
+    assert delays(quiet, 4, 6) == [0.1, inf]
+    assert delays(GOOD, 0, 9) == [], "a run by itself has no moments"

@@ -20,7 +20,7 @@ SHAPE = (
 DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
 
 
-async def test_batches_in_opposite_orders_meet_and_none_is_a_deadlock(database, database_url, clock):
+async def test_story_25_batches_in_opposite_orders_meet_and_none_is_a_deadlock(database, database_url, clock):
     workflow_ids = [await a_workflow(database, SHAPE) for _ in range(WORKFLOWS)]
     worker_id = await a_worker(database)
     before = await database.fetchval(DEADLOCKS)

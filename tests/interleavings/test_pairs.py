@@ -204,6 +204,21 @@ class SettleAndHandBack:
 
 
 @story
+class HandBackAndReclaim:
+    """A worker that slept past its lease gives back what is being taken from it."""
+
+    async def set_up(self, database):
+        worker_id, self.run = await a_leased_run(database, retry=AT_ONCE)
+        await database.clock.advance(LEASE)
+        return lambda side: hand_back(side, worker_id, [self.run]), reaping(worker_id)
+
+    async def check(self, database, back, reclaimed):
+        assert len(back) + reclaimed == 1, "one of them has moved it"
+        assert await boxes_of(database, self.run.run_id) == ["ready"]
+        assert await history_of(database, self.run.run_id) == ([(1, "lost", "retrying")] if reclaimed else [])
+
+
+@story
 class SettleAndTheSameSettle:
     """The answer was lost while the statement was still running, and the worker asks again."""
 
@@ -442,6 +457,51 @@ class CancelAndHandBack:
         assert await history_of(database, self.run.run_id) == [(0, "cancelled", "cancelled")]
 
 
+class CancelAndDeath:
+    """A run is cancelled whose worker is gone, so that nobody will hear the signal. The two steps of the reaper are two stories:
+    one would have three thousand orders."""
+
+    async def set_up(self, database):
+        self.worker_id, self.run = await a_leased_run(database, retry=AT_ONCE)
+        await database.clock.advance(LEASE)
+        return lambda side: cancel_run(side, self.run.run_id), await self.reaper(database)
+
+    async def reaper(self, database):
+        raise NotImplementedError
+
+    async def holds(self, database, cancelled):
+        """Whatever was answered, the run comes to its end, and once."""
+        assert cancelled in (CancelAnswer.CANCELLED, CancelAnswer.REQUESTED)
+        await carry_out(database)
+        assert await boxes_of(database, self.run.run_id) == [], "once a cancel was answered, no attempt follows"
+        assert [became for _, _, became in await history_of(database, self.run.run_id)].count("cancelled") == 1
+
+
+@story
+class CancelAndExpire(CancelAndDeath):
+    async def reaper(self, database):
+        return lambda side: workers.expire(side, self.worker_id, 0)
+
+    async def check(self, database, cancelled, expired):
+        assert expired is True
+        [gone] = await workers.departed(database)
+        [moved] = await reclaim(database, gone, RNG)
+        assert moved.run_id == self.run.run_id, "a signal in its hands keeps no run there"
+        await self.holds(database, cancelled)
+
+
+@story
+class CancelAndReclaim(CancelAndDeath):
+    async def reaper(self, database):
+        assert await workers.expire(database, self.worker_id, 0)
+        [gone] = await workers.departed(database)
+        return lambda side: reclaim(side, gone, RNG)
+
+    async def check(self, database, cancelled, reclaimed):
+        assert [run.run_id for run in reclaimed] == [self.run.run_id]
+        await self.holds(database, cancelled)
+
+
 @story
 class CancelAndCancel:
     async def set_up(self, database):
@@ -551,6 +611,39 @@ class SubmitAndAnotherUnderItsKey:
 
 
 @story
+class SubmitAndStage:
+    """What falls due within the horizon of a stage that has begun already is left to the next one, and not lost."""
+
+    async def set_up(self, database):
+        self.holder, self.epochs = await a_scheduler(database)
+        return lambda side: submit(side, a_submission(delay=6), key="k"), self.stage
+
+    async def stage(self, side):
+        return await stage(side, self.holder, self.epochs, horizon=seconds(10))
+
+    async def check(self, database, made, staged_now):
+        assert await boxes_of(database, made.job_id) == (["ready"] if staged_now.count else ["timers"])
+        assert (await self.stage(database)).count == 1 - staged_now.count
+        assert await counts(database) == {"ready": 1}
+
+
+@story
+class SubmitAndCancelOfTheSame:
+    """It is asked again, because no answer came, while somebody cancels it: it is not made a second time."""
+
+    async def set_up(self, database):
+        asked = a_submission()
+        self.run_id = (await submit(database, asked, key="k")).job_id
+        return lambda side: submit(side, asked, key="k"), lambda side: cancel_run(side, self.run_id)
+
+    async def check(self, database, again, cancelled):
+        assert (again.job_id, again.replayed) == (self.run_id, True)
+        assert cancelled is CancelAnswer.CANCELLED
+        assert await counts(database) == {}
+        assert await history_of(database, self.run_id) == [(0, "cancelled", "cancelled")]
+
+
+@story
 class HoldAndHold:
     async def set_up(self, database):
         self.one, self.other = RNG.uuid(), RNG.uuid()
@@ -588,6 +681,21 @@ class ReplayAndDiscard:
     async def check(self, database, replayed, discarded):
         assert sorted([replayed, discarded]) == [[], [self.run_id]]
         assert await boxes_of(database, self.run_id) == (["ready"] if replayed else [])
+
+
+@story
+class ReplayAndCancel:
+    """A dead run has ended, so a cancel comes too late for it; one that comes after the replay takes it."""
+
+    async def set_up(self, database):
+        self.run_id = await a_dead_run(database)
+        return lambda side: replay(side, [self.run_id]), lambda side: cancel_run(side, self.run_id)
+
+    async def check(self, database, replayed, cancelled):
+        assert replayed == [self.run_id]
+        assert cancelled in (CancelAnswer.CANCELLED, CancelAnswer.TOO_LATE)
+        assert await carry_out(database) == 0, "no signal is left that would strike the next attempt"
+        assert await boxes_of(database, self.run_id) == ([] if cancelled is CancelAnswer.CANCELLED else ["ready"])
 
 
 @story

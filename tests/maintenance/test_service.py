@@ -7,23 +7,26 @@ from typing import Any
 import pytest
 
 from duly.clock import Rng, SystemClock
-from duly.domain.outcome import Failed
+from duly.domain.outcome import Failed, Succeeded
 from duly.domain.rounds import NAMES
 from duly.log import Log
 from duly.maintenance import service
 from duly.maintenance.service import Maintenance, Retention
 from duly.moves.aside import Crowd
 from duly.moves.cancel import cancel_run
+from duly.moves.settle import settle
 from duly.moves.submit import submit
 from duly.store import duties, history
 from duly.store.database import Database, Unavailable
 from tests.builders import (
+    RNG,
     a_leased_run,
     a_ready_run,
     a_submission,
     a_worker,
     boxes_of,
     claimed,
+    ended,
     many_ready_runs,
     settled,
 )
@@ -41,6 +44,23 @@ async def kept(database) -> tuple[int, int, int]:
     tables = ("attempts_succeeded_default", "attempts_failed_default", "logs_default")
     counts = [await database.fetchval(f"select count(*) from duly.{table}") for table in tables]
     return counts[0], counts[1], counts[2]
+
+
+async def all_the_way(database, worker_id, number: int) -> None:
+    """Let so many runs go through ready and leased."""
+    await many_ready_runs(database, number)
+    taken = await claimed(database, worker_id, limit=number)
+    assert len(taken) == number
+    assert await settle(database, worker_id, [ended(database, run, Succeeded()) for run in taken], RNG) == []
+
+
+async def pages(database) -> dict[str, int]:
+    """Give the size of the boxes that runs go through."""
+    rows = await database.fetch(
+        "select relname, pg_relation_size(oid) / 8192 from pg_class"
+        " where relnamespace = 'duly'::regnamespace and relname in ('ready', 'leased')"
+    )
+    return dict(rows)
 
 
 @pytest.fixture
@@ -220,6 +240,26 @@ class TestSweep:
             left.append({row[0] for row in await database.fetch("select run_id from duly.subtasks")})
 
         assert left == [{ended, waiting}, {waiting}]
+
+    async def test_story_15_what_has_moved_on_leaves_its_room_to_those_who_come(self, own_database, maintenance):
+        """Autovacuum comes by once a minute, which is too seldom for boxes that are filled and emptied all the time."""
+        worker_id = await a_worker(own_database, lease=timedelta(hours=1))
+        await all_the_way(own_database, worker_id, 1_000)
+        once = await pages(own_database)
+
+        for _ in range(3):
+            await maintenance._vacuum()
+            await all_the_way(own_database, worker_id, 1_000)
+
+        grown = {box: (await pages(own_database))[box] / once[box] for box in once}
+        assert all(share < 1.5 for share in grown.values()), grown
+
+    async def test_story_15_every_table_of_which_rows_come_and_go_is_vacuumed(self, own_database, maintenance):
+        await maintenance._vacuum()
+
+        rows = await own_database.fetch("select relname from pg_stat_user_tables where vacuum_count = 1")
+
+        assert {row[0] for row in rows} == {"ready", "leased", "endings", "followed", "tallies"}
 
     async def test_the_hot_boxes_are_vacuumed_without_waiting_for_anyone(self, database):
         worker_id, run = await a_leased_run(database)

@@ -490,7 +490,7 @@ class TestMinding:
         assert [await boxes_of(database, run_id) for run_id in run_ids] == [["blocked"]] * 3
         assert await history.verify(database) == []
 
-    async def test_a_probe_goes_when_it_is_tried(self, database, clock):
+    async def test_story_24_a_probe_goes_when_it_is_tried(self, database, clock):
         await opened(database)
         await parked(database, 3)
         await clock.advance(2)

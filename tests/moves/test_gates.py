@@ -167,7 +167,7 @@ async def test_two_who_leave_at_once_let_two_in(database):
     assert await history.verify(database) == []
 
 
-async def test_one_who_comes_while_the_last_one_leaves_is_not_left_standing(database):
+async def test_story_05_one_who_comes_while_the_last_one_leaves_is_not_left_standing(database):
     """Whoever locks the gate last sees what the one before has done."""
     worker_id = await a_worker(database)
     for _ in range(10):

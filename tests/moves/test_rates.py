@@ -64,7 +64,7 @@ async def test_a_run_at_a_free_rate_is_ready_at_once(database, clock):
     assert await planned(database) == [clock.at]
 
 
-async def test_turns_are_spaced_evenly_and_given_for_one_second(database, clock):
+async def test_story_24_turns_are_spaced_evenly_and_given_for_one_second(database, clock):
     await a_crowd(database, 30)
 
     moments = await planned(database)

@@ -23,12 +23,11 @@ async def touched(database: Database, query: str, *args: object) -> int:
     rows = 0
     async with database.transaction() as connection:
         for _ in range(7):
-            savepoint = connection.transaction()
-            await savepoint.start()
+            await connection.execute("savepoint before")
             before = await connection.fetchval(TOUCHED)
             await connection.fetch(query, *args)
             rows = await connection.fetchval(TOUCHED) - before
-            await savepoint.rollback()
+            await connection.execute("rollback to before")
     return int(rows)
 
 

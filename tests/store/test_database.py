@@ -153,6 +153,7 @@ class TestErrors:
             asyncpg.AdminShutdownError("as the server said"),
             asyncpg.CannotConnectNowError("as the server said"),
             asyncpg.TooManyConnectionsError("as the server said"),
+            asyncpg.IdleInTransactionSessionTimeoutError("as the server said"),
             asyncpg.InterfaceError("connection is closed"),
         ],
     )

@@ -13,15 +13,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import psycopg
 import pytest
 
-from duly.store import embedded, embedded_folder
-from duly.store.embedded_account import Account, account_for, ourselves, unprivileged
+from duly.store import embedded, embedded_folder, embedded_processes
+from duly.store.embedded_account import Account, account_for, unprivileged
 from duly.store.embedded_binaries import find_binaries, wheel_binaries
 from duly.store.embedded_errors import BinariesMissing, DataFolderHeld, DataFolderRefused, ServerFailed
-from duly.store.embedded_processes import is_alive, living_on
+from duly.store.embedded_folder import Folder
+from duly.store.embedded_processes import is_alive, living_on, read_pid_file
 from duly.store.embedded_settings import MEBIBYTE, server_settings
 from tests.postgres import DEBIAN_BINARIES, Postgres
 
@@ -195,6 +197,11 @@ def test_commits_reach_the_disk(data):
         settings = "select current_setting(name) from unnest(%s::text[]) name"
         names = ["fsync", "synchronous_commit", "full_page_writes", "data_checksums"]
         assert ask(server.url, settings, names) == [("on",)] * 4
+
+
+def test_story_15_autovacuum_looks_around_every_few_seconds(postgres: Postgres):
+    """What is not vacuumed by us, partitions of history among it, is not to wait for the minute of a server's default."""
+    assert ask(postgres.url(), "show autovacuum_naptime") == [("5s",)]
 
 
 def test_callers_may_change_settings(data):
@@ -629,27 +636,62 @@ def test_a_server_that_died_is_revived_at_the_same_address(data):
         assert ask(url, "select * from kept") == []
 
 
-def test_a_long_recovery_is_waited_out_and_told(data, slow_binaries):
+def test_a_long_recovery_is_waited_out_and_told(data):
+    """A real one, which asks each time for the next piece of an archive that has none and takes its time to say so."""
+    (data / "postgres" / "recovery.signal").touch()
+    archive = {"restore_command": "sleep 0.5; false", "hot_standby": "off"}
     told: list[tuple[int, str]] = []
 
-    with start(data, binaries=slow_binaries, on_wait=lambda seconds, line: told.append((int(seconds), line))) as server:
+    def tell(seconds: float, _: str) -> None:
+        found = read_pid_file(data / "postgres")
+        told.append((int(seconds), found.status if found else "no file"))
+
+    with start(data, settings=archive, on_wait=tell) as server:
         assert ask(server.url, "select 1") == [(1,)]
 
-    assert told == [(1, "still recovering"), (2, "still recovering")]
+    assert told[0] == (1, "starting")
+    assert "archive recovery complete" in (data / "postgres.log").read_text()
 
 
-@pytest.fixture
-def slow_binaries() -> Iterator[Path]:
-    """Programs whose server takes its time; they lie where every account can reach them."""
-    real = find_binaries(None, unprivileged() if os.geteuid() == 0 else ourselves()).folder
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        Path(folder, "initdb").symlink_to(real / "initdb")
-        server = Path(folder, "postgres")
-        wait = 'case "$*" in *unix_socket_directories*) echo "still recovering"; sleep 2.5;; esac'
-        server.write_text(f'#!/bin/sh\n{wait}\nexec {real}/postgres "$@"\n')
-        server.chmod(0o755)
-        yield Path(folder)
+class SlowRecovery:
+    """A server that says for so many seconds that it is starting; and the time, of which a minute passes with each look."""
+
+    pid = 4711
+
+    def __init__(self, pgdata: Path, seconds: float) -> None:
+        self._pid_file = pgdata / "postmaster.pid"
+        self._now, self._ready_at = 0.0, seconds
+        self._say("starting")
+
+    def _say(self, status: str) -> None:
+        self._pid_file.write_text("\n".join([str(self.pid), *[""] * 6, status]))
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, _: float) -> None:
+        self._now += 60
+        if self._now >= self._ready_at:
+            self._say("ready")
+
+    def poll(self) -> int | None:
+        return None
+
+
+def test_a_recovery_may_take_hours(tmp_path, monkeypatch):
+    """One who gave up after ten seconds, or ten minutes, would stop a server in the middle of its recovery, each time anew."""
+    folder = Folder(tmp_path)
+    folder.pgdata.mkdir()
+    folder.log.write_text("redo in progress\n")
+    slow = SlowRecovery(folder.pgdata, seconds=7_200)
+    for module in (embedded, embedded_processes):
+        monkeypatch.setattr(module, "time", slow)
+    told: list[tuple[float, str]] = []
+
+    embedded.wait_until_ready(cast(embedded.Server, slow), folder, 0, lambda *words: told.append(words))
+
+    assert slow.monotonic() == 7_200
+    assert told == [(60.0 * minutes, "redo in progress") for minutes in range(1, 120)]
 
 
 def test_a_server_that_does_not_start_is_quoted_and_leaves_the_folder_free(data):

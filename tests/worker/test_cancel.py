@@ -107,7 +107,7 @@ async def test_a_thread_is_told_and_ends_when_it_looks(url, store):
         assert await ended(store, run_id) == "cancelled"
 
 
-async def test_a_thread_that_does_not_look_has_the_last_word(url, store):
+async def test_story_09_a_thread_that_does_not_look_has_the_last_word(url, store):
     started = threading.Event()
 
     def work(run: RunContext) -> bool:

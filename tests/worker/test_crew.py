@@ -157,7 +157,7 @@ async def test_quick_runs_share_the_child_that_is_there_first(crew):
     assert outcomes == [first, first]
 
 
-async def test_past_its_timeout_a_handler_is_killed_with_everything_it_started(crew, tmp_path):
+async def test_story_09_past_its_timeout_a_handler_is_killed_with_everything_it_started(crew, tmp_path):
     mark = tmp_path / "pids"
     outcome, left_behind = await served(crew, a_task("sleep_with_child", mark=str(mark)), timeout=1.0)
     assert (outcome, left_behind) == (TimedOut(1.0), True)

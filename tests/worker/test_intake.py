@@ -92,7 +92,7 @@ def moved(monkeypatch):
     return counted
 
 
-async def test_a_slow_worker_with_a_long_queue_neither_hoards_nor_churns(url, store, moved):
+async def test_story_20_a_slow_worker_with_a_long_queue_neither_hoards_nor_churns(url, store, moved):
     """Ten slots, and work for half a minute: what is claimed is started, not handed back several times a second."""
     held: list[int] = []
 

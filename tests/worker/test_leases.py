@@ -69,7 +69,7 @@ async def test_a_handler_that_blocks_its_loop_delays_neither_the_heartbeat_nor_a
     assert await attempts_of(store, blocked) == [(1, "succeeded")]
 
 
-async def test_a_handler_that_holds_the_interpreter_does_not_cost_the_lease(url, store):
+async def test_story_09_a_handler_that_holds_the_interpreter_does_not_cost_the_lease(url, store):
     """One long computation in C: no other thread of this process runs meanwhile, for twice the lease."""
 
     def hold() -> float:

@@ -22,6 +22,7 @@ from duly.domain.audit import Actor
 from duly.domain.errors import DatabaseUnusable, DulyError
 from duly.store.pool import Pool
 from duly.store.refusals import refusal
+from duly.store.transactions import transaction
 
 VERSION_MIN = 150_000
 TRIES_MAX = 4
@@ -36,6 +37,7 @@ _GONE = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
     asyncpg.QueryCanceledError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.exceptions.InternalClientError,
 )
 
@@ -181,10 +183,10 @@ class Database:
             await self._again(lambda connection: connection.execute(query))
 
     @asynccontextmanager
-    async def transaction(self, isolation: str = "read_committed") -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-        """Open a transaction of several statements."""
+    async def transaction(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        """Open a transaction of several statements; one that lies idle for long is ended by the server."""
         try:
-            async with self.pool.acquire() as connection, connection.transaction(isolation=isolation):  # type: ignore[arg-type]
+            async with self.pool.acquire() as connection, transaction(connection):
                 yield connection
         except Exception as error:
             raise translated(error) from error

@@ -36,6 +36,7 @@ from duly.store import (
 from duly.store.database import AGAIN, Database, Unavailable, translated
 from duly.store.pool import Pool
 from duly.store.statements import load
+from duly.store.transactions import begin, savepoint
 
 if TYPE_CHECKING:
     from duly.store.pool import Lent
@@ -82,11 +83,11 @@ class Sessions:
     def open(self, tenant: int, *, timeout: timedelta | None = None) -> Opening:
         """Open a transaction for a tenant, as an `async with`; no statement in it takes longer than `timeout`."""
         role = f"; set local role {ROLE}; set local duly.tenant = '{tenant:d}'"
-        return Opening(self._database, self._pool, f"begin{role}{_bound(timeout)}")
+        return Opening(self._database, self._pool, f"{begin()}{role}{_bound(timeout)}")
 
     def look(self, *, timeout: timedelta) -> Opening:
         """Open a transaction that only reads, of all tenants: for the operator, who looks after the whole installation."""
-        return Opening(self._database, self._pool, f"begin read only{_bound(timeout)}")
+        return Opening(self._database, self._pool, f"{begin('read only')}{_bound(timeout)}")
 
     async def close(self) -> None:
         """Close every connection."""
@@ -110,7 +111,6 @@ class Session(Database):
         self.clock = database.clock
         self._pool = None
         self._connection = connection
-        self._savepoints = 0
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
         """Run one statement, a move by its guarded twin, and give its rows."""
@@ -126,21 +126,15 @@ class Session(Database):
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
         """Undo what was done in the block, and nothing before it, when it raises."""
-        self._savepoints += 1
-        name = f"duly_{self._savepoints}"
-        await self.execute(f"savepoint {name}")
         try:
-            yield
+            async with savepoint(self._connection):
+                yield
         except Exception as error:
-            if not self._connection.is_closed():
-                await self.execute(f"rollback to {name}; release {name}")
             raise _failure(error) from error
-        await self.execute(f"release {name}")
 
     @asynccontextmanager
-    async def transaction(self, isolation: str = "read_committed") -> AsyncIterator[Any]:
-        """Open a savepoint: the transaction is the session's, and so is its isolation."""
-        assert isolation == "read_committed", isolation
+    async def transaction(self) -> AsyncIterator[Any]:
+        """Open a savepoint: the transaction is the session's."""
         async with self.savepoint():
             yield self
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from duly.store.database import AGAIN, TRIES_MAX, Database, Unavailable, translated
+from duly.store.transactions import savepoint
 
 T = TypeVar("T")
 
@@ -33,10 +34,10 @@ class Together(Database):
             raise translated(error) from error
 
     @asynccontextmanager
-    async def transaction(self, isolation: str = "read_committed") -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-        """Open a savepoint; the isolation is that of the transaction."""
+    async def transaction(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        """Open a savepoint."""
         try:
-            async with self._connection.transaction():
+            async with savepoint(self._connection):
                 yield self._connection
         except Exception as error:
             raise translated(error) from error
