@@ -79,6 +79,18 @@ def held(run: Run) -> Held:
     return Held(run, Kind.CHILD, intake)
 
 
+async def test_what_waited_for_a_child_past_its_lease_is_not_started(story):
+    """A worker that was frozen while its children loaded wakes here, before it looks at its lease."""
+    make, lifeline, came = story
+    apart, crew = make(lambda: setattr(lifeline, "is_safe", False))
+    run = a_run()
+
+    await apart.run(held(run))
+
+    assert crew.asked == [False]
+    assert came == [Ended(Kind.CHILD, run, None)]
+
+
 async def test_an_error_of_ours_fails_the_run_and_frees_its_slot(story, monkeypatch):
     def broken(self: Executor, run: Run) -> Settled | None:
         raise OverflowError("too late for words")

@@ -86,7 +86,7 @@ class Apart:
     async def _attempt(self, crew: Crew, held: Held, started_at: datetime) -> Settled | None:
         """Say what it came to; None: it may not start any more. Raises NoChild."""
         run = held.run
-        if held.cancelled or not self._lifeline.is_safe or not self._may_start(run):
+        if held.cancelled or not self._may_start(run):
             return None
         if (expired := self._executor.expired(run)) is not None:
             return expired
@@ -112,7 +112,8 @@ class Apart:
             self._on_unable(unstarted)
 
     def _may_start(self, run: Run) -> bool:
-        return not self._executor.holds.cover(run)
+        # Asked again when a child has loaded the app: meanwhile we may have slept past our lease.
+        return self._lifeline.is_safe and not self._executor.holds.cover(run)
 
     async def _announce(self, suspects: list[Run]) -> bool:
         try:
