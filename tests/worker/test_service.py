@@ -2,18 +2,33 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
+from uuid import UUID
 
 import msgspec
 import pytest
 
 from duly.domain.errors import DatabaseUnusable, Refused
 from duly.domain.retry import Retry
+from duly.domain.run import Run
+from duly.moves.settle import hand_back
 from duly.store import runs
+from duly.store.database import Database
+from duly.worker import claiming, engine
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Registry
 from tests.worker import app
-from tests.worker.stories import attempts_of, ended, registry_of, state_of, submitted, until, working
+from tests.worker.stories import (
+    PATIENCE_SECONDS,
+    attempts_of,
+    ended,
+    registry_of,
+    state_of,
+    submitted,
+    until,
+    working,
+)
 
 
 async def attempt_of(store, run_id, number: int = 1):
@@ -323,6 +338,108 @@ async def test_what_does_not_end_within_the_grace_is_interrupted_and_tried_again
         assert (await attempt_of(store, run_id))["reason"].startswith("interrupted")
         assert await state_of(store, run_id) == "retrying"
     assert {mark.read_text() for mark in marks.values()} == {"tidied"}
+
+
+class Silent(threading.Event):
+    """As long as it is set, the store does not answer whoever hands runs back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Sequence[Run]] = []
+
+    async def hand_back(self, database: Database, worker_id: UUID, given: Sequence[Run]) -> object:
+        self.asked.append(given)
+        while self.is_set():
+            await asyncio.sleep(0.01)
+        return await hand_back(database, worker_id, given)
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    silent = Silent()
+    monkeypatch.setattr(engine, "hand_back", silent.hand_back)
+    return silent
+
+
+async def test_a_hand_back_that_is_not_answered_delays_no_fire_and_is_asked_once(url, store, silent):
+    free = threading.Event()
+
+    def plain() -> None:
+        free.wait(PATIENCE_SECONDS)
+
+    async def on_loop() -> None: ...
+
+    silent.set()
+    try:
+        async with working(url, registry_of(plain, on_loop), threads=1) as worker:
+            await submitted(store, "plain")
+            await until(lambda: worker.health.running == 1)
+            stuck = [await submitted(store, "plain", delay=0.3) for _ in range(2)]
+            await until(lambda: silent.asked)
+            behind = await submitted(store, "plain")
+            for _ in range(3):
+                assert await ended(store, await submitted(store, "on_loop", delay=0.5)) == "succeeded"
+            assert len(silent.asked) == 1, "others that wait meanwhile stay in line"
+            silent.clear()
+            free.set()
+            for run_id in (*stuck, behind):
+                assert await ended(store, run_id) == "succeeded"
+                assert await attempts_of(store, run_id) == [(1, "succeeded")]
+    finally:
+        free.set()
+
+
+async def test_what_is_being_handed_back_is_not_forgotten_by_a_worker_that_stops(url, store, silent):
+    free = threading.Event()
+
+    def plain() -> None:
+        free.wait(PATIENCE_SECONDS)
+
+    silent.set()
+    try:
+        async with working(url, registry_of(plain), threads=1, grace_seconds=PATIENCE_SECONDS) as worker:
+            running = await submitted(store, "plain")
+            await until(lambda: worker.health.running == 1)
+            stuck = await submitted(store, "plain", delay=0.3)
+            await until(lambda: silent.asked)
+            worker.stop()
+            free.set()
+            assert await ended(store, running) == "succeeded"
+            assert await state_of(store, stuck) == "running", "it is nobody else's yet"
+            silent.clear()
+            await until(lambda: _is_in(store, stuck, "ready"))
+    finally:
+        free.set()
+
+    assert await attempts_of(store, stuck) == []
+
+
+async def test_a_hand_back_that_fails_in_an_unknown_way_is_made_up_for(url, store, monkeypatch):
+    monkeypatch.setattr(claiming, "BELT_IN_DOUBT_SECONDS", 0.2)
+    failed: list[int] = []
+    free = threading.Event()
+
+    async def fail_once(database: Database, worker_id: UUID, given: Sequence[Run]) -> object:
+        if not failed:
+            failed.append(1)
+            raise RuntimeError("out of the blue")
+        return await hand_back(database, worker_id, given)
+
+    monkeypatch.setattr(engine, "hand_back", fail_once)
+
+    def plain() -> None:
+        free.wait(PATIENCE_SECONDS)
+
+    try:
+        async with working(url, registry_of(plain), threads=1) as worker:
+            await submitted(store, "plain")
+            await until(lambda: worker.health.running == 1)
+            stuck = await submitted(store, "plain", delay=0.3)
+            await until(lambda: failed)
+            free.set()
+            assert await ended(store, stuck) == "succeeded"
+    finally:
+        free.set()
 
 
 async def test_a_worker_without_handlers_is_refused(url):

@@ -89,6 +89,7 @@ class Engine:
         self._stopping = False
         self._gone = asyncio.Event()
         self._children: set[asyncio.Task[None]] = set()
+        self._giving_up: asyncio.Task[None] | None = None
         self._setback = Setback()
         self._finished = dict.fromkeys(Pool, 0)
         self._signalled: dict[tuple[UUID, int], runs.Signal] = {}  # as of the last look
@@ -194,7 +195,7 @@ class Engine:
             measured = self._measure(measured)
             await self._clock.wait(self._wake_line, self._pause(len(starting)))
             if self._slots.waiting:
-                await self._give_up_what_is_stuck()
+                self._give_up_what_is_stuck()
 
     def _pause(self, started: int) -> float:
         next_due = self._wheel.next_due()
@@ -240,14 +241,19 @@ class Engine:
         if kept_back:
             self._return(kept_back)
 
-    async def _give_up_what_is_stuck(self) -> None:
+    def _give_up_what_is_stuck(self) -> None:
         """Hand back what waits for a slot longer than it should and will not start soon: others may be free."""
+        if self._giving_up is not None and not self._giving_up.done():
+            return  # The store has not answered for the last ones. More of that would take its connections from all others.
+        stuck: list[Run] = []
         for pool, room in self._claiming.rooms.items():
             keep = max(self._slots.free_in(pool), int(room.rate * PATIENCE_SECONDS))
             waited = self._lifeline.now() - self._slots.waits_since(pool)
             if self._slots.waiting_for(pool) > keep and waited >= STUCK_SECONDS[pool]:
                 room.shrink()
-                await self._return(self._slots.give_up(pool, keep))
+                stuck += self._slots.give_up(pool, keep)
+        if stuck:
+            self._giving_up = self._return(stuck)
 
     async def _look(self) -> None:
         """Read the database's clock, our signals and the holds, several times a second."""
