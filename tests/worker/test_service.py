@@ -23,6 +23,7 @@ from tests.worker.stories import (
     PATIENCE_SECONDS,
     attempts_of,
     ended,
+    engine_of,
     registry_of,
     state_of,
     submitted,
@@ -338,6 +339,30 @@ async def test_what_does_not_end_within_the_grace_is_interrupted_and_tried_again
         assert (await attempt_of(store, run_id))["reason"].startswith("interrupted")
         assert await state_of(store, run_id) == "retrying"
     assert {mark.read_text() for mark in marks.values()} == {"tidied"}
+
+
+async def test_what_a_handler_says_while_its_worker_stops_is_written_at_once(url, store):
+    started, say, finish = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(run: RunContext) -> None:
+        started.set()
+        await say.wait()
+        run.log.info("almost")
+        await run.progress(9, 10, "almost")
+        await finish.wait()
+
+    async with working(url, registry_of(slow), grace_seconds=PATIENCE_SECONDS) as worker:
+        run_id = await submitted(store, "slow")
+        await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
+        worker.stop()
+        await until(lambda: engine_of(worker)._gone.is_set())
+        say.set()
+        [line] = await until(lambda: runs.read_logs(store, run_id, (0, 0)))
+        await until(lambda: runs.read_progress(store, run_id))
+        finish.set()
+
+    assert line["message"] == "almost"
+    assert await attempts_of(store, run_id) == [(1, "succeeded")]
 
 
 class Silent(threading.Event):

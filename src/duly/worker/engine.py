@@ -144,7 +144,7 @@ class Engine:
         loops = [self._start_due, self._look, self._guard, self._keep_logs, claiming.mind_the_belt, claiming.listen]
         tasks = [asyncio.create_task(self._survive(loop), name=loop.__name__) for loop in loops]
         taking_in = [asyncio.create_task(self._survive(claiming.take_in, intake)) for intake in claiming.intakes]
-        settling = asyncio.create_task(self.outbox.run(), name="outbox")
+        settling = asyncio.create_task(self._survive(self.outbox.run), name="outbox")
         try:
             await self._gone.wait()
             if not self._stopping:
@@ -256,8 +256,8 @@ class Engine:
             self._giving_up = self._return(stuck)
 
     async def _look(self) -> None:
-        """Read the database's clock, our signals and the holds, several times a second."""
-        while not self._gone.is_set():
+        """Read the database's clock, our signals and the holds, several times a second; also while what runs may end."""
+        while True:
             await self._look_once()
             await self._watch.rest(LOOK_SECONDS if self._hands else LOOK_IDLE_SECONDS)
 
@@ -324,8 +324,9 @@ class Engine:
             await self._clock.sleep(0.1 if self._hands else 0.5)
 
     async def _keep_logs(self) -> None:
+        """Write what handlers say; also while they may end."""
         shown_at = self._clock.monotonic()
-        while not self._gone.is_set():
+        while True:
             await self._desk.flush()
             if self._clock.monotonic() - shown_at >= PROGRESS_SECONDS:
                 await self._desk.flush_progress()
@@ -477,8 +478,8 @@ class Engine:
             self._log.error("errand_failed", doing=doing, error=repr(error))
 
     async def _survive(self, loop: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        """Keep a loop going through errors, each said with what it was doing."""
-        while not self._gone.is_set():
+        """Keep a loop going through errors, each said with what it was doing. It ends by itself, or is cancelled."""
+        while True:
             try:
                 await loop(*args)
             except Unavailable as error:
