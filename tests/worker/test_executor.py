@@ -86,6 +86,7 @@ async def test_a_run_that_cannot_even_be_prepared_has_failed_with_that_error(exe
     assert isinstance(outcome, Failed)
     assert outcome.reason == "OverflowError: too late for words"
     assert outcome.retryable
+    assert not one.executor.is_busy
 
 
 @pytest.fixture
@@ -113,6 +114,7 @@ async def test_a_thread_that_cannot_be_started_costs_no_other_run(executing, no_
     ]
 
     assert await one.outcomes(1) == {beside: Succeeded()}
+    assert not one.executor.is_busy
 
 
 async def test_what_was_handed_back_for_want_of_a_thread_is_not_run_by_the_next_one(executing, no_threads):

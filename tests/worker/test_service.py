@@ -1,6 +1,7 @@
 """The whole worker, in this process, on a real database: what becomes of what handlers do."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
@@ -9,16 +10,19 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from duly.clock import Rng
 from duly.domain.errors import DatabaseUnusable, Refused
 from duly.domain.retry import Retry
 from duly.domain.run import Run
+from duly.log import Log
 from duly.moves.settle import hand_back
 from duly.store import runs
 from duly.store.database import Database
 from duly.worker import claiming, engine
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Registry
-from tests.worker import app
+from duly.worker.service import Worker, WorkerOptions
+from tests.worker import app, family
 from tests.worker.stories import (
     PATIENCE_SECONDS,
     attempts_of,
@@ -465,6 +469,63 @@ async def test_a_hand_back_that_fails_in_an_unknown_way_is_made_up_for(url, stor
             assert await ended(store, stuck) == "succeeded"
     finally:
         free.set()
+
+
+@pytest.mark.parametrize("handler", ["in_thread", "stubborn"])
+async def test_who_can_end_the_process_is_told_of_a_handler_that_nobody_can_stop(url, store, handler):
+    started, free, told = threading.Event(), threading.Event(), []
+
+    def in_thread() -> None:
+        started.set()
+        free.wait(PATIENCE_SECONDS)
+
+    async def stubborn() -> None:
+        started.set()
+        while not free.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    def left_running() -> None:
+        told.append(family.children("duly.worker.pulse"))
+
+    options = WorkerOptions("worker", grace_seconds=0.1)
+    worker = Worker(
+        url,
+        registry_of(in_thread, stubborn),
+        options,
+        rng=Rng(),
+        log=Log("worker"),
+        on_left_running=left_running,
+    )
+    living = asyncio.create_task(worker.run())
+    try:
+        run_id = await submitted(store, handler)
+        await until(started.is_set)
+        worker.stop()
+        await asyncio.wait_for(living, PATIENCE_SECONDS)
+        assert told[0], "while the lease stands: nobody else runs it yet"
+        assert await state_of(store, run_id) == "running"
+    finally:
+        free.set()
+
+
+async def test_who_can_end_the_process_is_not_told_when_all_have_ended(url, store):
+    def quick() -> None: ...
+
+    told: list[int] = []
+    worker = Worker(
+        url,
+        registry_of(quick),
+        WorkerOptions("worker"),
+        rng=Rng(),
+        log=Log("worker"),
+        on_left_running=lambda: told.append(1),
+    )
+    living = asyncio.create_task(worker.run())
+    assert await ended(store, await submitted(store, "quick")) == "succeeded"
+    worker.stop()
+    await asyncio.wait_for(living, PATIENCE_SECONDS)
+    assert told == []
 
 
 async def test_a_worker_without_handlers_is_refused(url):

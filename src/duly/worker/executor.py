@@ -64,6 +64,11 @@ class Executor:
         self._interrupted = False
         self.holds = Holds()  # Set from the engine's thread; looked at where a handler would be called.
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a handler that was called has not ended. From any thread."""
+        return any(context.has_started for context in list(self._contexts.values()))
+
     def start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> list[tuple[Kind, Run]]:
         """Take a batch, from the engine's thread. Gives back those for which no thread could be started."""
         on_loop: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]] = []
