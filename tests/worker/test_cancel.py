@@ -243,7 +243,7 @@ async def test_a_cancel_reaches_what_runs_while_its_worker_stops(url, store):
         started.set()
         await asyncio.Event().wait()
 
-    async with working(url, registry_of(slow), grace_seconds=PATIENCE_SECONDS) as worker:
+    async with working(url, registry_of(slow), grace_seconds=3 * PATIENCE_SECONDS) as worker:
         run_id = await submitted(store, "slow")
         await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
         worker.stop()

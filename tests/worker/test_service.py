@@ -22,6 +22,7 @@ from duly.worker import claiming, engine
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Registry
 from duly.worker.service import Worker, WorkerOptions
+from duly.worker.slots import Pool
 from tests.worker import app, family
 from tests.worker.stories import (
     PATIENCE_SECONDS,
@@ -355,7 +356,7 @@ async def test_what_a_handler_says_while_its_worker_stops_is_written_at_once(url
         await run.progress(9, 10, "almost")
         await finish.wait()
 
-    async with working(url, registry_of(slow), grace_seconds=PATIENCE_SECONDS) as worker:
+    async with working(url, registry_of(slow), grace_seconds=3 * PATIENCE_SECONDS) as worker:
         run_id = await submitted(store, "slow")
         await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
         worker.stop()
@@ -390,7 +391,7 @@ def silent(monkeypatch):
     return silent
 
 
-async def test_a_hand_back_that_is_not_answered_delays_no_fire_and_is_asked_once(url, store, silent):
+async def test_a_hand_back_that_is_not_answered_delays_no_fire(url, store, silent):
     free = threading.Event()
 
     def plain() -> None:
@@ -405,15 +406,42 @@ async def test_a_hand_back_that_is_not_answered_delays_no_fire_and_is_asked_once
             await until(lambda: worker.health.running == 1)
             stuck = [await submitted(store, "plain", delay=0.3) for _ in range(2)]
             await until(lambda: silent.asked)
-            behind = await submitted(store, "plain")
             for _ in range(3):
                 assert await ended(store, await submitted(store, "on_loop", delay=0.5)) == "succeeded"
-            assert len(silent.asked) == 1, "others that wait meanwhile stay in line"
             silent.clear()
             free.set()
-            for run_id in (*stuck, behind):
+            for run_id in stuck:
                 assert await ended(store, run_id) == "succeeded"
                 assert await attempts_of(store, run_id) == [(1, "succeeded")]
+    finally:
+        free.set()
+
+
+async def test_while_a_hand_back_is_not_answered_others_that_are_stuck_stay_in_line(url, store, silent):
+    """Each would take one of the few connections that settle, claim and hear of cancels."""
+    free = threading.Event()
+
+    def plain() -> None:
+        free.wait(PATIENCE_SECONDS)
+
+    async def on_loop() -> None:
+        while not free.is_set():
+            await asyncio.sleep(0.01)
+
+    silent.set()
+    try:
+        async with working(url, registry_of(plain, on_loop), threads=1, slots=1) as worker:
+            for handler in ("plain", "on_loop"):
+                await submitted(store, handler)
+            await until(lambda: worker.health.running == 2)
+            first = await submitted(store, "plain", delay=0.3)
+            await until(lambda: silent.asked)
+            second = await submitted(store, "on_loop", delay=0.5)
+            await until(lambda: worker.health.waiting == 1)
+            await asyncio.sleep(4 * engine.STUCK_SECONDS[Pool.LOOP])
+            assert [[run.run_id for run in given] for given in silent.asked] == [[first]]
+            silent.clear()
+            await until(lambda: [run.run_id for run in silent.asked[-1]] == [second])
     finally:
         free.set()
 
