@@ -123,6 +123,17 @@ class TestClaim:
 
         assert run["payload"] == large
 
+    async def test_an_expiry_that_nobody_can_write_holds_up_no_claim(self, api, remote, database):
+        odd, plain = await a_job_due_now(api), await a_job_due_now(api)
+        await database.execute(  # milliseconds where seconds were meant
+            "update duly.ready set options = coalesce(options, '{}') || '{\"expires_at\": 1799999999000}'"
+            " where run_id = $1",
+            UUID(odd),
+        )
+
+        assert (await api.get(f"/v1/jobs/{odd}")).json()["expires_at"].startswith("9999-01-01T00:00:00")
+        assert {run["run_id"] for run in await remote.claim()} == {odd, plain}
+
     async def test_nothing_is_held_ahead_and_nothing_is_early(self, api, remote, clock):
         at = (clock.at + timedelta(seconds=3)).isoformat()
         await a_job_due_now(api, schedule={"trigger": {"type": "at", "at": at}})  # within the horizon: it is ready

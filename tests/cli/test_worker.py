@@ -1,8 +1,11 @@
 """`duly worker` and `duly init` in other terminals."""
 
 import json
+import signal
 import subprocess
 import sys
+
+import pytest
 
 from tests.cli.processes import duly, environment, running
 
@@ -40,6 +43,53 @@ def test_the_collector_does_not_look_through_what_a_worker_has_imported(up):
         said = up.duly("run", "spared", "--queue", "spared", "--app", "spared:app", "--wait")
         assert said.stdout == "true\n"
         assert process.interrupt() < 10
+
+
+STUBBORN = """
+import asyncio, contextlib, time
+
+from duly import App
+
+app = App()
+
+
+@app.handler(queue="stubborn")
+def in_thread() -> None:
+    print("begun", flush=True)
+    time.sleep(600)
+
+
+@app.handler(queue="stubborn")
+async def on_loop() -> None:
+    print("begun", flush=True)
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(600)
+
+
+@app.handler(queue="stubborn")
+async def holds_the_loop() -> None:
+    print("begun", flush=True)
+    time.sleep(600)
+
+
+@app.handler(queue="stubborn")
+async def in_a_thread_of_its_own() -> None:
+    print("begun", flush=True)
+    await asyncio.to_thread(time.sleep, 600)
+"""
+
+
+@pytest.mark.parametrize("handler", ["in_thread", "on_loop", "holds_the_loop", "in_a_thread_of_its_own"])
+def test_a_worker_that_is_stopped_ends_though_its_handler_does_not(up, handler):
+    """It would go on without a lease, beside whoever runs it again."""
+    (up.folder / "stubborn.py").write_text(STUBBORN)
+    with running("worker", "stubborn:app", "--grace", "PT0.5S", cwd=up.folder) as process:
+        process.wait_for_line("with ")
+        up.duly("submit", handler, "--queue", "stubborn", "--app", "stubborn:app")
+        process.wait_for_line("begun")
+        assert process.interrupt(signal.SIGTERM) < 20
+    assert process.process.returncode == 0, process.text
 
 
 def test_reload_starts_again_when_the_source_changes_and_survives_a_mistake(up):

@@ -16,7 +16,17 @@ from duly.worker import claiming, engine
 from duly.worker.context import RunContext
 from duly.worker.slots import Pool
 from tests.worker import app
-from tests.worker.stories import PATIENCE_SECONDS, attempts_of, ended, registry_of, state_of, submitted, until, working
+from tests.worker.stories import (
+    PATIENCE_SECONDS,
+    attempts_of,
+    ended,
+    engine_of,
+    registry_of,
+    state_of,
+    submitted,
+    until,
+    working,
+)
 
 
 async def test_a_run_that_is_not_due_for_long_never_reaches_a_worker(url, store):
@@ -224,3 +234,19 @@ async def test_a_plain_function_that_does_not_stop_makes_room_for_the_next_run_a
 
 async def attempts_are(store, run_id, expected):
     return await attempts_of(store, run_id) == expected
+
+
+async def test_a_cancel_reaches_what_runs_while_its_worker_stops(url, store):
+    started = asyncio.Event()
+
+    async def slow() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with working(url, registry_of(slow), grace_seconds=3 * PATIENCE_SECONDS) as worker:
+        run_id = await submitted(store, "slow")
+        await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
+        worker.stop()
+        await until(lambda: engine_of(worker)._gone.is_set())
+        assert await cancel_run(store, run_id) == CancelAnswer.REQUESTED
+        assert await ended(store, run_id) == "cancelled"

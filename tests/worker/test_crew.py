@@ -19,7 +19,7 @@ from duly.worker import children as pool
 from duly.worker import crew as module
 from duly.worker.attempt import INTERRUPTED
 from duly.worker.child import Said
-from duly.worker.crew import Crew
+from duly.worker.crew import Crew, NoChild
 from tests.worker import app, family
 from tests.worker.family import is_gone
 from tests.worker.stories import PATIENCE_SECONDS, a_run, until
@@ -271,7 +271,7 @@ async def test_whatever_a_handler_logs_fails_neither_it_nor_the_child(crew, hear
 
 async def test_an_app_that_cannot_be_loaded_is_no_crime_of_the_run(heard):
     crew = Crew("tests.worker.app:nothing")
-    with pytest.raises(RuntimeError, match="could not load"):
+    with pytest.raises(NoChild, match="could not load"):
         await served(crew, a_task("add", a=1, b=1))
     crew.close()
 

@@ -2,7 +2,17 @@
 
 import pytest
 
-from duly.worker.pacing import BUSY, REST_IDLE_SECONDS, REST_SECONDS, TURN_BUSY_SECONDS, TURN_SECONDS, pause
+from duly.worker.pacing import (
+    BUSY,
+    REST_IDLE_SECONDS,
+    REST_SECONDS,
+    SETBACK_SECONDS,
+    SETBACK_SECONDS_MAX,
+    TURN_BUSY_SECONDS,
+    TURN_SECONDS,
+    Setback,
+    pause,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,3 +36,23 @@ def test_it_waits_for_the_next_and_longer_where_many_come(held, started, waiting
 
 def test_nothing_is_later_by_it_than_a_few_milliseconds():
     assert TURN_SECONDS < TURN_BUSY_SECONDS <= 0.005
+
+
+class TestSetback:
+    def test_it_is_longer_each_time_up_to_a_bound(self):
+        setback, now, waited = Setback(), 100.0, []
+        for _ in range(8):
+            waited.append(setback.seconds(now))
+            now += waited[-1] + 0.5
+        assert waited == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+
+    def test_those_who_fail_together_wait_together_and_count_as_one(self):
+        setback = Setback()
+        assert [setback.seconds(now) for now in (100.0, 100.1, 100.2)] == pytest.approx([0.25, 0.15, 0.05])
+        assert setback.seconds(100.3) == 0.5
+
+    def test_after_a_while_without_one_it_begins_anew(self):
+        setback = Setback()
+        for now in (100.0, 101.0, 102.0):
+            setback.seconds(now)
+        assert setback.seconds(103.0 + SETBACK_SECONDS_MAX + 0.1) == SETBACK_SECONDS

@@ -169,6 +169,24 @@ async def test_a_pulse_that_dies_is_replaced_before_the_lease_is_in_doubt(url, s
         assert gone == []
 
 
+async def test_a_pulse_for_which_there_is_no_process_is_tried_again(url, store, worker_id, monkeypatch):
+    async with a_lifeline(url, store, worker_id) as (lifeline, gone):
+        real = asyncio.create_subprocess_exec
+        failed: list[int] = []
+
+        async def scarce(*words: Any, **options: Any) -> Process:
+            if len(failed) < 2:
+                failed.append(1)
+                raise BlockingIOError(11, "Resource temporarily unavailable")
+            return await real(*words, **options)
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", scarce)
+        until_then = lifeline.safe_until
+        os.kill(the_pulse().pid, signal.SIGKILL)
+        await until(lambda: lifeline.safe_until > until_then)
+        assert (len(failed), gone) == (2, [])
+
+
 async def test_a_clock_set_forwards_starts_nothing_that_the_store_would_take_for_unstarted(url, store, worker_id):
     async with a_lifeline(url, store, worker_id) as (lifeline, _):
         store.clock.observe(await store.fetchval("select clock_timestamp() + interval '1 hour'"))

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from duly.domain.retry import Retry
 from duly.domain.retry_rules import Rule
 from duly.domain.run import Options
@@ -84,3 +86,14 @@ async def test_a_child_hands_the_classes_on(url, store):
         assert await ended(store, run_id) == "dead"
 
     assert await attempts_of(store, run_id) == [(1, "failed")]
+
+
+@pytest.mark.parametrize(("handler", "timeout"), [("add_on_loop", None), ("add", None), ("add", 30.0)], ids=str)
+async def test_an_expiry_that_nobody_can_write_costs_neither_its_run_nor_a_slot(url, store, handler, timeout):
+    """Milliseconds where seconds were meant."""
+    run_id = await submitted(store, handler, payload={"a": 1, "b": 2}, timeout=timeout)
+    await store.execute("update duly.ready set options = options || '{\"expires_at\": 1799999999000}'")
+    async with working(url, app.app.registry, app_path=app.PATH, slots=1, threads=1):
+        assert await ended(store, run_id) == "succeeded"
+        again = await submitted(store, handler, payload={"a": 1, "b": 2}, timeout=timeout)
+        assert await ended(store, again) == "succeeded"

@@ -1,19 +1,40 @@
 """The whole worker, in this process, on a real database: what becomes of what handlers do."""
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
+from uuid import UUID
 
 import msgspec
 import pytest
 
+from duly.clock import Rng
 from duly.domain.errors import DatabaseUnusable, Refused
 from duly.domain.retry import Retry
+from duly.domain.run import Run
+from duly.log import Log
+from duly.moves.settle import hand_back
 from duly.store import runs
+from duly.store.database import Database
+from duly.worker import claiming, engine
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Registry
-from tests.worker import app
-from tests.worker.stories import attempts_of, ended, registry_of, state_of, submitted, until, working
+from duly.worker.service import Worker, WorkerOptions
+from duly.worker.slots import Pool
+from tests.worker import app, family
+from tests.worker.stories import (
+    PATIENCE_SECONDS,
+    attempts_of,
+    ended,
+    engine_of,
+    registry_of,
+    state_of,
+    submitted,
+    until,
+    working,
+)
 
 
 async def attempt_of(store, run_id, number: int = 1):
@@ -323,6 +344,216 @@ async def test_what_does_not_end_within_the_grace_is_interrupted_and_tried_again
         assert (await attempt_of(store, run_id))["reason"].startswith("interrupted")
         assert await state_of(store, run_id) == "retrying"
     assert {mark.read_text() for mark in marks.values()} == {"tidied"}
+
+
+async def test_what_a_handler_says_while_its_worker_stops_is_written_at_once(url, store):
+    started, say, finish = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(run: RunContext) -> None:
+        started.set()
+        await say.wait()
+        run.log.info("almost")
+        await run.progress(9, 10, "almost")
+        await finish.wait()
+
+    async with working(url, registry_of(slow), grace_seconds=3 * PATIENCE_SECONDS) as worker:
+        run_id = await submitted(store, "slow")
+        await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
+        worker.stop()
+        await until(lambda: engine_of(worker)._gone.is_set())
+        say.set()
+        [line] = await until(lambda: runs.read_logs(store, run_id, (0, 0)))
+        await until(lambda: runs.read_progress(store, run_id))
+        finish.set()
+
+    assert line["message"] == "almost"
+    assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+class Silent(threading.Event):
+    """As long as it is set, the store does not answer whoever hands runs back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Sequence[Run]] = []
+
+    async def hand_back(self, database: Database, worker_id: UUID, given: Sequence[Run]) -> object:
+        self.asked.append(given)
+        while self.is_set():
+            await asyncio.sleep(0.01)
+        return await hand_back(database, worker_id, given)
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    silent = Silent()
+    monkeypatch.setattr(engine, "hand_back", silent.hand_back)
+    return silent
+
+
+async def test_a_hand_back_that_is_not_answered_delays_no_fire(url, store, silent):
+    free = threading.Event()
+
+    def plain() -> None:
+        free.wait(PATIENCE_SECONDS)
+
+    async def on_loop() -> None: ...
+
+    silent.set()
+    try:
+        async with working(url, registry_of(plain, on_loop), threads=1) as worker:
+            await submitted(store, "plain")
+            await until(lambda: worker.health.running == 1)
+            stuck = [await submitted(store, "plain", delay=0.3) for _ in range(2)]
+            await until(lambda: silent.asked)
+            for _ in range(3):
+                assert await ended(store, await submitted(store, "on_loop", delay=0.5)) == "succeeded"
+            silent.clear()
+            free.set()
+            for run_id in stuck:
+                assert await ended(store, run_id) == "succeeded"
+                assert await attempts_of(store, run_id) == [(1, "succeeded")]
+    finally:
+        free.set()
+
+
+async def test_while_a_hand_back_is_not_answered_others_that_are_stuck_stay_in_line(url, store, silent):
+    """Each would take one of the few connections that settle, claim and hear of cancels."""
+    free = threading.Event()
+
+    def plain() -> None:
+        free.wait(PATIENCE_SECONDS)
+
+    async def on_loop() -> None:
+        while not free.is_set():
+            await asyncio.sleep(0.01)
+
+    silent.set()
+    try:
+        async with working(url, registry_of(plain, on_loop), threads=1, slots=1) as worker:
+            for handler in ("plain", "on_loop"):
+                await submitted(store, handler)
+            await until(lambda: worker.health.running == 2)
+            first = await submitted(store, "plain", delay=0.3)
+            await until(lambda: silent.asked)
+            second = await submitted(store, "on_loop", delay=0.5)
+            await until(lambda: worker.health.waiting == 1)
+            await asyncio.sleep(4 * engine.STUCK_SECONDS[Pool.LOOP])
+            assert [[run.run_id for run in given] for given in silent.asked] == [[first]]
+            silent.clear()
+            await until(lambda: [run.run_id for run in silent.asked[-1]] == [second])
+    finally:
+        free.set()
+
+
+async def test_what_is_being_handed_back_is_not_forgotten_by_a_worker_that_stops(url, store, silent):
+    free = threading.Event()
+
+    def plain() -> None:
+        free.wait(PATIENCE_SECONDS)
+
+    silent.set()
+    try:
+        async with working(url, registry_of(plain), threads=1, grace_seconds=PATIENCE_SECONDS) as worker:
+            running = await submitted(store, "plain")
+            await until(lambda: worker.health.running == 1)
+            stuck = await submitted(store, "plain", delay=0.3)
+            await until(lambda: silent.asked)
+            worker.stop()
+            free.set()
+            assert await ended(store, running) == "succeeded"
+            assert await state_of(store, stuck) == "running", "it is nobody else's yet"
+            silent.clear()
+            await until(lambda: _is_in(store, stuck, "ready"))
+    finally:
+        free.set()
+
+    assert await attempts_of(store, stuck) == []
+
+
+async def test_a_hand_back_that_fails_in_an_unknown_way_is_made_up_for(url, store, monkeypatch):
+    monkeypatch.setattr(claiming, "BELT_IN_DOUBT_SECONDS", 0.2)
+    failed: list[int] = []
+    free = threading.Event()
+
+    async def fail_once(database: Database, worker_id: UUID, given: Sequence[Run]) -> object:
+        if not failed:
+            failed.append(1)
+            raise RuntimeError("out of the blue")
+        return await hand_back(database, worker_id, given)
+
+    monkeypatch.setattr(engine, "hand_back", fail_once)
+
+    def plain() -> None:
+        free.wait(PATIENCE_SECONDS)
+
+    try:
+        async with working(url, registry_of(plain), threads=1) as worker:
+            await submitted(store, "plain")
+            await until(lambda: worker.health.running == 1)
+            stuck = await submitted(store, "plain", delay=0.3)
+            await until(lambda: failed)
+            free.set()
+            assert await ended(store, stuck) == "succeeded"
+    finally:
+        free.set()
+
+
+@pytest.mark.parametrize("handler", ["in_thread", "stubborn"])
+async def test_who_can_end_the_process_is_told_of_a_handler_that_nobody_can_stop(url, store, handler):
+    started, free, told = threading.Event(), threading.Event(), []
+
+    def in_thread() -> None:
+        started.set()
+        free.wait(PATIENCE_SECONDS)
+
+    async def stubborn() -> None:
+        started.set()
+        while not free.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    def left_running() -> None:
+        told.append(family.children("duly.worker.pulse"))
+
+    options = WorkerOptions("worker", grace_seconds=0.1)
+    worker = Worker(
+        url,
+        registry_of(in_thread, stubborn),
+        options,
+        rng=Rng(),
+        log=Log("worker"),
+        on_left_running=left_running,
+    )
+    living = asyncio.create_task(worker.run())
+    try:
+        run_id = await submitted(store, handler)
+        await until(started.is_set)
+        worker.stop()
+        await asyncio.wait_for(living, PATIENCE_SECONDS)
+        assert told[0], "while the lease stands: nobody else runs it yet"
+        assert await state_of(store, run_id) == "running"
+    finally:
+        free.set()
+
+
+async def test_who_can_end_the_process_is_not_told_when_all_have_ended(url, store):
+    def quick() -> None: ...
+
+    told: list[int] = []
+    worker = Worker(
+        url,
+        registry_of(quick),
+        WorkerOptions("worker"),
+        rng=Rng(),
+        log=Log("worker"),
+        on_left_running=lambda: told.append(1),
+    )
+    living = asyncio.create_task(worker.run())
+    assert await ended(store, await submitted(store, "quick")) == "succeeded"
+    worker.stop()
+    await asyncio.wait_for(living, PATIENCE_SECONDS)
+    assert told == []
 
 
 async def test_a_worker_without_handlers_is_refused(url):

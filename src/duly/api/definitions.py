@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, overload
 
 import msgspec
@@ -12,7 +12,7 @@ from duly.domain import payload as payloads
 from duly.domain.after import After, check_after
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, InvalidWorkflow, Refused
-from duly.domain.expiry import check_expires_after, check_expires_at
+from duly.domain.expiry import check_expires_after, check_expires_at, expiry_moment
 from duly.domain.gate import Rate, check_concurrency, check_rate, told_concurrency, told_rate
 from duly.domain.job import Recurring, Submission, check_name, check_tags, check_timeout
 from duly.domain.references import Reference
@@ -248,7 +248,7 @@ def expiry_shape(options: str | None) -> dict[str, Any]:
         return {}
     at, seconds = known.expires_at, known.expires_seconds
     return {
-        "expires_at": None if at is None else datetime.fromtimestamp(at, UTC),
+        "expires_at": None if at is None else expiry_moment(at),
         "expires_after": None if seconds is None else _iso(seconds),
     }
 

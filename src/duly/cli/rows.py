@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 from uuid import UUID
 
 import msgspec
 
 from duly.client.definitions import JobFields
+from duly.domain.expiry import expiry_moment
 from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_diff import told_of
@@ -144,7 +145,7 @@ def _options_of(options: str | None) -> JobFields:
     if known.then is not None:
         fields |= cast(JobFields, {word: told for word, told in told_of(known).items() if told is not None})
     if known.expires_at is not None:
-        fields["expires_at"] = datetime.fromtimestamp(known.expires_at, UTC).isoformat()
+        fields["expires_at"] = expiry_moment(known.expires_at).isoformat()
     if known.expires_seconds is not None:
         fields["expires_after"] = known.expires_seconds
     if options is None or (set(msgspec.json.decode(options)) <= MARKS and options != "{}"):

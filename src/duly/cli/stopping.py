@@ -1,7 +1,9 @@
-"""How a role is asked to end: Ctrl-C or SIGTERM, or the end of the process that started it."""
+"""How a role is asked to end: Ctrl-C or SIGTERM, or the end of the process that started it; and how it ends though a thread
+does not."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -14,6 +16,7 @@ from duly.clock import SystemClock
 
 # One Ctrl-C may arrive twice, from the terminal and from a parent that passes it on.
 _TWICE_SECONDS = 1.0
+_FLUSH_SECONDS = 1.0
 
 
 def stop_on_signals(stop: Callable[[], object]) -> None:
@@ -32,6 +35,29 @@ def stop_on_signals(stop: Callable[[], object]) -> None:
 
     signal.signal(signal.SIGINT, heed)
     signal.signal(signal.SIGTERM, heed)
+
+
+def end_now() -> None:
+    """End the process well, from any thread, whatever else runs in it; what was printed is flushed, if that can be done."""
+    with contextlib.suppress(RuntimeError):  # Perhaps there are no threads to be had; it need not be one of the last.
+        flushing = threading.Thread(target=_flush, daemon=True)  # Somebody who will not end may hold the stream's lock.
+        flushing.start()
+        flushing.join(_FLUSH_SECONDS)
+    os._exit(0)
+
+
+def end_within(seconds: float) -> None:
+    """End the process well, in so many seconds at the latest: the interpreter would wait for threads that nobody can stop."""
+    timer = threading.Timer(seconds, end_now)
+    timer.daemon = True
+    with contextlib.suppress(RuntimeError):  # as above
+        timer.start()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
 
 
 def stop_with_parent(stop: Callable[[], object]) -> None:

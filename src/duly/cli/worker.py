@@ -16,7 +16,7 @@ from duly.cli.options import span, with_settings
 from duly.cli.say import say
 from duly.cli.scheduler import process_name
 from duly.cli.serving import targets_of
-from duly.cli.stopping import stop_on_signals, stop_with_parent
+from duly.cli.stopping import end_now, end_within, stop_on_signals, stop_with_parent
 from duly.clock import Rng
 from duly.domain.declaration import Declarations
 from duly.domain.errors import Refused
@@ -31,6 +31,8 @@ from duly.worker.handlers import Registry
 from duly.worker.service import Worker, WorkerOptions
 from duly.worker.sparing import spare_what_stays
 from duly.worker.targets import Targets
+
+_TIDY_SECONDS = 5.0  # So long the interpreter has for its own end, when all our runs have ended.
 
 
 @click.command
@@ -87,6 +89,7 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
         log=Log("worker"),
         declarations=declared,
         targets=targets,
+        on_left_running=end_now,
     )
     stop_on_signals(service.stop)
     if tied:
@@ -105,6 +108,7 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
             say("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
     spare_what_stays()
     await service.run()
+    end_within(_TIDY_SECONDS)
 
 
 def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations | None) -> None:

@@ -10,12 +10,19 @@ from duly.domain.job import check_moment
 from duly.domain.run import Options
 from duly.domain.triggers.errors import shown
 
+_SECONDS_MAX = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # as the store has it
+
+
+def expiry_moment(seconds: float) -> datetime:
+    """Read seconds since 1970 as runs carry them; what no moment can be, milliseconds for instance, is the last one there is."""
+    return datetime.fromtimestamp(min(max(seconds, 0.0), _SECONDS_MAX), UTC)
+
 
 def expiry_of(scheduled_at: datetime, policy: Options) -> datetime | None:
     """Give the moment after which a run is not started; none: it is never too late."""
     moments = []
     if policy.expires_at is not None:
-        moments.append(datetime.fromtimestamp(policy.expires_at, UTC))
+        moments.append(expiry_moment(policy.expires_at))
     if policy.expires_seconds is not None:
         moments.append(scheduled_at + timedelta(seconds=policy.expires_seconds))
     return min(moments, default=None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from duly.domain.duration import to_iso
+from duly.domain.expiry import expiry_moment
 from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.manifest_diff import Kept, told_of
 from duly.domain.manifest_schedule import SHORT
@@ -135,7 +136,7 @@ def _options(text: str | None) -> dict[str, Any]:
 
 def _expires_at(text: str | None) -> str | None:
     at = None if text is None else read_options(text, None).expires_at
-    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+    return None if at is None else expiry_moment(at).isoformat().replace("+00:00", "Z")
 
 
 def _short(told: dict[str, str] | None) -> dict[str, str] | str | None:

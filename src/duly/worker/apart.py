@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from uuid import UUID
 
 from duly.clock import moment_of
 from duly.domain.outcome import Failed
+from duly.domain.payload import storable
 from duly.domain.run import Run
 from duly.log import Log
 from duly.moves.settle import Settled
 from duly.store import workers
 from duly.store.database import Database, Unavailable
-from duly.worker.crew import Crew
+from duly.worker.crew import Crew, NoChild
 from duly.worker.desk import WorkerDesk
 from duly.worker.executor import Ended, Executor
 from duly.worker.hands import Held
 from duly.worker.lifeline import Lifeline
+
+_REASON_CHARACTERS_MAX = 2_000
 
 
 class Apart:
@@ -33,6 +37,7 @@ class Apart:
         desk: WorkerDesk,
         *,
         on_ended: Callable[[list[Ended]], None],
+        on_unable: Callable[[list[Ended]], None],
         log: Log,
     ) -> None:
         self._database = database
@@ -43,49 +48,72 @@ class Apart:
         self._executor = executor
         self._desk = desk
         self._on_ended = on_ended
+        self._on_unable = on_unable  # It could not be started here, and is none the worse for it.
         self._log = log
 
     async def run_alone(self, suspects: list[Held]) -> None:
         """Announce suspects, so that the death of each is laid at its own door; then run each in a child process."""
-        if await self._announce([held.run for held in suspects]):
+        unstarted = [Ended(held.kind, held.run, None) for held in suspects]
+        try:
+            is_announced = await self._announce([held.run for held in suspects])
+        except Exception as error:  # noqa: BLE001 - without a name on record none of them may start
+            self._log.error("announce_failed", runs=len(suspects), first=suspects[0].run.run_id, error=repr(error))
+            self._on_unable(unstarted)
+            return
+        if is_announced:
             await asyncio.gather(*(self.run(held) for held in suspects))
         else:
-            self._on_ended([Ended(held.kind, held.run, None) for held in suspects])
+            self._on_ended(unstarted)
 
     async def run(self, held: Held) -> None:
-        """Run one in a child process."""
-        run, kind = held.run, held.kind
-        if not self._lifeline.is_safe or held.cancelled or self._is_held(run):
-            self._on_ended([Ended(kind, run, None)])
-            return
-        if (expired := self._executor.expired(run)) is not None:
-            self._on_ended([Ended(kind, run, expired)])
-            return
+        """Run one in a child process. Whatever becomes of that, its run does not stay in our hands."""
         if self._crew is None:
-            self._executor.start(self._desk, [(kind, run, held.saved)])
+            self._run_here(held)
             return
-        started_at = moment_of(self._clock.now())
+        run, started_at = held.run, moment_of(self._clock.now())
         try:
-            ended = await self._crew.run(
-                run,
-                started_at,
-                held.saved,
-                run.policy.timeout_seconds,
-                self._desk.on_said,
-                may_start=lambda: not self._is_held(run) and self._executor.expired(run) is None,
-            )
-            if ended is None:
-                self._on_ended([Ended(kind, run, None)])
-                return
-            outcome, left_behind = ended
-        except Exception as error:  # noqa: BLE001 - whatever becomes of a child, its run must not stay in our hands
+            settled = await self._attempt(self._crew, held, started_at)
+        except NoChild as error:
+            self._log.error("no_child", run_id=run.run_id, error=str(error))
+            self._on_unable([Ended(held.kind, run, None)])
+            return
+        except Exception as error:  # noqa: BLE001 - as said above
             self._log.error("child_failed", run_id=run.run_id, error=repr(error))
-            outcome, left_behind = Failed(f"its child process failed: {error!r}"), True
-        settled = Settled(run, started_at, moment_of(self._clock.now()), outcome, left_behind or held.saved is not None)
-        self._on_ended([Ended(kind, run, settled)])
+            failed = Failed(storable(f"its child process failed: {error!r}", _REASON_CHARACTERS_MAX))
+            settled = Settled(run, started_at, moment_of(self._clock.now()), failed, left_behind=True)
+        self._on_ended([Ended(held.kind, run, settled)])
 
-    def _is_held(self, run: Run) -> bool:
-        return self._executor.holds.cover(run)
+    async def _attempt(self, crew: Crew, held: Held, started_at: datetime) -> Settled | None:
+        """Say what it came to; None: it may not start any more. Raises NoChild."""
+        run = held.run
+        if held.cancelled or not self._may_start(run):
+            return None
+        if (expired := self._executor.expired(run)) is not None:
+            return expired
+        ended = await crew.run(
+            run,
+            started_at,
+            held.saved,
+            run.policy.timeout_seconds,
+            self._desk.on_said,
+            may_start=lambda: self._may_start(run) and self._executor.expired(run) is None,
+        )
+        if ended is None:
+            return None
+        outcome, left_behind = ended
+        return Settled(run, started_at, moment_of(self._clock.now()), outcome, left_behind or held.saved is not None)
+
+    def _run_here(self, held: Held) -> None:
+        """Run one in this process, which asks all else before it calls the handler."""
+        unstarted = [Ended(held.kind, held.run, None)]
+        if held.cancelled:
+            self._on_ended(unstarted)
+        elif self._executor.start(self._desk, [(held.kind, held.run, held.saved)]):
+            self._on_unable(unstarted)
+
+    def _may_start(self, run: Run) -> bool:
+        # Asked again when a child has loaded the app: meanwhile we may have slept past our lease.
+        return self._lifeline.is_safe and not self._executor.holds.cover(run)
 
     async def _announce(self, suspects: list[Run]) -> bool:
         try:

@@ -104,6 +104,11 @@ def outcome_of(error: BaseException, context: RunContext) -> Outcome:
     return Failed(_reason(error), detail=_detail(error), kinds=kinds_of(type(error)))
 
 
+def unprepared(error: BaseException) -> Failed:
+    """Say what a run came to whose handler could not even be called, by whatever error of ours."""
+    return Failed(_reason(error), detail=_detail(error))
+
+
 def _reason(error: BaseException) -> str:
     try:
         text = str(error)

@@ -22,6 +22,10 @@ _TRIES_MAX = 5
 OnSaid = Callable[[Run, Said], "asyncio.Future[bool] | None"]
 
 
+class NoChild(Exception):
+    """There is no child that could run it: nothing was started, and that is none of the run's doing."""
+
+
 class Errand:
     """One attempt on its way through the crew."""
 
@@ -51,12 +55,12 @@ class Crew:
     ) -> tuple[Outcome, bool] | None:
         """Run one attempt in a child. Returns its outcome and whether it left something behind.
 
-        None: when a child was there, it might not start any more.
+        None: when a child was there, it might not start any more. Raises NoChild.
         """
         errand = self._errands[run.run_id, run.fence] = Errand(Task(run, saved, timeout, started_at), on_said)
         try:
             for _ in range(_TRIES_MAX):
-                child = await self._children.take()
+                child = await self._take()
                 if errand.stopped_by is not None:
                     self._children.offer(child)
                     return errand.stopped_by, False
@@ -66,9 +70,15 @@ class Crew:
                 ended = await self._serve(errand, child)
                 if ended is not None:
                     return ended
-            raise RuntimeError("no child took the run over")
+            raise NoChild(f"{_TRIES_MAX} children, one after another, died before they took it over")
         finally:
             del self._errands[run.run_id, run.fence]
+
+    async def _take(self) -> Child:
+        try:
+            return await self._children.take()
+        except Exception as error:
+            raise NoChild(f"none could be started: {error!r}") from error
 
     async def _serve(self, errand: Errand, child: Child) -> tuple[Outcome, bool] | None:
         """Let a child run one attempt. None: it had died while idle, so nothing was started."""
@@ -84,6 +94,8 @@ class Crew:
             if isinstance(error, TimeoutError) and scope.expired():
                 assert timeout is not None
                 return TimedOut(timeout), True
+            if isinstance(error, Exception) and not errand.taken_over:
+                raise NoChild(f"it could not be handed over: {error!r}") from error
             raise
         return await self._verdict(errand, child, done)
 

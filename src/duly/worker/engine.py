@@ -34,7 +34,7 @@ from duly.worker.handlers import Registry
 from duly.worker.hands import Hands, Held
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
-from duly.worker.pacing import pause
+from duly.worker.pacing import Setback, pause
 from duly.worker.slots import POOL_OF, Kind, Pool, Slots
 from duly.worker.targets import Targets
 from duly.worker.watch import Watch
@@ -47,6 +47,7 @@ PATIENCE_SECONDS = 1.0  # What will start within so long is not worth handing ba
 STALE_NEWS_SECONDS = 0.05
 LAST_WORDS_SECONDS = 2.0
 RETURN_SECONDS = 0.2
+RETURN_SECONDS_MAX = 5.0
 HINT_SECONDS = 0.01  # No more often are others told to look for nodes that were released.
 TURN_AHEAD_SECONDS_MAX = 2.0  # Turns are given a second ahead: one so far away is of a clock that was set back since.
 _QUIET = (Succeeded, Cancelled)  # Outcomes that make nothing ready by themselves.
@@ -88,6 +89,8 @@ class Engine:
         self._stopping = False
         self._gone = asyncio.Event()
         self._children: set[asyncio.Task[None]] = set()
+        self._giving_up: asyncio.Task[None] | None = None
+        self._setback = Setback()
         self._finished = dict.fromkeys(Pool, 0)
         self._signalled: dict[tuple[UUID, int], runs.Signal] = {}  # as of the last look
         self._claiming = Claiming(
@@ -109,7 +112,15 @@ class Engine:
             log=log,
         )
         self._apart = Apart(
-            database, identity.worker_id, lifeline, crew, executor, self._desk, on_ended=self.on_ended, log=log
+            database,
+            identity.worker_id,
+            lifeline,
+            crew,
+            executor,
+            self._desk,
+            on_ended=self.on_ended,
+            on_unable=self._put_off,
+            log=log,
         )
 
     @property
@@ -133,7 +144,7 @@ class Engine:
         loops = [self._start_due, self._look, self._guard, self._keep_logs, claiming.mind_the_belt, claiming.listen]
         tasks = [asyncio.create_task(self._survive(loop), name=loop.__name__) for loop in loops]
         taking_in = [asyncio.create_task(self._survive(claiming.take_in, intake)) for intake in claiming.intakes]
-        settling = asyncio.create_task(self.outbox.run(), name="outbox")
+        settling = asyncio.create_task(self._survive(self.outbox.run), name="outbox")
         try:
             await self._gone.wait()
             if not self._stopping:
@@ -184,7 +195,7 @@ class Engine:
             measured = self._measure(measured)
             await self._clock.wait(self._wake_line, self._pause(len(starting)))
             if self._slots.waiting:
-                await self._give_up_what_is_stuck()
+                self._give_up_what_is_stuck()
 
     def _pause(self, started: int) -> float:
         next_due = self._wheel.next_due()
@@ -223,25 +234,30 @@ class Engine:
                 self._spawn(self._apart.run(held))
             else:
                 batch.append((kind, run, held.saved))
-        if batch:
-            self._executor.start(self._desk, batch)
+        if batch and (without_thread := self._executor.start(self._desk, batch)):
+            self._put_off([Ended(kind, run, None) for kind, run in without_thread])
         if suspects:
             self._spawn(self._apart.run_alone(suspects))
         if kept_back:
-            self._spawn(self._return(kept_back))
+            self._return(kept_back)
 
-    async def _give_up_what_is_stuck(self) -> None:
+    def _give_up_what_is_stuck(self) -> None:
         """Hand back what waits for a slot longer than it should and will not start soon: others may be free."""
+        if self._giving_up is not None and not self._giving_up.done():
+            return  # The store has not answered for the last ones. More of that would take its connections from all others.
+        stuck: list[Run] = []
         for pool, room in self._claiming.rooms.items():
             keep = max(self._slots.free_in(pool), int(room.rate * PATIENCE_SECONDS))
             waited = self._lifeline.now() - self._slots.waits_since(pool)
             if self._slots.waiting_for(pool) > keep and waited >= STUCK_SECONDS[pool]:
                 room.shrink()
-                await self._return(self._slots.give_up(pool, keep))
+                stuck += self._slots.give_up(pool, keep)
+        if stuck:
+            self._giving_up = self._return(stuck)
 
     async def _look(self) -> None:
-        """Read the database's clock, our signals and the holds, several times a second."""
-        while not self._gone.is_set():
+        """Read the database's clock, our signals and the holds, several times a second; also while what runs may end."""
+        while True:
             await self._look_once()
             await self._watch.rest(LOOK_SECONDS if self._hands else LOOK_IDLE_SECONDS)
 
@@ -272,7 +288,7 @@ class Engine:
         for held in ahead:
             held.intake.held_ahead -= 1
         if waiting := [*in_line, *(held.run for held in ahead)]:
-            self._spawn(self._return(waiting))
+            self._return(waiting)
 
     def _heed(self, signal: runs.Signal) -> None:
         """Do as a signal says, once. It stays until the outcome is written: should we die before, it speaks for the run."""
@@ -308,8 +324,9 @@ class Engine:
             await self._clock.sleep(0.1 if self._hands else 0.5)
 
     async def _keep_logs(self) -> None:
+        """Write what handlers say; also while they may end."""
         shown_at = self._clock.monotonic()
-        while not self._gone.is_set():
+        while True:
             await self._desk.flush()
             if self._clock.monotonic() - shown_at >= PROGRESS_SECONDS:
                 await self._desk.flush_progress()
@@ -331,15 +348,30 @@ class Engine:
         self.outbox.put(settled)
         if unstarted := [item for item in ended if item.settled is None]:
             self._take_back(unstarted)
-        if self._slots.waiting:  # Otherwise nobody wants the slots that came free.
+        self._slots_came_free()
+
+    def _slots_came_free(self) -> None:
+        if self._slots.waiting:  # Otherwise nobody wants them.
             self._wake_line.set()
         self._claiming.wake_if_worthwhile()
+
+    def _put_off(self, unstarted: list[Ended]) -> None:
+        """Hand back what could not be started here. Its slots come free later: we would only claim it again, and fail again."""
+        self._take_back(unstarted)
+        seconds = self._setback.seconds(self._clock.monotonic())
+        self._spawn(self._release_later([item.kind for item in unstarted], seconds))
+
+    async def _release_later(self, kinds: list[Kind], seconds: float) -> None:
+        await self._until(self._gone.is_set, seconds)
+        for kind in kinds:
+            self._slots.release(kind)
+        self._slots_came_free()
 
     def _take_back(self, unstarted: list[Ended]) -> None:
         """Settle those of which somebody asked that they stop, and hand back the others."""
         given = [item.run for item in unstarted]
         self.outbox.put([held.as_cancelled() for held in self._hands.of(given) if held.cancelled])
-        self._spawn(self._return(given))
+        self._return(given)
         if named := [item.run for item in unstarted if item.kind is Kind.ALONE]:
             self._spawn(self._tidy_up(named, []))
 
@@ -385,25 +417,33 @@ class Engine:
             if told:
                 await runs.drop_signals(self._database, self.worker_id, told)
 
-    async def _return(self, given: list[Run]) -> None:
-        """Hand back runs that were not started."""
+    def _return(self, given: list[Run]) -> asyncio.Task[None]:
+        """Hand back runs that were not started. From here on we do not hold them; what was cancelled is settled by others."""
         unstarted = [held.run for held in self._hands.of(given) if not held.cancelled]
         self._hands.let_go(unstarted)
+        return self._spawn(self._hand_back_until_answered(unstarted))
+
+    async def _hand_back_until_answered(self, unstarted: list[Run]) -> None:
+        pause = RETURN_SECONDS
         while True:
             try:
                 await hand_back(self._database, self.worker_id, unstarted)
                 return
             except Unavailable:
                 self._claiming.doubt()
+            except Exception as error:  # noqa: BLE001 - whatever it was, they hang on us still
+                self._log.error("hand_back_failed", runs=len(unstarted), error=repr(error))
+                self._claiming.doubt()
+                pause = min(2 * pause, RETURN_SECONDS_MAX)
             if not self._gone.is_set():
                 return  # The belt will find them.
             # There is no belt any more, and who finds them later thinks they were started.
-            await self._clock.sleep(RETURN_SECONDS)
+            await self._clock.sleep(pause)
 
     async def _wind_down(self, grace_seconds: float) -> None:
         """Hand back what was not started, let what runs end within the grace, then interrupt it."""
         waiting = [*self._slots.drain(), *(held.run for held in self._wheel.drain())]
-        self._spawn(self._return(waiting))
+        self._return(waiting)
         if self._stopping:
             await self._until(lambda: self._is_quiet or not self._lifeline.is_safe, grace_seconds)
         self._interrupt()
@@ -425,14 +465,21 @@ class Engine:
         """Whether nothing runs and everything is written."""
         return not (self._slots.running or len(self.outbox) or self._children)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._children.add(task)
-        task.add_done_callback(self._children.discard)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._children.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            doing = getattr(task.get_coro(), "__name__", None)
+            self._log.error("errand_failed", doing=doing, error=repr(error))
 
     async def _survive(self, loop: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        """Keep a loop going through errors, each said with what it was doing."""
-        while not self._gone.is_set():
+        """Keep a loop going through errors, each said with what it was doing. It ends by itself, or is cancelled."""
+        while True:
             try:
                 await loop(*args)
             except Unavailable as error:

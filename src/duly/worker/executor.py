@@ -21,7 +21,7 @@ from duly.domain.outcome import Cancelled, Deferral, Expired, Outcome
 from duly.domain.run import Run
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled
-from duly.worker.attempt import attempt_in_thread, attempt_on_loop, attempt_target
+from duly.worker.attempt import attempt_in_thread, attempt_on_loop, attempt_target, unprepared
 from duly.worker.context import Desk, RunContext
 from duly.worker.handlers import Handler, Registry
 from duly.worker.slots import Kind
@@ -57,25 +57,46 @@ class Executor:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="handler") if threads else None
         self._contexts: dict[tuple[UUID, int], RunContext] = {}
+        self._in_line: dict[tuple[UUID, int], RunContext] = {}  # for a thread
         self._tasks: dict[tuple[UUID, int], asyncio.Task[None]] = {}
         self._ended: list[Ended] = []
         self._told = False
         self._interrupted = False
         self.holds = Holds()  # Set from the engine's thread; looked at where a handler would be called.
 
-    def start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> None:
-        """Take a batch, from the engine's thread."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether a handler that was called has not ended. From any thread."""
+        return any(context.has_started for context in list(self._contexts.values()))
+
+    def start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> list[tuple[Kind, Run]]:
+        """Take a batch, from the engine's thread. Gives back those for which no thread could be started."""
         on_loop: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]] = []
+        without_thread: list[tuple[Kind, Run]] = []
         for kind, run, saved in batch:
             handler = self._targets.get(run.handler) or self._registry[run.handler]
             context = self._contexts[run.run_id, run.fence] = RunContext(run, desk, saved=saved)
             if isinstance(handler, Handler) and not handler.is_async:
-                assert self._pool is not None
-                self._pool.submit(self._in_thread, kind, handler, run, context)
+                if not self._line_up(kind, handler, run, context):
+                    without_thread.append((kind, run))
             else:
                 on_loop.append((kind, handler, run, context))
         if on_loop:
             self._loop.call_soon_threadsafe(self._start, on_loop)
+        return without_thread
+
+    def _line_up(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> bool:
+        """Put a run in line for the next thread. False: none could be started, and none will come upon it later."""
+        assert self._pool is not None
+        name = (run.run_id, run.fence)
+        self._in_line[name] = context
+        try:
+            self._pool.submit(self._in_thread, kind, handler, run, context)
+        except Exception:  # noqa: BLE001 - no memory or no threads left; the pool has it in line all the same
+            if self._in_line.pop(name, None) is not None:
+                del self._contexts[name]
+                return False
+        return True
 
     def cancel(self, run: Run) -> None:
         """Ask a running handler to stop, from the engine's thread."""
@@ -99,31 +120,40 @@ class Executor:
             self._tasks[run.run_id, run.fence] = self._loop.create_task(self._on_loop(kind, handler, run, context))
 
     async def _on_loop(self, kind: Kind, handler: Handler | TargetHandler, run: Run, context: RunContext) -> None:
-        if not self._may_start(run, context):
-            self._end(self._unstarted(kind, run, context))
-            return
-        if (expired := self.expired(run)) is not None:
-            self._end(Ended(kind, run, expired))
-            return
-        started_at = context.started(moment_of(self._clock.now()))
-        settled: Settled | Deferred
-        if isinstance(handler, Handler):
-            timeout = None if run.options is None else run.policy.timeout_seconds
-            outcome = await attempt_on_loop(handler, context, run.payload, timeout)
-            settled = self._settled(run, started_at, outcome, context)
-        else:
-            settled = self._settled_or_deferred(run, started_at, await attempt_target(handler, context, run), context)
-        self._end(Ended(kind, run, settled))
+        try:
+            if not self._may_start(run, context):
+                ended = self._unstarted(kind, run, context)
+            elif (expired := self.expired(run)) is not None:
+                ended = Ended(kind, run, expired)
+            else:
+                started_at = context.started(moment_of(self._clock.now()))
+                settled: Settled | Deferred
+                if isinstance(handler, Handler):
+                    timeout = None if run.options is None else run.policy.timeout_seconds
+                    outcome = await attempt_on_loop(handler, context, run.payload, timeout)
+                    settled = self._settled(run, started_at, outcome, context)
+                else:
+                    came_to = await attempt_target(handler, context, run)
+                    settled = self._settled_or_deferred(run, started_at, came_to, context)
+                ended = Ended(kind, run, settled)
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the run must not stay in our hands
+            ended = self._unprepared(kind, run, error, context)
+        self._end(ended)
 
     def _in_thread(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
-        if not self._may_start(run, context):
-            ended = self._unstarted(kind, run, context)
-        elif (expired := self.expired(run)) is not None:
-            ended = Ended(kind, run, expired)
-        else:
-            started_at = context.started(moment_of(self._clock.now()))
-            outcome = attempt_in_thread(handler, context, run.payload)
-            ended = Ended(kind, run, self._settled(run, started_at, outcome, context))
+        if self._in_line.pop((run.run_id, run.fence), None) is None:
+            return  # It was handed back meanwhile. Whoever takes it out of the line first has it.
+        try:
+            if not self._may_start(run, context):
+                ended = self._unstarted(kind, run, context)
+            elif (expired := self.expired(run)) is not None:
+                ended = Ended(kind, run, expired)
+            else:
+                started_at = context.started(moment_of(self._clock.now()))
+                outcome = attempt_in_thread(handler, context, run.payload)
+                ended = Ended(kind, run, self._settled(run, started_at, outcome, context))
+        except BaseException as error:  # noqa: BLE001 - as above
+            ended = self._unprepared(kind, run, error, context)
         self._contexts.pop((run.run_id, run.fence), None)
         self._on_ended([ended])
 
@@ -153,6 +183,10 @@ class Executor:
         """End a run whose handler was never called: cancelled for good, or handed back."""
         cancelled = Settled(run, None, None, Cancelled(), context.left_behind) if context.cancelled else None
         return Ended(kind, run, cancelled)
+
+    def _unprepared(self, kind: Kind, run: Run, error: BaseException, context: RunContext) -> Ended:
+        """End a run that an error of ours has met, wherever it was on its way."""
+        return Ended(kind, run, Settled(run, None, None, unprepared(error), context.left_behind))
 
     def _end(self, ended: Ended) -> None:
         name = (ended.run.run_id, ended.run.fence)

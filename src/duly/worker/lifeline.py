@@ -61,19 +61,32 @@ class Lifeline:
     async def _keep_beating(self) -> None:
         """Start the pulse again should it die: it carries every lease we hold."""
         while not self._closing:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "duly.worker.pulse", stdin=PIPE, stdout=PIPE
-            )
-            assert self._process.stdin
-            assert self._process.stdout
-            self._process.stdin.write(msgspec.json.encode(self._config) + b"\n")
-            async for line in self._process.stdout:
-                if self._heed(msgspec.json.decode(line)):
+            try:
+                if await self._beat():
                     return
-            await self._process.wait()
+            except Exception as error:  # noqa: BLE001 - no process to be had, for instance: the lease lasts for some more tries
+                self._log.warning("pulse_failed", error=repr(error))
             if not self._closing:
-                self._log.warning("pulse_died", status=self._process.returncode)
                 await self._clock.sleep(0.1)
+
+    async def _beat(self) -> bool:
+        """Follow one pulse to its end. True: the lease is gone."""
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "duly.worker.pulse", stdin=PIPE, stdout=PIPE
+        )
+        assert process.stdin
+        assert process.stdout
+        try:
+            process.stdin.write(msgspec.json.encode(self._config) + b"\n")
+            async for line in process.stdout:
+                if self._heed(msgspec.json.decode(line)):
+                    return True
+            await process.wait()
+        finally:
+            process.stdin.close()  # Should it live, it ends by this: there is never more than one.
+        if not self._closing:
+            self._log.warning("pulse_died", status=process.returncode)
+        return False
 
     def _heed(self, message: dict[str, object]) -> bool:
         """Take one message of the pulse. True: the lease is gone."""

@@ -1,4 +1,4 @@
-"""How long the engine waits between two turns of its wheel.
+"""How long the engine waits between two turns of its wheel, and after it could not start what it had.
 
 A turn costs the same for one run as for fifty: two threads wake each other, and each has its own loop. So while many fall due,
 each millisecond some, they start in turns of a few milliseconds; and where all slots are taken nothing that falls due could
@@ -12,6 +12,7 @@ TURN_BUSY_SECONDS = 0.004
 BUSY = 4  # Runs started in one turn, from which on more are waited for.
 REST_SECONDS = 0.1
 REST_IDLE_SECONDS = 1.0
+SETBACK_SECONDS, SETBACK_SECONDS_MAX = 0.25, 8.0
 
 
 def pause(*, held: int, started: int, waiting: int, left_seconds: float | None) -> float:
@@ -20,3 +21,22 @@ def pause(*, held: int, started: int, waiting: int, left_seconds: float | None) 
         return REST_IDLE_SECONDS
     least = TURN_BUSY_SECONDS if started >= BUSY or waiting else TURN_SECONDS
     return max(least, REST_SECONDS if left_seconds is None else min(REST_SECONDS, left_seconds))
+
+
+class Setback:
+    """How long to wait when the machine has no process or no thread for us: longer each time, until it goes well for a while.
+
+    Those who fail together wait together, and count as one.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._until = float("-inf")
+
+    def seconds(self, now: float) -> float:
+        """Say how long to wait from now on, after another failure."""
+        if now >= self._until:
+            is_new = now - self._until > SETBACK_SECONDS_MAX
+            self._seconds = SETBACK_SECONDS if is_new else min(2 * self._seconds, SETBACK_SECONDS_MAX)
+            self._until = now + self._seconds
+        return self._until - now

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID
 
@@ -72,7 +73,10 @@ class WorkerHealth(msgspec.Struct):
 
 
 class Worker:
-    """One worker process; handlers run on the loop that awaits `run`."""
+    """One worker process; handlers run on the loop that awaits `run`.
+
+    `on_left_running` is called, on the engine's thread, when a worker was stopped and a handler has not ended by then.
+    """
 
     def __init__(
         self,
@@ -84,6 +88,7 @@ class Worker:
         log: Log,
         declarations: Declarations | None = None,
         targets: Targets | None = None,
+        on_left_running: Callable[[], None] | None = None,
     ) -> None:
         self._targets = targets or Targets()
         if not registry.names() and not self._targets:
@@ -94,6 +99,8 @@ class Worker:
         self._declarations = declarations
         self._rng = rng
         self._log = log
+        self._on_left_running = on_left_running
+        self._executors: list[Executor] = []  # of this life, and of earlier ones whose handlers have not ended
         self._stopping = threading.Event()
         self._engine: Engine | None = None
         self._engine_loop: asyncio.AbstractEventLoop | None = None
@@ -143,6 +150,7 @@ class Worker:
                 runner.run(self._lives_in_turn(handlers_loop))
         except BaseException as raised:  # noqa: BLE001 - carried over to the loop that awaits us
             error = raised
+        self._leave_what_runs()
         handlers_loop.call_soon_threadsafe(_resolve, ended, error)
 
     async def _lives_in_turn(self, handlers_loop: asyncio.AbstractEventLoop) -> None:
@@ -174,6 +182,7 @@ class Worker:
         )
         crew = Crew(self._options.app_path) if self._options.app_path else None
         executor = await self._executor_on(handlers_loop, database, identity, lifeline)
+        self._executors = [executor, *(one for one in self._executors if one.is_busy)]
         try:
             await lifeline.start(give_up=self._stopping.is_set)
             self._lifeline = lifeline
@@ -195,11 +204,21 @@ class Worker:
             await self._live_out(engine, database)
             await self._retire(database, engine)
         finally:
-            await self._targets.end()
             executor.close()
             if crew is not None:
                 crew.close()
-            await lifeline.stop()
+            try:
+                await self._targets.end()
+                self._leave_what_runs()  # While the lease stands: from its end on someone else may run it.
+            finally:
+                await lifeline.stop()
+
+    def _leave_what_runs(self) -> None:
+        """When we have stopped and handlers run on, say so to whoever can end the process: nobody can stop a thread."""
+        if self._stopping.is_set() and any(executor.is_busy for executor in self._executors):
+            self._log.warning("handlers_left_running")
+            if self._on_left_running is not None:
+                self._on_left_running()
 
     async def _live_out(self, engine: Engine, database: Database) -> None:
         self._outboxes.append(engine.outbox)
