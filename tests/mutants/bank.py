@@ -1330,4 +1330,25 @@ BANK = [
         "lock_timeout = 0",
         "tests/store/test_migrations.py::test_a_table_that_somebody_holds_is_let_go_and_asked_for_again",
     ),
+    Mutant(
+        "a handler's own attempts do not hold after a loss",
+        "src/duly/worker/claiming.py",
+        "if run.attempt > 1 and run.options is None and",
+        "if False and",
+        "tests/worker/test_handler_options.py::TestLosses",
+    ),
+    Mutant(
+        "what was forgiven counts against what a handler allows",
+        "src/duly/domain/lifecycle.py",
+        "if _attempt_of_this_life(run, policy) <= policy.retry.max_attempts:",
+        "if run.attempt <= policy.retry.max_attempts:",
+        "tests/worker/test_handler_options.py::TestLosses",
+    ),
+    Mutant(
+        "what was skipped is buried as if it had made an attempt",
+        sql("settle"),
+        "case when held.outcome = 'skipped' then leased.attempt - 1 else leased.attempt end as attempt",
+        "leased.attempt",
+        "tests/worker/test_handler_options.py::TestLosses",
+    ),
 ]

@@ -11,7 +11,7 @@ import msgspec
 from duly.domain.duration import to_iso
 from duly.domain.expiry import expiry_of, shown_moment
 from duly.domain.job import DELAY_MAX
-from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
 from duly.domain.retry import RETRY_AFTER_MAX
 from duly.domain.retry_rules import SNOOZES_MAX, Rule, kinds_of, rule_for
 from duly.domain.run import Options, Run
@@ -59,6 +59,8 @@ def decide(run: Run, policy: Options, outcome: Outcome, chance: float, now: date
             return Finish("cancelled")
         case Expired():
             return Finish("expired")
+        case Spent():
+            return Bury(outcome.reason, run.losses, run.suspect)
         case Snoozed():
             return _in_time(run, policy, outcome.reason, WaitFor(outcome.delay, carried=_forgiven(policy)), now)
         case Lost():
@@ -143,6 +145,17 @@ def _in_time(run: Run, policy: Options, reason: str, wait: WaitFor, now: datetim
 def attempts_left(run: Run, policy: Options) -> bool:
     """Say whether another attempt is allowed after this one; a replay starts a new count, but not new numbers."""
     return _attempt_of_this_life(run, policy) < policy.retry.max_attempts
+
+
+def spent(run: Run, policy: Options) -> Spent | None:
+    """Give the end of a run that was claimed for one attempt more than its handler allows; None: it may start.
+
+    Whoever settles for a worker that is gone knows no handlers, so what a run does not say itself is judged here.
+    """
+    if _attempt_of_this_life(run, policy) <= policy.retry.max_attempts:
+        return None
+    # A failure leaves no suspect, and was judged by who knew the handler, which may have allowed more then.
+    return Spent(Lost().reason if run.suspect else "its last attempt has failed", policy.retry.max_attempts)
 
 
 def is_retry(run: Run, policy: Options) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 from duly.clock import Rng, moment_of
 from duly.domain.job import DELAY_MAX
 from duly.domain.lifecycle import Bury, Finish, Transition, WaitFor, decide
-from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
 from duly.domain.payload import storable
 from duly.domain.run import HORIZON, Run
 from duly.store import leased
@@ -256,6 +256,6 @@ def _words(outcome: Outcome) -> tuple[str, str | None, str | None]:
             return "cancelled", None, None
         case Snoozed():
             return "snoozed", None, None
-        case Expired():
+        case Expired() | Spent():
             return "skipped", None, None
     assert_never(outcome)

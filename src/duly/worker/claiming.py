@@ -6,7 +6,7 @@ A claim whose answer was lost leaves runs that hang on us and of which we know n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -14,11 +14,12 @@ import msgspec
 
 from duly.domain.errors import WorkerExpired
 from duly.domain.hold import Holds
+from duly.domain.lifecycle import spent
 from duly.domain.run import Run, encode_options, laid_over
 from duly.log import Log
 from duly.moves.claim import claim
 from duly.moves.hand_out import hand_out
-from duly.moves.settle import hand_back
+from duly.moves.settle import Settled, hand_back
 from duly.store import hints, leased, runs
 from duly.store.database import Database, Unavailable
 from duly.store.workers import Identity
@@ -59,6 +60,7 @@ class Claiming:
         gone: asyncio.Event,
         is_closed: Callable[[], bool],
         on_received: Callable[[], None],
+        on_spent: Callable[[Sequence[Settled]], None],
         on_expired: Callable[[], None],
         log: Log,
     ) -> None:
@@ -77,6 +79,7 @@ class Claiming:
         self._gone = gone
         self._is_closed = is_closed
         self._on_received = on_received
+        self._on_spent = on_spent
         self._on_expired = on_expired
         self._log = log
         self.rooms = {pool: Room(number) for pool, number in slots.capacity.items()}
@@ -170,6 +173,9 @@ class Claiming:
             whole = self._with_options(whole)
             held = Held(whole, self._kind_of(whole), intake, saved, run.has_turn)
             self._hands.take(held)
+            if run.attempt > 1 and run.options is None and (end := spent(whole, whole.policy)) is not None:
+                self._on_spent([Settled(whole, None, None, end, saved is not None)])
+                continue
             due = run.due_at.timestamp()
             if due > now:
                 if held.has_turn:

@@ -105,6 +105,7 @@ class Engine:
             gone=self._gone,
             is_closed=lambda: self.outbox.is_full or self._watch.is_draining,
             on_received=self._wake_line.set,
+            on_spent=self.outbox.put,
             on_expired=self.lease_lost,
             log=log,
         )
