@@ -1351,4 +1351,32 @@ BANK = [
         "leased.attempt",
         "tests/worker/test_handler_options.py::TestLosses",
     ),
+    Mutant(
+        "a connection to a standby is kept",
+        "src/duly/store/pool.py",
+        "if isinstance(error, asyncpg.ReadOnlySQLTransactionError):",
+        "if False:",
+        "tests/store/test_pool.py",
+    ),
+    Mutant(
+        "a server that takes no writes is an error of ours",
+        "src/duly/store/database.py",
+        "if isinstance(error, asyncpg.ReadOnlySQLTransactionError):",
+        "if False:",
+        "tests/store/test_database.py::TestAnswers",
+    ),
+    Mutant(
+        "the API keeps its connections to a standby",
+        "src/duly/store/session.py",
+        "if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(_READ_ONLY):",
+        "if False:",
+        "tests/store/test_session.py",
+    ),
+    Mutant(
+        "a write where one only looks costs the connection",
+        "src/duly/store/session.py",
+        "if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(_READ_ONLY):",
+        "if isinstance(_failure(error), ReadOnly):",
+        "tests/store/test_session.py",
+    ),
 ]

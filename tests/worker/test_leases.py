@@ -9,6 +9,8 @@ import time
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import psycopg
+
 from duly.domain.retry import Retry
 from duly.domain.run import Run
 from duly.moves.claim import claim
@@ -33,6 +35,8 @@ from tests.worker.stories import (
     until,
     working,
 )
+
+OTHERS = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 
 
 async def test_a_run_ten_times_longer_than_the_lease_finishes_in_one_attempt(url, store):
@@ -152,6 +156,34 @@ async def test_a_worker_that_cannot_renew_stops_itself_and_lives_on_under_a_new_
         assert worker.health.fenced == 0
 
     assert await attempts_of(store, run_id) == [(1, "failed"), (2, "succeeded")]
+
+
+async def test_after_a_failover_that_led_to_a_standby_for_a_moment_work_goes_on(url, store, caplog):
+    """Here the database takes no writes in new sessions, and all others are ended; as a name that leads to a standby does."""
+
+    async def work() -> None: ...
+
+    def is_refused() -> bool:
+        told = [record.__dict__["fields"] for record in caplog.records if record.getMessage() != "beat_failed"]
+        return any("read-only transaction" in str(fields) for fields in told)
+
+    with psycopg.connect(url, autocommit=True) as admin:
+        name = admin.info.dbname
+        try:
+            async with working(url, registry_of(work)):
+                admin.execute(f"alter database {name} set default_transaction_read_only = on")
+                admin.execute(OTHERS)
+                await until(is_refused)
+                admin.execute(f"alter database {name} reset default_transaction_read_only")
+                [(run_id,)] = admin.execute("select duly.submit('work')").fetchall()
+                await until(
+                    lambda: (
+                        admin.execute("select from duly.attempts where run_id = %s", [run_id]).fetchone() is not None
+                    )
+                )
+        finally:
+            admin.execute(f"alter database {name} reset default_transaction_read_only")
+            admin.execute(OTHERS)
 
 
 async def test_what_a_worker_had_not_started_when_it_stopped_itself_goes_back_unused(url, store):
