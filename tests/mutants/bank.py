@@ -1379,4 +1379,18 @@ BANK = [
         "if isinstance(_failure(error), ReadOnly):",
         "tests/store/test_session.py",
     ),
+    Mutant(
+        "a run that cannot be reclaimed is asked for at every step",
+        "src/duly/maintenance/reaper.py",
+        "seconds = min(_PUT_OFF_SECONDS * 2**tries, _PUT_OFF_SECONDS_MAX)",
+        "seconds = 0.0",
+        "tests/maintenance/test_reaper.py::TestWhatIsRefused",
+    ),
+    Mutant(
+        "what one worker has left holds up the others",
+        "src/duly/maintenance/reaper.py",
+        "            self._try_later(gone, error)\n        else:",
+        "            raise\n        else:",
+        "tests/maintenance/test_reaper.py::TestWhatIsRefused",
+    ),
 ]

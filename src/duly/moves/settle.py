@@ -83,9 +83,13 @@ async def settle_for(database: Database, holder: UUID, settled: Sequence[Settled
     return await _apply(moved, lambda batch: leased.settle(database, holder, batch, HORIZON))
 
 
-async def lose(database: Database, worker_id: UUID, lost: Sequence[tuple[Run, Lost]], rng: Rng) -> set[Handle]:
-    """Settle for a worker that is gone. Returns those that were there; someone else has moved the others on."""
-    return await settle_for(database, worker_id, [Settled(run, None, None, outcome) for run, outcome in lost], rng)
+async def lose(
+    database: Database, worker_id: UUID, lost: Sequence[tuple[Run, Lost]], rng: Rng
+) -> tuple[Collection[Handle], dict[Handle, Exception]]:
+    """Settle for a worker that is gone. Returns those that were there, and those that the store refuses."""
+    now = await _now(database)
+    moved = [_moved(Settled(run, None, None, outcome), rng, now) for run, outcome in lost]
+    return await _sent(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
 
 
 async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
