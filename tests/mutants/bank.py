@@ -1393,4 +1393,11 @@ BANK = [
         "            raise\n        else:",
         "tests/maintenance/test_reaper.py::TestWhatIsRefused",
     ),
+    Mutant(
+        "outcomes wait for a connection behind everything else",
+        "src/duly/worker/service.py",
+        "settling = database.beside(SETTLING_CONNECTIONS_MAX)",
+        "settling = database",
+        "tests/worker/test_service.py::test_an_outcome_is_settled_while_every_other_connection_of_the_worker_is_taken",
+    ),
 ]

@@ -2,7 +2,10 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,8 +15,9 @@ from duly.domain.retry import Retry
 from duly.store import runs
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Registry
+from duly.worker.service import CONNECTIONS_MAX, Worker
 from tests.worker import app
-from tests.worker.stories import attempts_of, ended, registry_of, state_of, submitted, until, working
+from tests.worker.stories import attempts_of, ended, engine_of, registry_of, state_of, submitted, until, working
 
 
 async def attempt_of(store, run_id, number: int = 1):
@@ -323,6 +327,37 @@ async def test_what_does_not_end_within_the_grace_is_interrupted_and_tried_again
         assert (await attempt_of(store, run_id))["reason"].startswith("interrupted")
         assert await state_of(store, run_id) == "retrying"
     assert {mark.read_text() for mark in marks.values()} == {"tidied"}
+
+
+async def test_an_outcome_is_settled_while_every_other_connection_of_the_worker_is_taken(url, store):
+    go_on = asyncio.Event()
+
+    async def work() -> None:
+        await go_on.wait()
+
+    async with working(url, registry_of(work)) as worker:
+        run_id = await submitted(store, "work")
+        await until(lambda: worker.health.running == 1)
+        async with all_connections_taken(worker):
+            go_on.set()
+            assert await ended(store, run_id) == "succeeded"
+
+
+@asynccontextmanager
+async def all_connections_taken(worker: Worker) -> AsyncIterator[None]:
+    """Use up the connections over which a worker claims, looks and saves."""
+    loop, pool = worker._engine_loop, engine_of(worker)._database.pool
+    assert loop is not None
+
+    async def on_its_loop(work: Coroutine[Any, Any, Any]) -> Any:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    taken = [await on_its_loop(pool.lend()) for _ in range(CONNECTIONS_MAX)]
+    try:
+        yield
+    finally:
+        for connection in taken:
+            await on_its_loop(pool.take_back(connection, None))
 
 
 async def test_a_worker_without_handlers_is_refused(url):

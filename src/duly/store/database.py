@@ -211,6 +211,12 @@ class Database:
         """Give another pool to the same database, for whoever must not share connections with us."""
         return Pool(self.url, size_max, self._settings, self._start_over)
 
+    def beside(self, size_max: int) -> Self:
+        """Give the same database over connections of its own, for what must not wait for ours; it is closed by itself."""
+        another = copy(self)
+        another._pool = self.another_pool(size_max)
+        return another
+
     async def read_clock(self) -> datetime:
         """Read the database's clock and let our own learn from it."""
         read_at: datetime = await self.fetchval(_CLOCK)

@@ -65,6 +65,7 @@ class Engine:
         executor: Executor,
         lifeline: Lifeline,
         *,
+        settling: Database,
         slots: Slots,
         crew: Crew | None,
         rng: Rng,
@@ -82,7 +83,7 @@ class Engine:
         self._hands = Hands()
         self._watch = Watch(database, identity.worker_id)
         self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe)
-        self.outbox = Outbox(database, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
+        self.outbox = Outbox(settling, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
         self._wake_line = asyncio.Event()
         self._hinted_at = float("-inf")
         self._stopping = False

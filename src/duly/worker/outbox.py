@@ -1,4 +1,4 @@
-"""The outbox: outcomes on their way to the store, in batches, on their own connection.
+"""The outbox: outcomes on their way to the store, in batches, over connections that nothing else waits for.
 
 It flushes as soon as the last flush is done and something is there, after a pause that lets a batch gather: two
 milliseconds, and twenty while outcomes come so fast that each call would otherwise carry a handful; none where a node of a
