@@ -1400,4 +1400,11 @@ BANK = [
         "settling = database",
         "tests/worker/test_service.py::test_an_outcome_is_settled_while_every_other_connection_of_the_worker_is_taken",
     ),
+    Mutant(
+        "an outcome that is refused is offered as often as can be",
+        "src/duly/worker/outbox.py",
+        "delays.append(min(REFUSED_SECONDS * 2**refusals, REFUSED_SECONDS_MAX))",
+        "delays.append(0.05)",
+        "tests/worker/test_outbox.py",
+    ),
 ]
