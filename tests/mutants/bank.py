@@ -1407,4 +1407,11 @@ BANK = [
         "delays.append(0.05)",
         "tests/worker/test_outbox.py",
     ),
+    Mutant(
+        "the belt sees only the first of what hangs on us",
+        "src/duly/worker/claiming.py",
+        "while len(page) == BELT_BATCH:",
+        "while False:",
+        "tests/worker/test_leases.py::test_what_hangs_on_us_is_found_behind_all_that_we_hold",
+    ),
 ]

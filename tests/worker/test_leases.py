@@ -269,6 +269,35 @@ async def test_a_claim_whose_answer_was_lost_is_handed_back_unused(url, store, m
     assert {run.run_id for run in lost} <= set(run_ids)
 
 
+async def test_what_hangs_on_us_is_found_behind_all_that_we_hold(url, store, monkeypatch):
+    lost: list[Run] = []
+    go_on = asyncio.Event()
+
+    async def unlucky_claim(*args):
+        claimed = await claim(*args)
+        if not lost and any(run.handler == "work" for run in claimed):
+            lost.extend(claimed)
+            raise Unavailable("the answer was lost")
+        return claimed
+
+    async def hold() -> None:
+        await go_on.wait()
+
+    async def work() -> None: ...
+
+    monkeypatch.setattr(claiming, "claim", unlucky_claim)
+    monkeypatch.setattr(claiming, "BELT_BATCH", 2)
+    async with working(url, registry_of(hold, work)) as worker:
+        known = [await submitted(store, "hold") for _ in range(4)]
+        await until(lambda: worker.health.running == 4)
+        run_id = await submitted(store, "work")
+        assert run_id > max(known), "ids rise with time, so what we know comes first"
+        assert await ended(store, run_id, 10) == "succeeded"
+        go_on.set()
+
+    assert [run.run_id for run in lost] == [run_id]
+
+
 async def test_a_claim_that_is_merely_slow_is_not_taken_for_lost(url, store, monkeypatch):
     """Its runs hang on us and are unknown to us, for longer than the belt waits."""
     looked: list[bool] = []

@@ -36,6 +36,7 @@ POLL_SECONDS = 0.5
 POLL_BUSY_SECONDS = 0.02
 SUSPECTS_MAX = 1_000
 BELT_SECONDS = 30.0
+BELT_BATCH = 5_000
 BELT_IN_DOUBT_SECONDS = 1.0
 DOUBT_SECONDS = 60.0  # A claim whose answer was lost may still commit until the server has noticed that we are gone.
 
@@ -225,13 +226,24 @@ class Claiming:
         while not self._gone.is_set():
             doubtful = self._clock.monotonic() < self._in_doubt_until
             await self._clock.wait(self._in_doubt, BELT_IN_DOUBT_SECONDS if doubtful else BELT_SECONDS)
-            hanging = await leased.held_by(self._database, self._identity.worker_id, timedelta(), 10_000)
+            hanging = await self._hanging()
             for intake in self.intakes:
                 async with intake.claiming:
                     pass  # A claim that was under way when we looked has been answered now.
             unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]
-            if unknown and await hand_back(self._database, self._identity.worker_id, unknown):
-                self._log.warning("unknown_leases_handed_back", runs=len(unknown))
+            for first in range(0, len(unknown), BELT_BATCH):
+                batch = unknown[first : first + BELT_BATCH]
+                if back := await hand_back(self._database, self._identity.worker_id, batch):
+                    self._log.warning("unknown_leases_handed_back", runs=len(back))
+
+    async def _hanging(self) -> list[Run]:
+        """Read all that hangs on us; that may be some ten thousand, with many slots for what is held ahead."""
+        worker_id, of_any_age = self._identity.worker_id, timedelta()
+        hanging = page = await leased.held_by(self._database, worker_id, of_any_age, BELT_BATCH)
+        while len(page) == BELT_BATCH:
+            page = await leased.held_by(self._database, worker_id, of_any_age, BELT_BATCH, page[-1].run_id)
+            hanging = hanging + page
+        return hanging
 
     def doubt(self) -> None:
         """Remember that runs may hang on us of which we know nothing."""
