@@ -1414,4 +1414,11 @@ BANK = [
         "while False:",
         "tests/worker/test_leases.py::test_what_hangs_on_us_is_found_behind_all_that_we_hold",
     ),
+    Mutant(
+        "one line that is refused takes a thousand along",
+        "src/duly/worker/desk.py",
+        "            await self._append(lines[:middle])\n",
+        "",
+        "tests/worker/test_desk.py::test_one_line_that_is_refused_costs_no_other",
+    ),
 ]
