@@ -1421,4 +1421,25 @@ BANK = [
         "",
         "tests/worker/test_desk.py::test_one_line_that_is_refused_costs_no_other",
     ),
+    Mutant(
+        "all workers come back from an outage at once",
+        "src/duly/worker/pacing.py",
+        "return seconds_max * rng.uniform()",
+        "return seconds_max / 2",
+        "tests/worker/test_pacing.py",
+    ),
+    Mutant(
+        "a worker asks again at a fixed pace",
+        "src/duly/worker/engine.py",
+        "await self._clock.sleep(again(self._rng))",
+        "await self._clock.sleep(0.3)",
+        "tests/worker/test_leases.py::test_a_worker_asks_a_database_that_is_away_again_at_no_fixed_pace",
+    ),
+    Mutant(
+        "a pulse asks again at a fixed pace",
+        "src/duly/worker/pulse.py",
+        "await asyncio.sleep(again(rng))",
+        "await asyncio.sleep(0.3)",
+        "tests/worker/test_pulse.py::test_it_asks_a_database_that_is_away_again_at_no_fixed_pace",
+    ),
 ]

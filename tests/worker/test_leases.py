@@ -27,6 +27,7 @@ from tests.worker.stories import (
     a_registered_worker,
     attempts_of,
     ended,
+    is_regular,
     leased_runs,
     reaping,
     registry_of,
@@ -267,6 +268,22 @@ async def test_a_claim_whose_answer_was_lost_is_handed_back_unused(url, store, m
     for run_id in run_ids:
         assert await attempts_of(store, run_id) == [(1, "succeeded")]
     assert {run.run_id for run in lost} <= set(run_ids)
+
+
+async def test_a_worker_asks_a_database_that_is_away_again_at_no_fixed_pace(url, monkeypatch):
+    asked: list[float] = []
+
+    async def unanswered(*_):
+        asked.append(time.monotonic())
+        raise Unavailable("it does not answer")
+
+    async def work() -> None: ...
+
+    monkeypatch.setattr(claiming, "claim", unanswered)
+    async with working(url, registry_of(work)):
+        await until(lambda: len(asked) >= 8)
+
+    assert not is_regular(asked)
 
 
 async def test_what_hangs_on_us_is_found_behind_all_that_we_hold(url, store, monkeypatch):

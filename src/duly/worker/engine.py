@@ -34,7 +34,7 @@ from duly.worker.handlers import Registry
 from duly.worker.hands import Hands, Held
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
-from duly.worker.pacing import pause
+from duly.worker.pacing import again, pause
 from duly.worker.slots import POOL_OF, Kind, Pool, Slots
 from duly.worker.targets import Targets
 from duly.worker.watch import Watch
@@ -77,6 +77,7 @@ class Engine:
         self._executor = executor
         self._lifeline = lifeline
         self._crew = crew
+        self._rng = rng
         self._log = log
         self._slots = slots
         self._wheel: Wheel[Held] = Wheel()
@@ -443,7 +444,7 @@ class Engine:
                 self._log.error("loop_failed", doing=loop.__name__, error=repr(error))
             else:
                 return
-            await self._clock.sleep(0.3)
+            await self._clock.sleep(again(self._rng))
 
 
 def _leads_on(item: Settled | Deferred) -> bool:

@@ -22,13 +22,14 @@ from duly.log import Log
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, Unstorable, settle
 from duly.store.database import Database, Unavailable
+from duly.worker.pacing import again
 
 BATCH_MAX = 2_000
 FULL = 10_000
 GATHER_SECONDS = 0.002
 GATHER_BUSY_SECONDS = 0.02
 BUSY = 8  # Outcomes in one batch, from which on a larger one is waited for.
-_RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+_RETRY_SECONDS_MAX = (0.1, 0.2, 0.4, 1.0, 2.0)
 _DEFER_TRIES_MAX = 3
 REFUSED_SECONDS = 0.1  # doubled each time an outcome is refused
 REFUSED_SECONDS_MAX = 15.0
@@ -180,4 +181,5 @@ class Outbox:
             tries += 1
 
     async def _pause(self, tries: int) -> None:
-        await self._database.clock.sleep(_RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)])
+        longest = _RETRY_SECONDS_MAX[min(tries, len(_RETRY_SECONDS_MAX) - 1)]
+        await self._database.clock.sleep(again(self._rng, longest))

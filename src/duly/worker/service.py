@@ -33,6 +33,7 @@ from duly.worker.executor import Ended, Executor
 from duly.worker.handlers import Registry
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
+from duly.worker.pacing import again
 from duly.worker.registrar import Registrar
 from duly.worker.slots import POOL_OF, Pool, Slots
 from duly.worker.targets import Targets
@@ -40,7 +41,7 @@ from duly.worker.targets import Targets
 CONNECTIONS_MAX = 5
 SETTLING_CONNECTIONS_MAX = 2  # One, and another while outcomes of an earlier life are still to be settled.
 _SWITCH_SECONDS = 0.0005  # The engine's thread waits at most so long for the interpreter while handlers compute.
-_REBIRTH_SECONDS = 0.5
+_REBIRTH_SECONDS_MAX = 1.0
 
 
 class WorkerOptions(msgspec.Struct, frozen=True):
@@ -160,7 +161,7 @@ class Worker:
                 except Exception as error:  # noqa: BLE001 - a fault of a life must not end the process: it says so and waits
                     self._log.error("life_failed", error=repr(error))
                 if not self._stopping.is_set():
-                    await database.clock.sleep(_REBIRTH_SECONDS)
+                    await database.clock.sleep(again(self._rng, _REBIRTH_SECONDS_MAX))
         finally:
             await settling.close()
             await database.close()
@@ -175,7 +176,13 @@ class Worker:
         self._lives += 1
         lease_seconds = self._options.lease.total_seconds()
         lifeline = Lifeline(
-            self._url, identity.worker_id, lease_seconds, clock=database.clock, log=self._log, on_gone=self._lease_gone
+            self._url,
+            identity.worker_id,
+            lease_seconds,
+            clock=database.clock,
+            rng=self._rng,
+            log=self._log,
+            on_gone=self._lease_gone,
         )
         crew = Crew(self._options.app_path) if self._options.app_path else None
         executor = await self._executor_on(handlers_loop, settling, identity, lifeline)
