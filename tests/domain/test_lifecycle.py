@@ -37,6 +37,15 @@ def test_a_snooze_waits_as_long_as_asked_and_never_gives_up(attempt):
     assert after(Snoozed(seconds(90)), attempt=attempt) == WaitFor(seconds(90), carried={"attempts_before": 1})
 
 
+@pytest.mark.parametrize("delay", [0, 0.001, 0.1])
+def test_a_snooze_of_next_to_no_time_is_one_of_a_tenth_of_a_second(delay):
+    policy = Options(retry=Retry(rules=(Rule("snooze", status="5xx", delay_seconds=max(delay, 0.001)),)))
+
+    for waits in (after(Snoozed(seconds(delay))), after(Failed("no", status=500), policy=policy)):
+        assert isinstance(waits, WaitFor)
+        assert waits.delay == seconds(0.1)
+
+
 @pytest.mark.parametrize("outcome", [Failed("broken"), TimedOut(3.0)])
 @pytest.mark.parametrize(("attempt", "delay"), [(1, 5), (2, 10)])
 def test_a_failure_with_attempts_left_waits_longer_each_time(outcome, attempt, delay):

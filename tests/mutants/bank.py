@@ -1442,4 +1442,18 @@ BANK = [
         "await asyncio.sleep(0.3)",
         "tests/worker/test_pulse.py::test_it_asks_a_database_that_is_away_again_at_no_fixed_pace",
     ),
+    Mutant(
+        "a snooze of no time is called as fast as can be",
+        "src/duly/domain/lifecycle.py",
+        "WaitFor(max(outcome.delay, SNOOZE_LEAST), carried=_forgiven(policy))",
+        "WaitFor(outcome.delay, carried=_forgiven(policy))",
+        "tests/domain/test_lifecycle.py",
+    ),
+    Mutant(
+        "a rule that snoozes for no time hammers",
+        "src/duly/domain/lifecycle.py",
+        "WaitFor(max(rule.delay, SNOOZE_LEAST), carried=carried)",
+        "WaitFor(rule.delay, carried=carried)",
+        "tests/domain/test_lifecycle.py",
+    ),
 ]

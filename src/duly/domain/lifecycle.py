@@ -20,6 +20,8 @@ from duly.domain.run import Options, Run
 NAMED_LOSSES_MAX = 2
 # So often an attempt that found a destination still ailing is not laid at the run's door; it may be what ails it.
 PROBES_MAX = 20
+# A snooze uses up no attempt, so one of no time would be called as fast as the database can, for ever.
+SNOOZE_LEAST = timedelta(seconds=0.1)
 _TIMEOUT_KINDS = kinds_of(TimeoutError)
 
 
@@ -62,7 +64,8 @@ def decide(run: Run, policy: Options, outcome: Outcome, chance: float, now: date
         case Spent():
             return Bury(outcome.reason, run.losses, run.suspect)
         case Snoozed():
-            return _in_time(run, policy, outcome.reason, WaitFor(outcome.delay, carried=_forgiven(policy)), now)
+            wait = WaitFor(max(outcome.delay, SNOOZE_LEAST), carried=_forgiven(policy))
+            return _in_time(run, policy, outcome.reason, wait, now)
         case Lost():
             return _after_loss(run, policy, outcome, chance, now)
         case Failed() | TimedOut():
@@ -111,7 +114,7 @@ def _snoozed(run: Run, policy: Options, outcome: Failed | TimedOut, rule: Rule, 
     if policy.snoozes >= SNOOZES_MAX:
         return Bury(f"{outcome.reason}; a rule has put it off {SNOOZES_MAX:,} times")
     carried = {**_forgiven(policy), "snoozes": policy.snoozes + 1}
-    return _in_time(run, policy, outcome.reason, WaitFor(rule.delay, carried=carried), now)
+    return _in_time(run, policy, outcome.reason, WaitFor(max(rule.delay, SNOOZE_LEAST), carried=carried), now)
 
 
 def _delay(run: Run, policy: Options, outcome: Failed | TimedOut, rule: Rule | None, chance: float) -> timedelta:

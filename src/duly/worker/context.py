@@ -43,7 +43,7 @@ class Desk(Protocol):
 
 
 class Snooze(Exception):
-    """Raised by a handler to be called again after a delay; this is no failure."""
+    """Raised by a handler to be called again after a delay, a tenth of a second at the least; this is no failure."""
 
     def __init__(self, delay: Duration) -> None:
         self.delay: timedelta = parse(delay, "snooze")
