@@ -1456,4 +1456,18 @@ BANK = [
         "WaitFor(rule.delay, carried=carried)",
         "tests/domain/test_lifecycle.py",
     ),
+    Mutant(
+        "a line's fields are passed on however large",
+        "src/duly/worker/context.py",
+        "if len(written) <= room else",
+        "if True else",
+        "tests/worker/test_crew.py::test_a_line_too_large_to_be_said_is_cut_and_fails_neither_the_handler_nor_the_child",
+    ),
+    Mutant(
+        "of a child's log only the messages count",
+        "src/duly/worker/child.py",
+        "self._bytes += len(text) + (len(msgspec.json.encode(more)) if more else 0)",
+        "self._bytes += len(text)",
+        "tests/worker/test_crew.py::test_a_line_too_large_to_be_said_is_cut_and_fails_neither_the_handler_nor_the_child",
+    ),
 ]
