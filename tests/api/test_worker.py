@@ -618,7 +618,7 @@ class TestMeetings:
 
         assert await reaping
         [gone] = await workers.departed(database)
-        assert [run.run_id for run in await reclaim(database, gone, Rng(1))] == [lent.run.run_id]
+        assert [run.run_id for run in (await reclaim(database, gone, Rng(1))).moved] == [lent.run.run_id]
 
     async def test_after_the_reaper_nothing_is_claimed(self, remote, claiming, database):
         worker_id = UUID(remote.worker_id)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.domain.lifecycle import NAMED_LOSSES_MAX, PROBES_MAX, Bury, Finish, WaitFor, attempts_left, decide
-from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.lifecycle import NAMED_LOSSES_MAX, PROBES_MAX, Bury, Finish, WaitFor, attempts_left, decide, spent
+from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
 from duly.domain.retry import Retry
 from duly.domain.retry_rules import SNOOZES_MAX, Rule, kinds_of
 from duly.domain.run import Options
@@ -19,8 +19,8 @@ NOW = START + timedelta(seconds=100)
 POLICY = Options(retry=Retry(max_attempts=3, base_seconds=10, cap_seconds=1000))
 
 
-def after(outcome: Outcome, *, attempt: int = 1, losses: int = 0, policy: Options = POLICY):
-    return decide(a_run(attempt=attempt, losses=losses), policy, outcome, JITTER, NOW)
+def after(outcome: Outcome, *, attempt: int = 1, losses: int = 0, suspect: bool = False, policy: Options = POLICY):
+    return decide(a_run(attempt=attempt, losses=losses, suspect=suspect), policy, outcome, JITTER, NOW)
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 3, 4])
@@ -35,6 +35,15 @@ def test_what_has_ended_well_or_was_cancelled_is_final_whatever_came_before(outc
 @pytest.mark.parametrize("attempt", [1, 3, 100])
 def test_a_snooze_waits_as_long_as_asked_and_never_gives_up(attempt):
     assert after(Snoozed(seconds(90)), attempt=attempt) == WaitFor(seconds(90), carried={"attempts_before": 1})
+
+
+@pytest.mark.parametrize("delay", [0, 0.001, 0.1])
+def test_a_snooze_of_next_to_no_time_is_one_of_a_tenth_of_a_second(delay):
+    policy = Options(retry=Retry(rules=(Rule("snooze", status="5xx", delay_seconds=max(delay, 0.001)),)))
+
+    for waits in (after(Snoozed(seconds(delay))), after(Failed("no", status=500), policy=policy)):
+        assert isinstance(waits, WaitFor)
+        assert waits.delay == seconds(0.1)
 
 
 @pytest.mark.parametrize("outcome", [Failed("broken"), TimedOut(3.0)])
@@ -228,6 +237,25 @@ class TestExpiry:
 
         assert after(Expired(at)) == Finish("expired")
         assert Expired(at).reason == "expired at 2026-11-01T09:00:00.000Z"
+
+
+class TestSpent:
+    """A loss is settled by who knows no handlers: the next worker looks before it calls one."""
+
+    @pytest.mark.parametrize(
+        ("attempt", "before", "is_spent"), [(2, 0, False), (3, 0, True), (3, 1, False), (4, 1, True)]
+    )
+    def test_what_was_claimed_for_more_than_its_handler_allows(self, attempt, before, is_spent):
+        policy = Options(retry=Retry(max_attempts=2), attempts_before=before)
+
+        assert (spent(a_run(attempt=attempt, suspect=True), policy) is not None) is is_spent
+
+    def test_it_is_buried_with_what_took_its_last_attempt(self):
+        assert after(Spent("worker lost", 1), suspect=True, losses=1) == Bury(
+            "worker lost; its handler allows 1 attempt", losses=1, suspect=True
+        )
+        assert spent(a_run(attempt=9), Options()) == Spent("its last attempt has failed", 5)
+        assert Spent("its last attempt has failed", 5).reason.endswith("allows 5 attempts")
 
 
 class TestProbes:

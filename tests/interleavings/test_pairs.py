@@ -69,7 +69,7 @@ def reaping(worker_id, beat=0):
     async def reap(side: Database) -> int:
         if not await workers.expire(side, worker_id, beat):
             return 0
-        moved = [len(await reclaim(side, gone, RNG)) for gone in await workers.departed(side)]
+        moved = [len((await reclaim(side, gone, RNG)).moved) for gone in await workers.departed(side)]
         return sum(moved)
 
     return reap
@@ -258,7 +258,7 @@ class ExpireAndClaim:
             return
         assert [run.run_id for run in taken] == [self.run_id]
         [gone] = await workers.departed(database)
-        [found] = await reclaim(database, gone, RNG)
+        [found] = (await reclaim(database, gone, RNG)).moved
         assert found.run_id == self.run_id, "the reaper finds what was claimed before it struck"
         assert await boxes_of(database, self.run_id) == ["ready"]
 

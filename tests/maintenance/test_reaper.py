@@ -10,11 +10,13 @@ from duly.clock import Rng
 from duly.domain.errors import WorkerExpired
 from duly.domain.outcome import Failed
 from duly.domain.retry import Retry
+from duly.domain.run import Run
 from duly.domain.target import WEBHOOK
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.retire import retire
 from duly.store import history, leased, workers
+from duly.store.database import Database, Unavailable
 from tests.builders import (
     LEASE,
     a_leased_run,
@@ -180,6 +182,97 @@ class TestWhoIsDead:
         await listener.fetch("select 1")  # What was sent before has come by now.
         assert heard == ["default"]
         await listener.close()
+
+
+async def refuse(database: Database, run_id: UUID) -> None:
+    """Let the store refuse every record of one run."""
+    await database.execute(f"alter table duly.attempts add constraint refused check (run_id <> '{run_id}') not valid")
+
+
+class TestWhatIsRefused:
+    """One run that cannot be moved on costs neither the other runs of its worker nor the other workers."""
+
+    @pytest.fixture
+    async def bad_and_good(self, database, clock):
+        """Two runs of a first worker, of which one is refused, and one of a second that died later."""
+        first, bad = await a_leased_run(database)
+        _, beside = await a_leased_run(database, first)
+        second, good = await a_leased_run(database)
+        await refuse(database, bad.run_id)
+        for worker_id in (first, second):
+            await database.execute("delete from duly.workers where worker_id = $1", worker_id)
+            await workers.depart(database, worker_id)
+            await clock.advance(0.001)
+        yield bad, beside, good
+        await database.execute("alter table duly.attempts drop constraint refused")
+
+    async def test_it_holds_up_no_other_run_and_no_other_worker(self, database, reaper, bad_and_good, caplog):
+        bad, beside, good = bad_and_good
+
+        assert await reaper.step() == 2
+
+        assert await boxes_of(database, bad.run_id) == ["leased"]
+        assert await boxes_of(database, beside.run_id) == ["ready"]
+        assert await boxes_of(database, good.run_id) == ["ready"]
+        [told] = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "reclaim_failed"]
+        assert (told["runs"], told["first"]) == (1, bad.run_id)
+        assert "refused" in told["error"]
+
+    async def test_it_is_tried_again_less_and_less_often(self, database, clock, reaper, bad_and_good, caplog):
+        for _ in range(4 * 60):
+            await reaper.step()
+            await clock.advance(0.25)
+
+        told = [record.__dict__["fields"]["again_in"] for record in caplog.records]
+        assert told == [0.5, 1, 2, 4, 8, 16, 32]
+
+    async def test_it_is_moved_on_when_the_store_takes_it(self, database, clock, reaper, bad_and_good):
+        bad, *_ = bad_and_good
+        await reaper.step()
+        await database.execute("alter table duly.attempts drop constraint refused")
+        assert await reaper.step() == 0
+        await clock.advance(0.5)
+
+        assert await reaper.step() == 1
+
+        assert await boxes_of(database, bad.run_id) == ["ready"]
+        await refuse(database, bad.run_id)
+
+    async def test_another_fault_of_one_worker_holds_up_no_other_either(
+        self, database, reaper, bad_and_good, monkeypatch
+    ):
+        bad, _, good = bad_and_good
+        left_by = leased.left_by
+
+        async def failing(database: Database, worker_id: UUID, limit: int) -> list[Run]:
+            found = await left_by(database, worker_id, limit)
+            if bad.run_id in {run.run_id for run in found}:
+                raise RuntimeError("a fault of ours")
+            return found
+
+        monkeypatch.setattr(leased, "left_by", failing)
+
+        assert await reaper.step() == 1
+        assert await boxes_of(database, good.run_id) == ["ready"]
+
+    async def test_what_is_not_answered_is_put_off_so_that_the_others_come_first(
+        self, database, reaper, bad_and_good, monkeypatch
+    ):
+        bad, _, good = bad_and_good
+        left_by = leased.left_by
+
+        async def unanswered(database: Database, worker_id: UUID, limit: int) -> list[Run]:
+            found = await left_by(database, worker_id, limit)
+            if bad.run_id in {run.run_id for run in found}:
+                raise Unavailable("somebody has locked it")
+            return found
+
+        monkeypatch.setattr(leased, "left_by", unanswered)
+        with pytest.raises(Unavailable):
+            await reaper.step()
+
+        assert await reaper.step() == 1
+        assert await boxes_of(database, good.run_id) == ["ready"]
 
 
 class TestStory04LeasesNobodyKnows:

@@ -155,6 +155,8 @@ def test_a_snooze_knows_how_long():
     assert Snooze(2).delay == timedelta(seconds=2)
     with pytest.raises(InvalidSchedule, match="snooze 'soon' is not a duration"):
         Snooze("soon")
+    with pytest.raises(InvalidSchedule, match="snooze nan is not a duration"):
+        Snooze(float("nan"))
     with pytest.raises(InvalidOption, match="snooze -1 is negative"):
         Snooze(-1)
 

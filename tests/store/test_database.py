@@ -13,9 +13,10 @@ from duly.clock import SystemClock, moment_of
 from duly.domain.errors import DatabaseUnusable, KeyConflict, NotFound
 from duly.store import database as module
 from duly.store import test_clock
-from duly.store.database import Database, Unavailable, is_gone, translated
+from duly.store.database import Database, ReadOnly, Unavailable, is_gone, translated
 from duly.store.refusals import refusal
 from duly.store.statements import load
+from duly.store.together import together
 from tests.clock import START
 
 
@@ -106,6 +107,43 @@ class TestAnswers:
 
         assert await database.fetchval("select 1") == 1
         await killer.close()
+
+    async def test_a_server_that_takes_no_writes_is_unavailable_and_the_next_connection_may_lead_to_another(
+        self, database
+    ):
+        """After a failover, a name or a pooler may lead to a standby for a moment."""
+        await database.execute("set default_transaction_read_only = on")
+
+        with pytest.raises(ReadOnly, match=r"takes no writes.*led to the primary"):
+            await database.execute("delete from duly.keys")
+
+        await database.execute("delete from duly.keys")
+
+    async def test_nor_is_it_kept_after_a_transaction(self, database):
+        await database.execute("set default_transaction_read_only = on")
+
+        async def write(all_of_it: Database) -> None:
+            await all_of_it.execute("delete from duly.keys")
+
+        with pytest.raises(ReadOnly):
+            await together(database, write)
+
+        await together(database, write)
+
+    async def test_a_server_that_takes_no_more_connections_is_unavailable_until_it_does(self, own_database_url):
+        name = own_database_url.partition("?")[0].rpartition("/")[2]
+        async with Database(own_database_url) as database, Database(own_database_url) as late:
+            await database.execute(f"alter database {name} connection limit 1")
+            with suppress(Unavailable):
+                await late.fetch("select pg_terminate_backend(pg_backend_pid())")
+
+            with pytest.raises(Unavailable, match="TooManyConnectionsError"):
+                await late.fetch("select 1")
+            with pytest.raises(DatabaseUnusable, match=r"no connection left for us.*Raise max_connections"):
+                await Database(own_database_url).open()
+
+            await database.execute(f"alter database {name} connection limit -1")
+            assert await late.fetchval("select 1") == 1
 
     async def test_an_answer_that_does_not_come_is_unavailable(self, database_url):
         async with Database(database_url, command_timeout=0.05) as impatient:

@@ -47,6 +47,17 @@ async def test_it_is_kept_after_a_refusal_because_the_server_has_answered(pool):
     assert await pid(pool) == first
 
 
+async def test_one_whose_server_takes_no_writes_is_not_kept(pool):
+    async with pool.acquire() as connection:
+        await connection.execute("set default_transaction_read_only = on")
+    first = await pid(pool)
+    with pytest.raises(asyncpg.ReadOnlySQLTransactionError):
+        async with pool.acquire() as connection:
+            await connection.execute("create table nothing ()")
+
+    assert await pid(pool) != first
+
+
 async def test_nobody_is_lent_what_another_holds_and_the_last_one_waits(pool):
     async with pool.acquire() as first, pool.acquire() as second:
         assert first is not second

@@ -7,7 +7,7 @@ import pytest
 
 from duly.domain.errors import KeyConflict, Refused
 from duly.moves.submit import submit
-from duly.store.database import Database, Unavailable
+from duly.store.database import Database, ReadOnly, Unavailable
 from duly.store.session import RolledBack, Sessions
 from tests.builders import a_key, a_ready_run, a_submission, counts
 
@@ -84,6 +84,35 @@ async def test_a_refusal_keeps_the_connection(database):
             await in_session(sessions, submit_and_raise, Refused("no"))
         async with sessions.open(1) as session:
             assert await session.fetchval("select pg_backend_pid()") == process
+
+
+PID = "select pg_backend_pid()"
+
+
+async def test_a_connection_to_a_server_that_takes_no_writes_is_not_kept(database):
+    async with Sessions(database, size_max=1) as sessions:
+        async with sessions.open(1) as session:
+            process = await session.fetchval(PID)
+            await session.execute("set session characteristics as transaction read only")
+        with pytest.raises(ReadOnly):
+            await in_session(sessions, submit_and_raise, Refused("no"))
+        async with sessions.open(1) as session:
+            assert await session.fetchval(PID) != process
+            await submit(session, a_submission(), key=a_key())
+
+
+async def test_one_that_reads_only_on_purpose_is_kept(database):
+    async def write(sessions: Sessions) -> None:
+        async with sessions.look(timeout=timedelta(seconds=2)) as session:
+            await session.execute("delete from duly.keys")
+
+    async with Sessions(database, size_max=1) as sessions:
+        async with sessions.look(timeout=timedelta(seconds=2)) as session:
+            process = await session.fetchval(PID)
+        with pytest.raises(ReadOnly):
+            await write(sessions)
+        async with sessions.open(1) as session:
+            assert await session.fetchval(PID) == process
 
 
 async def test_a_block_that_is_interrupted_is_undone(database, sessions):

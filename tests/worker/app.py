@@ -165,6 +165,15 @@ def say(run: RunContext) -> None:
     run.log.error(ValueError("not even text"))  # type: ignore[arg-type]
 
 
+@app.handler
+def say_much(run: RunContext) -> None:
+    """Log a line that is larger than what a child may say at once, and lines without end."""
+    run.log.info("large", body="a" * 5_000_000)
+    run.log.info("many", **{f"field_{number}": '"' * 5_000 for number in range(1_000)})
+    for _ in range(20):
+        run.log.info("again", body="b" * 100_000)
+
+
 def write(mark: str, text: str) -> None:
     """Write a file so that a reader sees all of it or nothing."""
     Path(f"{mark}.new").write_text(text)

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 from uuid import UUID
 
@@ -117,6 +117,12 @@ async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], sec
             return answer
         assert time.monotonic() < deadline, f"waited {seconds} s in vain"
         await asyncio.sleep(0.01)
+
+
+def is_regular(moments: list[float]) -> bool:
+    """Say whether moments follow each other at a fixed pace, as far as a busy machine lets one tell."""
+    gaps = [after - before for before, after in pairwise(moments)]
+    return max(gaps) - min(gaps) < 0.1
 
 
 def engine_of(worker: Worker) -> Engine:

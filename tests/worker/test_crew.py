@@ -269,6 +269,17 @@ async def test_whatever_a_handler_logs_fails_neither_it_nor_the_child(crew, hear
     ]
 
 
+async def test_a_line_too_large_to_be_said_is_cut_and_fails_neither_the_handler_nor_the_child(crew, heard):
+    assert await served(crew, a_task("say_much"), heard=heard) == (Succeeded(), False)
+    large, many, *again, dropped = heard.said
+    assert (large.text, many.text) == ("large", "many")
+    assert large.fields["body"] == '"' + "a" * 262_143 + "…"
+    assert next(iter(many.fields)) == "field_0"
+    assert many.fields["…"].endswith(" more")
+    assert 0 < len(again) < 10, "fields count, too, so it is cut off after about a mebibyte"
+    assert (dropped.what, dropped.count) == ("dropped", 20 - len(again))
+
+
 async def test_an_app_that_cannot_be_loaded_is_no_crime_of_the_run(heard):
     crew = Crew("tests.worker.app:nothing")
     with pytest.raises(NoChild, match="could not load"):

@@ -4,6 +4,8 @@ import asyncio
 import threading
 from typing import Any
 
+import asyncpg
+import msgspec
 import pytest
 
 from duly.domain.progress import Progress
@@ -145,6 +147,33 @@ async def test_lines_outlive_a_flush_that_was_given_up(store, desk, run):
     await desk.flush()
 
     assert await store.fetchval("select array_agg(number order by number) from duly.logs") == [*range(1, 2_501)]
+
+
+@pytest.mark.parametrize("bad", [{"fields": "{not JSON"}, {"message": "half of a character: \ud800"}], ids=str)
+async def test_one_line_that_is_refused_costs_no_other(store, desk, run, bad):
+    for number in range(1, 21):
+        desk.log(run, "info", f"line {number}", {})
+    desk._lines[13] = msgspec.structs.replace(desk._lines[13], **bad)
+    await desk.flush()
+
+    told = [(number, level, message) for _, number, level, message, _ in await lines_of(store, run)]
+    expected = [(number, "info", f"line {number}") for number in range(1, 21)]
+    expected[13] = (14, "warning", "(a line that could not be stored)")
+    assert told == expected
+
+
+async def test_lines_wait_where_it_is_no_fault_of_theirs(store, desk, run, monkeypatch):
+    async def fail(*_, **__) -> None:
+        raise asyncpg.UndefinedTableError("as the server said")
+
+    desk.log(run, "info", "said", {})
+    with monkeypatch.context() as patched:
+        patched.setattr(runs, "append_logs", fail)
+        with pytest.raises(asyncpg.UndefinedTableError):
+            await desk.flush()
+    await desk.flush()
+
+    assert [line[3] for line in await lines_of(store, run)] == ["said"]
 
 
 async def test_a_checkpoint_is_saved_for_the_holder_of_the_lease(store, desk, run):

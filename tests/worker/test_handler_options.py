@@ -1,10 +1,19 @@
 """A handler's own retry and timeout hold for runs that were submitted without a word about them."""
 
+from uuid import UUID
+
+from duly.clock import Rng
 from duly.domain.retry import Retry
 from duly.domain.run import Options
-from duly.worker.context import RunContext
+from duly.log import Log
+from duly.maintenance.reaper import Reaper
+from duly.moves.claim import claim
+from duly.moves.replay import replay
+from duly.store import workers
+from duly.store.database import Database
+from duly.worker.context import RunContext, Snooze
 from duly.worker.handlers import Handler, Registry
-from tests.worker.stories import attempts_of, ended, working
+from tests.worker.stories import a_registered_worker, attempts_of, ended, state_of, working
 
 
 def failing_once() -> Registry:
@@ -47,3 +56,101 @@ async def test_a_run_that_is_only_marked_keeps_its_handlers_own_options_and_is_h
         assert await ended(store, run_id) == "dead"
 
     assert seen == [(1, ("new",), "r-7", None), (2, ("new",), "r-7", None)]
+
+
+def allowing(max_attempts: int, called: list[int]) -> Registry:
+    """Give a handler that allows so many attempts and notes their numbers; where it is told to, it snoozes first."""
+
+    async def work(run: RunContext, snooze: bool = False) -> None:
+        called.append(run.attempt)
+        if snooze and len(called) == 1:
+            raise Snooze(0.1)
+
+    registry = Registry()
+    registry.add(Handler(work, options=Options(retry=Retry(max_attempts=max_attempts))))
+    return registry
+
+
+async def lost_beside_a_worker(store: Database, run_id: UUID) -> None:
+    """Let a worker that had started a run be lost, and the run be moved on for it."""
+    worker_id = await a_registered_worker(store)
+    [run] = await claim(store, worker_id, ["default"], ["work"], 1)
+    assert run.run_id == run_id
+    await store.execute("delete from duly.workers where worker_id = $1", worker_id)
+    await workers.depart(store, worker_id)
+    await Reaper(store, rng=Rng(1), log=Log("reaper")).step()
+    await store.execute(
+        "update duly.ready set due_at = greatest(scheduled_at, duly.clock_now())"
+    )  # Now, not in a second.
+
+
+class TestLosses:
+    """Whoever settles for a worker that is gone knows no handlers; the next worker does, before it calls one."""
+
+    async def test_a_handler_that_allows_one_attempt_is_not_called_again_after_a_loss(self, url, store):
+        called: list[int] = []
+        run_id = await store.fetchval("select duly.submit('work')")
+        await lost_beside_a_worker(store, run_id)
+
+        async with working(url, allowing(1, called)):
+            assert await ended(store, run_id) == "dead"
+
+        assert called == []
+        assert await attempts_of(store, run_id) == [(1, "lost"), (1, "skipped")]
+        [dead] = await store.fetch("select attempt, reason, suspect from duly.dead")
+        assert tuple(dead) == (1, "worker lost; its handler allows 1 attempt", True)
+
+    async def test_one_that_allows_two_is_called_once_more(self, url, store):
+        called: list[int] = []
+        run_id = await store.fetchval("select duly.submit('work')")
+        await lost_beside_a_worker(store, run_id)
+
+        async with working(url, allowing(2, called)):
+            assert await ended(store, run_id) == "succeeded"
+
+        assert called == [2]
+
+    async def test_what_was_said_at_submit_wins_over_it(self, url, store):
+        called: list[int] = []
+        options = '{"retry": {"max_attempts": 2}}'
+        run_id = await store.fetchval("select duly.submit('work', options => $1::text::jsonb)", options)
+        await lost_beside_a_worker(store, run_id)
+
+        async with working(url, allowing(1, called)):
+            assert await ended(store, run_id) == "succeeded"
+
+        assert called == [2]
+
+    async def test_a_replay_gives_it_its_attempts_anew_and_numbers_go_on(self, url, store):
+        called: list[int] = []
+        run_id = await store.fetchval("select duly.submit('work')")
+        await lost_beside_a_worker(store, run_id)
+
+        async with working(url, allowing(1, called)):
+            assert await ended(store, run_id) == "dead"
+            assert await replay(store, [run_id]) == [run_id]
+            assert await ended(store, run_id) == "succeeded"
+
+        assert called == [2]
+
+    async def test_a_snooze_is_no_attempt_that_counts(self, url, store):
+        called: list[int] = []
+        run_id = await store.fetchval("""select duly.submit('work', '{"snooze": true}')""")
+
+        async with working(url, allowing(1, called)):
+            assert await ended(store, run_id) == "succeeded"
+
+        assert called == [1, 2]
+
+    async def test_what_was_handed_back_has_used_none(self, url, store):
+        called: list[int] = []
+        worker_id = await a_registered_worker(store)
+        run_id = await store.fetchval("select duly.submit('work')")
+        assert await claim(store, worker_id, ["default"], ["work"], 1)
+        await workers.retire(store, worker_id, [])
+        assert await state_of(store, run_id) == "ready"
+
+        async with working(url, allowing(1, called)):
+            assert await ended(store, run_id) == "succeeded"
+
+        assert called == [1]

@@ -9,6 +9,8 @@ import time
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import psycopg
+
 from duly.domain.retry import Retry
 from duly.domain.run import Run
 from duly.moves.claim import claim
@@ -25,6 +27,7 @@ from tests.worker.stories import (
     a_registered_worker,
     attempts_of,
     ended,
+    is_regular,
     leased_runs,
     reaping,
     registry_of,
@@ -33,6 +36,8 @@ from tests.worker.stories import (
     until,
     working,
 )
+
+OTHERS = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 
 
 async def test_a_run_ten_times_longer_than_the_lease_finishes_in_one_attempt(url, store):
@@ -154,6 +159,34 @@ async def test_a_worker_that_cannot_renew_stops_itself_and_lives_on_under_a_new_
     assert await attempts_of(store, run_id) == [(1, "failed"), (2, "succeeded")]
 
 
+async def test_after_a_failover_that_led_to_a_standby_for_a_moment_work_goes_on(url, store, caplog):
+    """Here the database takes no writes in new sessions, and all others are ended; as a name that leads to a standby does."""
+
+    async def work() -> None: ...
+
+    def is_refused() -> bool:
+        told = [record.__dict__["fields"] for record in caplog.records if record.getMessage() != "beat_failed"]
+        return any("read-only transaction" in str(fields) for fields in told)
+
+    with psycopg.connect(url, autocommit=True) as admin:
+        name = admin.info.dbname
+        try:
+            async with working(url, registry_of(work)):
+                admin.execute(f"alter database {name} set default_transaction_read_only = on")
+                admin.execute(OTHERS)
+                await until(is_refused)
+                admin.execute(f"alter database {name} reset default_transaction_read_only")
+                [(run_id,)] = admin.execute("select duly.submit('work')").fetchall()
+                await until(
+                    lambda: (
+                        admin.execute("select from duly.attempts where run_id = %s", [run_id]).fetchone() is not None
+                    )
+                )
+        finally:
+            admin.execute(f"alter database {name} reset default_transaction_read_only")
+            admin.execute(OTHERS)
+
+
 async def test_what_a_worker_had_not_started_when_it_stopped_itself_goes_back_unused(url, store):
     async def work() -> None: ...
 
@@ -235,6 +268,51 @@ async def test_a_claim_whose_answer_was_lost_is_handed_back_unused(url, store, m
     for run_id in run_ids:
         assert await attempts_of(store, run_id) == [(1, "succeeded")]
     assert {run.run_id for run in lost} <= set(run_ids)
+
+
+async def test_a_worker_asks_a_database_that_is_away_again_at_no_fixed_pace(url, monkeypatch):
+    asked: list[float] = []
+
+    async def unanswered(*_):
+        asked.append(time.monotonic())
+        raise Unavailable("it does not answer")
+
+    async def work() -> None: ...
+
+    monkeypatch.setattr(claiming, "claim", unanswered)
+    async with working(url, registry_of(work)):
+        await until(lambda: len(asked) >= 8)
+
+    assert not is_regular(asked)
+
+
+async def test_what_hangs_on_us_is_found_behind_all_that_we_hold(url, store, monkeypatch):
+    lost: list[Run] = []
+    go_on = asyncio.Event()
+
+    async def unlucky_claim(*args):
+        claimed = await claim(*args)
+        if not lost and any(run.handler == "work" for run in claimed):
+            lost.extend(claimed)
+            raise Unavailable("the answer was lost")
+        return claimed
+
+    async def hold() -> None:
+        await go_on.wait()
+
+    async def work() -> None: ...
+
+    monkeypatch.setattr(claiming, "claim", unlucky_claim)
+    monkeypatch.setattr(claiming, "BELT_BATCH", 2)
+    async with working(url, registry_of(hold, work)) as worker:
+        known = [await submitted(store, "hold") for _ in range(4)]
+        await until(lambda: worker.health.running == 4)
+        run_id = await submitted(store, "work")
+        assert run_id > max(known), "ids rise with time, so what we know comes first"
+        assert await ended(store, run_id, 10) == "succeeded"
+        go_on.set()
+
+    assert [run.run_id for run in lost] == [run_id]
 
 
 async def test_a_claim_that_is_merely_slow_is_not_taken_for_lost(url, store, monkeypatch):

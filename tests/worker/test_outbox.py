@@ -1,6 +1,7 @@
 """The outbox: outcomes reach the store, once, whatever the connection does."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from duly.moves.settle import Settled, Unstorable
 from duly.store.database import Database
 from duly.worker import outbox as module
 from duly.worker.outbox import Outbox
-from tests.worker.stories import a_registered_worker, attempts_of, leased_runs, state_of
+from tests.worker.stories import a_registered_worker, a_run, attempts_of, leased_runs, state_of, until
 
 
 @pytest.fixture
@@ -86,6 +87,51 @@ async def test_an_outcome_that_comes_after_the_lease_was_lost_is_refused_counted
     assert await state_of(store, stale.run_id) == "ready"
 
 
+async def test_an_outcome_that_is_refused_is_offered_less_and_less_often_and_others_go_on(store, monkeypatch, caplog):
+    offered: Counter[UUID] = Counter()
+
+    async def refuse(_database, _worker_id, settled, _rng):
+        offered.update(item.run.run_id for item in settled)
+        if stuck := [item.run for item in settled if item.run == bad]:
+            raise Unstorable(stuck, [], ValueError("no"))
+        return []
+
+    monkeypatch.setattr(module, "settle", refuse)
+    monkeypatch.setattr(module, "REFUSED_SECONDS_MAX", 0.4)
+    bad, *good = [a_run() for _ in range(20)]
+    outbox = Outbox(store, UUID(int=1), rng=Rng(1), log=Log("test"), on_settled=lambda _: None)
+    outbox.put([ended(store, bad)])
+    task = asyncio.create_task(outbox.run())
+    for run in good:
+        outbox.put([ended(store, run)])
+        await asyncio.sleep(0.05)
+    await until(lambda: outbox.settled == len(good))
+    task.cancel()
+
+    assert len(outbox) == 1
+    assert 3 <= offered[bad.run_id] <= 5, "at once, after 0.1, 0.3 and 0.7 s; and where the machine is slow, after 1.1"
+    assert {offered[run.run_id] for run in good} == {1}
+    told = [record.__dict__["fields"]["again_in"] for record in caplog.records]
+    assert told == [0.1, 0.2, 0.4, 0.4, 0.4][: len(told)]
+
+
+async def test_one_that_is_taken_after_all_is_forgotten_with_how_often_it_was_refused(store, monkeypatch, caplog):
+    refusals = 2
+
+    async def refuse(_database, _worker_id, settled, _rng):
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise Unstorable([item.run for item in settled], [], ValueError("no"))
+        return []
+
+    monkeypatch.setattr(module, "settle", refuse)
+    outbox, done = await emptied(store, UUID(int=1), [item := ended(store, a_run())])
+
+    assert (outbox.settled, done) == (1, [item])
+    assert outbox._refusals == {}
+
+
 async def test_one_bad_outcome_holds_up_no_other(store, worker_id):
     runs = await leased_runs(store, worker_id, 9)
     settled = [ended(store, run, Succeeded('{"fine":true}')) for run in runs]
@@ -137,7 +183,7 @@ async def test_an_outcome_that_the_store_refuses_comes_again_behind_all_others(s
     monkeypatch.setattr(module, "settle", settle)
     outbox, done = await emptied(store, worker_id, [bad, good, later])
 
-    assert calls == [[bad, good], [later, bad], [bad]]
+    assert calls == [[bad, good], [later], [bad]]
     assert done == [good, later, bad]
     assert (outbox.settled, outbox.fenced) == (3, 0)
 

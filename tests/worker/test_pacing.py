@@ -1,8 +1,12 @@
 """Pacing: a run alone starts at its moment; where there are many, they start together, a few milliseconds late at most."""
 
+from collections import Counter
+
 import pytest
 
+from duly.clock import Rng
 from duly.worker.pacing import (
+    AGAIN_SECONDS_MAX,
     BUSY,
     REST_IDLE_SECONDS,
     REST_SECONDS,
@@ -11,6 +15,7 @@ from duly.worker.pacing import (
     TURN_BUSY_SECONDS,
     TURN_SECONDS,
     Setback,
+    again,
     pause,
 )
 
@@ -32,6 +37,16 @@ from duly.worker.pacing import (
 )
 def test_it_waits_for_the_next_and_longer_where_many_come(held, started, waiting, left_seconds, seconds):
     assert pause(held=held, started=started, waiting=waiting, left_seconds=left_seconds) == seconds
+
+
+def test_fifty_workers_whom_one_outage_has_struck_do_not_come_back_at_once():
+    pauses = sorted(again(Rng(seed)) for seed in range(50))
+
+    assert pauses[0] >= 0
+    assert pauses[-1] < AGAIN_SECONDS_MAX
+    tenths = Counter(int(seconds / AGAIN_SECONDS_MAX * 10) for seconds in pauses)
+    assert max(tenths.values()) <= 12
+    assert len(tenths) == 10
 
 
 def test_nothing_is_later_by_it_than_a_few_milliseconds():

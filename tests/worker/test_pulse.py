@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from duly.clock import Rng
 from duly.log import Log
 from duly.store.workers import SQL
 from duly.worker.lifeline import Lifeline
 from tests.worker import family
 from tests.worker.family import is_gone
-from tests.worker.stories import PATIENCE_SECONDS, a_registered_worker, until
+from tests.worker.stories import PATIENCE_SECONDS, a_registered_worker, is_regular, until
 
 HANG_UP_ON_OTHERS = """
 select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
@@ -38,7 +39,13 @@ async def a_pulse(url, worker_id, statement=SQL["beat"], *, parent=False):
     command = ["-c", PARENT] if parent else ["-m", "duly.worker.pulse"]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
     assert process.stdin
-    config = {"url": url, "worker_id": str(worker_id), "lease": LEASE.total_seconds(), "statement": statement}
+    config = {
+        "url": url,
+        "worker_id": str(worker_id),
+        "lease": LEASE.total_seconds(),
+        "statement": statement,
+        "seed": 1,
+    }
     process.stdin.write(msgspec.json.encode(config) + b"\n")
     try:
         yield process
@@ -106,6 +113,16 @@ async def test_it_beats_on_when_its_connection_was_lost(url, store, worker_id):
         assert "safe_until" in await message(pulse)
 
 
+async def test_it_asks_a_database_that_is_away_again_at_no_fixed_pace(worker_id, tmp_path):
+    told = []
+    async with a_pulse(f"postgresql:///duly?host={tmp_path}", worker_id) as pulse:
+        for _ in range(7):
+            assert "error" in await message(pulse)
+            told.append(time.monotonic())
+
+    assert not is_regular(told)
+
+
 async def test_it_ends_when_the_worker_hangs_up(url, worker_id):
     async with a_pulse(url, worker_id) as pulse:
         await message(pulse)
@@ -143,7 +160,13 @@ async def _beats_past(store, worker_id, counted):
 async def a_lifeline(url, store, worker_id):
     gone: list[bool] = []
     lifeline = Lifeline(
-        url, worker_id, LEASE.total_seconds(), clock=store.clock, log=Log("test"), on_gone=lambda: gone.append(True)
+        url,
+        worker_id,
+        LEASE.total_seconds(),
+        clock=store.clock,
+        rng=Rng(1),
+        log=Log("test"),
+        on_gone=lambda: gone.append(True),
     )
     await asyncio.wait_for(lifeline.start(give_up=lambda: False), PATIENCE_SECONDS)
     try:

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -21,7 +23,7 @@ from duly.store.database import Database
 from duly.worker import claiming, engine
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Registry
-from duly.worker.service import Worker, WorkerOptions
+from duly.worker.service import CONNECTIONS_MAX, Worker, WorkerOptions
 from duly.worker.slots import Pool
 from tests.worker import app, family
 from tests.worker.stories import (
@@ -554,6 +556,37 @@ async def test_who_can_end_the_process_is_not_told_when_all_have_ended(url, stor
     worker.stop()
     await asyncio.wait_for(living, PATIENCE_SECONDS)
     assert told == []
+
+
+async def test_an_outcome_is_settled_while_every_other_connection_of_the_worker_is_taken(url, store):
+    go_on = asyncio.Event()
+
+    async def work() -> None:
+        await go_on.wait()
+
+    async with working(url, registry_of(work)) as worker:
+        run_id = await submitted(store, "work")
+        await until(lambda: worker.health.running == 1)
+        async with all_connections_taken(worker):
+            go_on.set()
+            assert await ended(store, run_id) == "succeeded"
+
+
+@asynccontextmanager
+async def all_connections_taken(worker: Worker) -> AsyncIterator[None]:
+    """Use up the connections over which a worker claims, looks and saves."""
+    loop, pool = worker._engine_loop, engine_of(worker)._database.pool
+    assert loop is not None
+
+    async def on_its_loop(work: Coroutine[Any, Any, Any]) -> Any:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    taken = [await on_its_loop(pool.lend()) for _ in range(CONNECTIONS_MAX)]
+    try:
+        yield
+    finally:
+        for connection in taken:
+            await on_its_loop(pool.take_back(connection, None))
 
 
 async def test_a_worker_without_handlers_is_refused(url):

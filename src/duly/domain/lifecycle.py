@@ -11,7 +11,7 @@ import msgspec
 from duly.domain.duration import to_iso
 from duly.domain.expiry import expiry_of, shown_moment
 from duly.domain.job import DELAY_MAX
-from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
 from duly.domain.retry import RETRY_AFTER_MAX
 from duly.domain.retry_rules import SNOOZES_MAX, Rule, kinds_of, rule_for
 from duly.domain.run import Options, Run
@@ -20,6 +20,8 @@ from duly.domain.run import Options, Run
 NAMED_LOSSES_MAX = 2
 # So often an attempt that found a destination still ailing is not laid at the run's door; it may be what ails it.
 PROBES_MAX = 20
+# A snooze uses up no attempt, so one of no time would be called as fast as the database can, for ever.
+SNOOZE_LEAST = timedelta(seconds=0.1)
 _TIMEOUT_KINDS = kinds_of(TimeoutError)
 
 
@@ -59,8 +61,11 @@ def decide(run: Run, policy: Options, outcome: Outcome, chance: float, now: date
             return Finish("cancelled")
         case Expired():
             return Finish("expired")
+        case Spent():
+            return Bury(outcome.reason, run.losses, run.suspect)
         case Snoozed():
-            return _in_time(run, policy, outcome.reason, WaitFor(outcome.delay, carried=_forgiven(policy)), now)
+            wait = WaitFor(max(outcome.delay, SNOOZE_LEAST), carried=_forgiven(policy))
+            return _in_time(run, policy, outcome.reason, wait, now)
         case Lost():
             return _after_loss(run, policy, outcome, chance, now)
         case Failed() | TimedOut():
@@ -109,7 +114,7 @@ def _snoozed(run: Run, policy: Options, outcome: Failed | TimedOut, rule: Rule, 
     if policy.snoozes >= SNOOZES_MAX:
         return Bury(f"{outcome.reason}; a rule has put it off {SNOOZES_MAX:,} times")
     carried = {**_forgiven(policy), "snoozes": policy.snoozes + 1}
-    return _in_time(run, policy, outcome.reason, WaitFor(rule.delay, carried=carried), now)
+    return _in_time(run, policy, outcome.reason, WaitFor(max(rule.delay, SNOOZE_LEAST), carried=carried), now)
 
 
 def _delay(run: Run, policy: Options, outcome: Failed | TimedOut, rule: Rule | None, chance: float) -> timedelta:
@@ -143,6 +148,17 @@ def _in_time(run: Run, policy: Options, reason: str, wait: WaitFor, now: datetim
 def attempts_left(run: Run, policy: Options) -> bool:
     """Say whether another attempt is allowed after this one; a replay starts a new count, but not new numbers."""
     return _attempt_of_this_life(run, policy) < policy.retry.max_attempts
+
+
+def spent(run: Run, policy: Options) -> Spent | None:
+    """Give the end of a run that was claimed for one attempt more than its handler allows; None: it may start.
+
+    Whoever settles for a worker that is gone knows no handlers, so what a run does not say itself is judged here.
+    """
+    if _attempt_of_this_life(run, policy) <= policy.retry.max_attempts:
+        return None
+    # A failure leaves no suspect, and was judged by who knew the handler, which may have allowed more then.
+    return Spent(Lost().reason if run.suspect else "its last attempt has failed", policy.retry.max_attempts)
 
 
 def is_retry(run: Run, policy: Options) -> bool:

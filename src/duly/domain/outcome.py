@@ -82,6 +82,18 @@ class Expired(msgspec.Struct, frozen=True, tag=True):
         return f"expired at {self.at.astimezone(UTC).isoformat(timespec='milliseconds').replace('+00:00', 'Z')}"
 
 
+class Spent(msgspec.Struct, frozen=True, tag=True):
+    """It was claimed though its handler allows no more attempts, and none was made. `after`: what took the last one."""
+
+    after: str
+    allowed: int
+
+    @property
+    def reason(self) -> str:
+        """Say it in words."""
+        return f"{self.after}; its handler allows {self.allowed} attempt{'s' * (self.allowed != 1)}"
+
+
 class Parked(msgspec.Struct, frozen=True, tag=True):
     """Its destination is not to be called now: the run waits for it, and no attempt was made."""
 
@@ -94,5 +106,5 @@ class Awaited(msgspec.Struct, frozen=True, tag=True):
     seconds: float
 
 
-Outcome = Succeeded | Failed | TimedOut | Lost | Cancelled | Snoozed | Expired
+Outcome = Succeeded | Failed | TimedOut | Lost | Cancelled | Snoozed | Expired | Spent
 Deferral = Parked | Awaited  # no outcome yet: the run leaves its worker's hands and waits for something

@@ -4,6 +4,8 @@ A worker is dead when its lease has passed in database time and its beat has not
 own monotonic clock; so a step of the database's clock forwards kills nobody. After a step backwards `until` lies far ahead
 of what a lease can be: then the unchanged beat alone decides. The worker's row is taken first: no claim can follow it.
 
+What of one worker the store refuses holds up no other worker: it is put off, longer each time, and each time said.
+
 A step every quarter of a second sees a beat within that time, and its absence within another: what hung on a dead worker can be
 claimed half a second after its lease at the latest, and a hint says so.
 """
@@ -17,11 +19,13 @@ from duly.clock import Rng
 from duly.log import Log
 from duly.moves.reclaim import reclaim
 from duly.store import hints, leased, workers
-from duly.store.database import Database
-from duly.store.workers import WorkerRow
+from duly.store.database import Database, Unavailable
+from duly.store.workers import Departed, WorkerRow
 
 STEP_SECONDS = 0.25
 _ORPHANS_EVERY_STEPS = 120
+_PUT_OFF_SECONDS = 0.5  # doubled each time
+_PUT_OFF_SECONDS_MAX = 60.0
 
 
 class Reaper:
@@ -32,6 +36,7 @@ class Reaper:
         self._rng = rng
         self._log = log
         self._seen: dict[UUID, tuple[int, float]] = {}  # beat, and when it was first seen on our own clock
+        self._put_off: dict[UUID, tuple[int, float]] = {}  # how often, and until when on our own clock
         self._steps = 0
         self.reaped = 0
 
@@ -48,12 +53,36 @@ class Reaper:
         return await self._reclaim_all()
 
     async def _reclaim_all(self) -> int:
+        departed = await workers.departed(self._database)
+        self._put_off = {gone.worker_id: self._put_off.get(gone.worker_id, (0, 0.0)) for gone in departed}
+        now = self._database.clock.monotonic()
+        return sum([await self._reclaim(gone) for gone in departed if self._put_off[gone.worker_id][1] <= now])
+
+    async def _reclaim(self, gone: Departed) -> int:
+        """Move on what hangs on one worker. Raises Unavailable."""
         moved = 0
-        for gone in await workers.departed(self._database):
-            while batch := await reclaim(self._database, gone, self._rng):
-                await hints.send(self._database, sorted({run.queue for run in batch}))
-                moved += len(batch)
+        try:
+            while (batch := await reclaim(self._database, gone, self._rng)).moved:
+                await hints.send(self._database, sorted({run.queue for run in batch.moved}))
+                moved += len(batch.moved)
+        except Unavailable as error:
+            self._try_later(gone, error)  # It may be this one's alone, as a row that somebody has locked.
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with what one has left, the others must be reaped
+            self._try_later(gone, error)
+        else:
+            if batch.refused:
+                (run_id, _), refusal = next(iter(batch.refused.items()))
+                self._try_later(gone, refusal, runs=len(batch.refused), first=run_id)
         return moved
+
+    def _try_later(self, gone: Departed, error: Exception, **told: object) -> None:
+        tries, _ = self._put_off[gone.worker_id]
+        seconds = min(_PUT_OFF_SECONDS * 2**tries, _PUT_OFF_SECONDS_MAX)
+        self._put_off[gone.worker_id] = (min(tries + 1, 10), self._database.clock.monotonic() + seconds)
+        self._log.error(
+            "reclaim_failed", worker_id=gone.worker_id, name=gone.name, **told, again_in=seconds, error=repr(error)
+        )
 
     def _first_seen(self, row: WorkerRow) -> tuple[int, float]:
         beat, since = self._seen.get(row.worker_id, (-1, 0.0))

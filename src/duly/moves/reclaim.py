@@ -7,6 +7,8 @@ Every other run of it counts an attempt `lost`; only a run that was announced, a
 
 from __future__ import annotations
 
+import msgspec
+
 from duly.clock import Rng
 from duly.domain.outcome import Lost
 from duly.domain.run import Run
@@ -14,19 +16,27 @@ from duly.domain.target import is_reserved
 from duly.moves.settle import hand_back, lose
 from duly.store import leased
 from duly.store.database import Database
+from duly.store.leased import Handle
 from duly.store.workers import Departed
 
 BATCH_MAX = 500
 
 
-async def reclaim(database: Database, worker: Departed, rng: Rng) -> list[Run]:
-    """Move one batch of a departed worker's runs on. Returns those that were moved; none: it is done."""
+class Reclaimed(msgspec.Struct, frozen=True):
+    """What became of one batch: none were moved: it is done, but for those that the store refuses, each with what it says."""
+
+    moved: list[Run]
+    refused: dict[Handle, Exception]
+
+
+async def reclaim(database: Database, worker: Departed, rng: Rng) -> Reclaimed:
+    """Move one batch of a departed worker's runs on; one that the store refuses holds up no other."""
     held = await leased.left_by(database, worker.worker_id, BATCH_MAX)
     unstarted = [run for run in held if _was_not_started(run, worker)]
     lost = [(run, Lost(named=worker.has_named(run))) for run in held if not _was_not_started(run, worker)]
+    gone, refused = await lose(database, worker.worker_id, lost, rng)
     back = await hand_back(database, worker.worker_id, unstarted)
-    gone = await lose(database, worker.worker_id, lost, rng)
-    return [run for run in held if (run.run_id, run.fence) in back | gone]
+    return Reclaimed([run for run in held if (run.run_id, run.fence) in {*gone, *back}], refused)
 
 
 def _was_not_started(run: Run, worker: Departed) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 from duly.clock import Rng, moment_of
 from duly.domain.job import DELAY_MAX
 from duly.domain.lifecycle import Bury, Finish, Transition, WaitFor, decide
-from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
 from duly.domain.payload import storable
 from duly.domain.run import HORIZON, Run
 from duly.store import leased
@@ -83,9 +83,13 @@ async def settle_for(database: Database, holder: UUID, settled: Sequence[Settled
     return await _apply(moved, lambda batch: leased.settle(database, holder, batch, HORIZON))
 
 
-async def lose(database: Database, worker_id: UUID, lost: Sequence[tuple[Run, Lost]], rng: Rng) -> set[Handle]:
-    """Settle for a worker that is gone. Returns those that were there; someone else has moved the others on."""
-    return await settle_for(database, worker_id, [Settled(run, None, None, outcome) for run, outcome in lost], rng)
+async def lose(
+    database: Database, worker_id: UUID, lost: Sequence[tuple[Run, Lost]], rng: Rng
+) -> tuple[Collection[Handle], dict[Handle, Exception]]:
+    """Settle for a worker that is gone. Returns those that were there, and those that the store refuses."""
+    now = await _now(database)
+    moved = [_moved(Settled(run, None, None, outcome), rng, now) for run, outcome in lost]
+    return await _sent(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
 
 
 async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
@@ -256,6 +260,6 @@ def _words(outcome: Outcome) -> tuple[str, str | None, str | None]:
             return "cancelled", None, None
         case Snoozed():
             return "snoozed", None, None
-        case Expired():
+        case Expired() | Spent():
             return "skipped", None, None
     assert_never(outcome)

@@ -1,8 +1,8 @@
 """The connection to PostgreSQL: a pool that reconnects, and errors turned into three kinds.
 
-A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened, or there is
-no room on the server's disk: ask again), or is refused with one of the domain's errors. Serialization failures and deadlocks
-rolled back by the server are tried again here, where they cannot be seen.
+A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened, or the server
+has no room on its disk or takes no writes: ask again), or is refused with one of the domain's errors. Serialization failures
+and deadlocks rolled back by the server are tried again here, where they cannot be seen.
 """
 
 from __future__ import annotations
@@ -51,6 +51,15 @@ class DiskFull(Unavailable):
 
     def __init__(self, words: str) -> None:
         super().__init__(f"the database has no room left: {words}. Nothing was written: free some space and ask again")
+
+
+class ReadOnly(Unavailable):
+    """The server takes no writes. Nothing was written; the next connection may lead to one that does."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(
+            f"the database takes no writes ({words}): it may be a standby, and we must be led to the primary"
+        )
 
 
 class Connection(Protocol):
@@ -115,6 +124,10 @@ class Database:
             await self.close()
             if is_disk_full(error):
                 raise DatabaseUnusable(str(DiskFull(str(error)))) from None
+            if isinstance(error, asyncpg.TooManyConnectionsError):
+                raise DatabaseUnusable(
+                    f"the database has no connection left for us: {error}. Raise max_connections, or let fewer connect"
+                ) from None
             raise DatabaseUnusable(f"the database refused us: {error}. Check DULY_DATABASE_URL") from None
         except (OSError, TimeoutError, asyncpg.InterfaceError, ValueError) as error:
             await self.close()
@@ -200,6 +213,12 @@ class Database:
         """Give another pool to the same database, for whoever must not share connections with us."""
         return Pool(self.url, size_max, self._settings, self._start_over)
 
+    def beside(self, size_max: int) -> Self:
+        """Give the same database over connections of its own, for what must not wait for ours; it is closed by itself."""
+        another = copy(self)
+        another._pool = self.another_pool(size_max)
+        return another
+
     async def read_clock(self) -> datetime:
         """Read the database's clock and let our own learn from it."""
         read_at: datetime = await self.fetchval(_CLOCK)
@@ -224,6 +243,8 @@ def translated(error: Exception) -> Exception:
         return refused
     if is_disk_full(error):
         return DiskFull(str(error.args[0]))
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        return ReadOnly(str(error.args[0]))
     if is_gone(error):
         return Unavailable(f"the database did not answer: {type(error).__name__}: {error}")
     return error

@@ -13,6 +13,7 @@ from duly.store.database import Database
 from duly.store.statements import load
 
 SQL = load("leased")
+_FIRST = UUID(int=0)
 
 Handle = tuple[UUID, int]  # run and fence
 
@@ -127,9 +128,11 @@ async def record_fenced(database: Database, worker_id: UUID, refused: Sequence[M
     )
 
 
-async def held_by(database: Database, worker_id: UUID, older_than: timedelta, limit: int) -> list[Run]:
-    """Read what hangs on a worker, claimed longer ago than a span."""
-    return [Run(*row) for row in await database.fetch(SQL["held_by"], worker_id, older_than, limit)]
+async def held_by(
+    database: Database, worker_id: UUID, older_than: timedelta, limit: int, after: UUID = _FIRST
+) -> list[Run]:
+    """Read what hangs on a worker, claimed longer ago than a span, by rising id behind one."""
+    return [Run(*row) for row in await database.fetch(SQL["held_by"], worker_id, older_than, limit, after)]
 
 
 async def left_by(database: Database, worker_id: UUID, limit: int) -> list[Run]:

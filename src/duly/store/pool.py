@@ -2,7 +2,8 @@
 
 The driver's own pool gives each connection back in a task of its own, because it has to undo what a user may have left behind.
 Ours leave nothing behind, so after a clean use a connection is laid aside, and nothing else: a tenth of the time of a submit.
-One that was interrupted, or whose server says goodbye, is in a state that nobody knows, and is closed.
+One that was interrupted, or whose server says goodbye, is in a state that nobody knows, and is closed; so is one whose server
+takes no writes: a failover may have led us to a standby for a moment.
 """
 
 from __future__ import annotations
@@ -127,5 +128,7 @@ class Loan:
 def _is_sound(connection: Lent, error: BaseException | None) -> bool:
     """Say whether the server has answered, and waits for the next statement."""
     if error is not None and not (isinstance(error, asyncpg.PostgresError) and error.severity_en not in _GOODBYES):
+        return False
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         return False
     return not connection.is_closed() and not connection.is_in_transaction()

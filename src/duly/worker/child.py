@@ -102,9 +102,9 @@ class Wire:
             if self._bytes > LOG_BYTES_MAX:
                 self._dropped += 1
                 return
-            said = Said("log", level=level, text=plain_text(message), fields=plain_fields(fields))
-            self._bytes += len(said.text or "")
-            self.send(said)
+            text, more = plain_text(message), plain_fields(fields)
+            self._bytes += len(text) + (len(msgspec.json.encode(more)) if more else 0)
+            self.send(Said("log", level=level, text=text, fields=more))
 
     def end(self, done: Done) -> None:
         """Say how an attempt ended, after all that is still to be said of it."""

@@ -6,7 +6,7 @@ A claim whose answer was lost leaves runs that hang on us and of which we know n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -14,11 +14,12 @@ import msgspec
 
 from duly.domain.errors import WorkerExpired
 from duly.domain.hold import Holds
+from duly.domain.lifecycle import spent
 from duly.domain.run import Run, encode_options, laid_over
 from duly.log import Log
 from duly.moves.claim import claim
 from duly.moves.hand_out import hand_out
-from duly.moves.settle import hand_back
+from duly.moves.settle import Settled, hand_back
 from duly.store import hints, leased, runs
 from duly.store.database import Database, Unavailable
 from duly.store.workers import Identity
@@ -35,6 +36,7 @@ POLL_SECONDS = 0.5
 POLL_BUSY_SECONDS = 0.02
 SUSPECTS_MAX = 1_000
 BELT_SECONDS = 30.0
+BELT_BATCH = 5_000
 BELT_IN_DOUBT_SECONDS = 1.0
 DOUBT_SECONDS = 60.0  # A claim whose answer was lost may still commit until the server has noticed that we are gone.
 
@@ -59,6 +61,7 @@ class Claiming:
         gone: asyncio.Event,
         is_closed: Callable[[], bool],
         on_received: Callable[[], None],
+        on_spent: Callable[[Sequence[Settled]], None],
         on_expired: Callable[[], None],
         log: Log,
     ) -> None:
@@ -77,6 +80,7 @@ class Claiming:
         self._gone = gone
         self._is_closed = is_closed
         self._on_received = on_received
+        self._on_spent = on_spent
         self._on_expired = on_expired
         self._log = log
         self.rooms = {pool: Room(number) for pool, number in slots.capacity.items()}
@@ -170,6 +174,9 @@ class Claiming:
             whole = self._with_options(whole)
             held = Held(whole, self._kind_of(whole), intake, saved, run.has_turn)
             self._hands.take(held)
+            if run.attempt > 1 and run.options is None and (end := spent(whole, whole.policy)) is not None:
+                self._on_spent([Settled(whole, None, None, end, saved is not None)])
+                continue
             due = run.due_at.timestamp()
             if due > now:
                 if held.has_turn:
@@ -219,13 +226,24 @@ class Claiming:
         while not self._gone.is_set():
             doubtful = self._clock.monotonic() < self._in_doubt_until
             await self._clock.wait(self._in_doubt, BELT_IN_DOUBT_SECONDS if doubtful else BELT_SECONDS)
-            hanging = await leased.held_by(self._database, self._identity.worker_id, timedelta(), 10_000)
+            hanging = await self._hanging()
             for intake in self.intakes:
                 async with intake.claiming:
                     pass  # A claim that was under way when we looked has been answered now.
             unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]
-            if unknown and await hand_back(self._database, self._identity.worker_id, unknown):
-                self._log.warning("unknown_leases_handed_back", runs=len(unknown))
+            for first in range(0, len(unknown), BELT_BATCH):
+                batch = unknown[first : first + BELT_BATCH]
+                if back := await hand_back(self._database, self._identity.worker_id, batch):
+                    self._log.warning("unknown_leases_handed_back", runs=len(back))
+
+    async def _hanging(self) -> list[Run]:
+        """Read all that hangs on us; that may be some ten thousand, with many slots for what is held ahead."""
+        worker_id, of_any_age = self._identity.worker_id, timedelta()
+        hanging = page = await leased.held_by(self._database, worker_id, of_any_age, BELT_BATCH)
+        while len(page) == BELT_BATCH:
+            page = await leased.held_by(self._database, worker_id, of_any_age, BELT_BATCH, page[-1].run_id)
+            hanging = hanging + page
+        return hanging
 
     def doubt(self) -> None:
         """Remember that runs may hang on us of which we know nothing."""

@@ -20,6 +20,8 @@ from duly.domain.progress import Progress, progress_of
 from duly.domain.run import Run
 
 MESSAGE_CHARACTERS_MAX = 8_192
+FIELDS_BYTES_MAX = 262_144  # of a line, in all
+_FIELD_NAME_CHARACTERS_MAX = 200
 
 
 class Desk(Protocol):
@@ -43,7 +45,7 @@ class Desk(Protocol):
 
 
 class Snooze(Exception):
-    """Raised by a handler to be called again after a delay; this is no failure."""
+    """Raised by a handler to be called again after a delay, a tenth of a second at the least; this is no failure."""
 
     def __init__(self, delay: Duration) -> None:
         self.delay: timedelta = parse(delay, "snooze")
@@ -68,6 +70,7 @@ class LeaseLost(DulyError):
     """The run was taken away from this worker: what it does from here on counts for nothing."""
 
 
+_CUT = "…"
 # Whose code runs here; each task and each thread has its own.
 current: ContextVar[RunContext | None] = ContextVar("duly_run", default=None)
 
@@ -285,14 +288,25 @@ def plain_text(message: object) -> str:
 
 
 def plain_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Write the fields of a line as JSON values that can be stored, those that are none as text."""
-    return {payloads.storable(name): _plain(value) for name, value in fields.items()}
+    """Write the fields of a line as JSON values that can be stored, those that are none as text; what is too long is cut."""
+    kept: dict[str, Any] = {}
+    room = FIELDS_BYTES_MAX
+    for name, value in fields.items():
+        if room <= 0:
+            kept[_CUT] = f"{len(fields) - len(kept)} more"
+            break
+        named = payloads.storable(name, _FIELD_NAME_CHARACTERS_MAX)
+        plain, written = _plain(value)
+        kept[named] = plain if len(written) <= room else payloads.storable(written.decode(), room) + _CUT
+        room -= len(named) + len(written)
+    return kept
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> tuple[Any, bytes]:
+    """Give a value as JSON knows it, and as it is written."""
     try:
         plain = payloads.storable_value(msgspec.to_builtins(value))
-        msgspec.json.encode(plain)
+        return plain, msgspec.json.encode(plain)
     except Exception:  # noqa: BLE001 - as above
-        return plain_text(value)
-    return plain
+        text = plain_text(value)
+        return text, msgspec.json.encode(text)

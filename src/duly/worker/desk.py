@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from duly.domain.progress import Progress
 from duly.domain.run import Run
 from duly.store import runs
 from duly.store.database import Database, Unavailable
+from duly.store.refusals import BAD_ROW
 from duly.store.runs import LogLine
 from duly.worker.child import LOG_BYTES_MAX, Said
 from duly.worker.context import plain_fields, plain_text
@@ -26,6 +28,7 @@ from duly.worker.context import plain_fields, plain_text
 _LINES_MAX = 50_000
 _BATCH = 1_000
 _RETRY_SECONDS = 0.2
+_UNSTORABLE = "(a line that could not be stored)"
 _Answer = TypeVar("_Answer")
 
 
@@ -144,12 +147,29 @@ class WorkerDesk:
         while self._lines:
             lines = [self._lines.popleft() for _ in range(min(_BATCH, len(self._lines)))]
             try:
-                await runs.append_logs(self._database, lines, again=self._is_unsure)
-            except (Unavailable, asyncio.CancelledError):
+                await self._append(lines)
+            except BaseException:
                 self._lines.extendleft(reversed(lines))
                 self._is_unsure = True
                 raise
             self._is_unsure = False
+
+    async def _append(self, lines: list[LogLine]) -> None:
+        """Write lines; on a data error, halve them down to the bad one, in whose place one stands that says so."""
+        try:
+            await runs.append_logs(self._database, lines, again=self._is_unsure)
+        except BAD_ROW:
+            if len(lines) == 1:
+                await self._append_bare(lines[0])
+                return
+            middle = len(lines) // 2
+            await self._append(lines[:middle])
+            await self._append(lines[middle:])
+
+    async def _append_bare(self, line: LogLine) -> None:
+        bare = msgspec.structs.replace(line, level="warning", message=_UNSTORABLE, fields=None)
+        with suppress(*BAD_ROW):
+            await runs.append_logs(self._database, [bare], again=self._is_unsure)
 
     def _carry(self, work: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -34,7 +34,7 @@ from duly.worker.handlers import Registry
 from duly.worker.hands import Hands, Held
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
-from duly.worker.pacing import Setback, pause
+from duly.worker.pacing import Setback, again, pause
 from duly.worker.slots import POOL_OF, Kind, Pool, Slots
 from duly.worker.targets import Targets
 from duly.worker.watch import Watch
@@ -66,6 +66,7 @@ class Engine:
         executor: Executor,
         lifeline: Lifeline,
         *,
+        settling: Database,
         slots: Slots,
         crew: Crew | None,
         rng: Rng,
@@ -77,13 +78,14 @@ class Engine:
         self._executor = executor
         self._lifeline = lifeline
         self._crew = crew
+        self._rng = rng
         self._log = log
         self._slots = slots
         self._wheel: Wheel[Held] = Wheel()
         self._hands = Hands()
         self._watch = Watch(database, identity.worker_id)
         self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe)
-        self.outbox = Outbox(database, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
+        self.outbox = Outbox(settling, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
         self._wake_line = asyncio.Event()
         self._hinted_at = float("-inf")
         self._stopping = False
@@ -108,6 +110,7 @@ class Engine:
             gone=self._gone,
             is_closed=lambda: self.outbox.is_full or self._watch.is_draining,
             on_received=self._wake_line.set,
+            on_spent=self.outbox.put,
             on_expired=self.lease_lost,
             log=log,
         )
@@ -488,7 +491,7 @@ class Engine:
                 self._log.error("loop_failed", doing=loop.__name__, error=repr(error))
             else:
                 return
-            await self._clock.sleep(0.3)
+            await self._clock.sleep(again(self._rng))
 
 
 def _leads_on(item: Settled | Deferred) -> bool:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.clock import Clock
+from duly.clock import Clock, Rng
 from duly.log import Log
 from duly.store.workers import SQL
 
@@ -19,9 +19,23 @@ class Lifeline:
     """One pulse for one incarnation of a worker."""
 
     def __init__(
-        self, url: str, worker_id: UUID, lease_seconds: float, *, clock: Clock, log: Log, on_gone: Callable[[], None]
+        self,
+        url: str,
+        worker_id: UUID,
+        lease_seconds: float,
+        *,
+        clock: Clock,
+        rng: Rng,
+        log: Log,
+        on_gone: Callable[[], None],
     ) -> None:
-        self._config = {"url": url, "worker_id": str(worker_id), "lease": lease_seconds, "statement": SQL["beat"]}
+        self._config = {
+            "url": url,
+            "worker_id": str(worker_id),
+            "lease": lease_seconds,
+            "statement": SQL["beat"],
+            "seed": int(rng.uniform() * 2**53),
+        }
         self._clock = clock
         self._log = log
         self._on_gone = on_gone

@@ -1,9 +1,10 @@
-"""The outbox: outcomes on their way to the store, in batches, on their own connection.
+"""The outbox: outcomes on their way to the store, in batches, over connections that nothing else waits for.
 
 It flushes as soon as the last flush is done and something is there, after a pause that lets a batch gather: two
 milliseconds, and twenty while outcomes come so fast that each call would otherwise carry a handful; none where a node of a
 workflow is among a few, because others may wait for it. A lost connection means asking again: the store knows what it has
-seen. A full outbox closes the intake, which is the only back-pressure there is.
+seen. What the store refuses is put off, longer each time: it may take it later. A full outbox closes the intake, which is the
+only back-pressure there is.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from duly.log import Log
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, Unstorable, settle
 from duly.store.database import Database, Unavailable
+from duly.worker.pacing import again
 
 BATCH_MAX = 2_000
 FULL = 10_000
 GATHER_SECONDS = 0.002
 GATHER_BUSY_SECONDS = 0.02
 BUSY = 8  # Outcomes in one batch, from which on a larger one is waited for.
-_RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+_RETRY_SECONDS_MAX = (0.1, 0.2, 0.4, 1.0, 2.0)
 _DEFER_TRIES_MAX = 3
+REFUSED_SECONDS = 0.1  # doubled each time an outcome is refused
+REFUSED_SECONDS_MAX = 15.0
 _UNDEFERRED = "the run could not be put where it was to wait; the worker's log says why"
 
 
@@ -51,6 +55,8 @@ class Outbox:
         self._on_settled = on_settled
         self._waiting: deque[Settled | Deferred] = deque()
         self._flushing: list[Settled | Deferred] = []
+        self._put_off: list[tuple[float, Settled | Deferred]] = []  # until when, on the monotonic clock
+        self._refusals: dict[UUID, int] = {}  # how often each that is put off was refused
         self._wake = asyncio.Event()
         self._closing = False
         self._last_batch = 0
@@ -58,7 +64,7 @@ class Outbox:
         self.settled = 0
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._flushing)
+        return len(self._waiting) + len(self._flushing) + len(self._put_off)
 
     @property
     def is_full(self) -> bool:
@@ -77,9 +83,10 @@ class Outbox:
 
     async def run(self) -> None:
         """Flush for ever; ends when closed and empty."""
-        while not (self._closing and not self._waiting):
+        while not self.is_done:
+            rest = self._take_up() if self._put_off else 1.0
             if not self._waiting:
-                await self._database.clock.wait(self._wake, 1.0)
+                await self._database.clock.wait(self._wake, rest)
                 continue
             if len(self._waiting) < BATCH_MAX and not self._is_waited_for():
                 await self._database.clock.sleep(GATHER_BUSY_SECONDS if self._last_batch >= BUSY else GATHER_SECONDS)
@@ -104,6 +111,9 @@ class Outbox:
         self.settled += len(self._flushing) - len(refused)
         done, self._flushing = self._flushing, []
         self._last_batch = len(done)
+        if self._refusals:
+            for item in done:
+                self._refusals.pop(item.run.run_id, None)
         self._on_settled(done)
 
     async def _write_until_answered(self, batch: list[Settled | Deferred]) -> list[Run]:
@@ -122,19 +132,32 @@ class Outbox:
             except Unavailable as error:
                 self._log.warning("settle_unanswered", runs=len(ended), tries=tries, error=str(error))
             except Unstorable as error:
-                self._log.error("settle_refused", runs=len(error.runs), error=str(error))
-                await self._pause(tries)
-                self._put_back({run.run_id for run in error.runs})
+                seconds = self._put_back({run.run_id for run in error.runs})
+                self._log.error("settle_refused", runs=len(error.runs), again_in=seconds, error=str(error))
                 return list(error.fenced)
             except Exception as error:  # noqa: BLE001 - an outcome must not be lost to a bug: say it, and ask again
                 self._log.error("settle_failed", runs=len(ended), tries=tries, error=repr(error))
             await self._pause(tries)
             tries += 1
 
-    def _put_back(self, run_ids: set[UUID]) -> None:
-        """Let outcomes that the store refuses come again behind all others: it may take them later."""
-        self._waiting.extend(item for item in self._flushing if item.run.run_id in run_ids)
+    def _put_back(self, run_ids: set[UUID]) -> float:
+        """Let outcomes that the store refuses come again, each by how often it was. Returns when the first does, in seconds."""
+        now = self._database.clock.monotonic()
+        delays: list[float] = []
+        for item in [item for item in self._flushing if item.run.run_id in run_ids]:
+            refusals = self._refusals.get(item.run.run_id, 0)
+            self._refusals[item.run.run_id] = min(refusals + 1, 10)
+            delays.append(min(REFUSED_SECONDS * 2**refusals, REFUSED_SECONDS_MAX))
+            self._put_off.append((now + delays[-1], item))
         self._flushing = [item for item in self._flushing if item.run.run_id not in run_ids]
+        return min(delays)
+
+    def _take_up(self) -> float:
+        """Offer again what was put off until now. Returns in how many seconds the next of it comes."""
+        now = self._database.clock.monotonic()
+        self._waiting.extend(item for at, item in self._put_off if at <= now)
+        self._put_off = [(at, item) for at, item in self._put_off if at > now]
+        return min((at - now for at, _ in self._put_off), default=1.0)
 
     async def _defer_until_answered(self, deferred: list[Deferred]) -> list[Settled]:
         """Put runs where they wait. Returns what could not be put anywhere: it has failed, and holds up no other."""
@@ -158,4 +181,5 @@ class Outbox:
             tries += 1
 
     async def _pause(self, tries: int) -> None:
-        await self._database.clock.sleep(_RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)])
+        longest = _RETRY_SECONDS_MAX[min(tries, len(_RETRY_SECONDS_MAX) - 1)]
+        await self._database.clock.sleep(again(self._rng, longest))

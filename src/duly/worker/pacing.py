@@ -1,4 +1,5 @@
-"""How long the engine waits between two turns of its wheel, and after it could not start what it had.
+"""How long the engine waits between two turns of its wheel, after it could not start what it had, and before it asks a database
+again that did not answer.
 
 A turn costs the same for one run as for fifty: two threads wake each other, and each has its own loop. So while many fall due,
 each millisecond some, they start in turns of a few milliseconds; and where all slots are taken nothing that falls due could
@@ -7,12 +8,15 @@ start, and a slot that comes free wakes the engine by itself. Alone, a run start
 
 from __future__ import annotations
 
+from duly.clock import Rng
+
 TURN_SECONDS = 0.0005
 TURN_BUSY_SECONDS = 0.004
 BUSY = 4  # Runs started in one turn, from which on more are waited for.
 REST_SECONDS = 0.1
 REST_IDLE_SECONDS = 1.0
 SETBACK_SECONDS, SETBACK_SECONDS_MAX = 0.25, 8.0
+AGAIN_SECONDS_MAX = 0.6
 
 
 def pause(*, held: int, started: int, waiting: int, left_seconds: float | None) -> float:
@@ -40,3 +44,8 @@ class Setback:
             self._seconds = SETBACK_SECONDS if is_new else min(2 * self._seconds, SETBACK_SECONDS_MAX)
             self._until = now + self._seconds
         return self._until - now
+
+
+def again(rng: Rng, seconds_max: float = AGAIN_SECONDS_MAX) -> float:
+    """Say how long to wait before another try: by chance alone, or all whom one outage has struck would come back at once."""
+    return seconds_max * rng.uniform()

@@ -17,9 +17,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from duly.clock import Rng
+from duly.worker.pacing import again
+
 SAFE_SHARE = 2 / 3
 BEATS_PER_LEASE = 5
-_RETRY_SECONDS = 0.3
+_STOPPED_SECONDS = 0.3
 
 
 def is_stopped(pid: int) -> bool:
@@ -36,9 +39,10 @@ async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
     import asyncpg
 
     connection: Any = None
+    rng = Rng(config["seed"])
     while os.getppid() == parent:
         if is_stopped(parent):
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(_STOPPED_SECONDS)
             continue
         sent = time.monotonic()
         try:
@@ -49,7 +53,7 @@ async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
             if connection is not None:
                 connection.terminate()
             connection = None
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(again(rng))
             continue
         if row is None:
             say({"gone": True})

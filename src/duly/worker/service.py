@@ -34,13 +34,15 @@ from duly.worker.executor import Ended, Executor
 from duly.worker.handlers import Registry
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
+from duly.worker.pacing import again
 from duly.worker.registrar import Registrar
 from duly.worker.slots import POOL_OF, Pool, Slots
 from duly.worker.targets import Targets
 
-CONNECTIONS_MAX = 6
+CONNECTIONS_MAX = 5
+SETTLING_CONNECTIONS_MAX = 2  # One, and another while outcomes of an earlier life are still to be settled.
 _SWITCH_SECONDS = 0.0005  # The engine's thread waits at most so long for the interpreter while handlers compute.
-_REBIRTH_SECONDS = 0.5
+_REBIRTH_SECONDS_MAX = 1.0
 
 
 class WorkerOptions(msgspec.Struct, frozen=True):
@@ -157,31 +159,41 @@ class Worker:
         self._engine_loop = asyncio.get_running_loop()
         database = Database(self._url, size_max=CONNECTIONS_MAX, pooler=self._options.pooler, application="duly worker")
         await database.open()
+        settling = database.beside(SETTLING_CONNECTIONS_MAX)
         try:
             while not self._stopping.is_set():
                 try:
-                    await self._live_once(database, handlers_loop)
+                    await self._live_once(database, settling, handlers_loop)
                 except (Unavailable, DatabaseUnusable) as error:
                     self._log.warning("worker_waits", error=str(error))
                 except Exception as error:  # noqa: BLE001 - a fault of a life must not end the process: it says so and waits
                     self._log.error("life_failed", error=repr(error))
                 if not self._stopping.is_set():
-                    await database.clock.sleep(_REBIRTH_SECONDS)
+                    await database.clock.sleep(again(self._rng, _REBIRTH_SECONDS_MAX))
         finally:
+            await settling.close()
             await database.close()
 
-    async def _live_once(self, database: Database, handlers_loop: asyncio.AbstractEventLoop) -> None:
-        """Register, live, retire."""
+    async def _live_once(
+        self, database: Database, settling: Database, handlers_loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Register, live, retire. Outcomes go their own way, `settling`: whatever holds the others up, they are not."""
         identity = self._identity()
         await workers.register(database, identity)
         await database.read_clock()
         self._lives += 1
         lease_seconds = self._options.lease.total_seconds()
         lifeline = Lifeline(
-            self._url, identity.worker_id, lease_seconds, clock=database.clock, log=self._log, on_gone=self._lease_gone
+            self._url,
+            identity.worker_id,
+            lease_seconds,
+            clock=database.clock,
+            rng=self._rng,
+            log=self._log,
+            on_gone=self._lease_gone,
         )
         crew = Crew(self._options.app_path) if self._options.app_path else None
-        executor = await self._executor_on(handlers_loop, database, identity, lifeline)
+        executor = await self._executor_on(handlers_loop, settling, identity, lifeline)
         self._executors = [executor, *(one for one in self._executors if one.is_busy)]
         try:
             await lifeline.start(give_up=self._stopping.is_set)
@@ -193,6 +205,7 @@ class Worker:
                 self._targets,
                 executor,
                 lifeline,
+                settling=settling,
                 slots=Slots(self._capacity()),
                 crew=crew,
                 rng=self._rng,
@@ -279,13 +292,13 @@ class Worker:
         }
 
     async def _executor_on(
-        self, handlers_loop: asyncio.AbstractEventLoop, database: Database, identity: Identity, lifeline: Lifeline
+        self, handlers_loop: asyncio.AbstractEventLoop, settling: Database, identity: Identity, lifeline: Lifeline
     ) -> Executor:
         engine_loop = asyncio.get_running_loop()
 
         def carry(ended: list[Ended]) -> None:
             if not engine_loop.is_closed():
-                engine_loop.call_soon_threadsafe(self._ended, database, identity.worker_id, ended)
+                engine_loop.call_soon_threadsafe(self._ended, settling, identity.worker_id, ended)
 
         async def make() -> Executor:
             threads = self._options.threads + 1
@@ -293,24 +306,24 @@ class Worker:
                 self._registry,
                 self._targets,
                 threads=threads,
-                clock=database.clock,
+                clock=settling.clock,
                 is_safe=lambda: lifeline.is_safe,
                 on_ended=carry,
             )
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), handlers_loop))
 
-    def _ended(self, database: Database, worker_id: UUID, ended: list[Ended]) -> None:
+    def _ended(self, settling: Database, worker_id: UUID, ended: list[Ended]) -> None:
         if self._engine is not None and self._engine.worker_id == worker_id:
             self._engine.on_ended(ended)
         elif late := [item.settled for item in ended if item.settled is not None]:
-            task = asyncio.create_task(self._settle_late(database, worker_id, late))
+            task = asyncio.create_task(self._settle_late(settling, worker_id, late))
             self._settling_late.add(task)
             task.add_done_callback(self._settling_late.discard)
 
-    async def _settle_late(self, database: Database, worker_id: UUID, late: list[Settled | Deferred]) -> None:
+    async def _settle_late(self, settling: Database, worker_id: UUID, late: list[Settled | Deferred]) -> None:
         """Offer outcomes from an earlier life under the name they were claimed with: taken where nobody else holds the run."""
-        outbox = Outbox(database, worker_id, rng=self._rng, log=self._log, on_settled=lambda _: None)
+        outbox = Outbox(settling, worker_id, rng=self._rng, log=self._log, on_settled=lambda _: None)
         self._outboxes.append(outbox)
         outbox.put(late)
         outbox.close()

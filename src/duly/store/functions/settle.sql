@@ -58,13 +58,14 @@ declare
     v_options jsonb[];
     v_became  text[];
 begin
-    with done as (
+    with done as (                                     -- What was skipped made no attempt.
         delete from duly.leased using unnest(p_run_ids, p_fences, p_started, p_finished, p_outcomes, p_became, p_delays, p_losses, p_suspects,
                                              p_reasons, p_results, p_details, p_carried)
              as held(run_id, fence, started_at, finished_at, outcome, became, delay, losses, suspect, reason, result, detail, carried)
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.run_id, leased.job_id, leased.scheduled_at, leased.due_at as was_due_at, leased.previous_scheduled_at, leased.generation,
-                  leased.tenant, leased.attempt, leased.priority, leased.payload_stored, leased.queue, leased.handler, leased.payload,
+                  leased.tenant, case when held.outcome = 'skipped' then leased.attempt - 1 else leased.attempt end as attempt,
+                  leased.priority, leased.payload_stored, leased.queue, leased.handler, leased.payload,
                   leased.fence, leased.worker_id, held.losses, held.suspect, held.started_at,
                   coalesce(held.finished_at, v_now) as finished_at, held.outcome, held.reason, held.result, held.detail,
                   case when held.became = 'retrying' and duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence)
@@ -98,12 +99,11 @@ begin
         on conflict do nothing),
     unneeded as (
         delete from duly.checkpoints using done where checkpoints.run_id = done.run_id and done.became not in ('retrying', 'dead')),
-    recorded as (                                      -- What was skipped made no attempt.
+    recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
                                    queue, handler, worker_id, reason, result, detail, marks)
         select run_id, job_id, scheduled_at, was_due_at, started_at, finished_at, fence, tenant,
-               case when outcome = 'skipped' then attempt - 1 else attempt end, outcome, became,
-               queue, handler, worker_id, reason, result, detail, duly.marks_of(options)
+               attempt, outcome, became, queue, handler, worker_id, reason, result, detail, duly.marks_of(options)
           from done
         returning attempts.run_id, attempts.fence),
     leaving as (

@@ -16,7 +16,7 @@ select run_id, fence from duly.park_v1($1, $2, $3, $4)
 select ctid as place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
        suspect, payload_stored, queue, handler, payload::text, options::text
   from duly.leased where worker_id = $1 and (claimed_at < duly.clock_now() - $2::interval or claimed_at > duly.clock_now())
- order by run_id limit $3
+   and run_id > $4 order by run_id limit $3
 
 -- name: left_by
 select ctid as place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
