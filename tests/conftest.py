@@ -32,7 +32,7 @@ select md5(string_agg(thing, ',' order by thing)) from (
 TABLES = """
 select format('duly.%I', relname) from pg_class
  where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p') and not relispartition
-   and relname not in ('migrations', 'made_for_tests', 'shards')
+   and relname not in ('migrations', 'functions', 'made_for_tests', 'shards')
 """
 OTHERS = f"""
 select pg_terminate_backend(pid) from pg_stat_activity
@@ -110,12 +110,23 @@ def copy(postgres: Postgres, name: str, template: str) -> None:
     postgres.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
 
 
+def template_on(server: Postgres) -> str:
+    """Make a migrated database on a server, with a clock that tests move."""
+    server.create_database(TEMPLATE)
+    asyncio.run(make_template(server.url(TEMPLATE)))
+    return TEMPLATE
+
+
 @pytest.fixture(scope="session")
 def template(postgres: Postgres) -> str:
     """A migrated database, with a clock that tests move."""
-    postgres.create_database(TEMPLATE)
-    asyncio.run(make_template(postgres.url(TEMPLATE)))
-    return TEMPLATE
+    return template_on(postgres)
+
+
+@pytest.fixture(scope="session")
+def template_15(postgres_15: Postgres) -> str:
+    """The same on the oldest server we support."""
+    return template_on(postgres_15)
 
 
 @pytest.fixture(scope="session")

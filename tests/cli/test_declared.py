@@ -1,6 +1,9 @@
 """Schedules declared in code, with real workers: they come, change and go with the source."""
 
 import json
+import os
+import time
+from itertools import count
 
 import pytest
 
@@ -28,8 +31,14 @@ def the_job(up):
 def source(up):
     """The file of a program, whose schedule a test writes."""
 
+    moments = count(int(time.time()))
+
     def write(schedule: str) -> None:
-        (up.folder / "declared.py").write_text(SOURCE.format(schedule=schedule))
+        file = up.folder / "declared.py"
+        file.write_text(SOURCE.format(schedule=schedule))
+        # Python takes compiled code for that of a source of the same size and the same whole second.
+        moment = next(moments)
+        os.utime(file, (moment, moment))
 
     return write
 

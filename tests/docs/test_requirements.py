@@ -39,6 +39,8 @@ def missing(name: str, root: Path) -> str:
         return f"there is no file {path}"
     if not steps:
         return f"{path} names a file, not a test in it"
+    if not steps[-1].startswith("test_"):
+        return f"{steps[-1]} in {path} is no test"
     body = statements_of(root / path)
     for step in steps:
         found = [node for node in body if isinstance(node, Definition) and node.name == step]
@@ -75,6 +77,7 @@ def test_each_named_test_exists():
         ("tests/test_story.py::test_awaited", ""),
         ("tests/test_story.py::TestGroup::test_inside", ""),
         ("tests/test_story.py::test_inside", "tests/test_story.py has no test_inside"),
+        ("tests/test_story.py::TestGroup", "TestGroup in tests/test_story.py is no test"),
         ("tests/test_story.py", "tests/test_story.py names a file, not a test in it"),
         ("tests/test_gone.py::test_plain", "there is no file tests/test_gone.py"),
     ],

@@ -3,7 +3,16 @@
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.gate import Rate, check_concurrency, check_line, check_rate, kind_of, told_concurrency, told_rate
+from duly.domain.gate import (
+    RATE_MIN,
+    Rate,
+    check_concurrency,
+    check_line,
+    check_rate,
+    kind_of,
+    told_concurrency,
+    told_rate,
+)
 from duly.domain.run import Options
 
 
@@ -47,16 +56,22 @@ def test_a_key_that_is_kept_or_none_is_refused(key):
 @pytest.mark.parametrize(
     ("rate", "words"),
     [
-        (Rate("k", 0), "outside more than 0"),
-        (Rate("k", 2_000_000), "outside more than 0"),
+        (Rate("k", 0), "outside one in 366 days"),
+        (Rate("k", 1e-14), "outside one in 366 days"),
+        (Rate("k", 1, per="P367D"), "outside one in 366 days"),
+        (Rate("k", 2_000_000), "outside one in 366 days"),
         (Rate("k", 1, per="PT0S"), "must be more than 0"),
         (Rate("k", 1, burst=0), "burst 0 is outside"),
-        (Rate("k", True), "outside more than 0"),
+        (Rate("k", True), "outside one in 366 days"),
     ],
 )
 def test_a_rate_that_cannot_be_kept_is_refused(rate, words):
     with pytest.raises(InvalidOption, match=words):
         check_rate(rate)
+
+
+def test_the_slowest_rate_is_one_in_366_days():
+    assert check_rate(Rate("k", 1, per="P366D")) == ("k", RATE_MIN, 1)
 
 
 @pytest.mark.parametrize(("limit", "order"), [(2, "fifo"), (1, "lifo")])

@@ -7,6 +7,7 @@ import pytest
 
 from duly.domain.errors import NotFound, Unsettled
 from duly.domain.outcome import Cancelled, Failed
+from duly.moves import cancel
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
 from duly.moves.settle import hand_back
 from duly.store import history, jobs, runs
@@ -214,6 +215,26 @@ class TestSchedule:
         assert await database.fetchval("select count(*) from duly.signals") == 0
         assert await settled(database, worker_id, running) == []
         assert await database.fetchval("select count(*) from duly.attempts where became = 'cancelled'") == 1
+
+    async def test_a_long_backlog_goes_batch_by_batch(self, database, clock, monkeypatch):
+        monkeypatch.setattr(cancel, "_BATCH", 10)
+        batches, taken_out = [], runs.cancel
+
+        async def noted(database, run_ids, reason):
+            batches.append(len(run_ids))
+            return await taken_out(database, run_ids, reason)
+
+        monkeypatch.setattr(runs, "cancel", noted)
+        submitted = await an_active_schedule(database, every=1, anchor=START, misfire={"policy": "fire_all"})
+        for _ in range(35):
+            await staged(database)
+            await clock.advance(1)
+        left = (await counts(database))["ready"]
+
+        assert await cancel_job(database, submitted.job_id) is CancelAnswer.CANCELLED
+
+        assert await counts(database) == {}
+        assert (max(batches), sum(batches)) == (10, left)
 
     async def test_a_run_held_ahead_of_its_moment_is_asked_back(self, database):
         submitted = await an_active_schedule(database, every=10, anchor=START + seconds(3))

@@ -6,6 +6,7 @@ import pytest
 
 from duly.domain.run_id import occurrence_id
 from duly.moves.stage import GRACE, stage
+from duly.moves.stage_around import LeftOut
 from duly.store import history, shards
 from tests.builders import (
     RNG,
@@ -300,6 +301,79 @@ class TestStories:
         await staged(database, batch=64)
 
         assert await database.fetch("select shard, count(*) from duly.timers group by 1") == [((shard + 1) % 64, 19)]
+
+
+# Whatever it may be that the database has against a row; what is at the door does not know of it.
+REFUSING = """
+create function duly.refuse() returns trigger language plpgsql as $$ begin perform 1 / 0; return new; end $$;
+create trigger refuse before insert on duly.ready for each row when (new.handler = 'bad') execute function duly.refuse();
+"""
+
+
+class TestRefused:
+    """One bad row holds up no other."""
+
+    async def test_what_is_good_is_staged_around_it_and_it_stays(self, own_database, clock, caplog):
+        database = own_database
+        await database.execute(REFUSING)
+        bad = [await a_waiting_run(database, handler="bad") for _ in range(3)]
+        schedule = await an_active_schedule(database, anchor=START + seconds(60))
+        await database.execute("update duly.timers set handler = 'bad' where run_id is null")
+        good = [await a_waiting_run(database) for _ in range(300)]
+        await clock.advance(60)
+
+        answer = await staged(database, left_out=LeftOut())
+
+        assert answer.count == len(good)
+        assert await counts(database) == {"ready": 300, "timers": 4}
+        assert [await boxes_of(database, run_id) for run_id in bad] == [["timers"]] * 3
+        told = {record.fields["timer"] for record in caplog.records if record.message == "stage_refused"}
+        assert told == {*bad, schedule.job_id}
+
+    async def test_several_of_one_shard_are_found_one_by_one(self, own_database, clock):
+        database, left_out = own_database, LeftOut()
+        await database.execute(REFUSING)
+        for handler in ("bad", "good") * 10:
+            await a_waiting_run(database, handler=handler)
+        await database.execute("update duly.timers set shard = 7")
+        await clock.advance(60)
+
+        staged_in_all = sum([(await staged(database, left_out=left_out)).count for _ in range(11)])
+
+        assert (staged_in_all, len(left_out)) == (10, 10)
+        assert (await staged(database, left_out=left_out)).next_due_at is None, "what is left out is not waited for"
+
+    async def test_it_is_tried_again_and_less_and_less_often(self, own_database, clock, caplog):
+        database, left_out = own_database, LeftOut()
+        await database.execute(REFUSING)
+        run_id = await a_waiting_run(database, handler="bad")
+        await clock.advance(60)
+        for _ in range(40):
+            await staged(database, left_out=left_out)
+            await clock.advance(1)
+        assert [record.fields["again_seconds"] for record in caplog.records] == [10, 20, 40]
+
+        await database.execute("drop trigger refuse on duly.ready")
+        await clock.advance(40)
+        await staged(database, left_out=left_out)
+
+        assert await boxes_of(database, run_id) == ["ready"]
+
+    @pytest.mark.parametrize("rate", ["1e-9", "1e-12", "1e-14", "1e-300", "1e-320"])
+    async def test_a_rate_close_to_nothing_that_is_there_already_holds_up_nobody(self, database, clock, rate):
+        for _ in range(3):
+            kept = await a_waiting_run(database)
+            options = f'{{"rate": ["slow", {rate}, 1]}}'
+            await database.execute("update duly.timers set options = $2::text::jsonb where run_id = $1", kept, options)
+        run_id = await a_waiting_run(database)
+        await clock.advance(60)
+
+        answer = await staged(database)
+
+        assert answer.count == 4
+        assert await boxes_of(database, run_id) == ["ready"]
+        assert await counts(database) == {"ready": 2, "blocked": 2}
+        await database.fetch("select * from duly.pace_due_v1(10)")
 
 
 async def test_a_fire_reads_no_definition_because_its_timer_carries_it(database):

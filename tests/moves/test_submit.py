@@ -36,6 +36,8 @@ from tests.clock import START
 
 INLINE_MAX = 1000
 
+TOO_LONG = "k" * 1001
+
 
 async def connect(database) -> asyncpg.Connection:
     """Give a connection of the caller's own."""
@@ -113,6 +115,15 @@ class TestOneShot:
             '{"timeout_seconds": 1e400}',
             '{"replays": 1}',
             '{"attempts_before": -9}',
+            '{"expires_at": 1e12}',
+            '{"expires_at": -1}',
+            '{"expires_at": "soon"}',
+            '{"rate": ["mail", 1e-14, 1]}',
+            '{"rate": ["mail", 1e-320, 1]}',
+            '{"rate": ["", 1, 1]}',
+            '{"rate": [7, 1, 1]}',
+            f'{{"rate": ["{TOO_LONG}", 1, 1]}}',
+            f'{{"gate": ["{TOO_LONG}", 1]}}',
         ],
     )
     async def test_options_that_no_worker_could_read_are_refused_at_the_door(self, database, options):
@@ -124,10 +135,12 @@ class TestOneShot:
         with pytest.raises(InvalidSchedule, match="more than a hundred years ahead"):
             await database.fetch(f"select duly.submit('greet', {when})")
 
-    @pytest.mark.parametrize("name", ["''", "null"])
-    async def test_a_job_without_the_name_of_a_handler_is_refused(self, database, name):
+    @pytest.mark.parametrize(
+        "names", ["''", "null", f"'{TOO_LONG}'", "'greet', queue => ''", f"'greet', queue => '{TOO_LONG}'"]
+    )
+    async def test_a_job_without_names_that_an_index_can_hold_is_refused(self, database, names):
         with pytest.raises(InvalidOption, match="needs the name of a handler"):
-            await database.fetch(f"select duly.submit({name})")
+            await database.fetch(f"select duly.submit({names})")
 
     async def test_options_as_we_write_them_ourselves_are_taken(self, database):
         options = Options(

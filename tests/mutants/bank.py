@@ -10,39 +10,23 @@ import msgspec
 SIMULATION = "simulation"
 FOUND = "tests/simulation/test_found.py"
 REAPED = "tests/maintenance/test_reaper.py"
-MOVES = "src/duly/store/migrations/0002_moves.sql"
 DECLARATION = "src/duly/domain/declaration.py"
 DECLARED = "tests/moves/test_declare.py"
 BOXES = "src/duly/store/migrations/0001_boxes.sql"
-HANDS = "src/duly/store/migrations/0005_hands.sql"
-ORDER = "src/duly/store/migrations/0022_order.sql"
 ORDERED = "tests/moves/test_order.py"
 LIMITED = "tests/moves/test_limit.py"
 HELD = "tests/moves/test_hold.py"
 HELD_BY_WORKERS = "tests/worker/test_holds.py"
-SCHEDULES = "src/duly/store/migrations/0006_schedules.sql"
-ACCOUNTS = "src/duly/store/migrations/0020_closing.sql"
-GATES = "src/duly/store/migrations/0023_gates.sql"
 LINES = "tests/moves/test_lines.py"
 RATES = "tests/moves/test_rates.py"
 BLACKOUTS = "tests/schedules/test_blackouts.py"
-LISTS = "src/duly/store/migrations/0011_lists.sql"
-RETRIES = "src/duly/store/migrations/0025_retries.sql"
-CLOSING = "src/duly/store/migrations/0027_closing.sql"
-AFTER = "src/duly/store/migrations/0028_after.sql"
-LEAN = "src/duly/store/migrations/0036_lean.sql"
-ASIDE = "src/duly/store/migrations/0040_aside.sql"
 SET_ASIDE = "tests/moves/test_aside.py"
 ASIDE_PLANS = "tests/store/test_aside_plans.py"
-TURNS = "src/duly/store/migrations/0037_rates.sql"
-WAITED = "src/duly/store/migrations/0043_waited.sql"
-CALLBACKS = "src/duly/store/migrations/0018_callbacks.sql"
 FIRING = "tests/schedules/test_firing.py"
 OVERLAP = "tests/schedules/test_overlap.py"
 DELAY = "tests/schedules/test_fixed_delay.py"
 EDIT = "tests/schedules/test_edit.py"
 OVERTAKEN = "tests/schedules/test_overtaken.py"
-ZONES = "src/duly/store/migrations/0008_zones.sql"
 ZONE_CHANGE = "src/duly/domain/triggers/zone_change.py"
 ZONED = "tests/schedules/test_zones.py"
 PAIRS_OF_SCHEDULES = "tests/interleavings/test_schedules.py"
@@ -56,6 +40,13 @@ CONNECTED = "tests/outbound/test_connection.py"
 TRANSPORTED = "tests/outbound/test_transport.py"
 SIGNING = "src/duly/outbound/signing.py"
 SIGNED = "tests/outbound/test_signing.py"
+AROUND = "src/duly/moves/stage_around.py"
+REFUSED = "tests/moves/test_stage.py::TestRefused"
+
+
+def sql(name: str) -> str:
+    """Name the file of functions in which a mutant stands."""
+    return f"src/duly/store/functions/{name}.sql"
 
 
 class Mutant(msgspec.Struct, frozen=True):
@@ -82,28 +73,27 @@ class Mutant(msgspec.Struct, frozen=True):
         if not self.function:
             return 0, len(text)
         begin = text.index(f"function duly.{self.function}(")
-        return begin, text.index("\nend $$;", begin)
+        return begin, text.index("$$;", begin)
 
 
 BANK = [
     # Leases and fences.
     Mutant(
         "finish does not ask for the fence",
-        LISTS,
+        sql("settle"),
         "where leased.ctid = held.place and leased.fence = held.fence and",
         "where leased.ctid = held.place and",
     ),
     Mutant(
         "settle does not ask for the fence",
-        RETRIES,
+        sql("settle"),
         "where leased.run_id = held.run_id and leased.fence = held.fence and",
         "where leased.run_id = held.run_id and",
         "tests/moves/test_settle.py::TestUnknownCommit",
-        function="settle_v2",
     ),
     Mutant(
         "anybody may finish anybody's run",
-        LISTS,
+        sql("settle"),
         "leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true",
         "leased.ctid = held.place and leased.fence = held.fence",
         "tests/moves/test_settle.py",
@@ -124,7 +114,7 @@ BANK = [
     ),
     Mutant(
         "a claim does not hold its worker's row",
-        ASIDE,
+        sql("claim"),
         "workers.until > v_now for key share;",
         "workers.until > v_now;",
         REAPED,
@@ -182,13 +172,13 @@ BANK = [
     ),
     Mutant(
         "a worker may leave while it holds runs",
-        HANDS,
+        sql("reclaim"),
         "where worker_id = p_worker_id and not exists (select from duly.leased where leased.worker_id = p_worker_id);",
         "where worker_id = p_worker_id;",
     ),
     Mutant(
         "a worker leaves without waiting for its own claim",
-        HANDS,
+        sql("reclaim"),
         "where worker_id = p_worker_id for update;",
         "where worker_id = p_worker_id;",
         "tests/interleavings/test_pairs.py",
@@ -202,28 +192,28 @@ BANK = [
     # Holds.
     Mutant(
         "a claim takes from a queue that is held",
-        ASIDE,
+        sql("claim"),
         "where not exists (select from duly.holds where holds.tenant is null and",
         "where not exists (select from duly.holds where false and",
         HELD,
     ),
     Mutant(
         "a hold of one queue stops every queue",
-        ASIDE,
+        sql("claim"),
         "holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue)",
         "holds.tenant is null)",
         HELD,
     ),
     Mutant(
         "a claim takes from a tenant that is held",
-        ORDER,
+        sql("lines"),
         "where not exists (select from duly.holds where holds.tenant = seen.tenant and",
         "where not exists (select from duly.holds where false and",
         HELD,
     ),
     Mutant(
         "a hold of a tenant's share of a queue stops the tenant",
-        ORDER,
+        sql("lines"),
         "where holds.tenant = seen.tenant and coalesce(holds.queue, seen.queue) = seen.queue)",
         "where holds.tenant = seen.tenant)",
         HELD,
@@ -231,56 +221,56 @@ BANK = [
     # Who is claimed first, and limits.
     Mutant(
         "a tenant has the share of its rows",
-        ORDER,
+        sql("lines"),
         "* min(tenant_weight) / sum(min(tenant_weight)) over (partition by number) as share",
         "* count(*) / sum(count(*)) over (partition by number) as share",
         ORDERED,
     ),
     Mutant(
         "no priority has a floor",
-        ORDER,
+        sql("lines"),
         "0.1::double precision * parts.part / parts.lines as share,",
         "0.0::double precision * parts.part / parts.lines as share,",
         ORDERED,
     ),
     Mutant(
         "what is ahead is taken before what is due",
-        ASIDE,
+        sql("claim"),
         "    v_is_due := true;\n    v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);",
         "    v_is_due := false;\n    v_asked := v_lines;",
         ORDERED,
     ),
     Mutant(
         "what a line cannot give is given to nobody",
-        ASIDE,
+        sql("claim"),
         "for round in 1 .. 4 loop",
         "for round in 1 .. 1 loop",
         ORDERED,
     ),
     Mutant(
         "a second round takes what the first has taken",
-        ASIDE,
+        sql("claim"),
         "limit line.quota offset line.taken for update",
         "limit line.quota for update",
         ORDERED,
     ),
     Mutant(
         "every claim begins with the first tenant",
-        ORDER,
+        sql("lines"),
         "if p_tenant is null and exists (select from duly.turns) then",
         "if false then",
         ORDERED,
     ),
     Mutant(
         "a claim under a limit does not lock it",
-        ORDER,
+        sql("lines"),
         "order by coalesce(limits.tenant, 0), coalesce(limits.queue, '') for update;",
         "order by coalesce(limits.tenant, 0), coalesce(limits.queue, '');",
         f"{LIMITED}::test_many_who_claim_at_once_never_exceed_it",
     ),
     Mutant(
         "a limit counts what is ready ahead",
-        ASIDE,
+        sql("claim"),
         "as line where not line.is_limited);",
         "as line);",
         LIMITED,
@@ -363,17 +353,15 @@ BANK = [
     ),
     Mutant(
         "a hand-back uses up the attempt",
-        GATES,
+        sql("reclaim"),
         "scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,",
         "scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,",
-        function="hand_back_v1",
     ),
     Mutant(
         "a claim does not raise the attempt",
-        ASIDE,
+        sql("claim"),
         "generation, tenant, attempt + 1, priority, losses,",
         "generation, tenant, greatest(attempt, 1), priority, losses,",
-        function="claim_v2",
     ),
     Mutant(
         "a name given under an earlier lease blames the run",
@@ -434,32 +422,28 @@ BANK = [
     # Schedules.
     Mutant(
         "an occurrence is named after the moment it was noticed",
-        LEAN,
+        sql("stage"),
         "duly.occurrence_id(fire.job_id, coalesce(moment.run_at, fire.scheduled_at), 'schedule') as new_run_id",
         "duly.occurrence_id(fire.job_id, v_now, 'schedule') as new_run_id",
-        function="stage_v2",
     ),
     Mutant(
         "the next fire counts from now",
-        LEAN,
+        sql("stage"),
         "then fire.scheduled_at + make_interval(secs => (late.count + 1) * fire.every_seconds::double precision)",
         "then v_now + make_interval(secs => fire.every_seconds::double precision)",
-        function="stage_v2",
     ),
     Mutant(
         "a misfire forgets what it skipped",
-        LEAN,
+        sql("stage"),
         "from fires where cohort is null and missed > 1",
         "from fires where cohort is null and missed > 100000",
-        function="stage_v2",
     ),
     Mutant(
         "a stale epoch stages",
-        LEAN,
+        sql("stage"),
         "join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder\n"
         "                     where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));",
         "join duly.shards on shards.shard = held.shard);",
-        function="stage_v2",
     ),
     Mutant(
         "a scheduler keeps its shards when it could not renew them",
@@ -469,17 +453,16 @@ BANK = [
     ),
     Mutant(
         "a shard changes hands under the same epoch",
-        ZONES,
+        sql("shards"),
         "set holder = p_scheduler_id, epoch = epoch + 1 where",
         "set holder = p_scheduler_id, epoch = epoch where",
     ),
     Mutant(
         "an overlap is not looked for",
-        LEAN,
+        sql("stage"),
         "overlap is null and last_run_id is not null and due_at <= v_now and (",
         "false and (",
         OVERLAP,
-        function="stage_v2",
     ),
     Mutant(
         "the next fire of a cohort is armed from now",
@@ -490,138 +473,133 @@ BANK = [
     ),
     Mutant(
         "runs that are left are not counted",
-        LEAN,
+        sql("stage"),
         "runs_left - runs::integer, grace_seconds",
         "runs_left, grace_seconds",
         FIRING,
-        function="stage_v2",
     ),
     Mutant(
         "lateness is judged anew when a fire is staged",
-        LEAN,
+        sql("stage"),
         "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, p_read_at))",
         "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, v_now))",
         FIRING,
-        function="stage_v2",
     ),
     Mutant(
         "an answer is taken for any cohort with its key",
-        LEAN,
+        sql("stage"),
         "keys.list)]\n                                = timers.cohort))",
         "keys.list)]\n                                is not null))",
         FIRING,
-        function="stage_v2",
     ),
     Mutant(
         "jitter is forgotten after the first fire",
-        LEAN,
+        sql("stage"),
         "case when jitter is null then next_at else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,",
         "next_at,",
         FIRING,
-        function="stage_v2",
     ),
     Mutant(
         "a job tells of what calendars took before it was made",
-        ACCOUNTS,
+        sql("next_fire"),
         "then coalesce(cut.count, 1) else skip.count end",
         "then skip.count else skip.count end",
         BLACKOUTS,
     ),
     Mutant(
         "a job that is timed anew is accountable as before",
-        ACCOUNTS,
+        sql("next_fire"),
         "set timed_at = duly.clock_now() where",
         "set timed_at = timed_at where",
         BLACKOUTS,
     ),
     Mutant(
         "a queue has no end",
-        WAITED,
+        sql("release"),
         "if exists (select from unnest(v_waiting_max) as waiting_max where waiting_max is not null) then",
         "if false then",
         OVERLAP,
-        function="release_v2",
     ),
     Mutant(
         "a run gives its place away between two attempts",
-        RETRIES,
+        sql("settle"),
         "case when duly.keeps_place(options) then options || '{\"held\": true}' else options end as carried",
         "options as carried",
         OVERLAP,
     ),
     Mutant(
         "the end of a run arms a paused schedule",
-        SCHEDULES,
+        sql("next_fire"),
         "elsif v_job.state = 'active' then",
         "else",
         DELAY,
     ),
     Mutant(
         "a replay moves the schedule",
-        RETRIES,
+        sql("settle"),
         "options - array['held', 'rearm']",
         "options - 'held'",
         DELAY,
     ),
     Mutant(
         "an edit does not look whether somebody else was faster",
-        SCHEDULES,
+        sql("change_schedule"),
         "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
         "if v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
         PAIRS_OF_SCHEDULES,
     ),
     Mutant(
         "an edit does not look whether the schedule has moved on",
-        SCHEDULES,
+        sql("change_schedule"),
         "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
         "if v_job.generation <> p_generation or v_kept_at > p_read_at then",
         EDIT,
     ),
     Mutant(
         "an edit does not look whether its calendars have changed",
-        SCHEDULES,
+        sql("change_schedule"),
         "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
         "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen then",
         OVERTAKEN,
     ),
     Mutant(
         "a calendar arms a job by the rule it had before",
-        SCHEDULES,
+        sql("next_fire"),
         "(timers.scheduled_at = new.seen and timers.generation = new.generation) is true",
         "(timers.scheduled_at = new.seen) is true",
         OVERTAKEN,
     ),
     Mutant(
         "what is left out is counted by the rule it had before",
-        CLOSING,
+        sql("change_schedule"),
         "    if v_timer.generation <> p_generation then",
         "    if false then",
         OVERTAKEN,
     ),
     Mutant(
         "an edit arms what is beyond recall",
-        SCHEDULES,
+        sql("change_schedule"),
         "if p_first_at is not null and v_floor > coalesce(p_floor, '-infinity') then",
         "if false then",
         EDIT,
     ),
     Mutant(
         "what comes before the last that is beyond recall is taken back",
-        SCHEDULES,
+        sql("next_fire"),
         "where scheduled_at > coalesce(v_floor, '-infinity') order by",
         "order by",
         "tests/schedules/test_pause.py",
     ),
     Mutant(
         "a pause does not look whether the schedule has moved on",
-        SCHEDULES,
+        sql("change_schedule"),
         "if v_state = 'paused' or v_timer.scheduled_at <> p_seen or v_timer.generation <> p_generation then",
         "if v_state = 'paused' or v_timer.generation <> p_generation then",
         PAIRS_OF_SCHEDULES,
     ),
     Mutant(
         "two schedulers make the same stretch",
-        ZONES,
+        sql("backfill"),
         "and backfills.cursor_at = new.seen and",
         "and",
         PAIRS_OF_SCHEDULES,
@@ -683,35 +661,34 @@ BANK = [
     # Submit, cancel, gates.
     Mutant(
         "a key protects nothing",
-        AFTER,
+        sql("submit"),
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_one_v2",
     ),
     Mutant(
         "the key of many protects nothing",
-        AFTER,
+        sql("submit"),
         "where keys.expires_at <= v_now;",
         "where true;",
         function="submit_v1",
     ),
     Mutant(
         "any body goes under a used key",
-        AFTER,
+        sql("submit"),
         "if v_key.body_hash <> v_hash then",
         "if false then",
         function="submit_one_v2",
     ),
     Mutant(
         "a schedule's key protects nothing",
-        SCHEDULES,
+        sql("schedule"),
         "where keys.expires_at <= v_now;",
         "where true;",
-        function="submit_schedule_v2",
     ),
     Mutant(
         "a cancel of a run in a worker's hands is forgotten when it is tried again",
-        MOVES,
+        sql("settle"),
         "select exists (select from duly.signals where worker_id = p_worker_id and",
         "select exists (select from duly.signals where false and worker_id = p_worker_id and",
         "tests/moves/test_settle.py",
@@ -740,7 +717,7 @@ BANK = [
     ),
     Mutant(
         "a run of another tenant may have subtasks",
-        "src/duly/store/migrations/0019_long_jobs.sql",
+        sql("subtasks"),
         "     where place.tenant is distinct from p_tenant limit 1;\n",
         "     where place.tenant is null limit 1;\n",
         "tests/api/test_long_jobs.py",
@@ -756,24 +733,23 @@ BANK = [
     ),
     Mutant(
         "a cancel is carried out on what stands still alone",
-        CALLBACKS,
+        sql("cancel"),
         "        exit when not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
         "        exit when true or not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
         "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a cancel follows a run into its next life",
-        RETRIES,
+        sql("replay"),
         "delete from duly.signals using risen where signals.run_id = risen.run_id),",
         "delete from duly.signals using risen where signals.run_id = risen.run_id and false),",
         "tests/interleavings/test_pairs.py",
     ),
     Mutant(
         "a gate lets everyone in",
-        WAITED,
+        sql("release"),
         "order by due_at, run_id limit asked.free for update skip locked",
         "order by due_at, run_id limit 1000 for update skip locked",
-        function="release_v2",
     ),
     Mutant(
         "what an outcome made ready waits for the poll",
@@ -784,99 +760,98 @@ BANK = [
     ),
     Mutant(
         "whoever leaves a gate keeps the place",
-        WAITED,
+        sql("release"),
         "row.active - u.left_gate as active, line.stands",
         "row.active as active, line.stands",
-        function="release_v2",
     ),
     Mutant(
         "whoever comes to a full gate passes",
-        WAITED,
+        sql("release"),
         "where number between 1 and room)",
         "where number >= 1)",
         "tests/moves/test_gates.py",
     ),
     Mutant(
         "a line does not look for who is still on the way",
-        WAITED,
+        sql("release"),
         "where (select true from duly.timers",
         "where true or (select true from duly.timers",
         LINES,
     ),
     Mutant(
         "a line goes by moments alone",
-        WAITED,
+        sql("release"),
         "order by due_at, duly.line_of(options), run_id limit 1) as first",
         "order by due_at, run_id limit 1) as first",
         LINES,
     ),
     Mutant(
         "a run of a line gives its place away while it waits for its receiver",
-        WAITED,
+        sql("release"),
         "case when options ? 'fifo' and not options ? 'overlap' then options || '{\"overlap\": [\"fifo\"]}' else options end",
         "options",
         LINES,
     ),
     Mutant(
         "what has waited for its place or its receiver is late",
-        WAITED,
+        sql("options"),
         "select p_options || '{\"waited\": true}'",
         "select p_options",
         "tests/store/test_figures.py",
     ),
     Mutant(
         "who is cancelled in a line is not looked behind",
-        GATES,
+        sql("cancel"),
         "when options ? 'fifo' then options || '{\"outside\": true}' else options - 'gate' end",
         "else options - 'gate' end",
         LINES,
+        function="cancel_v1",
     ),
     Mutant(
         "what is handed back keeps its turn",
-        GATES,
+        sql("reclaim"),
         "from back where not cancelled and not coalesce(options ? 'rate', false)",
         "from back where not cancelled",
         RATES,
-        function="hand_back_v1",
     ),
     Mutant(
         "a rate forgets what it has given",
-        TURNS,
+        sql("rates"),
         "v_owed := v_owed + v_given / v_pace.per_second;",
         "v_owed := v_owed;",
         RATES,
     ),
     Mutant(
         "a burst comes again and again",
-        TURNS,
+        sql("rates"),
         "greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0)",
         "greatest(v_owed + taken.number / v_pace.per_second - v_burst - 0.2, 0)",
         RATES,
     ),
     Mutant(
         "turns that nobody takes are given all the same",
-        TURNS,
+        sql("rates"),
         "and ready.due_at < p_now - interval '1 second')",
         "and ready.due_at < p_now - interval '1 day')",
         RATES,
     ),
     Mutant(
         "a rate stands still until the moment comes again from which the clock was set back",
-        TURNS,
+        sql("rates"),
         "v_pace.next_at := p_now + (v_pace.next_at - v_pace.reckoned_at);",
         "null;",
         RATES,
     ),
     Mutant(
         "turns stay where the clock was set back from",
-        TURNS,
+        sql("rates"),
         "if duly.untake_turns_v1(p_tenant, p_key, c_turns, p_now) >= c_turns then",
         "if false then",
         RATES,
     ),
     Mutant(
         "a step back that is waited for gives turns again",
-        TURNS,
+        sql("rates"),
         "select interval '3 seconds'",
         "select interval '0.1 seconds'",
         RATES,
@@ -897,31 +872,27 @@ BANK = [
     ),
     Mutant(
         "the next of a line enters beside the former",
-        WAITED,
+        sql("release"),
         "where asked.free > 0 and asked.stands)",
         "where asked.stands)",
-        function="release_v2",
     ),
     Mutant(
         "a limit that was set for a key counts one too many",
-        WAITED,
+        sql("release"),
         "coalesce((select limits.places from duly.gate_limits",
         "coalesce((select limits.places + 1 from duly.gate_limits",
-        function="release_v2",
     ),
     Mutant(
         "two turns are one",
-        TURNS,
+        sql("rates"),
         "greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0)",
         "greatest(v_owed + greatest(taken.number - 1, 0) / v_pace.per_second - v_burst, 0)",
-        function="pace_one_v1",
     ),
     Mutant(
         "what follows several is let go by the first",
-        AFTER,
+        sql("follow"),
         "where child = any (p_children) and waits = 0 and unmet is null);",
         "where child = any (p_children) and unmet is null);",
-        function="open_followers_v1",
     ),
     # Workflows.
     Mutant(
@@ -945,7 +916,7 @@ BANK = [
     ),
     Mutant(
         "a receiver's time is up before its deadline",
-        CALLBACKS,
+        sql("await"),
         "where awaited.deadline_at <= v_now order by",
         "where awaited.deadline_at <= v_now + interval '2 seconds' order by",
         function="overdue_v1",
@@ -989,14 +960,14 @@ BANK = [
     # Time zone data.
     Mutant(
         "zones: whoever is there has a share, whatever its version",
-        ZONES,
+        sql("shards"),
         "v_tzdb is null or tzdb = v_tzdb",
         "true",
         ZONED,
     ),
     Mutant(
         "zones: the newer comes into force while the older lives",
-        ZONES,
+        sql("zones"),
         "if exists (select from duly.schedulers where until > v_now and tzdb is distinct from p_version) then",
         "if false then",
         ZONED,
@@ -1022,61 +993,62 @@ BANK = [
         "return last.scheduled_at",
         ZONED,
     ),
-    Mutant("zones: there is one pass", ZONES, "elsif v_data.is_last_pass then", "elsif true then", ZONED),
-    Mutant("zones: what another version has timed is not marked", ZONES, "zone_data.version <> p_tzdb", "false", ZONED),
+    Mutant("zones: there is one pass", sql("zones"), "elsif v_data.is_last_pass then", "elsif true then", ZONED),
+    Mutant(
+        "zones: what another version has timed is not marked",
+        sql("zones"),
+        "zone_data.version <> p_tzdb",
+        "false",
+        ZONED,
+    ),
     Mutant(
         "overlap: one that was just asked to stop loses its place",
-        CALLBACKS,
+        sql("reclaim"),
         "signals.sent_at <= v_now - p_stop",
         "true",
         OVERLAP,
     ),
     Mutant(
         "overlap: one that nobody replaces loses its place",
-        CALLBACKS,
+        sql("reclaim"),
         "exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.gate = leased.options->'gate'->>0)",
         "true",
         OVERLAP,
     ),
     Mutant(
         "a claim over HTTP takes what is not due yet",
-        ASIDE,
+        sql("remote_workers"),
         "v_worker.handlers, false, not v_crowd,",
         "v_worker.handlers, true, not v_crowd,",
         f"{OVER_HTTP}::TestClaim::test_a_later_run_of_a_high_priority_does_not_hide_what_is_due",
-        "api_claim_v1",
     ),
     Mutant(
         "a worker over HTTP is anybody's",
-        ASIDE,
+        sql("remote_workers"),
         "workers.tenant is not null and duly.is_ours(workers.tenant) for no key update",
         "workers.tenant is not null for no key update",
         f"{OVER_HTTP_APART}::TestAtTheDoor::test_another_tenants_worker_is_as_unknown_as_one_that_never_was",
-        "api_claim_v1",
     ),
     Mutant(
         "a worker over HTTP is given every tenant's runs",
-        ASIDE,
+        sql("remote_workers"),
         "duly.lines_v1(v_open, v_worker.tenant,",
         "duly.lines_v1(v_open, null,",
         f"{OVER_HTTP_APART}::TestAtTheDoor::test_a_worker_is_given_the_runs_of_its_tenant_alone",
-        "api_claim_v1",
     ),
     Mutant(
         "a worker over HTTP holds more than it has slots",
-        ASIDE,
+        sql("remote_workers"),
         "v_worker.slots - (select count(*) from duly.leased where leased.worker_id = p_worker_id)",
         "v_worker.slots",
         f"{OVER_HTTP}::TestClaim::test_no_more_than_the_limit_and_never_more_than_it_has_slots",
-        "api_claim_v1",
     ),
     Mutant(
         "suspects come together over HTTP",
-        ASIDE,
+        sql("remote_workers"),
         "where not found.suspect or found.number = 1",
         "where true",
         f"{OVER_HTTP}::TestDeath::test_its_runs_are_tried_again_as_suspects_one_at_a_time",
-        "api_claim_v1",
     ),
     Mutant(
         "a secret goes wherever the job leads now",
@@ -1101,19 +1073,17 @@ BANK = [
     ),
     Mutant(
         "a suspect over HTTP is not named",
-        ASIDE,
+        sql("remote_workers"),
         "named = coalesce((select array_agg(held.run_id || '/' || v_fence) from held where held.suspect), workers.named)",
         "named = workers.named",
         f"{OVER_HTTP}::TestDeath::test_a_run_that_kills_its_workers_is_buried",
-        "api_claim_v1",
     ),
     Mutant(
         "a renewal takes back a claim whose answer is on its way",
-        ACCOUNTS,
+        sql("remote_workers"),
         "when p_answered >= workers.claim_number then",
         "when p_answered >= workers.claim_number - 1 then",
         f"{OVER_HTTP}::TestRenew::test_a_claim_whose_answer_is_on_its_way_stays",
-        "api_renew_v1",
     ),
     Mutant(
         "an outcome over HTTP that is asked again is refused",
@@ -1215,84 +1185,84 @@ BANK = [
     # What nobody knows.
     Mutant(
         "what is known is set aside as well",
-        ASIDE,
+        sql("aside"),
         "front.handler not in (select unnest(known.handlers) from known)",
         "true",
         SET_ASIDE,
     ),
     Mutant(
         "a dead worker still knows its handlers",
-        ASIDE,
+        sql("aside"),
         "select workers.handlers from duly.workers where workers.until > v_now and",
         "select workers.handlers from duly.workers where",
         SET_ASIDE,
     ),
     Mutant(
         "runs are set aside where nobody serves the queue",
-        ASIDE,
+        sql("aside"),
         "if exists (select from duly.workers where workers.until > v_now and v_head.queue = any (workers.queues)",
         "if exists (select from duly.workers where workers.until > v_now",
         SET_ASIDE,
     ),
-    Mutant("a few are a crowd", ASIDE, "then p_more else p_crowd end", "then p_more else p_more end", SET_ASIDE),
+    Mutant("a few are a crowd", sql("aside"), "then p_more else p_crowd end", "then p_more else p_more end", SET_ASIDE),
     Mutant(
         "a crowd of another tenant makes a few enough",
-        ASIDE,
+        sql("aside"),
         "                                       and ready.tenant = v_head.tenant) then p_more",
         "                                       ) then p_more",
         SET_ASIDE,
     ),
     Mutant(
         "a claim leaves aside what its worker knows",
-        ASIDE,
+        sql("claim"),
         "if v_aside and v_open is not null then",
         "if false then",
     ),
     Mutant(
         "a claim over HTTP brings back every tenant's runs",
-        ASIDE,
+        sql("remote_workers"),
         "v_worker.handlers, v_worker.tenant, greatest(100",
         "v_worker.handlers, null, greatest(100",
         SET_ASIDE,
     ),
     Mutant(
         "a worker over HTTP does not see what stands aside",
-        ASIDE,
+        sql("remote_workers"),
         "return 0;                                      -- The claim puts it in line.",
         "return null;",
         SET_ASIDE,
     ),
     Mutant(
         "the newest is brought back first",
-        ASIDE,
+        sql("aside"),
         "order by ready.due_at limit greatest(1,",
         "order by ready.due_at desc limit greatest(1,",
         SET_ASIDE,
     ),
     Mutant(
         "maintenance brings back what only the dead knew",
-        ASIDE,
+        sql("aside"),
         "where workers.until > duly.clock_now() and (v_kinds = c_kinds",
         "where (v_kinds = c_kinds",
         SET_ASIDE,
     ),
     Mutant(
         "a claim walks over what stands aside",
-        ASIDE,
+        sql("claim"),
         "where not ready.is_aside and ready.queue = (v_lines[1]).queue",
         "where ready.queue = (v_lines[1]).queue",
         ASIDE_PLANS,
     ),
     Mutant(
         "lines are found among what stands aside",
-        ASIDE,
+        sql("lines"),
         "where not ready.is_aside and ready.queue = wanted.queue",
         "where ready.queue = wanted.queue",
         ASIDE_PLANS,
     ),
     Mutant(
         "what stands aside is young for ever",
-        ASIDE,
+        sql("overload"),
         "(select * from asides limit p_lines) as head",
         "(select * from asides limit 0) as head",
         "tests/store/test_overloads.py",
@@ -1303,5 +1273,62 @@ BANK = [
         "moved, self._next_line = await set_aside(",
         "moved, _ = await set_aside(",
         "tests/maintenance/test_service.py::TestAside",
+    ),
+    Mutant(
+        "what is refused is staged again at once",
+        AROUND,
+        "        left_out = [*self.left_out.ids(self.database.clock.monotonic()), *more]",
+        "        left_out = [*more]",
+        REFUSED,
+    ),
+    Mutant(
+        "what cannot be staged is searched for in one half alone",
+        AROUND,
+        "            suspects = suspects[len(tried) :]",
+        "            break",
+        REFUSED,
+    ),
+    Mutant(
+        "what was refused is tried again as often as ever",
+        AROUND,
+        "pause = min(AGAIN_SECONDS_MAX, 2 * self._pauses.get(id_, AGAIN_SECONDS / 2))",
+        "pause = AGAIN_SECONDS",
+        REFUSED,
+    ),
+    Mutant(
+        "a rate may be as slow as one likes",
+        sql("rates"),
+        "greatest(coalesce(v_limit.per_second, v_pace.asked_per_second), duly.rate_min())",
+        "coalesce(v_limit.per_second, v_pace.asked_per_second)",
+        REFUSED,
+    ),
+    Mutant(
+        "a name may be as long as one likes",
+        sql("options"),
+        "select octet_length(p_value) between 1 and 1000",
+        "select octet_length(p_value) >= 1",
+        "tests/moves/test_submit.py",
+    ),
+    Mutant(
+        "what stands aside is not asked for by its handler",
+        sql("aside"),
+        "and ready.handler = known.handler",
+        "and ready.handler || '' = known.handler",
+        ASIDE_PLANS,
+        function="stands_aside",
+    ),
+    Mutant(
+        "a backlog is cancelled in one go",
+        "src/duly/moves/cancel.py",
+        "await jobs.waiting_runs(database, job_id, _BATCH)",
+        "await jobs.waiting_runs(database, job_id, 10**6)",
+        "tests/moves/test_cancel.py",
+    ),
+    Mutant(
+        "whoever changes a table waits for it as long as it takes",
+        "src/duly/store/migrate.py",
+        "lock_timeout = '200ms'",
+        "lock_timeout = 0",
+        "tests/store/test_migrations.py::test_a_table_that_somebody_holds_is_let_go_and_asked_for_again",
     ),
 ]

@@ -1,6 +1,7 @@
 """The suite's own rules: a skip is seen, and the time of each folder is told."""
 
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_known_gap():
 @pytest.fixture
 def suite(pytester, monkeypatch):
     """A small suite under our plugin, which is told nothing of the real one's times."""
-    monkeypatch.setattr(budget, "seconds_by_folder", defaultdict(float))
+    monkeypatch.setattr(budget, "seconds_by_place", defaultdict(float))
     monkeypatch.setattr(budget, "times_file", None)
     pytester.makepyfile(SKIPPING)
     return pytester
@@ -48,21 +49,24 @@ def test_elsewhere_a_skip_stays_a_skip(suite, monkeypatch):
 
 
 def test_a_folder_counts_towards_its_area():
-    lines = budget.summary_lines({"store": 300.0, "moves": 90.0, "triggers": 10.0, "schedules": 5.0})
+    lines = budget.summary_lines(
+        {"engine/store": 300.0, "engine/moves": 90.0, "triggers/triggers": 10.0, "triggers/moves": 5.0}
+    )
 
     assert [line.split() for line in lines] == [
         ["engine", "390.0", "s", "of", "360", "s", "OVER", "BUDGET"],
         ["store", "300.0", "s"],
         ["moves", "90.0", "s"],
         ["triggers", "15.0", "s", "of", "120", "s"],
-        ["schedules", "5.0", "s"],
+        ["triggers", "10.0", "s"],
+        ["moves", "5.0", "s"],
     ]
 
 
 def test_the_times_of_several_calls_are_added_up(tmp_path, capsys):
     times = tmp_path / "times"
-    budget.add_times(times, {"simulation": 60.0, "store": 10.0})
-    budget.add_times(times, {"simulation": 30.0})
+    budget.add_times(times, {"engine/simulation": 60.0, "engine/store": 10.0})
+    budget.add_times(times, {"engine/simulation": 30.0})
 
     budget.main(str(times))
 
@@ -84,6 +88,24 @@ def test_a_call_whose_times_are_added_up_prints_none(suite, monkeypatch, tmp_pat
     assert "time per folder" not in result.stdout.str()
 
 
-def test_a_test_belongs_to_its_top_level_folder():
-    assert budget.folder_of("tests/store/plans/test_claim.py::test_uses_the_index[15]") == "store"
-    assert budget.folder_of("tests/test_layers.py::test_layers") == "."
+@pytest.mark.parametrize(
+    ("nodeid", "place"),
+    [
+        ("tests/store/plans/test_claim.py::test_uses_the_index[15]", "engine/store"),
+        ("tests/test_layers.py::test_layers", "engine/."),
+        ("tests/schedules/test_zones.py::test_it", "triggers/schedules"),
+        ("tests/end_to_end/targets/test_callbacks.py::test_it", "targets/end_to_end"),
+        ("tests/moves/test_workflows.py::TestStart::test_it", "flow/moves"),
+        ("tests/api/test_workflows.py::test_it", "api/api"),
+    ],
+)
+def test_a_test_belongs_to_its_folder_and_to_what_it_is_about(nodeid, place):
+    assert budget.place_of(nodeid) == place
+
+
+def test_each_subject_is_one_of_a_file():
+    """A file that was renamed would count towards the engine unnoticed."""
+    files = {path.stem.removeprefix("test_") for path in Path(__file__).parents[1].rglob("test_*.py")}
+
+    assert sum(len(subjects.split()) for subjects in budget.SUBJECTS.values()) == len(budget.AREA_OF_SUBJECT)
+    assert budget.AREA_OF_SUBJECT.keys() - files == set()

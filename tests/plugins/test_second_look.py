@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.plugins.second_look import may_be_chance
+
 ROOT = Path(__file__).parents[2]
 
 # Fails as long as there is no file of its name, and leaves one behind.
@@ -43,6 +47,19 @@ def test_many_files_that_fail_are_not_asked_again(tmp_path):
     code, said = looked_at(tmp_path, *[UNSTEADY.replace('"seen"', f'"seen_{n}"') for n in range(4)])
     assert code == 1
     assert "Once more" not in said
+
+
+@pytest.mark.parametrize(
+    ("failed", "chance"),
+    [
+        (["tests/cli/test_up.py::test_it", "tests/worker/test_leases.py::test_it"], True),
+        (["tests/cli/test_up.py::test_it", "tests/interleavings/test_pairs.py::test_it[ClaimAndClaim]"], False),
+        (["tests/moves/test_settle.py::test_it"], False),
+        ([], False),
+    ],
+)
+def test_what_takes_the_same_way_each_time_is_not_asked_again(failed, chance):
+    assert may_be_chance(failed) is chance
 
 
 def test_a_file_that_cannot_be_read_is_not_asked_again(tmp_path):

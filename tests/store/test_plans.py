@@ -222,8 +222,9 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "stage": (
         timers.SQL["stage"],
-        lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"])),
+        lambda s: (SCHEDULER, s["shards"], s["epochs"], "5 seconds", BATCH // 50, START, *answers(s["fires"]), []),
     ),
+    "due timers": (timers.SQL["due_ids"], lambda s: (s["shards"], "5 seconds", BATCH // 50)),
     "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], 1, "", s["pending"], [START] * 9)),
     "skip next": (
         schedules.SQL["skip_next"],
@@ -336,7 +337,8 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "find a run": (runs.SQL["find_live"], lambda s: (s["runs"][0] if s["runs"] else WORKER,)),
     "find its attempts": (runs.SQL["find_attempts"], lambda s: (s["settled"],)),
     "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER,)),
-    "runs of a job in boxes": (jobs.SQL["staged_runs"], lambda s: (s["job"],)),
+    "runs of a job that wait": (jobs.SQL["waiting_runs"], lambda s: (s["job"], BATCH)),
+    "runs of a job in hands": (jobs.SQL["leased_runs"], lambda s: (s["job"],)),
     "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
     "cancel a schedule": (jobs.SQL["cancel_schedule"], lambda s: (s["cohort job"], s["pending"], None)),
     "submit": (
@@ -461,14 +463,15 @@ ANSWER_NOTHING = {
     "was it me",
     "what is declared",
     "timed by other data",
-    "runs of a job in boxes",
+    "runs of a job that wait",
+    "runs of a job in hands",
 }
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.
 WHOLE_WORKER = {
     "what a worker holds": ROWS // 4,
     "what a worker holds, as it is shown": ROWS // 4,
     "retire": ROWS * 3 // 4,
-    "runs of a job in boxes": ROWS,
+    "runs of a job in hands": ROWS,
 }
 
 

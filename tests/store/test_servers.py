@@ -1,6 +1,5 @@
 """The moves on the oldest PostgreSQL we support, and through pgbouncer in transaction mode: the same tests, run again there."""
 
-import asyncio
 import inspect
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import pytest
 from duly.store.database import Database
 from tests.builders import a_ready_run, a_worker, claimed, settled, staged
 from tests.clock import ManualClock
-from tests.conftest import SHARED, TEMPLATE, Shared, make_template
+from tests.conftest import SHARED, Shared, template_on
 from tests.kept import Kept
 from tests.moves import test_cancel, test_claim, test_gates, test_replay, test_settle, test_stage, test_submit
-from tests.postgres import Postgres, scratch_server
+from tests.postgres import scratch_server
 from tests.schedules import test_edit, test_firing, test_fixed_delay, test_trigger
 from tests.store import pgbouncer
 from tests.store.test_migrations import migrate_in_five_processes
@@ -26,38 +25,15 @@ for module in (*MOVES, *SCHEDULES):
             globals()[f"{name}_{module.__name__.rpartition('_')[2]}"] = thing
 
 
-def shared_on(server: Postgres) -> Shared:
-    """Make the database that tests share on another server."""
-    server.create_database(TEMPLATE)
-    asyncio.run(make_template(server.url(TEMPLATE)))
-    return Shared(server, TEMPLATE)
-
-
-@pytest.fixture(scope="session")
-def oldest(postgres_15: Postgres):
-    """The database that tests share on PostgreSQL 15."""
-    shared = shared_on(postgres_15)
-    yield shared
-    shared.close()
-
-
 @pytest.fixture(scope="session")
 def pooled(tmp_path_factory):
     """The database that tests share behind pgbouncer, and its address through it."""
     if not Path(pgbouncer.PROGRAM).exists():
         pytest.skip("needs the Debian package pgbouncer")
     with scratch_server(tmp_path_factory.mktemp("pooled")) as server, pgbouncer.pgbouncer(server) as folder:
-        shared = shared_on(server)
+        shared = Shared(server, template_on(server))
         yield shared, f"postgresql:///{SHARED}?host={folder}&port={pgbouncer.PORT}&user=duly"
         shared.close()
-
-
-@pytest.fixture(scope="session")
-async def kept_on_oldest(oldest: Shared):
-    """The connections to the first that tests share."""
-    kept = Kept(oldest.url)
-    yield kept
-    await kept.close()
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +45,7 @@ async def kept_by_pooler(pooled):
 
 
 @pytest.fixture(params=["PostgreSQL 15", "pgbouncer"])
-def place(request):
+def server(request):
     """The connections to an empty database on one of the two."""
     if request.param == "PostgreSQL 15":
         request.getfixturevalue("oldest").empty()
@@ -80,9 +56,9 @@ def place(request):
 
 
 @pytest.fixture
-async def database(place: Kept, clock: ManualClock):
+async def database(server: Kept, clock: ManualClock):
     """An open, empty database on one of the two."""
-    async with place.lent(clock) as opened:
+    async with server.lent(clock) as opened:
         clock.moves(opened)
         yield opened
 

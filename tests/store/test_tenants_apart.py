@@ -38,7 +38,7 @@ PLACES = ("waiting", "ready", "blocked", "leased", "dead", "done")
 BIG = '{"text": "' + "x" * 2000 + '"}'
 TABLES = """
 select relname from pg_class where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p') and not relispartition
-   and relname not in ('migrations', 'made_for_tests', 'test_clock') order by 1
+   and relname not in ('migrations', 'functions', 'made_for_tests', 'test_clock') order by 1
 """
 
 
@@ -150,7 +150,8 @@ READS = {
     "job": lambda s, e: jobs.find(s, e.schedule),
     "jobs": lambda s, e: rows(s, lists.jobs(s, A, Filter(), 100)),
     "jobs of a tag": lambda s, e: rows(s, lists.jobs(s, A, Filter(tags=("nightly",)), 100)),
-    "staged runs": lambda s, e: jobs.staged_runs(s, e.waiting),
+    "waiting runs": lambda s, e: jobs.waiting_runs(s, e.waiting, 9),
+    "leased runs": lambda s, e: jobs.leased_runs(s, e.leased),
     "held ahead": lambda s, e: jobs.held_ahead(s, e.leased),
     "runs": lambda s, e: rows(s, lists.runs(s, A, Filter(), 100)),
     "runs of a job": lambda s, e: rows(s, lists.runs(s, A, Filter(words={"job_id": (str(e.ready),)}), 100)),
@@ -172,7 +173,7 @@ READS = {
     "standing": lambda s, e: declared.standing(s, A, "app", ["report"]),
     **{f"run {place}": reader_of(place) for place in PLACES},
 }
-SILENT = {"left out", "staged runs", "held ahead", "finished of job"}  # A has none of these to be found.
+SILENT = {"left out", "waiting runs", "held ahead", "finished of job"}  # A has none of these to be found.
 
 
 MOVES = {

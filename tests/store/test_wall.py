@@ -81,7 +81,6 @@ PLAIN = {
     "calendars_of",
     "clock_now",
     "current_tenant",
-    "handed_v1",  # What a process of the version before calls.
     "handed_v2",
     "made_at",
     "marks_of",
@@ -89,25 +88,6 @@ PLAIN = {
     "occurrence_id",
     "run_id",
     "standing_v1",
-}
-# What a process of the version before calls.
-OLDER = {
-    "api_save_checkpoint_v1",
-    "api_save_progress_v1",
-    "api_skip_next_v1",
-    "api_waiting_subtasks_v1",
-    "api_cancel_schedule_v1",
-    "api_settle_v1",
-    "group_dead_v1",
-    "group_dead_v2",
-    "api_cancel_workflow_v1",
-    "api_pause_workflow_v1",
-    "api_replay_workflow_v1",
-    "api_resume_workflow_v1",
-    "page_dead_v1",
-    "api_replay_v1",
-    "api_limit_destination_v1",
-    "api_mark_applied_v1",
 }
 READ_BY = {"least_period", "owns", "load_of_destination", "page_failures_v1"}  # functions that plain reads call
 # What workers over HTTP ask; only how long they have to wait is asked outside of a session.
@@ -169,7 +149,7 @@ async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_
     guarded = [row for row in rows if row["prosecdef"]]
     assert plain == PLAIN
     others = [*lists.SQL.values(), answers.SQL["keep"], *FROM_OUTSIDE]
-    assert {row["proname"] for row in guarded} == {*READ_BY, *OLDER, *named([*module.SQL.values(), *others])}
+    assert {row["proname"] for row in guarded} == {*READ_BY, *named([*module.SQL.values(), *others])}
     assert all("search_path=pg_catalog, pg_temp" in row["settings"] for row in guarded)
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 TABLES = """
 select format('duly.%I', relname) from pg_class
  where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p') and not relispartition
-   and relname not in ('migrations', 'shards', 'audit')
+   and relname not in ('migrations', 'functions', 'shards', 'audit')
 """
 OTHERS = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 

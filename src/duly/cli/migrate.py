@@ -9,6 +9,7 @@ import click
 from duly.cli.connect import database_url
 from duly.cli.options import with_settings
 from duly.cli.say import say
+from duly.cli.screen import some
 from duly.settings import Settings
 from duly.store import migrate as store
 from duly.store.database import Database
@@ -24,7 +25,9 @@ def migrate(settings: Settings) -> None:
 async def _migrate(settings: Settings) -> None:
     async with Database(database_url(settings), pooler=settings.pooler) as database:
         applied = await store.migrate(database)
-    for migration in applied:
+    for migration in applied.migrations:
         say(f"applied {migration.version:04d}_{migration.name}")
-    if not applied:
-        say(f"up to date at {max(migration.version for migration in store.known()):04d}")
+    if applied.files:
+        say(f"applied {some(len(applied.files), 'file')} of functions")
+    if not applied.migrations and not applied.files:
+        say(f"up to date at {store.newest():04d}")

@@ -20,6 +20,7 @@ from duly.domain.triggers.errors import shown
 
 FIFO = "fifo"
 RATE_MAX = 1_000_000  # a second
+RATE_MIN = 1 / (366 * 86_400)  # one in 366 days; duly.rate_min is a little less
 BURST_MAX = 999_999
 _UNITS = {"PT1S": 1, "PT1M": 60, "PT1H": 3_600, "P1D": 86_400}
 
@@ -56,8 +57,10 @@ def check_rate(rate: Rate) -> tuple[str, float, int]:
     seconds = parse_option(rate.per, "rate per").total_seconds()
     if seconds <= 0:
         raise InvalidOption(f"rate per {rate.per!r} must be more than 0; write PT1S, PT1M or PT1H")
-    if not is_number(rate.limit) or not 0 < rate.limit / seconds <= RATE_MAX:
-        raise InvalidOption(f"rate {rate.limit!r} per {rate.per!r} is outside more than 0 to {RATE_MAX:,} a second")
+    if not is_number(rate.limit) or not RATE_MIN <= rate.limit / seconds <= RATE_MAX:
+        raise InvalidOption(
+            f"rate {rate.limit!r} per {rate.per!r} is outside one in 366 days to {RATE_MAX:,} a second; give another limit"
+        )
     if not is_whole(rate.burst) or not 1 <= rate.burst <= BURST_MAX:
         raise InvalidOption(f"burst {rate.burst!r} is outside 1 to {BURST_MAX} runs at once")
     return check_gate_key(rate.key, "rate key"), rate.limit / seconds, rate.burst

@@ -18,6 +18,7 @@ from duly.store import awaited, declared, jobs, leased, runs
 from duly.store.database import Database
 
 _LOOKS_MAX = 100
+_BATCH = 5_000
 _LOOK_PAUSE_SECONDS = 0.02
 SUBTASKS_MAX = 10_000  # taken along by one cancel
 _SUBTASKS = 500
@@ -105,7 +106,7 @@ async def _cancel_job(database: Database, job_id: UUID, reason: str) -> CancelAn
         )
     for _ in range(_LOOKS_MAX):  # While the schedule is being staged its timer is not there: look again.
         if await _cancel_schedule(database, job_id):
-            await runs.cancel(database, await jobs.staged_runs(database, job_id), reason)
+            await _cancel_waiting(database, job_id, reason)
             await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel")
             return CancelAnswer.CANCELLED
         job = await jobs.find(database, job_id)
@@ -126,9 +127,20 @@ async def _cancel_schedule(database: Database, job_id: UUID) -> bool:
     return await jobs.cancel_schedule(database, job_id, seen.pending_at, written)
 
 
+async def _cancel_waiting(database: Database, job_id: UUID, reason: str) -> int:
+    """Cancel the runs of a schedule that wait, batch by batch: a long weekend may have left any number. Says how many."""
+    cancelled = 0
+    while waiting := await jobs.waiting_runs(database, job_id, _BATCH):
+        taken = await runs.cancel(database, waiting, reason)
+        if not taken:  # Others are moving them.
+            break
+        cancelled += len(taken)
+    return cancelled
+
+
 async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelAnswer:
     """Cancel what a job that fires no more has left: its last occurrence may wait for a worker, or for another attempt."""
-    if await runs.cancel(database, await jobs.staged_runs(database, job_id), reason):
+    if await _cancel_waiting(database, job_id, reason):
         return CancelAnswer.CANCELLED
     if await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel"):
         return CancelAnswer.REQUESTED
@@ -202,7 +214,7 @@ async def _end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
             return Ended(answer, int(answer is CancelAnswer.REQUESTED))
         return Ended(await _cancel_unstarted(database, job_id), 0)
     answer = await _cancel_job(database, job_id, "cancelled")
-    started = await runs.signal(database, await jobs.staged_runs(database, job_id), "cancel") if stop else []
+    started = await runs.signal(database, await jobs.leased_runs(database, job_id), "cancel") if stop else []
     return Ended(answer, len(started))
 
 

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from typing import TypeAlias, TypeVar, assert_never
 from uuid import UUID
 
-import asyncpg
 import msgspec
 
 from duly.clock import Rng, moment_of
@@ -26,11 +25,11 @@ from duly.domain.run import HORIZON, Run
 from duly.store import leased
 from duly.store.database import Database
 from duly.store.leased import Finished, Handle, Moved
+from duly.store.refusals import BAD_ROW
 
 _REASON_CHARACTERS_MAX = 2_000
 _Item = TypeVar("_Item", Finished, Moved)
 _Send: TypeAlias = Callable[[Sequence[_Item]], Awaitable[Collection[Handle]]]
-_BAD_ROW = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 
 
 class Unstorable(Exception):
@@ -147,7 +146,7 @@ async def _sent(batch: Sequence[_Item], send: _Send[_Item]) -> tuple[Collection[
         return set(), {}
     try:
         return await send(batch), {}
-    except _BAD_ROW:
+    except BAD_ROW:
         if len(batch) == 1:
             return await _sent_bare(batch[0], send)
     middle = len(batch) // 2
@@ -159,7 +158,7 @@ async def _sent(batch: Sequence[_Item], send: _Send[_Item]) -> tuple[Collection[
 async def _sent_bare(item: _Item, send: _Send[_Item]) -> tuple[Collection[Handle], dict[Handle, Exception]]:
     try:
         return await send([_bare(item)]), {}
-    except _BAD_ROW as error:
+    except BAD_ROW as error:
         return set(), {(item.run.run_id, item.run.fence): error}
 
 

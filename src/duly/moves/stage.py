@@ -19,6 +19,7 @@ from duly.domain.triggers.schedules import GRACE_SECONDS, Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
 from duly.domain.triggers.zone_change import zones_of
 from duly.log import Log
+from duly.moves.stage_around import Batch, LeftOut, stage_around
 from duly.store import schedules, timers
 from duly.store.database import Database
 from duly.store.timers import Answer, DueFire, Staged
@@ -139,9 +140,13 @@ async def move(
     *,
     horizon: timedelta = HORIZON,
     batch: int = BATCH_MAX,
+    left_out: LeftOut | None = None,
 ) -> Staged:
-    """Move one batch over the shards held. A stale epoch moves nothing, and a fire without its answer stays."""
-    staged = await timers.stage(database, holder, epochs, horizon, _per_shard(batch, epochs), answers)
+    """Move one batch over the shards held. A stale epoch moves nothing; a fire without its answer stays, and what is refused."""
+    asked = Batch(
+        database, holder, horizon, _per_shard(batch, epochs), answers, LeftOut() if left_out is None else left_out
+    )
+    staged = await stage_around(asked, epochs)
     database.clock.observe(staged.read_at)
     return staged
 
@@ -154,10 +159,11 @@ async def stage(
     cohorts: Cohorts | None = None,
     horizon: timedelta = HORIZON,
     batch: int = BATCH_MAX,
+    left_out: LeftOut | None = None,
 ) -> Staged:
     """Look and move."""
     answers = await look(database, epochs, cohorts or Cohorts(), horizon=horizon, batch=batch)
-    return await move(database, holder, epochs, answers, horizon=horizon, batch=batch)
+    return await move(database, holder, epochs, answers, horizon=horizon, batch=batch, left_out=left_out)
 
 
 def _per_shard(batch: int, shards: Collection[int]) -> int:

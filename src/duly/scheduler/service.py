@@ -21,6 +21,7 @@ from duly.log import Log
 from duly.moves import recover, zones
 from duly.moves.backfill import FLEET_RATE, Allowance, go_on
 from duly.moves.stage import BATCH_MAX, Cohorts, look, move
+from duly.moves.stage_around import LeftOut
 from duly.store import hints, shards
 from duly.store.database import Database, Unavailable
 from duly.store.recovery import OPEN, Standing
@@ -74,6 +75,7 @@ class Scheduler:
         self._horizon = horizon
         self._epochs: dict[int, int] = {}
         self._cohorts = Cohorts(log)
+        self._left_out = LeftOut(log)
         self._sweep = zones.Sweep(log)
         self._stands_by_for: str | None = None
         self._lane = Allowance()
@@ -143,7 +145,9 @@ class Scheduler:
         answers = await look(self._database, self._epochs, self._cohorts, horizon=self._horizon)
         if not self._epochs:  # Lost while we looked.
             return None
-        staged = await move(self._database, self.scheduler_id, self._epochs, answers, horizon=self._horizon)
+        staged = await move(
+            self._database, self.scheduler_id, self._epochs, answers, horizon=self._horizon, left_out=self._left_out
+        )
         self.health.stage_seconds = self._clock.monotonic() - began
         self.health.staged += staged.count
         self.health.stepped_at = self._clock.monotonic()

@@ -165,9 +165,14 @@ async def cancel_schedule(database: Database, job_id: UUID, seen: datetime, skip
     return bool(await database.fetch(SQL["cancel_schedule"], job_id, seen, skips))
 
 
-async def staged_runs(database: Database, job_id: UUID) -> list[UUID]:
-    """Give the runs of a job that are in a box."""
-    return [row[0] for row in await database.fetch(SQL["staged_runs"], job_id)]
+async def waiting_runs(database: Database, job_id: UUID, limit: int) -> list[UUID]:
+    """Give runs of a schedule that wait in a box."""
+    return [row[0] for row in await database.fetch(SQL["waiting_runs"], job_id, limit)]
+
+
+async def leased_runs(database: Database, job_id: UUID) -> list[UUID]:
+    """Give the runs of a job that are in a worker's hands."""
+    return [row[0] for row in await database.fetch(SQL["leased_runs"], job_id)]
 
 
 async def held_ahead(database: Database, job_id: UUID) -> list[UUID]:

@@ -1,4 +1,8 @@
-"""Migrations: numbered SQL files, forward only, applied once each, safe when many processes start at once."""
+"""Migrations: numbered SQL files, forward only, applied once each, safe when many processes start at once.
+
+They hold what is made once: tables, indexes, policies, changes of data. What may be written anew, functions above all, is applied
+behind them from files that say what is in force (in_force.py), in the same transaction and under the same lock.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,17 @@ from importlib.resources import files
 import asyncpg
 import msgspec
 
-from duly.domain.errors import DatabaseUnusable
+from duly.domain.errors import DatabaseUnusable, KeyBusy
+from duly.store import in_force
 from duly.store.database import Database
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 # A lock of the transaction, not of the session, so that it works through a pooler; the number says "duly" in ASCII.
 _LOCK = "select pg_advisory_xact_lock(1685417081)"
+# Whoever waits for a table makes all others wait behind it, so nobody waits long: it is let go, and asked for again.
+_PATIENCE = "set local lock_timeout = '200ms'"
+_TRIES = 100
+_REST_SECONDS = 0.3
 _TABLE = """
 create schema if not exists duly;
 create table if not exists duly.migrations (
@@ -29,6 +38,13 @@ class Migration(msgspec.Struct, frozen=True):
     sql: str
 
 
+class Applied(msgspec.Struct, frozen=True):
+    """What was done to bring a schema up to date."""
+
+    migrations: list[Migration]
+    files: list[in_force.File]
+
+
 def known() -> list[Migration]:
     """Read the migrations this version of Duly carries."""
     found = [
@@ -39,10 +55,28 @@ def known() -> list[Migration]:
     return sorted(found, key=lambda migration: migration.version)
 
 
-async def migrate(database: Database) -> list[Migration]:
+def newest() -> int:
+    """Say up to which number this version of Duly knows the schema."""
+    return max(migration.version for migration in known())
+
+
+async def migrate(database: Database) -> Applied:
     """Bring the schema up to date. Returns what was applied. Raises DatabaseUnusable when the schema is newer than we are."""
+    for _ in range(_TRIES):
+        try:
+            return await _migrate(database)
+        except KeyBusy:  # Somebody holds a table that is to be changed.
+            await database.clock.sleep(_REST_SECONDS)
+    raise DatabaseUnusable(
+        "the schema could not be brought up to date: another session holds one of its tables all the time."
+        " See pg_stat_activity for a long transaction, end it, then run `duly migrate`"
+    )
+
+
+async def _migrate(database: Database) -> Applied:
     async with database.transaction() as connection:
         await connection.execute(_LOCK)
+        await connection.execute(_PATIENCE)
         try:
             await connection.execute(_TABLE)
         except asyncpg.InsufficientPrivilegeError as error:
@@ -57,7 +91,7 @@ async def migrate(database: Database) -> list[Migration]:
             await connection.execute(
                 "insert into duly.migrations (version, name) values ($1, $2)", migration.version, migration.name
             )
-    return missing
+        return Applied(missing, await in_force.apply(connection))
 
 
 async def check(database: Database) -> None:
@@ -70,12 +104,12 @@ async def check(database: Database) -> None:
         raise DatabaseUnusable(
             f"the schema lacks {len(missing)} migrations, from {missing[0].version:04d}_{missing[0].name} on. Run `duly migrate`"
         )
+    await in_force.check(database)
 
 
 def _refuse_newer(applied: set[int]) -> None:
-    newest = max((migration.version for migration in known()), default=0)
-    if applied and max(applied) > newest:
+    if applied and max(applied) > newest():
         raise DatabaseUnusable(
-            f"the data is of a newer Duly (schema {max(applied)}, this one knows {newest})."
+            f"the data is of a newer Duly (schema {max(applied)}, this one knows {newest()})."
             " Upgrade Duly: pip install --upgrade duly"
         )

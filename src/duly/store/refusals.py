@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import asyncpg
+
 from duly.domain.errors import (
     ClaimOver,
     DatabaseUnusable,
@@ -21,6 +23,9 @@ from duly.domain.errors import (
     WorkerExpired,
 )
 from duly.domain.payload import PAYLOAD_BYTES_MAX
+
+# What the store may have against one row of a batch: its data, a rule that it breaks, or its size.
+BAD_ROW = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 
 _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
     "DU001": (KeyConflict, "{message} (job {detail}). Use another key, or send the same job again"),

@@ -66,6 +66,11 @@ async def due_accounts(
     return found
 
 
+async def due_ids(database: Database, shards: Sequence[int], horizon: timedelta, per_shard: int) -> list[UUID]:
+    """Name what falls due within the horizon, by run or, of a next fire, by job."""
+    return [row[0] for row in await database.fetch(SQL["due_ids"], shards, horizon, per_shard)]
+
+
 async def stage(
     database: Database,
     holder: UUID,
@@ -73,8 +78,9 @@ async def stage(
     horizon: timedelta,
     per_shard: int,
     answers: Sequence[Answer] = (),
+    left_out: Sequence[UUID] = (),
 ) -> Staged:
-    """Move what falls due within the horizon, over all shards held."""
+    """Move what falls due within the horizon, over all shards held, but for what is left out, by run or by job."""
     # Two cohorts with one key are told apart by the statement; the second waits for the next look.
     by_key = {answer.fire.key: answer for answer in answers}
     ordered = [by_key[key] for key in sorted(by_key)]
@@ -95,6 +101,7 @@ async def stage(
         [answer.plan.next_window for answer in ordered],
         [_skips(answer.plan) for answer in ordered],
         [_catch_up(answer) for answer in ordered],
+        left_out,
     )
     assert row is not None
     return Staged(*row)

@@ -36,11 +36,15 @@ select answer, floor, case when answer = 'edited' then duly.timed_by_v1($1, $28)
 -- The next-fire timer is the job's mutex: it is deleted first. No row: it is being staged at this moment, has moved on, or there is none.
 select job_id from duly.cancel_schedule_v2($1, $2, $3::text::jsonb) as job_id
 
--- name: staged_runs
+-- name: waiting_runs
+-- Those that stand in a box and in nobody's hands, up to a limit.
 select run_id from duly.ready where job_id = $1 and run_id <> job_id
-union all select run_id from duly.leased where job_id = $1
 union all select run_id from duly.blocked where job_id = $1 and run_id <> job_id
 union all select run_id from duly.timers where job_id = $1 and run_id is not null and run_id <> job_id
+limit $2
+
+-- name: leased_runs
+select run_id from duly.leased where job_id = $1
 
 -- name: held_ahead
 -- In a worker's hands, and not started: nothing starts before it is due.

@@ -1,43 +1,13 @@
--- What waited for a place or for its receiver is not late: docs/decisions/0049-what-lateness-is.md says why.
+-- Who is let in of those that wait at a gate.
 
--- Lay over a run's options that it has waited: for a place at its key, or until its receiver was well. From then on it is not counted
--- among those that say how late runs start; that it waited is what somebody asked for.
-create function duly.having_waited(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
-    select p_options || '{"waited": true}'
-$$;
-
--- Unpark, as before; who comes from there has waited.
-create or replace function duly.unpark_v1(p_tenant integer, p_gate text, p_limit integer) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
-#variable_conflict use_column
-declare
-    v_now   timestamptz := duly.clock_now();
-    v_moved integer;
-begin
-    with waiting as (
-        delete from duly.blocked where run_id = any (array(
-            select run_id from duly.blocked where blocked.tenant = p_tenant and blocked.gate = p_gate
-             order by due_at, run_id limit p_limit for update skip locked))
-        returning blocked.*),
-    staged as (
-        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options, rank)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, duly.having_waited(options), duly.rank(due_at, priority)
-          from waiting where not duly.must_enter(options)
-        on conflict do nothing),
-    again as (
-        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                 suspect, payload_stored, queue, handler, payload, options, shard)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, duly.having_waited(options), duly.shard_of(job_id)
-          from waiting where duly.must_enter(options)
-        on conflict do nothing)
-    select count(*) into v_moved from waiting;
-    return v_moved;
-end $$;
-
--- Release, as before; who comes from `blocked` has waited.
+-- Release: let runs in. With p_left = 1 the given runs have left their gates, with 0 they have come to them, and p_arrived are such as
+-- have come and stand in no box yet: they go to ready where there is a place, and to blocked where there is none. Then the oldest
+-- waiting ones enter while there are places; who comes from `blocked` has waited. Called by every move that takes a run out of ready or
+-- leased, or brings one to a gate, as the last thing it does: gates are locked in one order, and whoever locks a gate last sees what the one
+-- before has done, so that nobody waits at a gate with a free place. A count that was wrong must not hold up what leaves.
+-- Of a line the first enters when nobody is inside, and nothing that comes before it is due and still in timers. While one of a line is
+-- inside or waits, the gate has one place, also for others who share its key. Where a run may wait only in limited company, those beyond the
+-- limit are dropped, with a record: the newest of a queue, the older of a buffer of one.
 create or replace function duly.release_v2(p_tenants integer[], p_options jsonb[], p_left integer, p_arrived duly.blocked[]) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
 set jit = off as $$
@@ -200,86 +170,7 @@ begin
     return v_released;
 end $$;
 
--- As before; what has waited has no lateness.
-create or replace function duly.tally_v1() returns trigger language plpgsql as $$
-begin
-    insert into duly.tallies (minute, tenant, queue, outcome, became, skew, duration, runs)
-    select date_trunc('minute', finished_at, 'UTC'), tenant, queue, outcome, became,
-           case when outcome <> 'fenced' and marks->'waited' is null then duly.bucket_of(date_part('epoch', started_at - due_at)) end,
-           case when outcome <> 'fenced' then duly.bucket_of(date_part('epoch', finished_at - started_at)) end, count(*)
-      from ended group by 1, 2, 3, 4, 5, 6, 7;
-    return null;
-end $$;
-
--- As before; what has begun is told by how long it took.
-create or replace function duly.fold_tallies_v1(p_limit integer) returns integer language plpgsql as $$
-declare
-    v_moved integer;
-begin
-    if not pg_try_advisory_xact_lock(hashtext('duly.fold_tallies')) then
-        return 0;
-    end if;
-    with taken as (
-        delete from duly.tallies where ctid = any (array(select ctid from duly.tallies limit p_limit)) returning tallies.*),
-    spread as materialized (
-        select taken.tenant, grain, date_trunc(grain, taken.minute, 'UTC') as at, covers.queue, outcome, became, skew, duration, runs
-          from taken cross join (values ('minute'), ('hour')) as grains(grain) cross join lateral (values (taken.queue), ('')) as covers(queue)),
-    counted as (
-        select tenant, grain, at, queue,
-               sum(runs) filter (where duration is not null) as started, sum(runs) filter (where outcome = 'succeeded') as succeeded,
-               sum(runs) filter (where outcome = 'failed') as failed, sum(runs) filter (where outcome = 'timed_out') as timed_out,
-               sum(runs) filter (where outcome = 'lost') as lost, sum(runs) filter (where outcome = 'cancelled') as cancelled,
-               sum(runs) filter (where outcome = 'snoozed') as snoozed, sum(runs) filter (where outcome = 'skipped' and became <> 'expired') as skipped,
-               sum(runs) filter (where became = 'expired') as expired, sum(runs) filter (where outcome = 'fenced') as fenced,
-               sum(runs) filter (where outcome in ('failed', 'timed_out', 'lost') and became in ('retrying', 'ready', 'scheduled', 'blocked')) as retried,
-               sum(runs) filter (where outcome <> 'fenced' and became = 'dead') as dead
-          from spread group by 1, 2, 3, 4),
-    late as (select tenant, grain, at, queue, skew as bucket, sum(runs) as runs from spread where skew is not null group by 1, 2, 3, 4, 5),
-    long as (select tenant, grain, at, queue, duration as bucket, sum(runs) as runs from spread where duration is not null group by 1, 2, 3, 4, 5),
-    shaped as (
-        select tenant, grain, at, queue, array_agg(coalesce(late.runs, 0)::integer order by bucket) as skew, array_agg(coalesce(long.runs, 0)::integer order by bucket) as duration
-          from counted cross join generate_series(0, 20) as bucket
-          left join late using (tenant, grain, at, queue, bucket) left join long using (tenant, grain, at, queue, bucket) group by 1, 2, 3, 4),
-    kept as (
-        insert into duly.rollups (tenant, grain, at, queue, started, succeeded, failed, timed_out, lost, cancelled, snoozed, skipped, expired, fenced,
-                                  retried, dead, skew, duration)
-        select tenant, grain, at, queue, coalesce(started, 0), coalesce(succeeded, 0), coalesce(failed, 0), coalesce(timed_out, 0), coalesce(lost, 0),
-               coalesce(cancelled, 0), coalesce(snoozed, 0), coalesce(skipped, 0), coalesce(expired, 0), coalesce(fenced, 0), coalesce(retried, 0),
-               coalesce(dead, 0), shaped.skew, shaped.duration
-          from counted join shaped using (tenant, grain, at, queue)
-        on conflict (tenant, grain, queue, at) do update
-           set started = rollups.started + excluded.started, succeeded = rollups.succeeded + excluded.succeeded, failed = rollups.failed + excluded.failed,
-               timed_out = rollups.timed_out + excluded.timed_out, lost = rollups.lost + excluded.lost, cancelled = rollups.cancelled + excluded.cancelled,
-               snoozed = rollups.snoozed + excluded.snoozed, skipped = rollups.skipped + excluded.skipped, expired = rollups.expired + excluded.expired,
-               fenced = rollups.fenced + excluded.fenced, retried = rollups.retried + excluded.retried, dead = rollups.dead + excluded.dead,
-               skew = duly.added(rollups.skew, excluded.skew), duration = duly.added(rollups.duration, excluded.duration))
-    select count(*) into v_moved from taken;
-    return v_moved;
-end $$;
-
--- As before; and whether it has waited.
-create or replace function duly.marks_of(p_options jsonb) returns jsonb language sql stable parallel safe as $$
-    select case when p_options ?| array['tags', 'request_id', 'traceparent', 'then', 'parent', 'node', 'after']
-                then jsonb_strip_nulls(jsonb_build_object('tags', p_options->'tags', 'request_id', p_options->'request_id', 'parent', p_options->'parent',
-                                                          'traceparent', p_options->'traceparent', 'then', p_options->'then', 'node', p_options->'node',
-                                                          'after', p_options->'after', 'gate', p_options->'gate', 'fifo', p_options->'fifo',
-                                                          'rate', p_options->'rate', 'waited', p_options->'waited'))
-                when p_options ?| array['gate', 'rate', 'waited']
-                then case when p_options ?| array['fifo', 'rate', 'waited']
-                          then jsonb_strip_nulls(jsonb_build_object('gate', p_options->'gate', 'fifo', p_options->'fifo', 'rate', p_options->'rate',
-                                                                    'waited', p_options->'waited'))
-                          else jsonb_build_object('gate', p_options->'gate') end end
+-- Release, where nothing comes that stands in no box yet.
+create or replace function duly.release_v1(p_tenants integer[], p_options jsonb[], p_left integer) returns integer language sql as $$
+    select duly.release_v2(p_tenants, p_options, p_left, null)
 $$;
-
--- As before; but the status of an answer, and that of a process, tell one error from another, so they stay.
-create or replace function duly.error_group(p_reason text) returns text language sql immutable parallel safe as $$
-    select left(regexp_replace(
-        case when p_reason like '%0x%' or p_reason like '%-%-%-%-%'
-             then regexp_replace(regexp_replace(split_part(p_reason, E'\n', 1),
-                      '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}', '…', 'g'), '\m0x[0-9a-fA-F]+\M', '…', 'g')
-             else split_part(p_reason, E'\n', 1) end,
-        case when p_reason like any (array['%answered %', '%status %', '%HTTP %', '%code %'])
-             then '(?<!(answered|status|HTTP|code) \d*)\d+([.,:]\d+)*' else '\d+([.,:]\d+)*' end, '…', 'g'), 200)
-$$;
-
-revoke execute on function duly.having_waited from public;

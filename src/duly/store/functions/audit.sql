@@ -1,0 +1,50 @@
+-- The audit: who changed what. docs/decisions/0036-audit.md says why.
+
+-- Append-only, for its owner too. The stack tells who deletes: a setting could be set by anybody.
+create or replace function duly.keep_audit_v1() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_stack text;
+begin
+    get diagnostics v_stack = pg_context;
+    if tg_op = 'DELETE' and v_stack ~ E'\nPL/pgSQL function duly\\.forget_audit_v1\\(interval,integer\\) line ' then
+        return null;
+    end if;
+    raise exception using errcode = 'insufficient_privilege', message = format('duly.audit is append-only: %s is refused', lower(tg_op)),
+        hint = 'Rows go by age alone: set retention_audit.';
+end $$;
+
+-- Forget what is older than it has to be kept, so many rows at most. Less than a day is no retention but a way to erase a trace.
+create or replace function duly.forget_audit_v1(p_kept interval, p_limit integer) returns integer
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_before timestamptz := duly.clock_now() - p_kept;
+    v_gone   integer;
+begin
+    if p_kept < interval '1 day' then
+        raise exception using errcode = 'invalid_parameter_value', message = format('the audit is kept for a day at least, not %s', p_kept);
+    end if;
+    delete from duly.audit using (
+        select old.tenant, old.at, old.audit_id from duly.tenants
+         cross join lateral (select audit.tenant, audit.at, audit.audit_id from duly.audit
+                              where audit.tenant = tenants.tenant and audit.at < v_before order by audit.at limit p_limit) as old
+         limit p_limit) as gone
+     where audit.tenant = gone.tenant and audit.at = gone.at and audit.audit_id = gone.audit_id;
+    get diagnostics v_gone = row_count;
+    return v_gone;
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+-- A session writes of its own tenant alone.
+create or replace function duly.api_note_v1(
+    p_tenant integer, p_actor_kind text, p_actor text, p_actor_name text, p_action text, p_subject_kind text, p_subject_id text,
+    p_subject_name text, p_count integer, p_request_id text, p_detail jsonb) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    insert into duly.audit (tenant, at, actor_kind, actor, actor_name, action, subject_kind, subject_id, subject_name, count, request_id, detail)
+    values (p_tenant, duly.clock_now(), p_actor_kind, p_actor, p_actor_name, p_action, p_subject_kind, p_subject_id, p_subject_name, p_count,
+            p_request_id, p_detail);
+end $$;
+
+grant execute on function duly.api_note_v1 to duly_api;

@@ -1,0 +1,125 @@
+-- Runs that stay open until their receiver settles them. docs/decisions/0025-callbacks.md says why.
+
+-- The holder of leases whose run waits for its receiver. It has no row among the workers and no heartbeat: each has a deadline instead.
+create or replace function duly.receiver() returns uuid language sql immutable parallel safe as $$
+    select '00000000-0000-0000-0000-000000000000'::uuid
+$$;
+
+-- Await: put runs that are under way from their worker's hands into their receiver's, under the same fence and attempt. One whose
+-- cancel is under way ends here.
+create or replace function duly.await_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_within interval[])
+returns table (run_id uuid, fence bigint)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_run_ids uuid[];
+    v_fences  bigint[];
+    v_job_ids uuid[];
+    v_tenants integer[];
+    v_options jsonb[];
+begin
+    with taken as (
+        delete from duly.leased using unnest(p_run_ids, p_fences, p_started, p_within) as held(run_id, fence, started_at, within)
+         where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
+        returning leased.*, held.started_at, held.within, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
+    open as (
+        insert into duly.leased (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                 suspect, payload_stored, queue, handler, payload, options, fence, worker_id, claimed_at)
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, options, fence, duly.receiver(), claimed_at
+          from taken where not cancelled),
+    noted as (
+        insert into duly.awaited (run_id, fence, worker_id, started_at, deadline_at)
+        select run_id, fence, p_worker_id, started_at, v_now + within from taken where not cancelled
+        on conflict (run_id) do update set fence = excluded.fence, worker_id = excluded.worker_id, started_at = excluded.started_at,
+                                           deadline_at = excluded.deadline_at),
+    unneeded as (delete from duly.checkpoints using taken where checkpoints.run_id = taken.run_id and taken.cancelled),
+    ended as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+                                   queue, handler, worker_id, reason, marks)
+        select run_id, job_id, scheduled_at, due_at, started_at, v_now, fence, tenant, attempt, 'cancelled', 'cancelled',
+               queue, handler, worker_id, 'cancelled', duly.marks_of(options)
+          from taken where cancelled)
+    select array_agg(run_id order by run_id), array_agg(fence order by run_id),
+           array_agg(job_id) filter (where cancelled and duly.has_consequence(options)),
+           array_agg(tenant) filter (where cancelled and duly.has_consequence(options)),
+           array_agg(options) filter (where cancelled and duly.has_consequence(options))
+      into v_run_ids, v_fences, v_job_ids, v_tenants, v_options from taken;
+    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
+end $$;
+
+-- Find runs whose receiver has said nothing by its deadline, the oldest first.
+create or replace function duly.overdue_v1(p_limit integer)
+returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
+               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
+               suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb,
+               worker_id uuid, started_at timestamptz, deadline_at timestamptz)
+language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    select leased.ctid, leased.fence, leased.run_id, leased.job_id, leased.scheduled_at, leased.due_at, leased.previous_scheduled_at,
+           leased.generation, leased.tenant, leased.attempt, leased.priority, leased.losses, leased.suspect, leased.payload_stored,
+           leased.queue, leased.handler, leased.payload, leased.options, leased.worker_id,
+           coalesce(late.started_at, greatest(leased.due_at, leased.claimed_at)), late.deadline_at
+      from (select * from duly.awaited where awaited.deadline_at <= v_now order by awaited.deadline_at limit p_limit) as late
+      join duly.leased on leased.run_id = late.run_id and leased.fence = late.fence and (leased.worker_id = duly.receiver()) is true;
+end $$;
+
+-- Forget deadlines that say nothing any more: their run has left its receiver's hands in a way that did not take them along.
+create or replace function duly.forget_awaited_v1(p_limit integer) returns setof uuid
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    delete from duly.awaited where awaited.run_id = any (array(
+        select late.run_id from (select * from duly.awaited where awaited.deadline_at <= v_now order by awaited.deadline_at limit p_limit) as late
+         where not exists (select from duly.leased where leased.run_id = late.run_id and leased.fence = late.fence)))
+    returning awaited.run_id;
+end $$;
+
+-- Cancel runs that wait for their receiver: nobody else has a say, so it is done at once.
+create or replace function duly.cancel_awaited_v1(p_run_ids uuid[], p_reason text) returns setof uuid
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_gone    uuid[];
+    v_job_ids uuid[];
+    v_tenants integer[];
+    v_options jsonb[];
+begin
+    with gone as (
+        delete from duly.leased where leased.run_id = any (p_run_ids) and (leased.worker_id = duly.receiver()) is true returning leased.*),
+    closed as (
+        delete from duly.awaited using gone where awaited.run_id = gone.run_id and awaited.fence = gone.fence
+        returning awaited.run_id, awaited.started_at),
+    heard as (delete from duly.signals using gone where signals.worker_id = gone.worker_id and signals.run_id = gone.run_id and signals.fence = gone.fence),
+    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    recorded as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+                                   queue, handler, worker_id, reason, marks)
+        select gone.run_id, gone.job_id, gone.scheduled_at, gone.due_at, closed.started_at, v_now, gone.fence, gone.tenant, gone.attempt,
+               'cancelled', 'cancelled', gone.queue, gone.handler, gone.worker_id, p_reason, duly.marks_of(gone.options)
+          from gone left join closed on closed.run_id = gone.run_id)
+    select array_agg(run_id), array_agg(job_id) filter (where duly.has_consequence(options)),
+           array_agg(tenant) filter (where duly.has_consequence(options)), array_agg(options) filter (where duly.has_consequence(options))
+      into v_gone, v_job_ids, v_tenants, v_options from gone;
+    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    return query select unnest(v_gone);
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+create or replace function duly.api_cancel_awaited_v1(p_run_ids uuid[], p_reason text) returns setof uuid
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select * from duly.cancel_awaited_v1(duly.our_runs(p_run_ids), p_reason);
+end $$;
+
+grant execute on function duly.api_cancel_awaited_v1 to duly_api;

@@ -1,0 +1,134 @@
+-- The backfill lane: occurrences that were missed or are asked for again, made at a rate, below what is on time.
+
+-- Runs of the lane stand a hundred priorities below what is on time, so they run when nothing younger than 50 minutes waits.
+create or replace function duly.lane_priority(p_priority smallint) returns smallint language sql immutable parallel safe as $$
+    select (100 + p_priority)::smallint
+$$;
+
+-- The gate of the lane: one for all that is made up for of a job; a backfill whose runs need not wait has its own.
+create or replace function duly.lane_gate(p_job_id uuid, p_backfill_id uuid, p_places integer) returns text language sql immutable parallel safe as $$
+    select case when p_places = 1 then 'catch-up/' || p_job_id else 'backfill/' || p_backfill_id end
+$$;
+
+-- Ask for the occurrences of a stretch to be made. The schedule is not moved. p_previous is the occurrence before the first.
+create or replace function duly.submit_backfill_v1(
+    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz)
+returns boolean language plpgsql as $$
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at, asked_at,
+                                previous_scheduled_at, schedule, calendars, every_seconds, anchor_at)
+    select p_backfill_id, jobs.job_id, jobs.tenant, duly.shard_of(jobs.job_id), p_backfill_id::text, p_from, p_to, p_from, p_rate, p_total, v_now, v_now,
+           p_previous, jobs.schedule, duly.calendars_of(jobs.tenant, jobs.schedule), jobs.every_seconds, jobs.anchor_at
+      from duly.jobs where jobs.job_id = p_job_id and jobs.state in ('active', 'paused')
+    on conflict do nothing;
+    return exists (select from duly.backfills where backfills.backfill_id = p_backfill_id);
+end $$;
+
+-- The same, where so many of its runs may be under way at once.
+create or replace function duly.submit_backfill_v2(
+    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz,
+    p_places integer)
+returns boolean language plpgsql as $$
+declare
+    v_is_made boolean := duly.submit_backfill_v1(p_backfill_id, p_job_id, p_from, p_to, p_rate, p_total, p_previous);
+begin
+    update duly.backfills set places = p_places where backfills.backfill_id = p_backfill_id and backfills.places <> p_places;
+    return v_is_made;
+end $$;
+
+-- Make the next occurrences of backfills, under one gate for each job, so that they wait for each other, or one of their own where they
+-- may run beside each other; a job with a concurrency key of its own keeps that. p_seen guards the cursor: a backfill that somebody else has
+-- moved on is passed over. Without a new cursor it is done.
+create or replace function duly.backfill_v1(
+    p_backfill_ids uuid[], p_seen timestamptz[], p_cursors timestamptz[], p_due timestamptz[], p_counts integer[],
+    p_run_backfills uuid[], p_moments timestamptz[])
+returns integer
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_tenants integer[];
+    v_options jsonb[];
+begin
+    with moved as (
+        update duly.backfills set cursor_at = coalesce(new.cursor_at, backfills.to_at), due_at = new.due_at, made = backfills.made + new.count,
+               state = case when new.cursor_at is null then 'done' else backfills.state end,
+               previous_scheduled_at = coalesce((select max(moment) from unnest(p_run_backfills, p_moments) as run(backfill_id, moment)
+                                                  where run.backfill_id = new.backfill_id), backfills.previous_scheduled_at)
+          from unnest(p_backfill_ids, p_seen, p_cursors, p_due, p_counts) as new(backfill_id, seen, cursor_at, due_at, count)
+          join duly.backfills as before on before.backfill_id = new.backfill_id
+         where backfills.backfill_id = new.backfill_id and backfills.cursor_at = new.seen and backfills.state = 'active'
+        returning backfills.*, before.previous_scheduled_at as previous_at),
+    runs as (
+        select duly.occurrence_id(jobs.job_id, run.moment, moved.origin) as run_id, jobs.job_id, run.moment as scheduled_at, v_now as due_at,
+               coalesce(lag(run.moment) over (partition by moved.backfill_id order by run.moment), moved.previous_at) as previous_scheduled_at,
+               jobs.generation, jobs.tenant, 0 as attempt, duly.lane_priority(jobs.priority) as priority, 0::smallint as losses, false as suspect,
+               jobs.payload_stored, jobs.queue, jobs.handler, jobs.payload,
+               jsonb_build_object('gate', jsonb_build_array(duly.lane_gate(jobs.job_id, moved.backfill_id, moved.places), moved.places)) || coalesce(jobs.options, '{}') as options
+          from unnest(p_run_backfills, p_moments) as run(backfill_id, moment)
+          join moved on moved.backfill_id = run.backfill_id join duly.jobs on jobs.job_id = moved.job_id),
+    waiting as (
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        select runs.*, options->'gate'->>0, v_now from runs
+        on conflict do nothing
+        returning tenant, options)
+    select array_agg(tenant), array_agg(options) into v_tenants, v_options from waiting;
+    perform duly.release_v1(v_tenants, v_options, 0) where v_tenants is not null;
+    return coalesce(cardinality(v_tenants), 0);
+end $$;
+
+-- Stop a backfill: nothing more is made, and what was made and is in nobody's hands is cancelled.
+create or replace function duly.cancel_backfill_v1(p_backfill_id uuid) returns integer
+language plpgsql as $$
+declare
+    v_backfill duly.backfills;
+    v_gone     integer;
+begin
+    select * into v_backfill from duly.backfills where backfills.backfill_id = p_backfill_id for update;
+    if not found or v_backfill.state = 'cancelled' then
+        return null;
+    end if;
+    update duly.backfills set state = 'cancelled' where backfills.backfill_id = p_backfill_id;
+    if v_backfill.state = 'active' and v_backfill.origin = 'schedule' then         -- Missed, and not to be made up for: that is on record.
+        perform duly.record_skips_v1(jobs, jsonb_build_array(jsonb_build_object('reason', 'skipped_on_request', 'first', v_backfill.cursor_at,
+                    'last', v_backfill.to_at - interval '1 microsecond', 'count', v_backfill.total - v_backfill.made)), duly.clock_now())
+           from duly.jobs where jobs.job_id = v_backfill.job_id;
+    end if;
+    select count(*) into v_gone from duly.cancel_v1(array(
+        select waiting.run_id from (
+            select blocked.run_id, blocked.job_id, blocked.scheduled_at from duly.blocked
+            union all select ready.run_id, ready.job_id, ready.scheduled_at from duly.ready
+            union all select timers.run_id, timers.job_id, timers.scheduled_at from duly.timers where timers.run_id is not null) as waiting
+         where waiting.job_id = v_backfill.job_id and waiting.scheduled_at >= v_backfill.from_at and waiting.scheduled_at < v_backfill.to_at
+           and waiting.run_id = duly.occurrence_id(v_backfill.job_id, waiting.scheduled_at, v_backfill.origin)), 'the backfill was cancelled');
+    if v_backfill.state = 'done' and v_gone = 0 then
+        update duly.backfills set state = 'done' where backfills.backfill_id = p_backfill_id;
+        return null;                                   -- All of it had begun.
+    end if;
+    return v_gone;
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+create or replace function duly.api_submit_backfill_v2(
+    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz,
+    p_places integer)
+returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return duly.is_our_job(p_job_id)
+       and duly.submit_backfill_v2(p_backfill_id, p_job_id, p_from, p_to, p_rate, p_total, p_previous, p_places);
+end $$;
+
+create or replace function duly.api_cancel_backfill_v1(p_backfill_id uuid) returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    if exists (select from duly.backfills where backfills.backfill_id = p_backfill_id and duly.is_ours(backfills.tenant)) then
+        return duly.cancel_backfill_v1(p_backfill_id);
+    end if;
+    return null;
+end $$;
+
+grant execute on function duly.api_submit_backfill_v2, duly.api_cancel_backfill_v1 to duly_api;

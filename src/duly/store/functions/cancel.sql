@@ -1,0 +1,146 @@
+-- Cancel: take waiting runs out for good, ask the holders of the others to stop, and end what is worthless by now.
+
+-- Take waiting runs out of timers, blocked and ready for good. A run in a worker's hands is not touched: see signal_v1. A parked run that kept
+-- the place of its overlap leaves it; and whoever stood behind a cancelled one in a line is looked for.
+create or replace function duly.cancel_v1(p_run_ids uuid[], p_reason text) returns setof uuid
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_gone    uuid[];
+    v_job_ids uuid[];
+    v_tenants integer[];
+    v_options jsonb[];
+begin
+    with waiting as (
+        delete from duly.timers where timers.run_id = any (p_run_ids) and timers.run_id is not null
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, options, duly.is_held(options) as inside),
+    at_gate as (
+        delete from duly.blocked where blocked.run_id = any (p_run_ids)
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, options, duly.is_held(options) as inside),
+    staged as (
+        delete from duly.ready where ready.run_id = any (p_run_ids)
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, options, true as inside),
+    gone as (
+        select * from waiting union all select * from at_gate union all select * from staged),
+    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    recorded as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks)
+        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, p_reason, duly.marks_of(options)
+          from gone),
+    leaving as (                                       -- One that had not entered its gate leaves nothing behind there, but may have stood before others in a line.
+        select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'gate' end as options
+          from gone where duly.has_consequence(options))
+    select (select array_agg(run_id) from gone), array_agg(job_id), array_agg(tenant), array_agg(options)
+      into v_gone, v_job_ids, v_tenants, v_options from leaving;
+    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    return query select unnest(v_gone);
+end $$;
+
+-- Ask the holders of leased runs to stop.
+create or replace function duly.signal_v1(p_run_ids uuid[], p_what text) returns setof uuid language sql as $$
+    insert into duly.signals (worker_id, run_id, fence, what, sent_at)
+    select worker_id, run_id, fence, p_what, duly.clock_now() from duly.leased where run_id = any (p_run_ids)
+    on conflict (worker_id, run_id, fence, what) do update set sent_at = excluded.sent_at
+    returning run_id
+$$;
+
+-- Carry out cancels whose run left its holder's hands before the holder heard of them: what waits is cancelled, what somebody
+-- else holds by now is asked back. A signal is stale as well when its run has gone from its worker's hands into its receiver's, who hears
+-- none. The signals are taken first. Whoever gives the run another life takes them too (replay_v2), so that one of the two gets them: a
+-- cancel follows no run into a life for which it was not meant.
+create or replace function duly.carry_out_v1() returns table (run_id uuid, answer text)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_run_ids   uuid[];
+    v_cancelled uuid[] := '{}';
+    v_signalled uuid[];
+begin
+    with stale as (
+        delete from duly.signals where ctid = any (array(
+            select ctid from duly.signals
+             where not exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence
+                                  and leased.worker_id = signals.worker_id and leased.worker_id <> duly.receiver())
+             limit 1000 for update skip locked))
+        returning run_id)
+    select array_agg(distinct run_id) into v_run_ids from stale;
+    if v_run_ids is null then
+        return;
+    end if;
+    loop                                               -- A row may be on the move between two looks; it is never nowhere for long.
+        v_cancelled := v_cancelled || array(select duly.cancel_v1(v_run_ids, 'cancelled'));
+        v_cancelled := v_cancelled || array(select duly.cancel_awaited_v1(v_run_ids, 'cancelled'));
+        v_signalled := array(select duly.signal_v1(v_run_ids, 'cancel'));
+        exit when not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)
+              and not exists (select from duly.blocked where run_id = any (v_run_ids))
+              and not exists (select from duly.ready where run_id = any (v_run_ids));
+    end loop;
+    return query
+    select u.run_id, case when u.run_id = any (v_cancelled) then 'cancelled' when u.run_id = any (v_signalled) then 'cancelling' else 'too_late' end
+      from unnest(v_run_ids) as u(run_id);
+end $$;
+
+-- Expire: end runs that wait and are worthless by now, the longest overdue first, with a record. One that had not entered its gate
+-- leaves nothing behind there; one that waits for its turn at a rate has.
+create or replace function duly.expire_v1(p_limit integer) returns setof uuid
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_gone    uuid[];
+    v_job_ids uuid[];
+    v_tenants integer[];
+    v_options jsonb[];
+begin
+    with waiting as (
+        delete from duly.timers where timers.run_id = any (array(
+            select run_id from duly.timers
+             where options ?| array['expires_at', 'expires_seconds'] and run_id is not null and duly.expiry(scheduled_at, options) <= v_now
+             order by duly.expiry(scheduled_at, options) limit p_limit for update skip locked))
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, options, duly.is_held(options) as inside),
+    at_gate as (
+        delete from duly.blocked where blocked.run_id = any (array(
+            select run_id from duly.blocked
+             where options ?| array['expires_at', 'expires_seconds'] and duly.expiry(scheduled_at, options) <= v_now
+             order by duly.expiry(scheduled_at, options) limit p_limit for update skip locked))
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, options,
+                  duly.is_held(options) or left(gate, 1) = '~' as inside),
+    staged as (
+        delete from duly.ready where ready.run_id = any (array(
+            select run_id from duly.ready
+             where options ?| array['expires_at', 'expires_seconds'] and duly.expiry(scheduled_at, options) <= v_now
+             order by duly.expiry(scheduled_at, options) limit p_limit for update skip locked))
+        returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, options, true as inside),
+    gone as (
+        select * from waiting union all select * from at_gate union all select * from staged),
+    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    recorded as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks)
+        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'expired', queue, handler,
+               'expired at ' || to_char(duly.expiry(scheduled_at, options) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), duly.marks_of(options)
+          from gone),
+    leaving as (                                       -- It may have stood before others in a line.
+        select job_id, tenant, case when inside then options when options ? 'fifo' then options || '{"outside": true}' else options - 'gate' end as options
+          from gone where duly.has_consequence(options))
+    select (select array_agg(run_id) from gone), array_agg(job_id), array_agg(tenant), array_agg(options)
+      into v_gone, v_job_ids, v_tenants, v_options from leaving;
+    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    return query select unnest(v_gone);
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+create or replace function duly.api_cancel_v1(p_run_ids uuid[], p_reason text) returns setof uuid
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select * from duly.cancel_v1(duly.our_runs(p_run_ids), p_reason);
+end $$;
+
+create or replace function duly.api_signal_v1(p_run_ids uuid[], p_what text) returns setof uuid
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select * from duly.signal_v1(duly.our_runs(p_run_ids), p_what);
+end $$;
+
+grant execute on function duly.api_cancel_v1, duly.api_signal_v1 to duly_api;

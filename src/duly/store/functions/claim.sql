@@ -1,0 +1,193 @@
+-- Claim: move runs from ready into the hands of a live worker.
+
+-- Move up to p_limit runs into the hands of a live worker: shared out between queues by their weights, between tenants by theirs, and
+-- within a tenant by rank, with a floor for each of its priorities. First it puts in line what it knows of what stands aside; that there is
+-- nothing to claim is learnt from the lines themselves. The worker's row is held for key share, which does not hinder its heartbeat but makes
+-- the reaper's delete wait, so that no lease can outlive the row it hangs on. What is held stays where it is.
+create or replace function duly.claim_v2(
+    p_worker_id uuid, p_queues text[], p_weights integer[], p_handlers text[], p_limit integer, p_is_older boolean default false)
+returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
+               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
+               suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_fence   bigint;
+    v_open    text[];
+    v_weights integer[];
+    v_aside   boolean;
+    v_lines   duly.line[];
+    v_places  tid[];
+begin
+    perform from duly.workers where workers.worker_id = p_worker_id and workers.until > v_now for key share;
+    if not found then
+        raise exception using errcode = 'DU010', message = format('worker %s has no live lease', p_worker_id);
+    end if;
+    select array_agg(asked.queue order by asked.number), array_agg(coalesce(asked.weight, 1) order by asked.number),
+           duly.stands_aside(p_queues, p_handlers, null)
+      into v_open, v_weights, v_aside
+      from unnest(p_queues, p_weights) with ordinality as asked(queue, weight, number)
+     where not exists (select from duly.holds where holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue);
+    if v_aside and v_open is not null then
+        perform duly.bring_back_v1(v_open, p_handlers, null, greatest(100, 2 * p_limit));
+    end if;
+    v_lines := case when v_open is not null then duly.lines_v1(v_open, null, duly.lines_max(p_limit)) else '{}' end;
+    if v_lines = '{}' then
+        return;                                        -- An idle poll ends here: no fence drawn, nothing written, no commit to wait for.
+    end if;
+    v_fence := nextval('duly.fences');
+    v_places := duly.choose_v2(v_lines, v_weights, p_handlers, true, true, p_is_older, p_limit, v_fence, v_now);
+    if v_places = '{}' then
+        return;
+    end if;
+    return query
+    with taken as (
+        delete from duly.ready where ctid = any (v_places) returning *)
+    insert into duly.leased (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                             suspect, payload_stored, queue, handler, payload, options, fence, worker_id, claimed_at)
+    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt + 1, priority, losses,
+           suspect, payload_stored, queue, handler, payload, options, v_fence, p_worker_id, v_now
+      from taken
+    returning ctid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+              suspect, payload_stored, queue, handler, payload, options;
+end $$;
+
+-- Choose and lock what a claim takes of these lines, up to p_limit runs, and give their places. Only what is taken is locked. What is due
+-- comes before what is ahead of its moment; and what a line cannot give goes to the others, in a further round. What stands aside is in no line.
+-- Of each line it reads from the run on that was the first when the lines were found: before it stands what others have taken, which
+-- stays in the index until nobody can see it any more. What comes in before it meanwhile is for the next claim.
+-- Under a limit only what is due is taken, because what is held ahead would use up places. Whoever claims under a limit holds its row
+-- until the commit, and counts in a statement that began after that lock was had: so the count is exact, and who leaves only lowers it.
+-- Runs under the planner settings of the claim that calls it.
+create or replace function duly.choose_v2(
+    p_lines duly.line[], p_weights integer[], p_handlers text[], p_is_ahead boolean, p_takes_suspects boolean, p_is_older boolean,
+    p_limit integer, p_fence bigint, p_now timestamptz)
+returns tid[]
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_lines  duly.line[] := p_lines;
+    v_limits duly.limits[] := '{}';
+    v_rooms  integer[] := '{}';
+    v_until  timestamptz := case when p_is_ahead then 'infinity' else p_now end;
+    v_left   integer := p_limit;
+    v_is_due boolean;                                  -- This round takes what is due, and nothing else,
+    v_upto   timestamptz;                              -- so up to here.
+    v_asked  duly.line[];
+    v_quotas integer[];
+    v_took   integer[];
+    v_slice  tid[];
+    v_places tid[] := '{}';
+begin
+    if exists (select from duly.limits) then
+        v_limits := duly.lock_limits(v_lines);
+        v_rooms := array(select one.places - duly.count_leased(one.tenant, one.queue, one.places) from unnest(v_limits) as one);
+        v_lines := array(
+            select row(line.number, line.queue, line.tenant, line.priority, line.due_at, line.weight,
+                       exists (select from unnest(v_limits) as one where duly.is_within(one, line.tenant, line.queue)), 0)::duly.line
+              from unnest(v_lines) as line
+             where not exists (select from unnest(v_limits, v_rooms) as one(tenant, queue, places, set_by, set_at, room)
+                                where one.room <= 0 and coalesce(one.tenant, line.tenant) = line.tenant and coalesce(one.queue, line.queue) = line.queue));
+        if v_lines = '{}' then
+            return v_places;
+        end if;
+    end if;
+    if cardinality(v_lines) = 1 and v_limits = '{}' then       -- One queue, one tenant, one priority: nothing to share out.
+        return array(
+            select ctid from duly.ready
+             where not ready.is_aside and ready.queue = (v_lines[1]).queue and ready.tenant = (v_lines[1]).tenant and ready.priority = (v_lines[1]).priority and ready.due_at >= (v_lines[1]).due_at
+               and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= v_until
+               and not (p_is_older and duly.is_for_newer(ready.options))
+             order by ready.due_at limit p_limit for update skip locked);
+    end if;
+    v_is_due := true;
+    v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);
+    for round in 1 .. 4 loop
+        if v_asked = '{}' and v_is_due and p_is_ahead then
+            v_is_due := false;
+            v_asked := array(select line from unnest(v_lines) as line where not line.is_limited);
+        end if;
+        exit when v_asked = '{}' or v_left <= 0;
+        v_upto := case when v_is_due then p_now else v_until end;
+        v_quotas := duly.quotas_v1(v_asked, p_weights, p_handlers, p_takes_suspects, p_is_older, v_upto, v_left, p_fence * 8 + round);
+        if v_limits <> '{}' then
+            v_quotas := duly.within_rooms(v_asked, v_quotas, v_limits, v_rooms, p_fence);
+        end if;
+        with found as materialized (
+            select line.place as number, slice.place
+              from unnest(v_asked, v_quotas) with ordinality as line(number, queue, tenant, priority, due_at, weight, is_limited, taken, quota, place)
+             cross join lateral (                      -- Those we have taken before are locked by ourselves, and so they are not skipped.
+                select ready.ctid as place from duly.ready
+                 where not ready.is_aside and ready.queue = line.queue and ready.tenant = line.tenant and ready.priority = line.priority and ready.due_at >= line.due_at
+                   and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= v_upto
+                   and not (p_is_older and duly.is_for_newer(ready.options))
+                 order by ready.due_at limit line.quota offset line.taken for update skip locked) as slice
+             where line.quota > 0)
+        select array(select found.place from found),
+               array(select coalesce(counted.runs, 0)::integer from generate_subscripts(v_asked, 1) as each(number)
+                       left join (select found.number, count(*) as runs from found group by found.number) as counted on counted.number = each.number
+                      order by each.number)
+          into v_slice, v_took;
+        v_places := v_places || v_slice;
+        v_left := v_left - cardinality(v_slice);
+        for i in 1 .. cardinality(v_rooms) loop
+            v_rooms[i] := v_rooms[i] - (select coalesce(sum(line.took), 0)
+                                          from unnest(v_asked, v_took) as line(number, queue, tenant, priority, due_at, weight, is_limited, taken, took)
+                                         where duly.is_within(v_limits[i], line.tenant, line.queue));
+        end loop;
+        v_lines := array(
+            select row(line.number, line.queue, line.tenant, line.priority, line.due_at, line.weight, line.is_limited, line.taken + coalesce(given.took, 0))::duly.line
+              from unnest(v_lines) as line
+              left join unnest(v_asked, v_took) as given(number, queue, tenant, priority, due_at, weight, is_limited, taken, took)
+                on given.number = line.number and given.tenant = line.tenant and given.priority = line.priority
+             order by line.number, line.tenant, line.priority);
+        v_asked := array(
+            select row(line.number, line.queue, line.tenant, line.priority, line.due_at, line.weight, line.is_limited, line.taken + line.took)::duly.line
+              from unnest(v_asked, v_took, v_quotas) with ordinality
+                   as line(number, queue, tenant, priority, due_at, weight, is_limited, taken, took, quota, place)
+             where line.took >= line.quota
+               and not exists (select from unnest(v_rooms) with ordinality as one(room, i)
+                                where one.room <= 0 and duly.is_within(v_limits[one.i], line.tenant, line.queue))
+             order by line.place);
+    end loop;
+    return v_places;
+end $$;
+
+-- Take out of ready what is leased already, with a record. A claim that met such a duplicate was refused by the unique key of
+-- leased; it must not catch that itself, because rows it has returned by then would stay in its answer.
+create or replace function duly.drop_duplicates_v1() returns void
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    v_tenants integer[];
+    v_options jsonb[];
+begin
+    with losers as (
+        delete from duly.ready using duly.leased where ready.run_id = leased.run_id returning ready.*),
+    recorded as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+        select run_id, job_id, scheduled_at, due_at, duly.clock_now(), tenant, attempt, 'skipped', 'running', queue, handler, 'skipped_duplicate'
+          from losers)
+    select array_agg(tenant), array_agg(options) into v_tenants, v_options from losers where duly.is_gated(options);
+    perform duly.release_v1(v_tenants, v_options, 1) where v_tenants is not null;
+end $$;
+
+------------------------------------------------------------------------------- as a worker of an older version calls it
+
+-- Whether a run asks for what a worker of the version before knows nothing of: it would run a node without what its parents gave, start
+-- what has expired, and retry by other rules.
+create or replace function duly.is_for_newer(p_options jsonb) returns boolean language sql immutable parallel safe as $$
+    select coalesce(p_options ?| array['node', 'expires_at', 'expires_seconds']
+                    or p_options->'retry' ?| array['policy', 'rules', 'delays', 'jitter', 'max_age_seconds'], false)
+$$;
+
+-- For workers of the version before: all queues weigh the same, and what they cannot run as it asks stays for others.
+create or replace function duly.claim_v1(p_worker_id uuid, p_queues text[], p_handlers text[], p_limit integer)
+returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
+               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
+               suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+begin
+    return query select * from duly.claim_v2(p_worker_id, p_queues, '{}', p_handlers, p_limit, true);
+end $$;

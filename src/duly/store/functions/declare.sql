@@ -1,0 +1,79 @@
+-- Schedules that a program declares, or that stand in a file. docs/decisions/0011-schedules-declared-in-code.md and
+-- docs/decisions/0017-schedules-as-code.md say why.
+
+-- Remember a declared job's definitions with every change of it, so that an older version can be told from a newer one. What
+-- begins anew after it was over goes on from what was known. The last 32 suffice: one that is older is taken for new, once.
+create or replace function duly.remember_definition_v1() returns trigger
+language plpgsql set enable_seqscan = off set jit = off as $$
+declare
+    v_known bytea[] := case when tg_op = 'UPDATE' then new.definitions else (
+        select jobs.definitions from duly.jobs
+         where jobs.tenant = new.tenant and jobs.source = new.source and jobs.name = new.name order by jobs.created_at desc limit 1) end;
+begin
+    v_known := array_append(array_remove(v_known, new.definition), new.definition);
+    new.definitions := v_known[greatest(1, cardinality(v_known) - 31):];
+    return new;
+end $$;
+
+-- The jobs that have these names, whoever's they are; and those that a program has declared. Of one name the one that lives, else
+-- the last. What was cancelled is forgotten: declared again, it begins anew.
+create or replace function duly.standing_v1(p_tenant integer, p_source text, p_names text[])
+returns table (job_id uuid, name text, owner text, source text, state text, pause_reason text, generation integer,
+               definition bytea, definitions bytea[], removed_at timestamptz)
+language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+    with found as (
+        select jobs.* from unnest(p_names) as asked(name)
+          join duly.jobs on jobs.tenant = p_tenant and jobs.name = asked.name and jobs.name is not null and jobs.state in ('active', 'paused')
+        union all
+        select jobs.* from duly.jobs
+         where jobs.tenant = p_tenant and jobs.source = p_source and jobs.owner = 'code' and jobs.name is not null and jobs.state <> 'cancelled')
+    select distinct on (name) job_id, name, owner, source, state, pause_reason, generation,
+           coalesce(definition, ''), coalesce(definitions, '{}'), removed_at
+      from found order by name, state in ('active', 'paused') desc, created_at desc, job_id;
+end $$;
+
+-- Note that jobs belong to a file, of which version each is by it, and who has applied it.
+create or replace function duly.mark_applied_v2(p_tenant integer, p_source text, p_job_ids uuid[], p_versions integer[], p_by text) returns void
+language plpgsql set enable_seqscan = off set jit = off as $$
+begin
+    update duly.jobs set owner = 'file', source = p_source, applied = marked.version, removed_at = null, updated_at = duly.clock_now()
+      from unnest(p_job_ids, p_versions) as marked(job_id, version)
+     where jobs.job_id = marked.job_id and jobs.tenant = p_tenant;
+    insert into duly.files (tenant, source, applied_at, applied_by) values (p_tenant, p_source, duly.clock_now(), p_by)
+        on conflict (tenant, source) do update set applied_at = excluded.applied_at, applied_by = excluded.applied_by;
+end $$;
+
+-- Note that a file took jobs away itself, so that nobody wonders later who cancelled them.
+create or replace function duly.mark_taken_out_v1(p_tenant integer, p_job_ids uuid[]) returns void
+language plpgsql set enable_seqscan = off set jit = off as $$
+begin
+    update duly.jobs set applied = null, updated_at = duly.clock_now() where jobs.job_id = any (p_job_ids) and jobs.tenant = p_tenant;
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+-- What live workers declare, of this tenant: workers belong to all.
+create or replace function duly.api_declared_v1() returns setof text
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select distinct declared from duly.workers cross join lateral unnest(workers.declares) as declared
+     where workers.until > duly.clock_now() and duly.is_ours(split_part(declared, '/', 1)::integer)
+$$;
+
+create or replace function duly.api_mark_applied_v2(p_tenant integer, p_source text, p_job_ids uuid[], p_versions integer[], p_by text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    perform duly.mark_applied_v2(p_tenant, p_source, p_job_ids, p_versions, p_by);
+end $$;
+
+create or replace function duly.api_mark_taken_out_v1(p_tenant integer, p_job_ids uuid[]) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    perform duly.mark_taken_out_v1(p_tenant, p_job_ids);
+end $$;
+
+grant execute on function duly.standing_v1, duly.api_declared_v1, duly.api_mark_applied_v2, duly.api_mark_taken_out_v1 to duly_api;

@@ -1,0 +1,92 @@
+-- What holds a run back besides time: where it waits, and whether it keeps its place. docs/decisions/0029-gates-at-speed.md says why.
+--
+-- A plain name is a concurrency key, a line or an overlap; @ stands before a destination, & before what a run waits for otherwise, ~ before
+-- a rate.
+
+-- Waits for more than its moment: a place, or a turn. What waits for a place carries {"gate": [name, places]} in its options.
+create or replace function duly.is_gated(p_options jsonb) returns boolean language sql immutable parallel safe as $$
+    select coalesce(p_options ?| array['gate', 'rate'], false)
+$$;
+
+-- Whether runs wait at this gate for a place, and for nothing else.
+create or replace function duly.is_place(p_gate text) returns boolean language sql immutable parallel safe as $$
+    select left(p_gate, 1) not in ('@', '&', '~')
+$$;
+
+-- A gated run that comes back for its retry holds its place already, where the gate is the overlap of a job with itself.
+create or replace function duly.is_held(p_options jsonb) returns boolean language sql immutable parallel safe as $$
+    select coalesce(p_options ? 'held', false)
+$$;
+
+-- Whether it has to wait for something before it is ready: a place that it does not hold, or its turn, which each attempt needs.
+create or replace function duly.must_enter(p_options jsonb) returns boolean language sql immutable parallel safe as $$
+    select coalesce(p_options ? 'rate' or (p_options ? 'gate' and not p_options ? 'held'), false)
+$$;
+
+-- Whether all it needs is a place, so that it may go there straight from its timer.
+create or replace function duly.may_pass(p_options jsonb) returns boolean language sql immutable parallel safe as $$
+    select coalesce(p_options ? 'gate' and not p_options ?| array['held', 'overlap', 'fifo', 'rate'], false)
+$$;
+
+-- Where it waits first: at its gate, unless it holds a place there, and then at its rate.
+create or replace function duly.waits_at(p_options jsonb) returns text language sql immutable parallel safe as $$
+    select case when p_options ? 'gate' and not p_options ? 'held' then p_options->'gate'->>0 else '~' || (p_options->'rate'->>0) end
+$$;
+
+create or replace function duly.keeping_place(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
+    select case when p_options ? 'gate' then p_options || '{"held": true}' else p_options end
+$$;
+
+-- Whether a run keeps the place at its gate until it is over: a retry is part of it, and what comes next must not go before it.
+create or replace function duly.keeps_place(p_options jsonb) returns boolean language sql immutable parallel safe as $$
+    select coalesce(p_options ?| array['overlap', 'fifo'], false)
+$$;
+
+create or replace function duly.numbered(p_options jsonb) returns jsonb language sql as $$
+    select case when p_options->'fifo' = 'true' then p_options || jsonb_build_object('fifo', nextval('duly.lines')) else p_options end
+$$;
+
+-------------------------------------------------------------------------------------------------------- limits of a key
+
+-- Set the limits of a key; none given: what runs carry counts again. Says whether something was there to be taken away.
+create or replace function duly.limit_gate_v1(p_tenant integer, p_key text, p_places integer, p_per_second double precision, p_burst integer) returns boolean
+language plpgsql set lock_timeout = '2s' as $$
+declare
+    v_found boolean;
+begin
+    if p_places is null and p_per_second is null then
+        delete from duly.gate_limits where gate_limits.tenant = p_tenant and gate_limits.key = p_key;
+        v_found := found;
+    else
+        insert into duly.gate_limits (tenant, key, places, per_second, burst, changed_at)
+        values (p_tenant, p_key, p_places, p_per_second, p_burst, duly.clock_now())
+        on conflict (tenant, key) do update set places = excluded.places, per_second = excluded.per_second, burst = excluded.burst,
+                                                changed_at = excluded.changed_at;
+        v_found := true;
+    end if;
+    perform duly.look_again_v1(p_tenant, p_key);
+    return v_found;
+end $$;
+
+-- Let in, or give turns, after the limits of a key have changed. What runs ask for is read from the oldest that waits.
+create or replace function duly.look_again_v1(p_tenant integer, p_key text) returns void
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+begin
+    perform duly.release_v2(array[p_tenant], array[waiting.options], 0, null)
+       from (select options from duly.blocked where blocked.tenant = p_tenant and blocked.gate = p_key order by due_at, run_id limit 1) as waiting;
+    perform from duly.paces where paces.tenant = p_tenant and paces.key = p_key for update;
+    if found then
+        perform duly.pace_one_v1(p_tenant, p_key, duly.clock_now());
+    end if;
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+create or replace function duly.api_limit_gate_v1(p_tenant integer, p_key text, p_places integer, p_per_second double precision, p_burst integer) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    return duly.limit_gate_v1(p_tenant, p_key, p_places, p_per_second, p_burst);
+end $$;
+
+grant execute on function duly.api_limit_gate_v1 to duly_api;

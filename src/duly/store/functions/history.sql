@@ -1,0 +1,43 @@
+-- The days of history.
+
+-- Make the day partitions of history from p_from on, where they are missing; what waits in the default partition for its day
+-- goes along. One that does not get its lock in time is left for the next call: behind a lock we wait for, every settle waits.
+create or replace function duly.make_partitions_v1(p_from date, p_days integer) returns integer
+language plpgsql set lock_timeout = '200ms' as $$
+declare
+    v_made   integer := 0;
+    v_day    date;
+    v_parent text;
+    v_moment text;
+    v_name   text;
+begin
+    for v_day, v_parent, v_moment in
+        select p_from + i, parent, moment from generate_series(0, p_days - 1) as i
+         cross join (values ('attempts_succeeded', 'finished_at'), ('attempts_failed', 'finished_at'), ('logs', 'logged_at')) as kept(parent, moment)
+    loop
+        v_name := v_parent || to_char(v_day, '_YYYYMMDD');
+        continue when to_regclass(format('duly.%I', v_name)) is not null;
+        begin
+            execute format('lock table duly.%I in access exclusive mode', v_parent || '_default');
+            execute format('create table duly.%I (like duly.%I including all)', v_name, v_parent);
+            execute format('with strays as (delete from duly.%1$I where %2$I >= %3$L and %2$I < %4$L returning *) insert into duly.%5$I select * from strays',
+                           v_parent || '_default', v_moment, v_day::text || ' 00:00+00', (v_day + 1)::text || ' 00:00+00', v_name);
+            execute format('alter table duly.%I attach partition duly.%I for values from (%L) to (%L)',
+                           v_parent, v_name, v_day::text || ' 00:00+00', (v_day + 1)::text || ' 00:00+00');
+            v_made := v_made + 1;
+        exception when lock_not_available or duplicate_table then
+            continue;
+        end;
+    end loop;
+    return v_made;
+end $$;
+
+-- Drop one day of history, whole. False: somebody is reading it, so it is left for the next call.
+create or replace function duly.drop_partition_v1(p_name text) returns boolean
+language plpgsql set lock_timeout = '200ms' as $$
+begin
+    execute format('drop table if exists duly.%I', p_name);
+    return true;
+exception when lock_not_available then
+    return false;
+end $$;

@@ -1,0 +1,87 @@
+-- Queues that have more than they can do, and what is coming to them. docs/decisions/0032-overload-and-recovery.md says why.
+
+-- Note which queues are overloaded: their oldest due run is older than its limit, or, where that is noted already, than half of
+-- it. Only the head of each line is looked at, or the first of its first runs that somebody can take, where the queue is served at all:
+-- what nobody knows waits for a person. What stands aside counts where nobody serves its queue. What a person holds is left out, and so is
+-- the backfill lane, which is meant to wait.
+-- At most about twice a second, however many do it. Returns how many stand there; null: somebody else did it just now.
+create or replace function duly.note_overloads_v1(p_default interval, p_lines integer) returns integer
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    c_looks constant integer := 100;                   -- into a line whose head nobody knows
+    v_now   timestamptz := duly.clock_now();
+begin
+    insert into duly.duties (name, done_at) values ('overload', v_now)
+    on conflict (name) do update set done_at = excluded.done_at
+     where duties.done_at < excluded.done_at - interval '0.4 seconds' or duties.done_at > excluded.done_at;
+    if not found then
+        return null;
+    end if;
+    with recursive heads as (
+        (select queue, tenant, priority, due_at from duly.ready where not is_aside order by queue, tenant, priority, due_at limit 1)
+        union all
+        select next.queue, next.tenant, next.priority, next.due_at from heads cross join lateral (
+            select ready.queue, ready.tenant, ready.priority, ready.due_at from duly.ready
+             where not ready.is_aside and (ready.queue, ready.tenant, ready.priority) > (heads.queue, heads.tenant, heads.priority)
+             order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1) as next),
+    asides as (
+        (select queue, handler, tenant, priority, due_at from duly.ready where is_aside order by queue, handler, tenant, priority, due_at limit 1)
+        union all
+        select next.queue, next.handler, next.tenant, next.priority, next.due_at from asides cross join lateral (
+            select ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at from duly.ready
+             where ready.is_aside and (ready.queue, ready.handler, ready.tenant, ready.priority) > (asides.queue, asides.handler, asides.tenant, asides.priority)
+             order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as next),
+    oldest as (
+        select each.queue, min(each.due_at) as due_at from (
+            select head.queue, first.due_at from (select * from heads limit p_lines) as head cross join lateral (
+                   select waiting.due_at from (
+                       select ready.due_at, ready.handler from duly.ready
+                        where not ready.is_aside and ready.queue = head.queue and ready.tenant = head.tenant and ready.priority = head.priority
+                        order by ready.due_at limit c_looks) as waiting
+                    where exists (select from duly.workers where workers.until > v_now and head.queue = any (workers.queues)
+                                     and waiting.handler = any (workers.handlers) and coalesce(workers.tenant, head.tenant) = head.tenant)
+                       or not exists (select from duly.workers where workers.until > v_now and head.queue = any (workers.queues)
+                                         and coalesce(workers.tenant, head.tenant) = head.tenant)
+                    limit 1) as first
+             where head.priority < 100 and head.due_at <= v_now
+               and not exists (select from duly.holds where coalesce(holds.tenant, head.tenant) = head.tenant and coalesce(holds.queue, head.queue) = head.queue)
+            union all                                  -- Where nobody serves the queue any more, what stands aside waits like all the rest.
+            select head.queue, head.due_at from (select * from asides limit p_lines) as head
+             where head.priority < 100 and head.due_at <= v_now
+               and not exists (select from duly.workers where workers.until > v_now and head.queue = any (workers.queues)
+                                  and coalesce(workers.tenant, head.tenant) = head.tenant)
+               and not exists (select from duly.holds where coalesce(holds.tenant, head.tenant) = head.tenant and coalesce(holds.queue, head.queue) = head.queue)) as each
+         group by each.queue),
+    judged as (
+        select oldest.queue, oldest.due_at, coalesce(queue_ages.age_limit, p_default) as age_limit from oldest
+          left join duly.queue_ages on queue_ages.queue = oldest.queue)
+    insert into duly.overloads (queue, oldest_due_at, noted_at, age_limit)
+    select judged.queue, judged.due_at, v_now, judged.age_limit from judged
+     where v_now - judged.due_at > judged.age_limit
+        or (v_now - judged.due_at > judged.age_limit / 2 and exists (select from duly.overloads where overloads.queue = judged.queue))
+     order by judged.queue
+    on conflict (queue) do update set oldest_due_at = excluded.oldest_due_at, noted_at = excluded.noted_at, age_limit = excluded.age_limit;
+    delete from duly.overloads where overloads.noted_at < v_now or overloads.noted_at > v_now;
+    return (select count(*) from duly.overloads);
+end $$;
+
+-- What falls due within the next minutes, counted by queue, minute and rhythm. Of many timers a part of the shards is read, over
+-- which jobs are spread evenly, and counted for all.
+create or replace function duly.coming_v1(p_minutes integer, p_most integer)
+returns table (queue text, minute integer, every_seconds integer, cohort bigint, scheduled_at timestamptz, fires bigint)
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now    timestamptz := duly.clock_now();
+    v_rows   double precision := greatest((select reltuples from pg_class where oid = 'duly.timers'::regclass), 1);
+    v_shards integer := greatest(1, least(64, ceil(64 * p_most / v_rows)));
+begin
+    return query
+    select timers.queue, floor(date_part('epoch', timers.due_at - v_now) / 60)::integer, timers.every_seconds, timers.cohort,
+           case when timers.run_id is null then timers.scheduled_at end, count(*) * 64 / v_shards
+      from generate_series(0, v_shards - 1) as part(number)
+      join duly.timers on timers.shard = (part.number * 64 / v_shards)::smallint
+       and timers.due_at > v_now and timers.due_at <= v_now + make_interval(mins => p_minutes)
+     group by 1, 2, 3, 4, 5;
+end $$;

@@ -1,0 +1,92 @@
+-- What a run under way leaves beside it: how far it has come, its checkpoint, its log. docs/decisions/0026-long-jobs.md says why.
+
+-- How far several runs of a worker have come. In the order of their ids, so that of two who write the same rows none waits for the
+-- other in a circle.
+create or replace function duly.save_progresses_v1(
+    p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_done double precision[], p_totals double precision[], p_notes text[]) returns void
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+begin
+    insert into duly.progress (run_id, fence, done, total, note, updated_at)
+    select told.run_id, told.fence, told.done, told.total, told.note, duly.clock_now()
+      from unnest(p_run_ids, p_fences, p_done, p_totals, p_notes) as told(run_id, fence, done, total, note)
+      join duly.leased on leased.run_id = told.run_id and leased.fence = told.fence and (leased.worker_id = p_worker_id) is true
+     order by told.run_id
+    on conflict (run_id) do update set fence = excluded.fence, done = excluded.done, total = excluded.total, note = excluded.note,
+                                       fraction = null, message = null, updated_at = excluded.updated_at
+     where progress.fence <= excluded.fence;
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+create or replace function duly.api_save_progress_v2(
+    p_run_id uuid, p_fence bigint, p_worker_id uuid, p_done double precision, p_total double precision, p_note text) returns setof uuid
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+    insert into duly.progress (run_id, fence, done, total, note, updated_at)
+    select run_id, fence, p_done, p_total, p_note, duly.clock_now() from duly.leased
+     where run_id = p_run_id and fence = p_fence and (worker_id = p_worker_id) is true and duly.is_ours(tenant) and duly.is_our_worker(p_worker_id)
+    on conflict (run_id) do update set fence = excluded.fence, done = excluded.done, total = excluded.total, note = excluded.note,
+                                       fraction = null, message = null, updated_at = excluded.updated_at
+     where progress.fence <= excluded.fence
+    returning run_id;
+end $$;
+
+create or replace function duly.api_save_checkpoint_v2(p_run_id uuid, p_fence bigint, p_worker_id uuid, p_body text) returns setof uuid
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+    insert into duly.checkpoints (run_id, fence, body, saved_at, bytes)
+    select run_id, fence, p_body::jsonb, duly.clock_now(), octet_length(p_body) from duly.leased
+     where run_id = p_run_id and fence = p_fence and (worker_id = p_worker_id) is true and duly.is_ours(tenant) and duly.is_our_worker(p_worker_id)
+    on conflict (run_id) do update set fence = excluded.fence, body = excluded.body, saved_at = excluded.saved_at, bytes = excluded.bytes
+     where checkpoints.fence <= excluded.fence
+    returning run_id;
+end $$;
+
+-- Keep lines for the holder of a lease, so many for each attempt, and say how many were kept; null: the lease is lost. The lease is
+-- locked, so that two requests do not give two lines one number.
+create or replace function duly.api_append_logs_v1(
+    p_run_id uuid, p_fence bigint, p_worker_id uuid, p_levels text[], p_messages text[], p_fields jsonb[], p_lines_max integer)
+returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_attempt integer;
+    v_last    integer;
+begin
+    select leased.attempt into v_attempt from duly.leased
+     where leased.run_id = p_run_id and leased.fence = p_fence and (leased.worker_id = p_worker_id) is true and duly.is_ours(leased.tenant)
+       and duly.is_our_worker(p_worker_id)
+       for no key update;
+    if not found then
+        return null;
+    end if;
+    select coalesce(max(logs.number), 0) into v_last from duly.logs where logs.run_id = p_run_id and logs.attempt = v_attempt;
+    with kept as (
+        insert into duly.logs (run_id, attempt, number, logged_at, level, message, fields)
+        select p_run_id, v_attempt, v_last + line.number, duly.clock_now(), line.level, line.message, line.fields
+          from unnest(p_levels, p_messages, p_fields) with ordinality as line(level, message, fields, number)
+         where v_last + line.number <= p_lines_max
+        returning logs.number)
+    select count(*) into v_last from kept;
+    return v_last;
+end $$;
+
+-- A run's log, read behind a line. Whose it is is asked once, and not of every line.
+create or replace function duly.api_read_logs_v1(p_run_id uuid, p_attempt integer, p_number integer)
+returns table (attempt integer, number integer, logged_at timestamptz, level text, message text, fields text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+begin
+    if not duly.owns(p_run_id) then
+        return;
+    end if;
+    return query
+    select attempt, number, logged_at, level, message, fields::text from duly.logs
+     where run_id = p_run_id and (attempt, number) > (p_attempt, p_number) order by attempt, number limit 1000;
+end $$;
+
+grant execute on function duly.api_save_progress_v2, duly.api_save_checkpoint_v2, duly.api_append_logs_v1, duly.api_read_logs_v1 to duly_api;

@@ -1,0 +1,183 @@
+-- Turns at a rate. They are reserved in the rate's own row, at most a second ahead, and every attempt needs one of its own.
+-- docs/decisions/0029-gates-at-speed.md and docs/decisions/0042-rates-and-the-clock.md say why.
+
+-- The oldest who wait for a turn at a rate, without those of a queue and a handler that nobody serves: their turns lie in ready and are
+-- not taken. Suspects count apart, because each of them waits until a worker is free for it alone. Kind by kind, however many wait. Who was
+-- due by a clock that was set back since waits for its own moment. It is told apart behind the limit, in the order of which it comes last, so
+-- that the same indexes serve.
+create or replace function duly.next_at_rate_v1(p_tenant integer, p_key text, p_turns integer, p_now timestamptz) returns uuid[]
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_queues   text[];
+    v_handlers text[];
+    v_suspects boolean[];
+begin
+    select array_agg(queue), array_agg(handler), array_agg(suspect) into v_queues, v_handlers, v_suspects
+      from (select distinct ready.queue, ready.handler, ready.suspect from duly.ready
+             where ready.tenant = p_tenant and ((ready.options->'rate'->>0) collate "C") = p_key and ready.options ? 'rate'
+               and ready.due_at < p_now - interval '1 second') as stuck;
+    if v_queues is null then
+        return array(
+            select waiter.run_id from (
+                select run_id, due_at from duly.blocked where blocked.tenant = p_tenant and blocked.gate = '~' || p_key
+                 order by due_at, run_id limit p_turns for update skip locked) as waiter
+             where waiter.due_at <= p_now);
+    end if;
+    return array(
+        with recursive kinds as (
+            (select queue, handler, suspect from duly.blocked
+              where blocked.tenant = p_tenant and blocked.gate = '~' || p_key and left(blocked.gate, 1) = '~'
+              order by queue, handler, suspect limit 1)
+            union all
+            select next.* from kinds cross join lateral (
+                select queue, handler, suspect from duly.blocked
+                 where blocked.tenant = p_tenant and blocked.gate = '~' || p_key and left(blocked.gate, 1) = '~'
+                   and (blocked.queue, blocked.handler, blocked.suspect) > (kinds.queue, kinds.handler, kinds.suspect)
+                 order by queue, handler, suspect limit 1) as next),
+        oldest as materialized (
+            select waiter.run_id from kinds cross join lateral (
+                select due_at, run_id from duly.blocked
+                 where blocked.tenant = p_tenant and blocked.gate = '~' || p_key and left(blocked.gate, 1) = '~'
+                   and blocked.queue = kinds.queue and blocked.handler = kinds.handler and blocked.suspect = kinds.suspect
+                 order by due_at, run_id limit p_turns) as waiter
+             where waiter.due_at <= p_now
+               and not exists (select from unnest(v_queues, v_handlers, v_suspects) as stuck(queue, handler, suspect)
+                                where stuck.queue = kinds.queue and stuck.handler = kinds.handler and stuck.suspect = kinds.suspect)
+             order by waiter.due_at, waiter.run_id limit p_turns)
+        select run_id from duly.blocked where blocked.run_id = any (array(select oldest.run_id from oldest)) for update skip locked);
+end $$;
+
+-- Give turns at one rate whose row the caller has locked, up to a second ahead, to the oldest who wait. Those whose turns nobody takes
+-- get no more. Moments are rounded up, so that no stretch holds more than it may. Returns how many turns were given.
+-- When the clock was set back, what is reserved lies as far ahead of now as it lay ahead of the moment it was reckoned at,
+-- as if no time had passed between, and the turns of the clock before are taken back. A step that is smaller than turns are told apart by
+-- is waited for.
+create or replace function duly.pace_one_v1(p_tenant integer, p_key text, p_now timestamptz) returns integer
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    c_ahead   constant double precision := 1;           -- seconds
+    c_owed    constant double precision := 3155760000;  -- A hundred years, beyond which nobody counts.
+    c_turns   constant integer := 1000;                 -- in one statement
+    v_pace    duly.paces;
+    v_limit   duly.gate_limits;
+    v_owed    double precision;                         -- how far the next free turn lies ahead, were there no burst, in seconds
+    v_burst   double precision;                         -- how far ahead of that one may start, in seconds
+    v_turns   integer;
+    v_next    uuid[];
+    v_given   integer;
+    v_first   timestamptz;                              -- when the first of those who still wait is due
+begin
+    select * into strict v_pace from duly.paces where paces.tenant = p_tenant and paces.key = p_key;
+    select * into v_limit from duly.gate_limits where gate_limits.tenant = p_tenant and gate_limits.key = p_key;
+    if v_pace.reckoned_at > p_now + duly.step_back_min() then
+        if duly.untake_turns_v1(p_tenant, p_key, c_turns, p_now) >= c_turns then
+            return 0;                                  -- There may be more: it is not reckoned anew before all are back.
+        end if;
+        v_pace.next_at := p_now + (v_pace.next_at - v_pace.reckoned_at);
+    end if;
+    v_owed := greatest(date_part('epoch', v_pace.next_at - p_now), 0) * v_pace.per_second;
+    v_pace.per_second := greatest(coalesce(v_limit.per_second, v_pace.asked_per_second), duly.rate_min());
+    v_pace.burst := coalesce(v_limit.burst, v_pace.asked_burst);
+    v_owed := least(v_owed / v_pace.per_second, c_owed);  -- What is reserved are runs, and not a stretch of time.
+    v_burst := (v_pace.burst - 1) / v_pace.per_second;
+    v_turns := least(greatest(floor((c_ahead + v_burst - v_owed) * v_pace.per_second) + 1, 0), c_turns);
+    v_next := duly.next_at_rate_v1(p_tenant, p_key, v_turns, p_now);
+    with taken as (
+        delete from duly.blocked where run_id = any (v_next) returning *),
+    staged as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        select run_id, job_id, scheduled_at, turn.at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, options - 'held', duly.rank(turn.at, priority)
+          from (select taken.*, row_number() over (order by due_at, run_id) - 1 as number from taken) as taken cross join lateral (
+               select p_now + ceil(greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0) * 1000000) * interval '1 microsecond' as at) as turn
+        on conflict do nothing)
+    select count(*) into v_given from taken;
+    v_owed := least(v_owed + v_given / v_pace.per_second, c_owed);
+    v_first := (select due_at from duly.blocked where blocked.tenant = p_tenant and blocked.gate = '~' || p_key order by due_at, run_id limit 1);
+    if v_owed <= 0 and v_first is null then
+        delete from duly.paces where paces.tenant = p_tenant and paces.key = p_key;
+        return v_given;
+    end if;
+    v_pace.next_at := p_now + ceil(v_owed * 1000000) * interval '1 microsecond';
+    -- Looked at again when the next turn is near enough to be given, and somebody is due; with nobody waiting, when the row may go.
+    v_pace.look_at := case when v_first is not null then greatest(p_now + greatest(v_owed - v_burst - c_ahead, 0) * interval '1 second', v_first)
+                           else v_pace.next_at end;
+    update duly.paces
+       set per_second = v_pace.per_second, burst = v_pace.burst, next_at = v_pace.next_at, look_at = v_pace.look_at, reckoned_at = p_now
+     where paces.tenant = p_tenant and paces.key = p_key;
+    return v_given;
+end $$;
+
+-- Give turns to those who have just come to their rates, the last thing in a transaction. Rates are locked in one order, after gates.
+create or replace function duly.pace_v1(p_tenants integer[], p_rates jsonb[]) returns integer
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now   timestamptz := duly.clock_now();
+    v_rate  record;
+    v_given integer := 0;
+begin
+    for v_rate in select u.tenant, (u.rate->>0) collate "C" as key, max((u.rate->>1)::double precision) as per_second, max((u.rate->>2)::integer) as burst
+                    from unnest(p_tenants, p_rates) as u(tenant, rate) group by 1, 2 order by 1, 2 loop
+        insert into duly.paces (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at)
+        values (v_rate.tenant, v_rate.key, v_rate.per_second, v_rate.burst, v_rate.per_second, v_rate.burst, v_now, v_now)
+        on conflict (tenant, key) do update set asked_per_second = excluded.asked_per_second, asked_burst = excluded.asked_burst;
+        v_given := v_given + duly.pace_one_v1(v_rate.tenant, v_rate.key, duly.clock_now());
+    end loop;
+    return v_given;
+end $$;
+
+-- Give turns at the rates that are to be looked at, and at those whose reckoning lies ahead of the clock, which was therefore set back; so
+-- many at most. Those that somebody works on are passed over.
+create or replace function duly.pace_due_v1(p_limit integer) returns table (looked integer, given integer)
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+    v_one record;
+begin
+    looked := 0;
+    given := 0;
+    for v_one in select tenant, key from duly.paces where look_at <= v_now order by look_at limit p_limit for update skip locked loop
+        looked := looked + 1;
+        given := given + duly.pace_one_v1(v_one.tenant, v_one.key, v_now);
+    end loop;
+    for v_one in select tenant, key from duly.paces where reckoned_at > v_now + duly.step_back_min()
+                  order by reckoned_at desc limit p_limit for update skip locked loop
+        looked := looked + 1;
+        given := given + duly.pace_one_v1(v_one.tenant, v_one.key, v_now);
+    end loop;
+    return next;
+end $$;
+
+-- So far the clock may be set back and a rate just waits: its turns are a second ahead, and workers that hold some are to be told from
+-- those that hold what the clock was set back from.
+create or replace function duly.step_back_min() returns interval language sql immutable parallel safe as $$ select interval '3 seconds' $$;
+
+-- Take turns back that were given by a clock which was set back since, and let who had them stand in line again, in front: so many at
+-- most. What somebody is claiming at the moment goes back through its worker. Returns how many.
+create or replace function duly.untake_turns_v1(p_tenant integer, p_key text, p_limit integer, p_now timestamptz) returns integer
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_back integer;
+begin
+    with back as (
+        delete from duly.ready where run_id = any (array(
+            select run_id from duly.ready
+             where ready.tenant = p_tenant and ((ready.options->'rate'->>0) collate "C") = p_key and ready.options ? 'rate' and ready.due_at > p_now
+             order by ready.tenant, ((ready.options->'rate'->>0) collate "C"), ready.due_at limit p_limit for update skip locked))
+        returning *),
+    waiting as (
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        select run_id, job_id, scheduled_at, scheduled_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, duly.keeping_place(options), '~' || p_key, p_now
+          from back
+        on conflict do nothing)
+    select count(*) into v_back from back;
+    return v_back;
+end $$;

@@ -1,0 +1,104 @@
+-- Reclaim: runs that leave a worker's hands without an outcome of it, because they were never started, or it is gone, or it does not let go.
+
+-- Put runs back that were never started. The attempt is not used up and nothing is recorded, because nothing happened; except
+-- for a run that somebody has cancelled meanwhile, which ends here. The turn at a rate is lost with the hands that held it, and the run goes
+-- to the front of the line again.
+create or replace function duly.hand_back_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
+returns table (run_id uuid, fence bigint)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_run_ids uuid[];
+    v_fences  bigint[];
+    v_job_ids uuid[];
+    v_tenants integer[];
+    v_options jsonb[];
+begin
+    with back as (
+        delete from duly.leased using unnest(p_run_ids, p_fences) as held(run_id, fence)
+         where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
+        returning leased.*, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
+    again as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,
+               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
+          from back where not cancelled and not coalesce(options ? 'rate', false)
+        on conflict do nothing),
+    in_line as (
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                 suspect, payload_stored, queue, handler, payload, options, shard)
+        select run_id, job_id, scheduled_at, scheduled_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,
+               suspect, payload_stored, queue, handler, payload, duly.keeping_place(options), duly.shard_of(job_id)
+          from back where not cancelled and options ? 'rate'
+        on conflict do nothing),
+    ended as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks)
+        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt - 1, 'cancelled', 'cancelled', queue, handler, 'cancelled', duly.marks_of(options)
+          from back where cancelled)
+    select array_agg(run_id), array_agg(fence), array_agg(job_id) filter (where cancelled and duly.has_consequence(options)),
+           array_agg(tenant) filter (where cancelled and duly.has_consequence(options)),
+           array_agg(options) filter (where cancelled and duly.has_consequence(options))
+      into v_run_ids, v_fences, v_job_ids, v_tenants, v_options from back;
+    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
+end $$;
+
+-- A worker leaves. What hangs on it and is not among the runs it still holds is a claim whose answer it never had: that was not
+-- started, so it goes back unused. It has left when nothing hangs on it any more. Its row is locked first, and only then its
+-- leases are read: a claim under way holds the row, so that its leases are seen, and one that comes later finds no row.
+create or replace function duly.retire_v1(p_worker_id uuid, p_held uuid[], p_fences bigint[])
+returns table (has_left boolean, run_ids uuid[], fences bigint[])
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    v_run_ids uuid[];
+    v_fences  bigint[];
+begin
+    perform from duly.workers where worker_id = p_worker_id for update;
+    if not found then
+        return;                                        -- The reaper was here: it sees to what is left.
+    end if;
+    select array_agg(leased.run_id), array_agg(leased.fence) into v_run_ids, v_fences
+      from duly.leased where leased.worker_id = p_worker_id
+       and not exists (select from unnest(p_held, p_fences) as held(run_id, fence) where held.run_id = leased.run_id and held.fence = leased.fence);
+    perform duly.hand_back_v1(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
+    delete from duly.workers where worker_id = p_worker_id and not exists (select from duly.leased where leased.worker_id = p_worker_id);
+    return query select found, coalesce(v_run_ids, '{}'), coalesce(v_fences, '{}');
+end $$;
+
+-- Take runs out of their holders' hands that were asked to stop long ago and have not, where the next run of their job waits for
+-- their place (overlap cancel_running). Their fence is void: what they come to is refused. The attempt is lost and the run cancelled, on
+-- record, and whom to tell is told.
+create or replace function duly.void_overstayed_v1(p_stop interval) returns setof uuid
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_gone    uuid[];
+    v_job_ids uuid[];
+    v_tenants integer[];
+    v_options jsonb[];
+begin
+    with overstayed as (
+        select leased.run_id, leased.fence, signals.worker_id from duly.signals
+          join duly.leased on leased.run_id = signals.run_id and leased.fence = signals.fence and leased.worker_id = signals.worker_id
+         where signals.what = 'cancel' and signals.sent_at <= v_now - p_stop and leased.options->'overlap'->>0 = 'cancel_running'
+           and exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.gate = leased.options->'gate'->>0)
+         limit 1000),
+    gone as (
+        delete from duly.leased using overstayed
+         where leased.run_id = overstayed.run_id and leased.fence = overstayed.fence and (leased.worker_id = overstayed.worker_id) is true
+        returning leased.*),
+    heard as (delete from duly.signals using gone where signals.worker_id = gone.worker_id and signals.run_id = gone.run_id and signals.fence = gone.fence),
+    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
+    recorded as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became, queue, handler, worker_id,
+                                   reason, marks)
+        select run_id, job_id, scheduled_at, due_at, v_now, fence, tenant, attempt, 'lost', 'cancelled', queue, handler, worker_id,
+               'did not stop in time, and the next run takes its place', duly.marks_of(options)
+          from gone)
+    select array_agg(run_id), array_agg(job_id), array_agg(tenant), array_agg(options) into v_gone, v_job_ids, v_tenants, v_options from gone;
+    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    return query select unnest(v_gone);
+end $$;

@@ -1,0 +1,130 @@
+-- What becomes of what was missed while everything was down. docs/decisions/0032-overload-and-recovery.md says why.
+
+-- Note that somebody stages. When nobody did for longer than p_after, a recovery opens, before anything is staged. Tells the one that
+-- is not over.
+create or replace function duly.note_staging_v1(p_after interval, p_recovery_id uuid)
+returns table (recovery_id uuid, state text, opened_at timestamptz, rules jsonb, rate double precision, is_new boolean)
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now    timestamptz := duly.clock_now();
+    v_before timestamptz := (select done_at from duly.duties where name = 'stage');
+begin
+    if v_before is null then
+        insert into duly.duties (name, done_at) values ('stage', v_now) on conflict do nothing;
+    elsif v_before < v_now - interval '0.5 seconds' or v_before > v_now then
+        -- Whoever comes second sees the note of the first.
+        select done_at into v_before from duly.duties where name = 'stage' for update;
+        if v_before < v_now - p_after then
+            insert into duly.recoveries (recovery_id, state, down_since, opened_at) values (p_recovery_id, 'open', v_before, v_now) on conflict do nothing;
+        end if;
+        update duly.duties set done_at = v_now where name = 'stage';
+    end if;
+    return query
+    select recoveries.recovery_id, recoveries.state, recoveries.opened_at, recoveries.rules, recoveries.rate, recoveries.recovery_id = p_recovery_id
+      from duly.recoveries where recoveries.state in ('open', 'approved', 'dismissing');
+end $$;
+
+-- What was missed waits, due never, while a recovery is open; and for a moment after a decision, for the sake of a scheduler that
+-- has yet to hear of it.
+create or replace function duly.hold_missed_v1() returns trigger language plpgsql as $$
+begin
+    select recoveries.recovery_id into new.recovery_id from duly.recoveries
+     where recoveries.state in ('open', 'approved', 'dismissing')
+       and (recoveries.state = 'open' or recoveries.decided_at > duly.clock_now() - interval '10 seconds');
+    if found then
+        new.due_at := 'infinity';
+    end if;
+    return new;
+end $$;
+
+-- Take the missed fires of plain intervals, which staging answers by itself, out of its way: what was missed is held, and the
+-- next fire armed. Those that are late within the next second go with them, so that none is staged between two looks.
+create or replace function duly.hold_late_v1(p_holder uuid, p_shards smallint[], p_epochs bigint[], p_looked_at integer) returns integer
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now  timestamptz := duly.clock_now();
+    v_held integer;
+begin
+    with ours as (
+        select shards.shard from unnest(p_shards, p_epochs) as held(shard, epoch)
+          join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder
+         where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now)),
+    late as (
+        delete from duly.timers where ctid = any (array(
+            select first.ctid from ours cross join lateral (
+                select timers.ctid, timers.run_id, timers.cohort, timers.overlap, timers.due_at, timers.grace_seconds from duly.timers
+                 where timers.shard = ours.shard and timers.due_at <= v_now order by timers.due_at limit p_looked_at for update skip locked) as first
+             where first.run_id is null and first.cohort is null and first.overlap is distinct from 'after_end'
+               and duly.is_late(first.due_at, first.grace_seconds, v_now + interval '1 second')))
+        returning *),
+    missed as (
+        select late.*, late.scheduled_at + make_interval(secs => passed.count * late.every_seconds::double precision) as last_at,
+               late.scheduled_at + make_interval(secs => (passed.count + 1) * late.every_seconds::double precision) as next_at, passed.count + 1 as total
+          from late cross join lateral (select floor(date_part('epoch', v_now - late.scheduled_at) / late.every_seconds) as count offset 0) as passed),
+    next_fires as (
+        insert into duly.timers (job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, payload_stored,
+                                 queue, handler, payload, options, shard, every_seconds, last_run_id, overlap, runs_left, grace_seconds)
+        select job_id, next_at, next_at, last_at, generation, tenant, priority, payload_stored, queue, handler, payload, options, shard,
+               every_seconds, last_run_id, overlap, runs_left, grace_seconds from missed),
+    held as (
+        insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at,
+                                    previous_scheduled_at, asked_at, schedule, every_seconds, anchor_at)
+        select duly.occurrence_id(missed.job_id, missed.scheduled_at, 'catch-up'), missed.job_id, missed.tenant, missed.shard, 'schedule',
+               missed.scheduled_at, missed.last_at + interval '1 microsecond', missed.scheduled_at, 1, missed.total, v_now,
+               missed.previous_scheduled_at, v_now, jobs.schedule, jobs.every_seconds, jobs.anchor_at
+          from missed join duly.jobs on jobs.job_id = missed.job_id
+        on conflict do nothing)
+    select count(*) into v_held from missed;
+    return v_held;
+end $$;
+
+-- Say what becomes of what is held: the stretch to be made and how many that are, none of it where the count is 0, and what is left out.
+create or replace function duly.decide_missed_v1(
+    p_recovery_id uuid, p_backfill_ids uuid[], p_from timestamptz[], p_to timestamptz[], p_totals integer[], p_skips jsonb[])
+returns integer
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_decided integer;
+begin
+    with decided as (
+        update duly.backfills set from_at = coalesce(new.from_at, backfills.from_at), cursor_at = coalesce(new.from_at, backfills.from_at),
+               to_at = coalesce(new.to_at, backfills.to_at), total = new.total, due_at = v_now,
+               state = case when new.total = 0 then 'done' else backfills.state end
+          from unnest(p_backfill_ids, p_from, p_to, p_totals, p_skips) as new(backfill_id, from_at, to_at, total, skips)
+         where backfills.backfill_id = new.backfill_id and backfills.recovery_id = p_recovery_id
+           and backfills.state = 'active' and backfills.due_at = 'infinity'
+        returning backfills.job_id, new.skips),
+    skipped as (
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, detail)
+        select duly.occurrence_id(jobs.job_id, skip.first, 'schedule'), jobs.job_id, skip.first, skip.first, v_now, jobs.tenant, 0,
+               'skipped'::duly.outcome, 'skipped'::duly.state, jobs.queue, jobs.handler, skip.reason,
+               jsonb_build_object('first', skip.first, 'last', skip.last, 'count', skip.count)
+          from decided join duly.jobs on jobs.job_id = decided.job_id
+         cross join lateral jsonb_to_recordset(decided.skips) as skip(reason text, first timestamptz, last timestamptz, count bigint))
+    select count(*) into v_decided from decided;
+    return v_decided;
+end $$;
+
+-- Take the catch-ups under way over into a recovery, to change their rate or to stop them. Null: there are none, or one is not over.
+create or replace function duly.take_over_catch_ups_v1(p_recovery_id uuid, p_by text, p_limit integer) returns uuid
+language plpgsql set enable_seqscan = off set jit = off as $$
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    if not exists (select from duly.backfills where backfills.state = 'active' and backfills.origin = 'schedule' and backfills.recovery_id is null) then
+        return null;
+    end if;
+    insert into duly.recoveries (recovery_id, state, opened_at, decided_at, decided_by)
+    values (p_recovery_id, 'approved', v_now, v_now, p_by) on conflict do nothing;
+    if not found then
+        return null;
+    end if;
+    update duly.backfills set recovery_id = p_recovery_id where backfills.backfill_id in (
+        select backfills.backfill_id from duly.backfills
+         where backfills.state = 'active' and backfills.origin = 'schedule' and backfills.recovery_id is null limit p_limit);
+    return p_recovery_id;
+end $$;

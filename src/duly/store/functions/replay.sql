@@ -1,0 +1,168 @@
+-- Dead letters: what people do to runs that gave up, and how they are listed. docs/decisions/0031-retries-and-expiry.md says why.
+
+-- Give dead runs another set of attempts, each so long from now. Their numbers go on; the run keeps its id. A new life begins: what was
+-- counted in the one before is not. A gated one goes by its timer, as ever, and one that is due later waits there.
+create or replace function duly.replay_v2(p_run_ids uuid[], p_delays interval[], p_horizon interval) returns setof uuid
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    with risen as (
+        delete from duly.dead using unnest(p_run_ids, p_delays) as asked(run_id, delay) where dead.run_id = asked.run_id
+        returning dead.run_id, job_id, scheduled_at, greatest(v_now + coalesce(asked.delay, interval '0'), scheduled_at) as due_at, previous_scheduled_at, generation,
+                  tenant, attempt, priority, 0::smallint as losses, suspect, payload_stored, queue, handler, payload,
+                  duly.carry_on(options - array['since', 'snoozes', 'probes'], jsonb_build_object('replays', replays + 1, 'attempts_before', attempt)) as options),
+    bygones as (                                       -- A cancel that came too late for the run's former life is not for this one.
+        delete from duly.signals using risen where signals.run_id = risen.run_id),
+    by_timer as (
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                 suspect, payload_stored, queue, handler, payload, options, shard)
+        select risen.*, duly.shard_of(job_id) from risen where duly.must_enter(options) or due_at > v_now + p_horizon
+        on conflict do nothing returning run_id),
+    at_once as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        select risen.*, duly.rank(due_at, priority) from risen where not duly.must_enter(options) and due_at <= v_now + p_horizon
+        on conflict do nothing returning run_id)
+    select run_id from by_timer union all select run_id from at_once;
+end $$;
+
+-- Give dead runs up for good, with a record. Nobody is told: the burial was, and a person has dealt with it.
+create or replace function duly.discard_v1(p_run_ids uuid[]) returns setof uuid
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    with gone as (delete from duly.dead where dead.run_id = any (p_run_ids) returning *),
+    unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id)
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks)
+    select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'discarded', duly.marks_of(options - 'then')
+      from gone
+    returning attempts.run_id;
+end $$;
+
+-- Give dead runs another payload, for their replay. It travels with the run, whatever its size.
+create or replace function duly.edit_dead_v1(p_tenant integer, p_run_ids uuid[], p_payload jsonb) returns setof uuid
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+begin
+    if octet_length(p_payload::text) > 262144 then
+        raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
+    end if;
+    return query
+    with taken as (delete from duly.dead where dead.run_id = any (p_run_ids) and (dead.tenant = p_tenant) is true returning *)
+    insert into duly.dead (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                           suspect, payload_stored, queue, handler, payload, options, buried_at, reason, replays)
+    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+           suspect, false, queue, handler, p_payload, options, buried_at, reason, replays
+      from taken
+    returning dead.run_id;
+end $$;
+
+------------------------------------------------------------------------------------------------------------------ lists
+
+-- What is alike in the reasons of runs that gave up: the first line, without what differs from run to run. The status of an answer, and that
+-- of a process, tell one error from another, so they stay. What has no id in it is not searched for one: that was two thirds of what a name
+-- costs.
+create or replace function duly.error_group(p_reason text) returns text language sql immutable parallel safe as $$
+    select left(regexp_replace(
+        case when p_reason like '%0x%' or p_reason like '%-%-%-%-%'
+             then regexp_replace(regexp_replace(split_part(p_reason, E'\n', 1),
+                      '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}', '…', 'g'), '\m0x[0-9a-fA-F]+\M', '…', 'g')
+             else split_part(p_reason, E'\n', 1) end,
+        case when p_reason like any (array['%answered %', '%status %', '%HTTP %', '%code %'])
+             then '(?<!(answered|status|HTTP|code) \d*)\d+([.,:]\d+)*' else '\d+([.,:]\d+)*' end, '…', 'g'), 200)
+$$;
+
+-- Dead letters, the last buried first; also by what is alike in reasons: the names that group_dead_v3 gives its groups.
+create or replace function duly.page_dead_v2(
+    p_tenant integer, p_before_at timestamptz, p_before uuid, p_since timestamptz, p_queues text[], p_handlers text[], p_reasons text[],
+    p_beginning text, p_errors text[], p_job_ids uuid[], p_tags text[], p_any_tags text[], p_limit integer, p_looks integer)
+returns table (
+    fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, queue text, handler text, priority smallint, attempt integer,
+    scheduled_at timestamptz, due_at timestamptz, buried_at timestamptz, reason text, replays integer, marks jsonb, job_name text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
+    set jit = off as $$
+#variable_conflict use_column
+begin
+    perform duly.must_be_ours(p_tenant);
+    return query
+    select page.fits, page.number, page.run_id, page.job_id, page.tenant, page.queue, page.handler, page.priority, page.attempt,
+           page.scheduled_at, page.due_at, page.buried_at, page.reason, page.replays, duly.marks_of(page.options), jobs.name
+      from (select * from (
+                select walk.*, row_number() over () as number,
+                       (p_queues is null or walk.queue = any (p_queues)) and (p_handlers is null or walk.handler = any (p_handlers))
+                       and (p_reasons is null or walk.reason = any (p_reasons)) and (p_beginning is null or starts_with(walk.reason, p_beginning))
+                       and (p_errors is null or duly.error_group(walk.reason) = any (p_errors))
+                       and (p_job_ids is null or walk.job_id = any (p_job_ids))
+                       and (p_tags is null or coalesce(walk.options->'tags' ?& p_tags, false))
+                       and (p_any_tags is null or coalesce(walk.options->'tags' ?| p_any_tags, false)) as fits
+                  from (select * from duly.dead
+                         where (tenant, buried_at, run_id) < (p_tenant, p_before_at, p_before) and (tenant, buried_at) >= (p_tenant, p_since)
+                         order by tenant desc, buried_at desc, run_id desc limit p_looks) as walk) as looked
+             where looked.fits or looked.number = p_looks limit p_limit) as page
+      left join duly.jobs on jobs.job_id = page.job_id and page.job_id <> page.run_id;
+end $$;
+
+-- Dead letters by what is alike in their reasons, the most first; of those that fit, no more than p_looks of the last buried are looked at.
+-- From the dead alone: nothing is joined and made ready to be shown that is only counted.
+create or replace function duly.group_dead_v3(
+    p_tenant integer, p_before_at timestamptz, p_before uuid, p_since timestamptz, p_queues text[], p_handlers text[], p_reasons text[],
+    p_beginning text, p_errors text[], p_job_ids uuid[], p_tags text[], p_any_tags text[], p_limit integer, p_looks integer)
+returns table (error text, count bigint, handlers text[], first_buried_at timestamptz, last_buried_at timestamptz, sample uuid[], looked bigint)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+begin
+    perform duly.must_be_ours(p_tenant);
+    return query
+    with walk as materialized (
+        select run_id, handler, buried_at, duly.error_group(reason) as error,
+               (p_queues is null or queue = any (p_queues)) and (p_handlers is null or handler = any (p_handlers))
+               and (p_reasons is null or reason = any (p_reasons)) and (p_beginning is null or starts_with(reason, p_beginning))
+               and (p_job_ids is null or job_id = any (p_job_ids)) and (p_tags is null or coalesce(options->'tags' ?& p_tags, false))
+               and (p_any_tags is null or coalesce(options->'tags' ?| p_any_tags, false)) as fits
+          from duly.dead
+         where (tenant, buried_at, run_id) < (p_tenant, p_before_at, p_before) and (tenant, buried_at) >= (p_tenant, p_since)
+         order by tenant desc, buried_at desc, run_id desc limit p_looks)
+    select walk.error, count(*), (array_agg(distinct walk.handler))[1:5], min(walk.buried_at), max(walk.buried_at),
+           (array_agg(walk.run_id order by walk.buried_at desc))[1:3], (select count(*) from walk)
+      from walk where walk.fits and (p_errors is null or walk.error = any (p_errors))
+     group by walk.error order by count(*) desc, walk.error limit p_limit;
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+create or replace function duly.api_replay_v2(p_run_ids uuid[], p_delays interval[], p_horizon interval) returns setof uuid
+language sql security definer set search_path = pg_catalog, pg_temp as $$
+    select duly.replay_v2(array_agg(asked.run_id order by asked.number), array_agg(asked.delay order by asked.number), p_horizon)
+      from unnest(p_run_ids, p_delays) with ordinality as asked(run_id, delay, number)
+     where asked.run_id = any (duly.our_runs(p_run_ids)) having count(*) > 0
+$$;
+
+create or replace function duly.api_discard_v1(p_run_ids uuid[]) returns setof uuid
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select * from duly.discard_v1(duly.our_runs(p_run_ids));
+end $$;
+
+create or replace function duly.api_edit_dead_v1(p_tenant integer, p_run_ids uuid[], p_payload jsonb) returns setof uuid
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    return query select * from duly.edit_dead_v1(p_tenant, duly.our_runs(p_run_ids), p_payload);
+end $$;
+
+------------------------------------------------------------------------------ as a process of an older version calls it
+
+-- All of them at once.
+create or replace function duly.replay_v1(p_run_ids uuid[]) returns setof uuid language sql as $$
+    select duly.replay_v2(p_run_ids, null, interval '5 seconds')
+$$;
+
+grant execute on function duly.page_dead_v2, duly.group_dead_v3, duly.api_replay_v2, duly.api_discard_v1, duly.api_edit_dead_v1 to duly_api;

@@ -1,0 +1,204 @@
+-- Settle: record what attempts came to, and move each run on to what it became.
+--
+-- In these, `(…) is true` keeps the planner from walking all of a worker's leases by their index for each row it looks for.
+
+-- Whether something follows from the end of a run besides its record: it leaves a gate, arms the next fire, or is counted.
+create or replace function duly.has_consequence(p_options jsonb) returns boolean language sql immutable parallel safe as $$
+    select coalesce(p_options ?| array['gate', 'rearm', 'watch'], false)
+$$;
+
+-- Somebody has asked this holder to give the run up: then it is not tried again.
+create or replace function duly.is_cancelling(p_worker_id uuid, p_run_id uuid, p_fence bigint) returns boolean language sql stable as $$
+    select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and what = 'cancel')
+$$;
+
+-- A snooze is no failure: the attempt keeps its number, but does not count against max_attempts.
+create or replace function duly.forgive_attempt(p_options jsonb) returns jsonb language sql immutable as $$
+    select coalesce(p_options, '{}') || jsonb_build_object('attempts_before', coalesce((p_options->>'attempts_before')::integer, 0) + 1)
+$$;
+
+-- Record successes that have no consequence and take the runs out of their holder's hands. Returns the fences and runs that
+-- were there; for a missing one nothing has changed.
+create or replace function duly.finish_v1(
+    p_worker_id uuid, p_places tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
+returns table (run_id uuid, fence bigint)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+    with done as (
+        delete from duly.leased using unnest(p_places, p_fences, p_started, p_finished, p_results) as held(place, fence, started_at, finished_at, result)
+         where leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
+        returning leased.*, held.started_at, held.finished_at, held.result)
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+                               queue, handler, worker_id, result, marks)
+    select run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, 'succeeded', 'succeeded',
+           queue, handler, worker_id, result, duly.marks_of(options)
+      from done
+    returning attempts.run_id, attempts.fence;
+end $$;
+
+-- Record any outcomes and move each run on to what it became: back to ready or timers, into dead, or out of the boxes.
+-- Rows are named by run and fence, which holds wherever they stand. A run that stands in the next box already is not lost, so
+-- a duplicate there is passed over: nothing may hold up a batch. Each run that goes on carries what p_carried lays over its options. No
+-- p_carried: an older worker, for which a snooze does not count against max_attempts.
+create or replace function duly.settle_v2(
+    p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_outcomes duly.outcome[],
+    p_became duly.state[], p_delays interval[], p_losses smallint[], p_suspects boolean[], p_reasons text[], p_results jsonb[], p_details jsonb[],
+    p_carried jsonb[], p_horizon interval default '5 seconds')
+returns table (run_id uuid, fence bigint)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_run_ids uuid[];
+    v_fences  bigint[];
+    v_job_ids uuid[];
+    v_tenants integer[];
+    v_options jsonb[];
+    v_became  text[];
+begin
+    with done as (
+        delete from duly.leased using unnest(p_run_ids, p_fences, p_started, p_finished, p_outcomes, p_became, p_delays, p_losses, p_suspects,
+                                             p_reasons, p_results, p_details, p_carried)
+             as held(run_id, fence, started_at, finished_at, outcome, became, delay, losses, suspect, reason, result, detail, carried)
+         where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
+        returning leased.run_id, leased.job_id, leased.scheduled_at, leased.due_at as was_due_at, leased.previous_scheduled_at, leased.generation,
+                  leased.tenant, leased.attempt, leased.priority, leased.payload_stored, leased.queue, leased.handler, leased.payload,
+                  leased.fence, leased.worker_id, held.losses, held.suspect, held.started_at,
+                  coalesce(held.finished_at, v_now) as finished_at, held.outcome, held.reason, held.result, held.detail,
+                  case when held.became = 'retrying' and duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence)
+                       then 'cancelled' else held.became end as became,
+                  case when p_carried is not null then duly.carry_on(leased.options, held.carried)
+                       when held.outcome = 'snoozed' then duly.forgive_attempt(leased.options) else leased.options end as options,
+                  greatest(v_now + held.delay, leased.scheduled_at) as due_at),
+    retrying as (                                      -- A retry is part of its run, so it keeps the place where order matters; any other gate's it gives back.
+        select done.*, case when duly.keeps_place(options) then options || '{"held": true}' else options end as carried from done where became = 'retrying'),
+    again as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, carried, duly.rank(due_at, priority)
+          from retrying where due_at <= v_now + p_horizon and not duly.must_enter(carried)
+        on conflict do nothing),
+    later as (
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                 suspect, payload_stored, queue, handler, payload, options, shard)
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, carried, duly.shard_of(job_id)
+          from retrying where due_at > v_now + p_horizon or duly.must_enter(carried)
+        on conflict do nothing),
+    buried as (
+        insert into duly.dead (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                               suspect, payload_stored, queue, handler, payload, options, buried_at, reason, replays)
+        select run_id, job_id, scheduled_at, was_due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+               suspect, payload_stored, queue, handler, payload, options - array['held', 'rearm'], v_now, coalesce(reason, outcome::text),
+               coalesce((options->>'replays')::integer, 0)
+          from done where became = 'dead'
+        on conflict do nothing),
+    unneeded as (
+        delete from duly.checkpoints using done where checkpoints.run_id = done.run_id and done.became not in ('retrying', 'dead')),
+    recorded as (                                      -- What was skipped made no attempt.
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
+                                   queue, handler, worker_id, reason, result, detail, marks)
+        select run_id, job_id, scheduled_at, was_due_at, started_at, finished_at, fence, tenant,
+               case when outcome = 'skipped' then attempt - 1 else attempt end, outcome, became,
+               queue, handler, worker_id, reason, result, detail, duly.marks_of(options)
+          from done
+        returning attempts.run_id, attempts.fence),
+    leaving as (
+        select job_id, tenant, options, became from done
+         where (became <> 'retrying' and duly.has_consequence(options)) or (duly.is_gated(options) and not duly.keeps_place(options)))
+    select (select array_agg(run_id order by run_id) from recorded), (select array_agg(fence order by run_id) from recorded),
+           array_agg(leaving.job_id), array_agg(leaving.tenant), array_agg(leaving.options), array_agg(leaving.became::text)
+      into v_run_ids, v_fences, v_job_ids, v_tenants, v_options, v_became from leaving;
+    perform duly.leave_v1(v_job_ids, v_tenants, v_options, v_became, v_now) where v_job_ids is not null;
+    return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
+end $$;
+
+-- After an unknown commit, the answer to "was it me?". A loss recorded by the reaper under the worker's name is no outcome of it.
+create or replace function duly.already_settled_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
+returns table (run_id uuid, fence bigint)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+begin
+    return query
+    select attempts.run_id, attempts.fence from unnest(p_run_ids, p_fences) as asked(run_id, fence)
+      join duly.attempts on attempts.run_id = asked.run_id and attempts.fence = asked.fence
+     where attempts.worker_id = p_worker_id and attempts.outcome not in ('fenced', 'lost');
+end $$;
+
+-- Keep a record of outcomes that came after the lease was lost. Asked again after an unknown commit, nothing is recorded twice.
+create or replace function duly.record_fenced_v1(
+    p_worker_id uuid, p_run_ids uuid[], p_job_ids uuid[], p_scheduled timestamptz[], p_due timestamptz[], p_started timestamptz[],
+    p_finished timestamptz[], p_fences bigint[], p_tenants integer[], p_attempts integer[], p_queues text[], p_handlers text[], p_reasons text[])
+returns void
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became, queue,
+                               handler, worker_id, reason)
+    select refused.run_id, refused.job_id, refused.scheduled_at, refused.due_at, refused.started_at, coalesce(refused.finished_at, v_now),
+           refused.fence, refused.tenant, refused.attempt, 'fenced', 'running', refused.queue, refused.handler, p_worker_id, refused.reason
+      from unnest(p_run_ids, p_job_ids, p_scheduled, p_due, p_started, p_finished, p_fences, p_tenants, p_attempts, p_queues, p_handlers, p_reasons)
+           as refused(run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, queue, handler, reason)
+     where not exists (select from duly.attempts where attempts.run_id = refused.run_id and attempts.fence = refused.fence
+                          and attempts.worker_id = p_worker_id and attempts.outcome = 'fenced');
+end $$;
+
+----------------------------------------------------------------------------------------------- what follows from an end
+
+-- What follows from the end of runs, besides their record. Next fires are taken before gates, as everywhere; only those that hold a place
+-- leave one. Without p_became they were cancelled.
+create or replace function duly.leave_v1(p_job_ids uuid[], p_tenants integer[], p_options jsonb[], p_became text[], p_now timestamptz) returns void
+language plpgsql as $$
+declare
+    v_run record;
+begin
+    for v_run in select u.job_id, u.options, u.became from unnest(p_job_ids, p_options, p_became) as u(job_id, options, became)
+                  where u.options ?| array['rearm', 'watch'] and u.became is distinct from 'retrying' order by u.job_id loop
+        if v_run.options ? 'rearm' then
+            perform duly.rearm_v1(v_run.job_id, p_now);
+        end if;
+        if v_run.options ? 'watch' and v_run.became = 'dead' then
+            perform duly.count_failure_v1(v_run.job_id, (v_run.options->>'watch')::integer, p_now);
+        elsif v_run.options ? 'watch' and v_run.became = 'succeeded' then
+            update duly.jobs set failures = 0 where jobs.job_id = v_run.job_id and jobs.failures > 0;
+        end if;
+    end loop;
+    perform duly.release_v2(array_agg(u.tenant), array_agg(u.options), 1, null)
+       from unnest(p_tenants, p_options) as u(tenant, options) where u.options ? 'gate' having count(*) > 0;
+end $$;
+
+-- Count a run that failed for good, and pause its schedule after so many in a row.
+create or replace function duly.count_failure_v1(p_job_id uuid, p_failures_max integer, p_now timestamptz) returns void
+language plpgsql as $$
+declare
+    v_timer    duly.timers := duly.take_next_fire_v1(p_job_id);
+    v_failures integer;
+begin
+    if v_timer.job_id is null then
+        return;
+    end if;
+    update duly.jobs set failures = jobs.failures + 1 where jobs.job_id = p_job_id returning jobs.failures into v_failures;
+    if v_failures >= p_failures_max then
+        update duly.jobs set state = 'paused', paused_at = p_now, updated_at = p_now, pause_reason = format('%s runs in a row failed', v_failures)
+         where jobs.job_id = p_job_id and jobs.state = 'active';
+        v_timer.due_at := 'infinity';
+    end if;
+    perform duly.put_next_fire_v1(v_timer);
+end $$;
+
+------------------------------------------------------------------------------- as a worker of an older version calls it
+
+-- For workers of the version before.
+create or replace function duly.settle_v1(
+    p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_outcomes duly.outcome[],
+    p_became duly.state[], p_delays interval[], p_losses smallint[], p_suspects boolean[], p_reasons text[], p_results jsonb[], p_details jsonb[],
+    p_horizon interval default '5 seconds')
+returns table (run_id uuid, fence bigint) language plpgsql as $$
+begin
+    return query select settled.run_id, settled.fence from duly.settle_v2(
+        p_worker_id, p_run_ids, p_fences, p_started, p_finished, p_outcomes, p_became, p_delays, p_losses, p_suspects, p_reasons, p_results,
+        p_details, null, p_horizon) as settled;
+end $$;

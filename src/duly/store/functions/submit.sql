@@ -1,0 +1,261 @@
+-- Submit one-shots. They only insert: the caller's transaction may stay open for minutes, and must hold up nobody. What is due within
+-- the horizon goes straight to ready, the rest to timers.
+
+-- For any language, inside the caller's own transaction: select duly.submit('send_report', '{"customer": 7}').
+create or replace function duly.submit(
+    handler text, payload jsonb default '{}', queue text default 'default', priority integer default 5,
+    at timestamptz default null, delay interval default null, key text default null, options jsonb default null, tenant integer default 1)
+returns uuid language sql as $$
+    select job_id from duly.submit_one_v2(tenant, coalesce(key, gen_random_uuid()::text), handler, payload::text, queue, priority::smallint,
+                                          at, delay, options::text)
+$$;
+
+-- Submit one one-shot, with the same hash of a body and the same names as submit_one_v1: a key used by an older process is known to a newer
+-- one. It costs less than a batch of one: what is wrong is found with plain comparisons, and only that, or what has options, goes to
+-- check_one, which says it in a sentence and has settings that cost on every call. A run of a line gets its number here, and what follows
+-- others stands under `&after`.
+create or replace function duly.submit_one_v2(
+    p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
+    p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds',
+    out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
+language plpgsql set lock_timeout = '2s' as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_due_at  timestamptz := coalesce(p_at, v_now + coalesce(p_delay, interval '0'));
+    v_run_id  uuid := duly.run_id(v_due_at, duly.batch_name(p_tenant, p_key, v_now) || '1');
+    v_payload jsonb := p_payload;
+    v_options jsonb := p_options;
+    v_stored  boolean := octet_length(p_payload) > 1024;
+    v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_handler, v_payload, p_queue, p_priority,
+                                                  coalesce((date_part('epoch', p_at) * 1000000)::bigint, 0),
+                                                  coalesce((date_part('epoch', p_delay) * 1000000)::bigint, -1),
+                                                  duly.asked_options(v_options)), 'UTF8'));
+    v_key     duly.keys;
+begin
+    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    values (p_tenant, p_key, v_run_id, v_hash, v_now, v_now + interval '24 hours')
+    on conflict (tenant, key) do update
+       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+     where keys.expires_at <= v_now;
+    if not found then
+        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
+        if v_key.body_hash <> v_hash then
+            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
+        end if;
+        job_id := v_key.job_id;
+        scheduled_at := coalesce(p_at, v_key.scheduled_at + coalesce(p_delay, interval '0'));
+        replayed := true;
+        return;
+    end if;
+    if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
+        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each';
+    end if;
+    if p_at < v_now - p_grace or p_at > v_now + interval '100 years' or p_delay < interval '0' or p_delay > interval '100 years'
+       or octet_length(p_payload) > 262144 or p_priority not between 0 and 9 or v_options is not null then
+        perform duly.check_one(p_at, p_delay, octet_length(p_payload), p_priority, duly.but_after(v_options), v_now, p_grace);
+    end if;
+    v_options := duly.numbered(v_options);
+    if v_stored then
+        insert into duly.payloads (job_id, generation, body, stored_at) values (v_run_id, 1, v_payload, v_now);
+        v_payload := null;
+    end if;
+    if v_options->'after' is not null then
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                  payload_stored, queue, handler, payload, options, gate, blocked_at)
+        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
+                '&after', v_now);
+        perform duly.follow_v1(p_tenant, array[v_run_id], array[v_options], v_now);
+    elsif v_due_at > v_now + p_horizon or duly.is_gated(v_options) then
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
+                                 queue, handler, payload, options, shard)
+        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, p_priority, v_stored, p_queue, p_handler, v_payload, v_options,
+                duly.shard_of(v_run_id));
+    else
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                payload_stored, queue, handler, payload, options, rank)
+        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
+                duly.rank(v_due_at, p_priority));
+    end if;
+    job_id := v_run_id;
+    scheduled_at := v_due_at;
+    replayed := false;
+end $$;
+
+-- Submit one-shots. p_key names the whole batch: asked again with the same key, it answers with the same ids and inserts nothing. A
+-- run of a line gets its number here, in the order of the batch; and what follows others stands under `&after`. The settings keep the hash
+-- of a body from depending on the caller's session.
+create or replace function duly.submit_v1(
+    p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
+    p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea default null,
+    p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
+returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
+language plpgsql set lock_timeout = '2s' set timezone = 'UTC' set intervalstyle = 'postgres' as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_name    text := duly.batch_name(p_tenant, p_key, v_now);
+    v_hash    bytea := coalesce(p_hash, sha256(convert_to(
+        jsonb_build_array(p_handlers, p_payloads::jsonb[], p_queues, p_priorities, p_at, p_delays, p_options::jsonb[])::text, 'UTF8')));
+    v_key     duly.keys;
+    v_bad     record;
+    v_ids     uuid[];
+    v_moments timestamptz[];
+    v_followers uuid[];
+    v_options jsonb[];
+begin
+    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    values (p_tenant, p_key, duly.run_id(coalesce(p_at[1], v_now + coalesce(p_delays[1], interval '0')), v_name || '1'),
+            v_hash, v_now, v_now + interval '24 hours')
+    on conflict (tenant, key) do update
+       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+     where keys.expires_at <= v_now;
+    if not found then
+        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
+        if v_key.body_hash <> v_hash then
+            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
+        end if;
+        v_name := duly.batch_name(p_tenant, p_key, v_key.scheduled_at);
+        return query
+        select duly.run_id(moment.at, v_name || u.number::text), moment.at, true
+          from unnest(p_at, p_delays) with ordinality as u(at, delay, number)
+         cross join lateral (select coalesce(u.at, v_key.scheduled_at + coalesce(u.delay, interval '0')) as at) as moment
+         order by u.number;
+        return;
+    end if;
+    select u.at, u.delay, octet_length(u.payload) as bytes, u.priority, u.options into v_bad
+      from unnest(p_at, p_delays, p_payloads, p_priorities, p_options) as u(at, delay, payload, priority, options)
+     where u.at < v_now - p_grace or u.at > v_now + interval '100 years' or u.delay < interval '0' or u.delay > interval '100 years'
+        or octet_length(u.payload) > 262144 or u.priority not between 0 and 9
+        or (u.options is not null and not duly.are_options(duly.but_after(u.options::jsonb))) limit 1;
+    if found then
+        perform duly.check_one(v_bad.at, v_bad.delay, v_bad.bytes, v_bad.priority, duly.but_after(v_bad.options::jsonb), v_now, p_grace);
+    end if;
+    with asked as materialized (
+        select u.number, duly.run_id(moment.at, v_name || u.number::text) as run_id, moment.at as due_at, u.handler, u.queue, u.priority,
+               u.payload::jsonb as payload, duly.numbered(u.options::jsonb) as options, octet_length(u.payload) > 1024 as stored
+          from unnest(p_handlers, p_queues, p_priorities, p_at, p_delays, p_payloads, p_options) with ordinality
+                   as u(handler, queue, priority, at, delay, payload, options, number)
+         cross join lateral (select coalesce(u.at, v_now + coalesce(u.delay, interval '0')) as at) as moment),
+    stored as (
+        insert into duly.payloads (job_id, generation, body, stored_at)
+        select run_id, 1, payload, v_now from asked where stored),
+    later as (
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
+                                 queue, handler, payload, options, shard)
+        select run_id, run_id, due_at, due_at, 1, p_tenant, priority, stored, queue, handler,
+               case when not stored then payload end, options, duly.shard_of(run_id)
+          from asked where (due_at > v_now + p_horizon or duly.is_gated(options)) and options->'after' is null),
+    soon as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                payload_stored, queue, handler, payload, options, rank)
+        select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
+               case when not stored then payload end, options, duly.rank(due_at, priority)
+          from asked where due_at <= v_now + p_horizon and not duly.is_gated(options) and options->'after' is null),
+    following as (
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                  payload_stored, queue, handler, payload, options, gate, blocked_at)
+        select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
+               case when not stored then payload end, options, '&after', v_now
+          from asked where options->'after' is not null)
+    select array_agg(run_id order by number), array_agg(due_at order by number), array_agg(run_id) filter (where options->'after' is not null),
+           array_agg(options) filter (where options->'after' is not null)
+      into v_ids, v_moments, v_followers, v_options from asked;
+    if v_followers is not null then
+        perform duly.follow_v1(p_tenant, v_followers, v_options, v_now);
+    end if;
+    return query select u.run_id, u.moment, false from unnest(v_ids, v_moments) as u(run_id, moment);
+end $$;
+
+-- Drop idempotency keys that have expired, so many at a time.
+create or replace function duly.forget_keys_v1(p_limit integer) returns void
+language plpgsql set enable_seqscan = off set jit = off as $$
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    delete from duly.keys where ctid = any (array(select ctid from duly.keys where expires_at < v_now limit p_limit));
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+create or replace function duly.api_submit_one_v1(
+    p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
+    p_options text, p_horizon interval, out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
+      from duly.submit_one_v2(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
+    perform duly.admit_v1(p_tenant, 0, case when replayed then 0 else 1 end);
+end $$;
+
+create or replace function duly.api_submit_v1(
+    p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
+    p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea, p_horizon interval)
+returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    v_known boolean := exists (select from duly.keys where keys.tenant = p_tenant and keys.key = p_key and keys.expires_at > duly.clock_now());
+begin
+    return query
+    select submitted.job_id, submitted.scheduled_at, submitted.replayed
+      from duly.submit_v1(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon) as submitted;
+    perform duly.admit_v1(p_tenant, 0, case when v_known then 0 else cardinality(p_handlers) end);
+end $$;
+
+------------------------------------------------------------------------------ as a process of an older version calls it
+
+-- Submit one one-shot: what submit_v1 does for many, without the arrays, which cost more than the job.
+create or replace function duly.submit_one_v1(
+    p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
+    p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
+returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
+language plpgsql set lock_timeout = '2s' as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_due_at  timestamptz := coalesce(p_at, v_now + coalesce(p_delay, interval '0'));
+    v_run_id  uuid := duly.run_id(v_due_at, duly.batch_name(p_tenant, p_key, v_now) || '1');
+    v_payload jsonb := p_payload;
+    v_options jsonb := p_options;
+    v_stored  boolean := octet_length(p_payload) > 1024;
+    v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_handler, v_payload, p_queue, p_priority,
+                                                  coalesce((date_part('epoch', p_at) * 1000000)::bigint, 0),
+                                                  coalesce((date_part('epoch', p_delay) * 1000000)::bigint, -1), v_options), 'UTF8'));
+    v_key     duly.keys;
+begin
+    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    values (p_tenant, p_key, v_run_id, v_hash, v_now, v_now + interval '24 hours')
+    on conflict (tenant, key) do update
+       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+     where keys.expires_at <= v_now;
+    if not found then
+        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
+        if v_key.body_hash <> v_hash then
+            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
+        end if;
+        return query select v_key.job_id, coalesce(p_at, v_key.scheduled_at + coalesce(p_delay, interval '0')), true;
+        return;
+    end if;
+    if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
+        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each';
+    end if;
+    perform duly.check_one(p_at, p_delay, octet_length(p_payload), p_priority, v_options, v_now, p_grace);
+    if v_stored then
+        insert into duly.payloads (job_id, generation, body, stored_at) values (v_run_id, 1, v_payload, v_now);
+        v_payload := null;
+    end if;
+    if v_due_at > v_now + p_horizon or duly.is_gated(v_options) then
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
+                                 queue, handler, payload, options, shard)
+        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, p_priority, v_stored, p_queue, p_handler, v_payload, v_options,
+                duly.shard_of(v_run_id));
+    else
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                payload_stored, queue, handler, payload, options, rank)
+        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
+                duly.rank(v_due_at, p_priority));
+    end if;
+    return query select v_run_id, v_due_at, false;
+end $$;
+
+grant execute on function duly.api_submit_one_v1, duly.api_submit_v1 to duly_api;

@@ -1,0 +1,161 @@
+-- Runs that are asked for beside a schedule: by a person, or by an event from outside.
+-- docs/decisions/0020-events-in-and-out.md says why.
+
+-- Run a schedule's job now, beside its schedule. It obeys overlap, unless told to run beside what is active; only a run that
+-- obeys is what the next occurrence is judged by. One that has a rate waits for its turn. The key makes a repeated request one run.
+create or replace function duly.trigger_v1(p_job_id uuid, p_key text, p_payload jsonb, p_beside boolean) returns table (run_id uuid, answer text)
+language plpgsql set lock_timeout = '2s' as $$
+#variable_conflict use_column
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_timer   duly.timers := duly.take_next_fire_v1(p_job_id);
+    v_run_id  uuid := duly.occurrence_id(p_job_id, v_now, 'manual:' || p_key);
+    v_key     text := 'trigger/' || p_job_id || '/' || p_key;
+    v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_payload, p_beside), 'UTF8'));
+    v_options jsonb := duly.numbered(case when p_beside then v_timer.options - array['gate', 'overlap', 'fifo'] else v_timer.options end - 'rearm');
+    v_stored  boolean := p_payload is null and v_timer.payload_stored;      -- A payload of its own travels with the run, whatever its size.
+    v_answer  text := 'ready';
+begin
+    if v_timer.job_id is null then
+        return query select null::uuid, 'over';
+        return;
+    elsif octet_length(p_payload::text) > 262144 then
+        raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
+    end if;
+    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    values (v_timer.tenant, v_key, v_run_id, v_hash, v_now, v_now + interval '24 hours')
+    on conflict (tenant, key) do update
+       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+     where keys.expires_at <= v_now;
+    if not found then
+        if not exists (select from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key and keys.body_hash = v_hash) then
+            raise exception using errcode = 'DU001', message = format('key %s was used for another run of this job', quote_literal(p_key)),
+                  detail = (select keys.job_id::text from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key);
+        end if;
+        perform duly.put_next_fire_v1(v_timer);
+        return query select keys.job_id, 'replayed' from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key;
+        return;
+    end if;
+    if not p_beside and (v_timer.overlap is null or v_timer.overlap = 'after_end') and duly.is_active(v_timer.last_run_id) then
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+        values (v_run_id, p_job_id, v_now, v_now, v_now, v_timer.tenant, 0, 'skipped', 'skipped', v_timer.queue, v_timer.handler, 'skipped_overlap');
+        v_answer := 'skipped_overlap';
+    elsif duly.must_enter(v_options) then
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
+                false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options,
+                duly.waits_at(v_options), v_now);
+        perform duly.release_v1(array[v_timer.tenant], array[v_options], 0);
+    else
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
+                false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options, duly.rank(v_now, v_timer.priority));
+    end if;
+    if v_timer.overlap = 'cancel_running' and not p_beside and v_timer.last_run_id is not null then
+        perform duly.cancel_v1(array[v_timer.last_run_id], 'a run was asked for');
+        perform duly.signal_v1(array[v_timer.last_run_id], 'cancel');
+    end if;
+    if v_answer = 'ready' and duly.must_enter(v_options) then
+        v_answer := case when exists (select from duly.blocked where blocked.run_id = v_run_id) then 'blocked'
+                         when exists (select from duly.ready where ready.run_id = v_run_id) then 'ready' else 'skipped_overlap' end;
+    end if;
+    if v_answer <> 'skipped_overlap' and not p_beside and v_timer.overlap is distinct from 'after_end' then
+        v_timer.last_run_id := v_run_id;
+    end if;
+    perform duly.put_next_fire_v1(v_timer);
+    return query select v_run_id, v_answer;
+end $$;
+
+-- Take an event: one run of each job that waits for it, and never again under the same source and id; a job that has a rate waits for its
+-- turn. A job that is being changed is waited for, and then judged by what it has become; whoever changes a job changes its row.
+create or replace function duly.take_event_v1(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_marks jsonb)
+returns table (is_duplicate boolean, runs uuid[], queues text[])
+language plpgsql set lock_timeout = '2s' set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_incremental_sort = off set jit = off as $$
+#variable_conflict use_column
+declare
+    c_jobs_max constant integer := 1000;
+    v_now    timestamptz := duly.clock_now();
+    v_digest bytea := sha256(convert_to(p_source, 'UTF8') || '\x00' || convert_to(p_id, 'UTF8'));
+    v_jobs   duly.jobs[];
+    v_gated  jsonb[];
+    v_large  duly.jobs;
+begin
+    insert into duly.events (tenant, digest, runs, received_at) values (p_tenant, v_digest, '{}', v_now) on conflict do nothing;
+    if not found then
+        return query select true, events.runs, '{}'::text[] from duly.events where events.tenant = p_tenant and events.digest = v_digest;
+        return;
+    end if;
+    v_jobs := array(select listening from (            -- Compared and ordered as whole keys, so that no other index can serve.
+        select jobs.* from duly.jobs
+         where (jobs.tenant, jobs.schedule->'on_event'->>'type', jobs.job_id) >= (p_tenant, p_type, '00000000-0000-0000-0000-000000000000'::uuid)
+           and (jobs.tenant, jobs.schedule->'on_event'->>'type', jobs.job_id) <= (p_tenant, p_type, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+           and jobs.schedule ? 'on_event' and jobs.state = 'active'
+           and coalesce(jobs.schedule->'on_event'->>'source', p_source) = p_source
+         order by jobs.tenant, jobs.schedule->'on_event'->>'type', jobs.job_id limit c_jobs_max + 1 for share) as listening);
+    if cardinality(v_jobs) > c_jobs_max then
+        raise exception using errcode = 'DU005', message = format(
+            'more than %s jobs wait for events of type %s; let fewer jobs wait for it, or give them a source', c_jobs_max, quote_literal(p_type));
+    end if;
+    select job.* into v_large from unnest(v_jobs) as job left join duly.payloads on payloads.job_id = job.job_id and payloads.generation = job.generation
+     where octet_length((coalesce(job.payload, payloads.body, '{}') || jsonb_build_object('event', p_event))::text) > 262144 limit 1;
+    if found then
+        raise exception using errcode = 'DU004', message = format(
+            'the payload of job %s with the event in it is too large', quote_literal(coalesce(v_large.name, v_large.job_id::text)));
+    end if;
+    return query
+    with made as (
+        select listed.*, duly.numbered(listed.asked) as marked from (
+        select duly.occurrence_id(job.job_id, v_now, 'event:' || encode(v_digest, 'hex')) as run_id, job.*,
+               coalesce(job.payload, payloads.body, '{}') || jsonb_build_object('event', p_event) as carried,
+               case when p_marks is null then job.options         -- Options that say nothing are still the job's own.
+                    else case when job.options = '{}' then '{"retry": {}}' else coalesce(job.options, '{}') end || p_marks end as asked
+          from unnest(v_jobs) as job left join duly.payloads on payloads.job_id = job.job_id and payloads.generation = job.generation) as listed),
+    waiting as (
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
+                                  queue, handler, payload, options, gate, blocked_at)
+        select run_id, job_id, v_now, v_now, generation, tenant, 0, priority, 0, false, false, queue, handler, carried, marked,
+               duly.waits_at(marked), v_now
+          from made where duly.must_enter(marked)),
+    started as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
+                                queue, handler, payload, options, rank)
+        select run_id, job_id, v_now, v_now, generation, tenant, 0, priority, 0, false, false, queue, handler, carried, marked,
+               duly.rank(v_now, priority)
+          from made where not duly.must_enter(marked)),
+    kept as (
+        update duly.events set runs = array(select run_id from made order by job_id)
+         where events.tenant = p_tenant and events.digest = v_digest and exists (select from made))
+    select false, array(select run_id from made order by job_id), array(select distinct queue from made);
+    v_gated := array(select job.options from unnest(v_jobs) as job where duly.must_enter(job.options) order by job.job_id);
+    if cardinality(v_gated) > 0 then
+        perform duly.release_v1(array_fill(p_tenant, array[cardinality(v_gated)]), v_gated, 0);
+    end if;
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+create or replace function duly.api_trigger_v1(p_job_id uuid, p_key text, p_payload jsonb, p_beside boolean, out run_id uuid, out answer text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    answer := 'over';
+    if duly.is_our_job(p_job_id) then
+        select triggered.run_id, triggered.answer into run_id, answer from duly.trigger_v1(p_job_id, p_key, p_payload, p_beside) as triggered;
+    end if;
+    if answer in ('ready', 'blocked') then
+        perform duly.admit_v1(duly.current_tenant(), 0, 1);
+    end if;
+end $$;
+
+create or replace function duly.api_take_event_v1(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_marks jsonb,
+                                       out is_duplicate boolean, out runs uuid[], out queues text[])
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    select taken.is_duplicate, taken.runs, taken.queues into is_duplicate, runs, queues
+      from duly.take_event_v1(p_tenant, p_source, p_id, p_type, p_event, p_marks) as taken;
+    perform duly.admit_v1(p_tenant, 0, case when is_duplicate then 0 else cardinality(runs) end);
+end $$;
+
+grant execute on function duly.api_trigger_v1, duly.api_take_event_v1 to duly_api;

@@ -1,0 +1,217 @@
+-- Submit a workflow, and add nodes to one that runs.
+
+-- Submit a workflow whole: only inserts. Known by its key; or, for a run whose target it is, by an id computed from that run's. A run that has
+-- started a workflow takes that up again.
+create or replace function duly.submit_workflow_v1(
+    p_tenant integer, p_key text, p_hash bytea, p_name text, p_tags text[], p_then jsonb, p_marks jsonb, p_run_id uuid, p_replays integer,
+    p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
+    p_parents text[], p_children text[], p_ons text[], p_horizon interval default '5 seconds',
+    out workflow_id uuid, out replayed boolean, out state text)
+language plpgsql set lock_timeout = '2s' set timezone = 'UTC' set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+    v_key duly.keys;
+begin
+    if p_run_id is not null then
+        workflow_id := (select flow.workflow_id from duly.workflows as flow where flow.run_id = p_run_id and flow.tenant = p_tenant
+                         order by flow.submitted_at desc, flow.workflow_id desc limit 1);
+        if workflow_id is not null then
+            replayed := true;
+            state := duly.take_up_v1(workflow_id, p_run_id, p_replays, v_now);
+            return;
+        end if;
+        workflow_id := duly.run_id(duly.made_at(p_run_id), format('%s/workflow/%s', p_run_id, p_replays));
+    else
+        workflow_id := duly.run_id(v_now, duly.batch_name(p_tenant, p_key, v_now) || 'workflow');
+        insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+        values (p_tenant, p_key, workflow_id, p_hash, v_now, v_now + interval '24 hours')
+        on conflict (tenant, key) do update
+           set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
+         where keys.expires_at <= v_now;
+        if not found then
+            select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
+            if v_key.body_hash <> p_hash then
+                raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
+            end if;
+            workflow_id := v_key.job_id;
+            replayed := true;
+            state := (select workflows.state from duly.workflows where workflows.workflow_id = v_key.job_id);
+            return;
+        end if;
+    end if;
+    insert into duly.workflows (workflow_id, tenant, name, nodes, open_nodes, tags, then_tell, marks, run_id, run_life, submitted_at)
+    values (workflow_id, p_tenant, p_name, cardinality(p_names), cardinality(p_names), coalesce(p_tags, '{}'), p_then, p_marks, p_run_id, coalesce(p_replays, 0), v_now)
+    on conflict do nothing;
+    if not found then
+        replayed := true;                              -- Two began with it at once.
+        select workflows.state into strict state from duly.workflows where workflows.workflow_id = submit_workflow_v1.workflow_id;
+        return;
+    end if;
+    perform duly.insert_nodes_v1(p_tenant, workflow_id, null, p_names, p_handlers, p_payloads, p_queues, p_priorities, p_options, p_maps,
+                                 p_parents, p_children, p_ons, p_marks, 0, v_now);
+    replayed := false;
+    state := 'running';
+end $$;
+
+-- Insert nodes and edges, and the rows of their runs under the workflow's gate; what is wrong with one is said in a sentence.
+create or replace function duly.insert_nodes_v1(
+    p_tenant integer, p_workflow_id uuid, p_added_by text, p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
+    p_options text[], p_maps text[], p_parents text[], p_children text[], p_ons text[], p_marks jsonb, p_number integer, p_now timestamptz)
+returns void
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_bad record;
+begin
+    select octet_length(u.payload) as bytes, u.priority, u.options::jsonb as options into v_bad
+      from unnest(p_payloads, p_priorities, p_options) as u(payload, priority, options)
+     where octet_length(u.payload) > 262144 or u.priority not between 0 and 9 or (u.options is not null and not duly.are_options(u.options::jsonb)) limit 1;
+    if found then
+        perform duly.check_one(null, null, v_bad.bytes, v_bad.priority, v_bad.options, p_now, '0');
+    end if;
+    insert into duly.workflow_edges (workflow_id, parent, child, tenant, on_end)
+    select p_workflow_id, u.parent, u.child, p_tenant, u.on_end from unnest(p_parents, p_children, p_ons) as u(parent, child, on_end);
+    with asked as materialized (
+        select u.*, duly.node_run_id(p_workflow_id, u.name) as run_id, duly.made_at(p_workflow_id) as made_at, coalesce(parents.count, 0) as waits,
+               u.payload_text::jsonb as payload, octet_length(u.payload_text) > 1024 as stored,
+               coalesce(p_marks, '{}') || coalesce(u.options_text::jsonb, '{}') || jsonb_build_object('node', jsonb_build_array(p_workflow_id, u.name)) as options
+          from unnest(p_names, p_handlers, p_payloads, p_queues, p_priorities, p_options, p_maps) with ordinality
+                   as u(name, handler, payload_text, queue, priority, options_text, map, number)
+          left join (select child, count(*)::integer as count from unnest(p_children) as child group by 1) as parents on parents.child = u.name),
+    kept as (
+        insert into duly.workflow_nodes (workflow_id, name, number, tenant, run_id, state, waits, added_by, map, handler, queue, priority, payload, options,
+                                         released_at)
+        select p_workflow_id, name, p_number + number, p_tenant, run_id, case when waits = 0 then 'ready' else 'waiting' end, waits, p_added_by, map::jsonb,
+               handler, queue, priority, payload, options, case when waits = 0 then p_now end
+          from asked),
+    stored as (insert into duly.payloads (job_id, generation, body, stored_at) select run_id, 1, payload, p_now from asked where stored),
+    waiting as (
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
+                                  queue, handler, payload, options, gate, blocked_at)
+        select run_id, run_id, made_at, greatest(made_at, p_now), 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
+               case when not stored then payload end, options, duly.gate_of_workflow(p_workflow_id), p_now
+          from asked where waits > 0),
+    at_once as (
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
+                                queue, handler, payload, options, rank)
+        select run_id, run_id, made_at, greatest(made_at, p_now), 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
+               case when not stored then payload end, options, duly.rank(greatest(made_at, p_now), priority)
+          from asked where waits = 0 and not (duly.must_enter(options) or options ? 'rate'))
+    insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored, queue, handler, payload, options, shard)
+    select run_id, run_id, made_at, greatest(made_at, p_now), 1, p_tenant, priority, stored, queue, handler, case when not stored then payload end, options,
+           duly.shard_of(run_id)
+      from asked where waits = 0 and (duly.must_enter(options) or options ? 'rate');
+end $$;
+
+-- Take up the workflow that a run has started before, and say how that stands. What had ended in an earlier life of the run is done again
+-- where it was not done; what ends in this one settles the run, when that is in its receiver's hands.
+create or replace function duly.take_up_v1(p_workflow_id uuid, p_run_id uuid, p_life integer, p_now timestamptz) returns text
+language plpgsql set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_flow duly.workflows;
+begin
+    select * into strict v_flow from duly.workflows where workflow_id = p_workflow_id for no key update;
+    if v_flow.ended_at is not null and v_flow.run_life < p_life and v_flow.state in ('failed', 'cancelled') then
+        perform duly.redo_v1(p_workflow_id, p_now);
+    end if;
+    update duly.workflows set run_life = greatest(run_life, p_life), run_id = p_run_id where workflow_id = p_workflow_id returning * into v_flow;
+    if v_flow.ended_at is not null then
+        perform duly.note_errand_v1(p_workflow_id, 'settle', p_now);
+    end if;
+    return v_flow.state;
+end $$;
+
+-- Add nodes behind one that runs, under its fence. Its children wait for the last of them as well: for their success where they wait
+-- for its own, else for their end. What was added before, by a former attempt or request, stands.
+create or replace function duly.add_nodes_v1(
+    p_tenant integer, p_workflow_id uuid, p_node text, p_run_id uuid, p_fence bigint,
+    p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
+    p_parents text[], p_children text[], p_ons text[], p_last text[])
+returns text
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now   timestamptz := duly.clock_now();
+    v_flow  duly.workflows;
+    v_taken text;
+    v_new   text[];
+begin
+    select * into v_flow from duly.workflows where workflow_id = p_workflow_id and tenant = p_tenant for no key update;
+    if not exists (select from duly.leased where run_id = p_run_id and fence = p_fence and tenant = p_tenant and options->'node'->>0 = p_workflow_id::text)
+       or not exists (select from duly.workflow_nodes where workflow_id = p_workflow_id and name = p_node and run_id = p_run_id and state = 'ready')
+    then
+        return 'lost';
+    end if;
+    if v_flow.state = 'cancelling' then
+        return 'it is being cancelled';
+    end if;
+    select name into v_taken from duly.workflow_nodes where workflow_id = p_workflow_id and name = any (p_names) and added_by is distinct from p_node limit 1;
+    if found then
+        return format('node %s is there already; give it another name', quote_literal(v_taken));
+    end if;
+    v_new := array(select name from unnest(p_names) as name except select name from duly.workflow_nodes where workflow_id = p_workflow_id);
+    if cardinality(v_new) = 0 then
+        return 'added';
+    elsif v_flow.nodes + cardinality(v_new) > 1000 then
+        return format('it would have %s nodes, and has at most 1000', v_flow.nodes + cardinality(v_new));
+    end if;
+    with behind as (                                   -- As they were before: what is added is no child that was there.
+        select edge.child, case edge.on_end when 'success' then 'success' else 'always' end as on_end from duly.workflow_edges as edge
+          join duly.workflow_nodes as child on child.workflow_id = p_workflow_id and child.name = edge.child and child.state = 'waiting'
+         where edge.workflow_id = p_workflow_id and edge.parent = p_node and child.added_by is distinct from p_node),
+    hung as (
+        insert into duly.workflow_edges (workflow_id, parent, child, tenant, on_end)
+        select p_workflow_id, last.name, behind.child, p_tenant, behind.on_end
+          from unnest(p_last) as last(name) cross join behind where last.name = any (v_new)
+        on conflict do nothing
+        returning child)
+    update duly.workflow_nodes as child set waits = child.waits + more.count
+      from (select child, count(*)::integer as count from hung group by 1) as more
+     where child.workflow_id = p_workflow_id and child.name = more.child;
+    perform duly.insert_nodes_v1(
+        p_tenant, p_workflow_id, p_node, node.names, node.handlers, node.payloads, node.queues, node.priorities, node.options, node.maps,
+        coalesce(edge.parents, '{}'), coalesce(edge.children, '{}'), coalesce(edge.ons, '{}'), v_flow.marks, v_flow.nodes, v_now)
+      from (select array_agg(u.name order by u.number) as names, array_agg(u.handler order by u.number) as handlers,
+                   array_agg(u.payload order by u.number) as payloads, array_agg(u.queue order by u.number) as queues,
+                   array_agg(u.priority order by u.number) as priorities, array_agg(u.options order by u.number) as options,
+                   array_agg(u.map order by u.number) as maps
+              from unnest(p_names, p_handlers, p_payloads, p_queues, p_priorities, p_options, p_maps) with ordinality
+                       as u(name, handler, payload, queue, priority, options, map, number) where u.name = any (v_new)) as node
+     cross join (select array_agg(u.parent) as parents, array_agg(u.child) as children, array_agg(u.on_end) as ons
+                   from unnest(p_parents, p_children, p_ons) as u(parent, child, on_end) where u.child = any (v_new)) as edge;
+    update duly.workflows set nodes = nodes + cardinality(v_new), open_nodes = open_nodes + cardinality(v_new) where workflow_id = p_workflow_id;
+    return 'added';
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+create or replace function duly.api_submit_workflow_v1(
+    p_tenant integer, p_key text, p_hash bytea, p_name text, p_tags text[], p_then jsonb, p_marks jsonb, p_run_id uuid, p_replays integer,
+    p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
+    p_parents text[], p_children text[], p_ons text[], p_horizon interval,
+    out workflow_id uuid, out replayed boolean, out state text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);               -- A run's own workflow is made by whoever holds the run, not by a request.
+    select made.workflow_id, made.replayed, made.state into workflow_id, replayed, state
+      from duly.submit_workflow_v1(p_tenant, p_key, p_hash, p_name, p_tags, p_then, p_marks, null, 0, p_names, p_handlers, p_payloads, p_queues,
+                                   p_priorities, p_options, p_maps, p_parents, p_children, p_ons, p_horizon) as made;
+    perform duly.admit_v1(p_tenant, 0, case when replayed then 0 else cardinality(p_names) end);
+end $$;
+
+create or replace function duly.api_add_nodes_v1(
+    p_tenant integer, p_workflow_id uuid, p_node text, p_run_id uuid, p_fence bigint,
+    p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
+    p_parents text[], p_children text[], p_ons text[], p_last text[])
+returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    perform duly.admit_v1(p_tenant, 0, cardinality(p_names));
+    return duly.add_nodes_v1(p_tenant, p_workflow_id, p_node, p_run_id, p_fence, p_names, p_handlers, p_payloads, p_queues, p_priorities, p_options,
+                             p_maps, p_parents, p_children, p_ons, p_last);
+end $$;
+
+grant execute on function duly.api_submit_workflow_v1, duly.api_add_nodes_v1 to duly_api;

@@ -1,0 +1,45 @@
+"""The oldest PostgreSQL we support plans otherwise: plans, reads and what waits there, by the same tests as on the one we ship.
+
+What moves runs is tried there, and through a pooler, by test_servers.py.
+"""
+
+import inspect
+
+import pytest
+
+from tests.clock import ManualClock
+from tests.conftest import Shared
+from tests.kept import Kept
+from tests.moves import test_aside, test_follow, test_hold, test_lines, test_rates
+from tests.postgres import Postgres
+from tests.store import test_aside_plans, test_plans, test_runs, test_verify
+
+PLANS = (test_plans, test_aside_plans)
+WAITING = (test_lines, test_rates, test_follow, test_hold, test_aside)
+READS = (test_runs, test_verify)
+for module in (*PLANS, *WAITING, *READS):
+    for name, thing in vars(module).items():
+        if name.startswith(("test_", "Test")) and inspect.getmodule(thing) is module:
+            globals()[f"{name}_{module.__name__.rpartition('_')[2]}"] = thing
+large, crowded = test_plans.large, test_aside_plans.crowded
+
+
+@pytest.fixture(scope="session")
+def postgres(postgres_15: Postgres) -> Postgres:
+    """The server on which databases of their own are made."""
+    return postgres_15
+
+
+@pytest.fixture(scope="session")
+def template(template_15: str) -> str:
+    """What they are copies of."""
+    return template_15
+
+
+@pytest.fixture
+async def database(oldest: Shared, kept_on_oldest: Kept, clock: ManualClock):
+    """An open, empty database there."""
+    oldest.empty()
+    async with kept_on_oldest.lent(clock) as opened:
+        clock.moves(opened)
+        yield opened
