@@ -70,7 +70,7 @@ class Side(Database):
         await self.turn.wait()
         self.turn.clear()
 
-    def go(self) -> None:
+    async def go(self) -> None:
         """Take the next step."""
         self.parked.clear()
         self.turn.set()
@@ -121,7 +121,7 @@ async def run(order: Order, left: Side, right: Side, monitor: Database) -> tuple
         assert len(order.taken) < _STEPS_MAX, "neither of the two comes to an end"
         await _wait_until_still(sides, monitor)
         if ready := [side for side in sides if side.parked.is_set() and not side.has_ended]:
-            order.choose(ready).go()
+            await order.choose(ready).go()
     answers = await asyncio.gather(*(side.task for side in sides if side.task), return_exceptions=True)
     return answers[0], answers[1]
 
@@ -132,7 +132,9 @@ async def _wait_until_still(sides: list[Side], monitor: Database) -> None:
         while not await side.is_still(_LOOK_SECONDS):
             other_stands = other.parked.is_set()
             waits = await monitor.fetchval(
-                "select cardinality(pg_blocking_pids($1)) > 0", side.connection.get_server_pid()
+                "select $2 = any (pg_blocking_pids($1))",
+                side.connection.get_server_pid(),
+                other.connection.get_server_pid(),
             )
             if waits and other_stands:
                 break

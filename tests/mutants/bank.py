@@ -58,6 +58,7 @@ class Mutant(msgspec.Struct, frozen=True):
     new: str
     killed_by: str = SIMULATION
     function: str = ""  # the SQL function in which it stands, where it stands in several
+    in_setup: bool = False  # what must notice does so before a test begins, and that is how it should be
 
     def apply(self, root: Path) -> None:
         """Change the file under `root`. The old text must stand there exactly once."""

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from tests.simulation.parts import COUNTED
+from tests.simulation.plan import FAULTS
 from tests.simulation.server import Server, scratch_servers
 from tests.simulation.simulate import Verdict, simulate
 
@@ -37,12 +39,20 @@ class Report(msgspec.Struct):
         """How often each fault struck."""
         return sum((Counter(verdict.struck) for verdict in self.verdicts), Counter())
 
+    @property
+    def absent(self) -> list[str]:
+        """What should have struck or come about in any large batch, and has not."""
+        return [what for what in (*FAULTS, *COUNTED) if not self.struck[what]]
+
+    def _told(self, what: str) -> str:
+        return f"{what} {self.struck[what]}" if self.struck[what] else f"{what} 0 (!)"
+
     def summary(self) -> str:
         """Say it in a few lines."""
         seeds = len(self.verdicts)
         statements = sum(verdict.statements for verdict in self.verdicts)
         executions = sum(verdict.executions for verdict in self.verdicts)
-        struck = ", ".join(f"{fault} {number}" for fault, number in sorted(self.struck.items()))
+        struck = ", ".join(self._told(what) for what in sorted({*FAULTS, *COUNTED, *self.struck}))
         return (
             f"{seeds} seeds in {self.seconds:.0f} s ({seeds / self.seconds * 60:.0f} a minute),"
             f" {statements} statements, {executions} executions, {len(self.broken)} broken\nstruck: {struck}"

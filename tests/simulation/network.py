@@ -122,7 +122,6 @@ class Network:
         if ask.process.cut_until > self._world.now and not isinstance(answer, Exception):
             self._fail(ask, ConnectionResetError("cut off"), within=_BLACKHOLE_SECONDS)
         elif isinstance(answer, Exception):
-            self._world.ledger.on_failed(ask.process, self._world.names.get(ask.query, "script"), answer)
             ask.answer.set_exception(answer)
         else:
             ask.answer.set_result(answer)
@@ -138,9 +137,13 @@ class FaultyConnection:
         """Send a statement and wait for its rows."""
         if self._process.is_dead:
             raise GeneratorExit
-        answer = asyncio.get_running_loop().create_future()
-        self._process.world.network.send(Ask(self._process, query, args, answer))
-        return await answer
+        world, answer = self._process.world, asyncio.get_running_loop().create_future()
+        world.network.send(Ask(self._process, query, args, answer))
+        try:
+            return await answer
+        except Exception as error:  # Heard only now: a process that stood still goes on with what it had asked before.
+            world.ledger.on_failed(self._process, world.names.get(query, "script"), error)
+            raise
 
     async def execute(self, query: str) -> Any:
         """Send a statement whose rows nobody wants."""

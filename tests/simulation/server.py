@@ -1,4 +1,8 @@
-"""The real PostgreSQL behind the simulation: one connection, on which statements run one after another at the virtual moment."""
+"""The real PostgreSQL behind the simulation: one connection, on which statements run one after another at the virtual moment.
+
+Before each statement the clock is set, and in the same breath the boxes are looked at as the statement before has left them. Both
+travel together with the statement itself, so neither costs a talk of its own; see conservation.py for what is made of the look.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -28,7 +33,21 @@ create or replace function duly.clock_now() returns timestamptz language sql vol
 # Made by the first seed, they would be there for the second, which then would not be the same story.
 _PARTITIONS = "select duly.make_partitions_v1($1, $2)"
 _PARTITION_DAYS = 10
-_SET_CLOCK = "select set_config('duly.simulated_at', $1, false)"
+_BOXES = """(
+    select run_id, job_id, scheduled_at, 'timers' as box from duly.timers where run_id is not null
+    union all select run_id, job_id, scheduled_at, 'blocked' from duly.blocked
+    union all select run_id, job_id, scheduled_at, 'ready' from duly.ready
+    union all select run_id, job_id, scheduled_at, 'leased' from duly.leased
+    union all select run_id, job_id, scheduled_at, 'dead' from duly.dead) as boxes"""
+# A sum over all rows says whether they are of the same runs as before, each of them once; where it has changed they are listed.
+_LOOK = f"""
+prepare a_look (text, text) as
+select set_config('duly.simulated_at', $1, false), summed.up,
+       case when summed.up <> $2
+            then (select string_agg(concat_ws('|', box, run_id, job_id, scheduled_at), e'\\n') from {_BOXES}) end
+  from (select count(*) || ' ' || coalesce(bit_xor(uuid_hash_extended(run_id, 0)), 0) as up from {_BOXES}) as summed
+"""
+_NO_RUNS = b"0 0"
 _BYTES_MAX = 262_144
 _TABLES = """
 select oid::regclass::text from pg_class
@@ -38,6 +57,7 @@ select oid::regclass::text from pg_class
 """
 
 
+@cache
 def statement_names() -> dict[str, str]:
     """Name each statement of the store by its text: `ready.claim`, `leased.settle`."""
     boxes = sorted(Path(str(entry)).stem for entry in files("duly.store").joinpath("sql").iterdir())
@@ -55,8 +75,14 @@ class Server:
         self._connection: Any = self._loop.run_until_complete(connecting)
         self._socket = _socket_of(self._connection)
         os.set_blocking(self._socket, True)
-        self._at: datetime | None = None
+        self._protocol = _protocol_of(self._connection)
+        self._answer_of_look: bytearray | None = None  # what has come of a look, while one is on its way
         self._tables = [row[0] for row in self._drive(self._connection.fetch(_TABLES))]
+        self._prepared: dict[str, Any] = {}
+        self.execute(_LOOK)
+        self._at: datetime | None = None
+        self._summed = _NO_RUNS
+        self._places: list[str] | None = None
 
     def close(self) -> None:
         """Hang up."""
@@ -64,16 +90,20 @@ class Server:
         self._loop.run_until_complete(self._connection.close())
         self._loop.close()
 
-    def fetch(self, at: datetime, query: str, args: Sequence[Any]) -> list[Any]:
-        """Run one statement as a transaction of its own."""
-        rows: list[Any] = self._drive(self._ask(at, query, args))
+    def fetch(self, at: datetime, query: str, args: Sequence[Any], *, looks: bool = False) -> list[Any]:
+        """Run one statement as a transaction of its own; with `looks` after a look at the boxes, which `changed_places` tells."""
+        if looks or at != self._at:
+            self._begin_look(at)
+        prepared = self._prepared.get(query)
+        if prepared is None:
+            prepared = self._prepared[query] = self._drive(self._connection._get_statement(query, None))
+        rows: list[Any] = self._drive(self._protocol.bind_execute(prepared, args, "", 0, False, None))
         return rows
 
-    async def _ask(self, at: datetime, query: str, args: Sequence[Any]) -> Any:
-        if at != self._at:
-            await self._connection.fetch(_SET_CLOCK, at.isoformat())
-            self._at = at
-        return await self._connection.fetch(query, *args)
+    def changed_places(self) -> list[str] | None:
+        """Give what is in the boxes, `box|run|job|moment`, if a look since the last call found others there than before."""
+        places, self._places = self._places, None
+        return places
 
     def execute(self, script: str) -> None:
         """Run a script outside of simulated time."""
@@ -93,13 +123,73 @@ class Server:
     def _hear(self) -> None:
         if not (said := os.read(self._socket, _BYTES_MAX)):
             raise ConnectionError("the server hung up")
-        self._connection._protocol.data_received(said)
+        if self._answer_of_look is not None:
+            said = self._hear_look(said)
+        if said:
+            self._protocol.data_received(said)
+
+    def _begin_look(self, at: datetime) -> None:
+        """Send the look and the clock ahead of a statement. The driver knows nothing of it: it is ours to speak and to hear."""
+        self._at = at
+        arguments = (at.isoformat().encode(), self._summed)
+        values = b"".join(len(value).to_bytes(4, "big") + value for value in arguments)
+        bind = b"\0a_look\0\0\0\0\2" + values + b"\0\0"
+        os.write(self._socket, _message(b"B", bind) + _message(b"E", b"\0\0\0\0\0") + _message(b"S", b""))
+        self._answer_of_look = bytearray()
+
+    def _hear_look(self, said: bytes) -> bytes:
+        """Take the answer to a look out of what was said. Gives what comes after it."""
+        assert self._answer_of_look is not None
+        heard = self._answer_of_look = self._answer_of_look + said
+        begin = 0
+        while len(heard) >= begin + 5 and len(heard) >= (end := begin + 1 + _number(heard, begin + 1)):
+            kind, body = heard[begin : begin + 1], bytes(heard[begin + 5 : end])
+            assert kind != b"E", body
+            if kind == b"D":
+                self._note_look(*_columns(body))
+            elif kind == b"Z":
+                self._answer_of_look = None
+                return bytes(heard[end:])
+            begin = end
+        self._answer_of_look = heard[begin:]
+        return b""
+
+    def _note_look(self, _: bytes | None, summed: bytes | None, listed: bytes | None) -> None:
+        assert summed is not None
+        if summed != self._summed:
+            self._places = (listed or b"").decode().splitlines()
+        self._summed = summed
 
     def reset(self) -> None:
         """Empty every box. Deleting and vacuuming a few rows is ten times cheaper than truncating forty files."""
+        self._loop._ready.clear()  # type: ignore[attr-defined]  # What the driver has asked of a loop that nobody runs.
+        self._summed, self._places = _NO_RUNS, None
         self.execute("; ".join(f"delete from {table}" for table in self._tables))
         self.execute("update duly.shards set holder = null, epoch = 0; select setval('duly.fences', 1, false)")
         self.execute("vacuum " + ", ".join((*self._tables, "duly.shards")))
+
+
+def _message(kind: bytes, body: bytes) -> bytes:
+    return kind + (len(body) + 4).to_bytes(4, "big") + body
+
+
+def _number(heard: bytes | bytearray, begin: int) -> int:
+    return int.from_bytes(heard[begin : begin + 4], "big", signed=True)
+
+
+def _columns(body: bytes) -> list[bytes | None]:
+    """Read the columns of a row."""
+    columns: list[bytes | None] = []
+    begin = 2
+    while begin < len(body):
+        length = _number(body, begin)
+        columns.append(body[begin + 4 : begin + 4 + length] if length >= 0 else None)
+        begin += 4 + max(0, length)
+    return columns
+
+
+def _protocol_of(connection: Any) -> Any:
+    return connection._protocol
 
 
 def _socket_of(connection: Any) -> int:

@@ -18,6 +18,7 @@ from duly.log import Log
 from duly.store import leased
 from duly.worker.context import RunContext
 from tests.simulation import checks
+from tests.simulation.conservation import Conservation
 from tests.simulation.ledger import Ledger
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Ask, FaultyDatabase, Network, ObservedClock
@@ -131,6 +132,7 @@ class World:
         self.statements = 0
         self.trace = Trace()
         self.ledger = Ledger(self)
+        self.conservation = Conservation(self)
         self.parts: list[Part] = []
         self.network = Network(self)
         self.roles: list[Role] = []
@@ -226,11 +228,13 @@ class World:
         self.offsets[at] = self.clock_offset
         self.statements += 1
         try:
-            answer: Any = self._server.fetch(at, ask.query, ask.args)
+            answer: Any = self._server.fetch(at, ask.query, ask.args, looks=True)
         except asyncpg.PostgresError as error:
             answer = error
             if not (error.sqlstate or "").startswith("DU"):
                 self.ledger.violate("a statement failed", name, repr(error))
+        self.conservation.heed(self._server.changed_places())
+        self.conservation.after = name
         self.trace.add(self.now, ask.process.name, name, ask.args, answer)
         if not isinstance(answer, Exception):
             self.ledger.on_statement(ask.process, name, ask.args, answer, at)
@@ -242,7 +246,10 @@ class World:
 
     def query(self, text: str, *args: Any) -> list[Any]:
         """Look at the database from outside, taking no time."""
-        return self._server.fetch(self.database_now(), text, args)
+        rows = self._server.fetch(self.database_now(), text, args)
+        if (places := self._server.changed_places()) is not None:
+            self.conservation.heed(places)
+        return rows
 
     # -------------------------------------------------------------------------------------------------------- faults
 
