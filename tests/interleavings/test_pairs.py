@@ -485,7 +485,7 @@ class CancelAndExpire(CancelAndDeath):
     async def check(self, database, cancelled, expired):
         assert expired is True
         [gone] = await workers.departed(database)
-        [moved] = await reclaim(database, gone, RNG)
+        [moved] = (await reclaim(database, gone, RNG)).moved
         assert moved.run_id == self.run.run_id, "a signal in its hands keeps no run there"
         await self.holds(database, cancelled)
 
@@ -498,7 +498,7 @@ class CancelAndReclaim(CancelAndDeath):
         return lambda side: reclaim(side, gone, RNG)
 
     async def check(self, database, cancelled, reclaimed):
-        assert [run.run_id for run in reclaimed] == [self.run.run_id]
+        assert [run.run_id for run in reclaimed.moved] == [self.run.run_id]
         await self.holds(database, cancelled)
 
 
