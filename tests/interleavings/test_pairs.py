@@ -498,7 +498,7 @@ class CancelAndReclaim(CancelAndDeath):
         return lambda side: reclaim(side, gone, RNG)
 
     async def check(self, database, cancelled, reclaimed):
-        assert [run.run_id for run in reclaimed] == [self.run.run_id]
+        assert [run.run_id for run in reclaimed.moved] == [self.run.run_id]
         await self.holds(database, cancelled)
 
 
