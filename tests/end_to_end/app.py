@@ -14,7 +14,7 @@ from tests.end_to_end.sink import Arrival, Sink
 PATH = "tests.end_to_end.app:app"
 SINK = "DULY_TEST_SINK"
 LONG_SECONDS = 3.5
-STEADY_SECONDS = 0.3
+STEADY_SECONDS = 0.5
 
 
 class App:

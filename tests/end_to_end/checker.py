@@ -213,6 +213,12 @@ def _made_good(evidence: Evidence, within: float) -> Iterator[tuple[float, Arriv
                 yield killed_at, later
 
 
+def lost_after(evidence: Evidence, killed_at: float, seconds: float) -> int:
+    """Count the attempts that were recorded as lost within so many seconds of a kill."""
+    moments = (record.finished_at.timestamp() for record in evidence.records if record.outcome == "lost")
+    return sum(killed_at < moment <= killed_at + seconds for moment in moments)
+
+
 def latenesses(evidence: Evidence, begin: float, end: float) -> list[float]:
     """How late the first calls of runs due in a span came."""
     firsts = (calls[0] for calls in by_run(evidence.arrivals).values())

@@ -113,6 +113,11 @@ def test_the_delay_of_a_take_over_counts_from_the_kill():
     assert checker.duplicates(TAKEN_OVER) == 1
 
 
+def test_what_was_lost_is_counted_from_the_kill_on():
+    assert [checker.lost_after(TAKEN_OVER, NOON, seconds) for seconds in (3.4, 3.5)] == [0, 1]
+    assert checker.lost_after(TAKEN_OVER, NOON + 3.5, 10) == 0
+
+
 @pytest.mark.parametrize(("begin", "is_left_out"), [(1.0, True), (3.9, True), (5.3, False)])
 def test_who_was_to_start_again_before_postgresql_died_is_not_excused_by_that(begin, is_left_out):
     too = Strike("postgresql", 1, NOON + begin, NOON + begin + 1)

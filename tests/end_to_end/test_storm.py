@@ -31,16 +31,18 @@ from tests.end_to_end.house import (
     sleep_until,
     wait_until,
 )
+from tests.end_to_end.role import THREADS
 from tests.end_to_end.sink import Sink
 
 ROUND_SECONDS = 9.0
 START_AGAIN_SECONDS = LEASE_SECONDS + 2.0
-HANDED_ON_SECONDS = LEASE_SECONDS + 1.0
+HANDED_ON_SECONDS = LEASE_SECONDS + 0.75
 TAKE_OVER_SECONDS = 3.0
 # What falls due so long after a scheduler's death had not been staged by it; a statement may still have been under way.
 UNSTAGED_SECONDS = HORIZON.total_seconds() + 0.25
+LOADING_SECONDS = 0.5  # A child process that takes no longer is within what a start may take.
 JUDGED_SECONDS = 1.25  # Of a schedule that fires each second, one moment at the least.
-IN_HAND = 6  # runs that take a while, submitted before a worker is killed
+IN_HAND = 9  # runs that take a while, submitted before a worker is killed
 SHARE = 20  # shards at the least, of 64 that are shared by two
 
 
@@ -61,7 +63,7 @@ class Blow(NamedTuple):
 
 @pytest.mark.timeout(200)
 def test_a_storm_of_kills_loses_nothing_and_doubles_nothing(tmp_path):
-    storm(tmp_path, rounds=5, runs=5_000, seed=1)
+    storm(tmp_path, rounds=4, runs=4_000, seed=1)
 
 
 @pytest.mark.proof
@@ -99,6 +101,8 @@ def strike_all(house: House, chance: random.Random, *, stays_dead: bool) -> Blow
     Nothing of that span had been staged when they died, so none of it was in the hands of the worker.
     """
     scheduler = anyone("scheduler", SCHEDULERS, chance)
+    if house.strikes:
+        sleep_until(house.strikes[-1].back_at + checker.GRACE_SECONDS)
     wait_until(lambda: is_calm(house), 20, what="nothing is late", pause=0.1)
     wait_until(lambda: shards_of(house, scheduler) >= SHARE, 10, what=f"{scheduler} has its share")
     killed = house.kill(a_busy_worker(house, chance))
@@ -187,17 +191,22 @@ def has_fired(house: House, span: Span) -> bool:
 
 
 def judge_restarts(evidence: Evidence, blows: Sequence[Blow]) -> None:
-    """What died with its worker is handed on and starts again in time, all of it.
+    """What died with its worker is handed on in time, all of it; it starts in time, or when those before it in line have ended.
 
-    It is under suspicion, so each runs in a child process of those who live, which they may have to start, two at a time. Where
-    that takes long, because the machine has other things to do, a run waits for it: for three in a row at the most.
+    All that the worker may have started is under suspicion, which is what fell due up to its last safe moment: many more than it
+    had begun. Each runs in a child process of those who live, and there are only so many; they may have to be loaded first, which
+    takes long where the machine has other things to do.
     """
     delays = checker.restart_delays(evidence, LEASE_SECONDS)
-    assert len(delays) >= 0.8 * len(blows), "nearly each had something in hand"
+    assert len(delays) >= 0.75 * len(blows), "nearly each had something in hand"
     assert max(checker.hand_on_delays(evidence, LEASE_SECONDS)) <= HANDED_ON_SECONDS
     for blow in blows:
-        in_time = max(START_AGAIN_SECONDS, HANDED_ON_SECONDS + 3 * blow.loading_seconds)
-        assert max(delays.get(blow.killed_at, [0.0])) <= in_time, blow
+        after = delays.get(blow.killed_at, [0.0])
+        line = checker.lost_after(evidence, blow.killed_at, START_AGAIN_SECONDS)
+        in_line = line * STEADY_SECONDS / (THREADS * (WORKERS - 1))
+        loading = max(0.0, blow.loading_seconds - LOADING_SECONDS)
+        assert min(after) <= START_AGAIN_SECONDS + loading, blow
+        assert max(after) <= START_AGAIN_SECONDS + loading + in_line, blow
 
 
 def judge_take_overs(evidence: Evidence, spans: Sequence[Span]) -> None:
