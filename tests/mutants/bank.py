@@ -1331,4 +1331,12 @@ BANK = [
         "lock_timeout = 0",
         "tests/store/test_migrations.py::test_a_table_that_somebody_holds_is_let_go_and_asked_for_again",
     ),
+    Mutant(
+        "who follows two that end at once is opened without its lock",
+        sql("follow"),
+        "perform from duly.followings where child = any (v_children) order by child for no key update;",
+        "perform from duly.followings where child = any (v_children) order by child;",
+        killed_by="tests/interleavings/test_inside.py",
+        function="follow_on_v1",
+    ),
 ]
