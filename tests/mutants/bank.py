@@ -1619,4 +1619,12 @@ BANK = [
         "self._bytes += len(text)",
         "tests/worker/test_crew.py::test_a_line_too_large_to_be_said_is_cut_and_fails_neither_the_handler_nor_the_child",
     ),
+    Mutant(
+        "who follows two that end at once is opened without its lock",
+        sql("follow"),
+        "perform from duly.followings where child = any (v_children) order by child for no key update;",
+        "perform from duly.followings where child = any (v_children) order by child;",
+        killed_by="tests/interleavings/test_inside.py",
+        function="follow_on_v1",
+    ),
 ]

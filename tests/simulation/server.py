@@ -48,6 +48,7 @@ select set_config('duly.simulated_at', $1, false), summed.up,
   from (select count(*) || ' ' || coalesce(bit_xor(uuid_hash_extended(run_id, 0)), 0) as up from {_BOXES}) as summed
 """
 _NO_RUNS = b"0 0"
+_ALONE = "vacuum"
 _BYTES_MAX = 262_144
 _TABLES = """
 select oid::regclass::text from pg_class
@@ -64,6 +65,14 @@ def statement_names() -> dict[str, str]:
     return {text: f"{box}.{name}" for box in boxes for name, text in load(box).items()}
 
 
+def _message(kind: bytes, body: bytes) -> bytes:
+    return kind + (len(body) + 4).to_bytes(4, "big") + body
+
+
+_EXECUTE = _message(b"E", b"\0\0\0\0\0")
+_SYNC = _message(b"S", b"")
+
+
 class Server:
     """Runs statements at a moment of database time."""
 
@@ -76,7 +85,11 @@ class Server:
         self._socket = _socket_of(self._connection)
         os.set_blocking(self._socket, True)
         self._protocol = _protocol_of(self._connection)
-        self._answer_of_look: bytearray | None = None  # what has come of a look, while one is on its way
+        self._transport = _transport_of(self._connection)
+        self._transport.write = self._say
+        self._ahead = b""  # what goes out before the next thing that the driver says
+        self._answer_of_look: bytes | None = None  # what has come of a look, while one is on its way
+        self._end_of_look = b"C"
         self._tables = [row[0] for row in self._drive(self._connection.fetch(_TABLES))]
         self._prepared: dict[str, Any] = {}
         self.execute(_LOOK)
@@ -87,17 +100,22 @@ class Server:
     def close(self) -> None:
         """Hang up."""
         os.set_blocking(self._socket, False)
+        del self._transport.write
         self._loop.run_until_complete(self._connection.close())
         self._loop.close()
 
     def fetch(self, at: datetime, query: str, args: Sequence[Any], *, looks: bool = False) -> list[Any]:
         """Run one statement as a transaction of its own; with `looks` after a look at the boxes, which `changed_places` tells."""
-        if looks or at != self._at:
-            self._begin_look(at)
         prepared = self._prepared.get(query)
         if prepared is None:
             prepared = self._prepared[query] = self._drive(self._connection._get_statement(query, None))
-        rows: list[Any] = self._drive(self._protocol.bind_execute(prepared, args, "", 0, False, None))
+        if looks or at != self._at:
+            self._begin_look(at, is_alone=query.startswith(_ALONE))
+        try:
+            rows: list[Any] = self._drive(self._protocol.bind_execute(prepared, args, "", 0, False, None))
+        except asyncpg.PostgresError:
+            self._at = None  # The clock went back with the rest.
+            raise
         return rows
 
     def changed_places(self) -> list[str] | None:
@@ -128,29 +146,37 @@ class Server:
         if said:
             self._protocol.data_received(said)
 
-    def _begin_look(self, at: datetime) -> None:
-        """Send the look and the clock ahead of a statement. The driver knows nothing of it: it is ours to speak and to hear."""
+    def _say(self, said: bytes) -> None:
+        """Send what the driver says, behind what is to go out before it: one wake-up of the server, and one of ours."""
+        os.write(self._socket, b"".join((self._ahead, said)))
+        self._ahead = b""
+
+    def _begin_look(self, at: datetime, *, is_alone: bool) -> None:
+        """Let the look and the clock go ahead of a statement, in its transaction unless that wants one for itself.
+
+        The driver knows nothing of it: it is ours to speak and to hear.
+        """
         self._at = at
         arguments = (at.isoformat().encode(), self._summed)
         values = b"".join(len(value).to_bytes(4, "big") + value for value in arguments)
         bind = b"\0a_look\0\0\0\0\2" + values + b"\0\0"
-        os.write(self._socket, _message(b"B", bind) + _message(b"E", b"\0\0\0\0\0") + _message(b"S", b""))
-        self._answer_of_look = bytearray()
+        self._ahead = _message(b"B", bind) + _EXECUTE + (_SYNC if is_alone else b"")
+        self._end_of_look = b"Z" if is_alone else b"C"
+        self._answer_of_look = b""
 
     def _hear_look(self, said: bytes) -> bytes:
         """Take the answer to a look out of what was said. Gives what comes after it."""
         assert self._answer_of_look is not None
-        heard = self._answer_of_look = self._answer_of_look + said
-        begin = 0
+        heard, begin = self._answer_of_look + said, 0
         while len(heard) >= begin + 5 and len(heard) >= (end := begin + 1 + _number(heard, begin + 1)):
-            kind, body = heard[begin : begin + 1], bytes(heard[begin + 5 : end])
-            assert kind != b"E", body
+            kind = heard[begin : begin + 1]
+            assert kind != b"E", heard[begin:end]
             if kind == b"D":
-                self._note_look(*_columns(body))
-            elif kind == b"Z":
-                self._answer_of_look = None
-                return bytes(heard[end:])
+                self._note_look(*_columns(heard[begin + 5 : end]))
             begin = end
+            if kind == self._end_of_look:
+                self._answer_of_look = None
+                return heard[begin:]
         self._answer_of_look = heard[begin:]
         return b""
 
@@ -169,11 +195,7 @@ class Server:
         self.execute("vacuum " + ", ".join((*self._tables, "duly.shards")))
 
 
-def _message(kind: bytes, body: bytes) -> bytes:
-    return kind + (len(body) + 4).to_bytes(4, "big") + body
-
-
-def _number(heard: bytes | bytearray, begin: int) -> int:
+def _number(heard: bytes, begin: int) -> int:
     return int.from_bytes(heard[begin : begin + 4], "big", signed=True)
 
 
@@ -186,6 +208,10 @@ def _columns(body: bytes) -> list[bytes | None]:
         columns.append(body[begin + 4 : begin + 4 + length] if length >= 0 else None)
         begin += 4 + max(0, length)
     return columns
+
+
+def _transport_of(connection: Any) -> Any:
+    return connection._transport
 
 
 def _protocol_of(connection: Any) -> Any:
