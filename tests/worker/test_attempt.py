@@ -131,7 +131,30 @@ async def test_a_cancelled_run_that_fails_for_another_reason_has_failed():
 
 
 async def test_an_interruption_that_nobody_asked_for_may_be_tried_again():
-    assert await outcomes_of(asyncio.CancelledError()) == Failed(INTERRUPTED)
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    task = asyncio.create_task(attempted_on_loop(work))
+    await begun.wait()
+    task.cancel()
+
+    assert await task == Failed(INTERRUPTED)
+
+
+async def test_who_waits_for_what_was_cancelled_was_not_interrupted():
+    async def work() -> None:
+        waited_for = asyncio.create_task(asyncio.sleep(60))
+        waited_for.cancel()
+        await waited_for
+
+    outcome = await attempted_on_loop(work)
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.retryable) == ("CancelledError", True)
+    assert "await waited_for" in (outcome.detail or "")
 
 
 @pytest.mark.parametrize(

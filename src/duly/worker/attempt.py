@@ -97,11 +97,20 @@ def outcome_of(error: BaseException, context: RunContext) -> Outcome:
             return Snoozed(error.delay)
         case asyncio.CancelledError() | handlers_hand.Cancelled() | LeaseLost() if context.cancelled:
             return Cancelled()
-        case asyncio.CancelledError():
+        case asyncio.CancelledError() if _is_asked_to_end():
             return Failed(INTERRUPTED)
         case NonRetryable() | InvalidArguments() | InvalidWorkflow():  # What is wrong with one is wrong next time, too.
             return Failed(_reason(error), retryable=False, detail=_detail(error), kinds=kinds_of(type(error)))
     return Failed(_reason(error), detail=_detail(error), kinds=kinds_of(type(error)))
+
+
+def _is_asked_to_end() -> bool:
+    """Say whether this task itself was cancelled, and not something that its handler waited for."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # A thread has none.
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def unprepared(error: BaseException) -> Failed:
