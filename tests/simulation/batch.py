@@ -97,8 +97,11 @@ def _connect(addresses: Queue[str]) -> None:
     global _server
     _server = Server(addresses.get())
     gc.freeze()
+    gc.disable()  # What a seed leaves behind is swept up after it, and not again and again while it is remembered.
 
 
 def _simulate(seed: int, without: Collection[str]) -> Verdict:
     assert _server is not None
-    return simulate(seed, _server, without=without)
+    verdict = simulate(seed, _server, without=without)
+    gc.collect()
+    return verdict
