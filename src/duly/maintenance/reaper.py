@@ -65,8 +65,11 @@ class Reaper:
             while (batch := await reclaim(self._database, gone, self._rng)).moved:
                 await hints.send(self._database, sorted({run.queue for run in batch.moved}))
                 moved += len(batch.moved)
-        except Unavailable as error:
-            self._try_later(gone, error)  # It may be this one's alone, as a row that somebody has locked.
+        except (
+            Unavailable
+        ):  # It may be this one's alone, as a row that somebody has locked; so the others come first next time.
+            tries, _ = self._put_off[gone.worker_id]
+            self._put_off[gone.worker_id] = (tries, self._database.clock.monotonic() + _PUT_OFF_SECONDS)
             raise
         except Exception as error:  # noqa: BLE001 - whatever is wrong with what one has left, the others must be reaped
             self._try_later(gone, error)
