@@ -92,6 +92,8 @@ class Server:
         self._end_of_look = b"C"
         self._tables = [row[0] for row in self._drive(self._connection.fetch(_TABLES))]
         self._prepared: dict[str, Any] = {}
+        # Otherwise which plan is taken would rest on how often a statement has run before, in other seeds.
+        self.execute("set plan_cache_mode = force_generic_plan")
         self.execute(_LOOK)
         self._at: datetime | None = None
         self._summed = _NO_RUNS
