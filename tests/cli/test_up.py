@@ -261,6 +261,20 @@ def test_reset_asks_first(folder):
         assert "is in use by process" in duly("up", "--reset", "--yes", "--port", "0", cwd=folder).stderr
 
 
+def test_reset_leaves_a_folder_that_is_not_ours(tmp_path):
+    theirs = tmp_path / "precious/postgres/thesis.txt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("thesis")
+
+    said = duly("up", "--reset", "--port", "0", "--data", "precious", cwd=tmp_path, stdin="y\n")
+
+    assert said.returncode == 3
+    assert "postgres is not a PostgreSQL data folder made by Duly, and is left as it is: move it away" in said.stderr
+    assert "Remove" not in said.stderr, "nobody is asked about what is not done anyway"
+    assert theirs.read_text() == "thesis"
+    assert [path.name for path in (tmp_path / "precious").iterdir()] == ["postgres"]
+
+
 def test_reset_never_touches_another_database(tmp_path, database_url):
     said = duly("up", "--reset", "--yes", "--port", "0", cwd=tmp_path, DULY_DATABASE_URL=database_url)
 
