@@ -167,7 +167,7 @@ def _shown_value(name: str, value: object) -> object:
 
 def redacted(url: str) -> str:
     """Show a database's address without its password."""
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     login, at, place = rest.rpartition("@")
     user, colon, _ = login.partition(":")
     return re.sub(r"(password=)[^&\s]*", r"\1***", f"{scheme}{separator}{user}{':***' if colon else ''}{at}{place}")

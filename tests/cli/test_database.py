@@ -34,8 +34,10 @@ def test_nothing_runs_here(tmp_path, command):
 def test_nobody_answers(tmp_path):
     url = "postgresql://me@127.0.0.1:1/db"
 
-    refused(duly("jobs", cwd=tmp_path, DULY_DATABASE_URL=url), "no database answers")
-    refused(duly("up", "--port", "0", cwd=tmp_path, DULY_DATABASE_URL=url), "no database answers")
+    for command in (["jobs"], ["up", "--port", "0"]):
+        said = duly(*command, cwd=tmp_path, DULY_DATABASE_URL=url)
+        refused(said, f"no database answers at {url}: ", "Check that the address is right and that its server runs")
+        assert "duly up" not in said.stderr
 
 
 def test_what_is_no_address(tmp_path):

@@ -116,6 +116,7 @@ def test_lists_and_switches_are_read_from_text(tmp_path):
         ("postgresql://me:se@cret@host/db", "postgresql://me:***@host/db"),
         ("postgresql://host/db?user=me&password=secret", "postgresql://host/db?user=me&password=***"),
         ("postgresql:///db", "postgresql:///db"),
+        ("me:secret@host/db", "me:***@host/db"),
     ],
 )
 def test_a_password_is_never_shown(url, shown):
