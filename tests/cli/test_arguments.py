@@ -122,6 +122,8 @@ def test_json_that_is_no_object_is_refused(text):
         ({"delay": "soon"}, "not a duration"),
         ({"at": "tomorrow"}, "not a moment"),
         ({"at": "2026-11-01T09:00:00"}, "no time zone"),
+        ({"at": "9999-12-31T23:59:59.999999Z"}, "outside the years"),
+        ({"expires_at": "9999-12-31T23:59:59.999999Z"}, "outside the years"),
         ({"every": "0.5"}, "shorter than one second"),
         ({"every": "PT1.5S"}, "whole number of seconds"),
         ({"priority": 10}, "0 \\(first\\) to 9"),
