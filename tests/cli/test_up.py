@@ -283,11 +283,13 @@ def test_reset_never_touches_another_database(tmp_path, database_url):
 
 
 def test_a_bad_duration_is_told_before_anything_starts(tmp_path):
-    said = duly("up", "--port", "0", cwd=tmp_path, DULY_LEASE="soon")
+    for lease, words in (("soon", "not a duration"), ("PT0.1S", "lease PT0.1S is shorter than 1 s")):
+        said = duly("up", "--port", "0", cwd=tmp_path, DULY_LEASE=lease)
 
-    assert said.returncode == 2
-    assert "DULY_LEASE" in said.stderr
-    assert list(tmp_path.iterdir()) == []
+        assert said.returncode == 2
+        assert "DULY_LEASE: " in said.stderr
+        assert words in said.stderr
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_it_runs_on_a_database_of_ones_own(tmp_path, postgres):
