@@ -47,6 +47,21 @@ def test_what_is_no_address(tmp_path):
     assert "DULY_DATABASE_URL is not the address of a PostgreSQL" in said.stderr
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"DULY_URL": "nonsense"}, "'nonsense' is not the URL of a Duly"),
+        ({"DULY_URL": "http://127.0.0.1:1", "DULY_API_KEY": "a b"}, "the key is not one of Duly's"),
+        ({"DULY_DATABASE_URL": "postgresql://u@127.0.0.1:99999/x"}, "DULY_DATABASE_URL names a port"),
+    ],
+)
+def test_an_address_that_is_none_is_a_wrong_setting(tmp_path, setting, words):
+    said = duly("runs", cwd=tmp_path, **setting)
+
+    assert said.returncode == 2, said
+    assert words in said.stderr
+
+
 def test_the_schema_is_missing(tmp_path, empty_url):
     refused(duly("submit", "x", cwd=tmp_path, DULY_DATABASE_URL=empty_url), "Run `duly migrate`")
 

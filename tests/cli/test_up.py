@@ -214,7 +214,7 @@ def test_a_taken_port_is_named_with_the_remedy(tmp_path):
 def test_it_is_not_shown_to_others(tmp_path, host):
     said = duly("up", "--host", host, cwd=tmp_path)
 
-    assert said.returncode == 1
+    assert said.returncode == 2
     assert "use 127.0.0.1" in said.stderr
     assert list(tmp_path.iterdir()) == []
 
