@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -145,8 +146,25 @@ def load(
 
 def _check_database(url: str | None, source: str) -> None:
     """Refuse what is no address of a PostgreSQL; it is not repeated, because a password may be in it."""
-    if url is not None and not url.startswith(("postgres://", "postgresql://")):
+    if url is None:
+        return
+    if not url.startswith(("postgres://", "postgresql://")):
         raise SettingsError(f"{source} is not the address of a PostgreSQL; write it as postgresql://user@host/database")
+    if not all(_PORT.fullmatch(port) and 1 <= int(port) <= 65_535 for port in _ports_in(url)):
+        raise SettingsError(
+            f"{source} names a port that is not a number from 1 to 65535; write it as postgresql://user@host:5432/database"
+        )
+
+
+def _ports_in(url: str) -> list[str]:
+    """Give the ports that a database's address names, behind each of its hosts or by themselves."""
+    place, _, query = url.partition("://")[2].partition("?")
+    hosts = place.partition("/")[0].rpartition("@")[2].split(",")
+    behind = [found[1] for host in hosts if (found := re.search(r":([^:\]]+)$", host))]
+    return behind + [port for ports in parse_qs(query).get("port", []) for port in ports.split(",")]
+
+
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 def shown(settings: Settings) -> list[Shown]:
@@ -167,7 +185,7 @@ def _shown_value(name: str, value: object) -> object:
 
 def redacted(url: str) -> str:
     """Show a database's address without its password."""
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     login, at, place = rest.rpartition("@")
     user, colon, _ = login.partition(":")
     return re.sub(r"(password=)[^&\s]*", r"\1***", f"{scheme}{separator}{user}{':***' if colon else ''}{at}{place}")

@@ -27,13 +27,47 @@ from duly.domain.run import Options
         ("x=a@b.example", "a@b.example"),
         ("x=a=b", "a=b"),
         ("x=", ""),
-        ("x=NaN", "NaN"),
+        ('x="NaN"', "NaN"),
+        ("x=nan", "nan"),
+        ("x=Infinity War", "Infinity War"),
         ("x=007", "007"),
-        ("x=[1,", "[1,"),
+        ("x=2026-11-01", "2026-11-01"),
+        ("x=1e99", 1e99),
     ],
 )
 def test_a_value_is_json_if_it_reads_as_json_and_text_if_not(pair, value):
     assert read_payload([pair], None) == {"x": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ('{"x": NaN}', "invalid character"),
+        ("NaN", "invalid character"),
+        ("Infinity", "invalid character"),
+        ("-Infinity", "invalid character"),
+        ("1e999", "Number out of range"),
+        ("-1.5e999", "Number out of range"),
+        ("[1,", "truncated"),
+        (' "abc', "truncated"),
+        ('["\\ud800"]', "half a character, a lone surrogate, stands before byte 8"),
+    ],
+)
+def test_a_value_that_was_meant_as_json_and_is_none_is_refused_with_the_remedy(value, why):
+    with pytest.raises(InvalidPayload) as refused:
+        read_payload([f"x={value}"], None)
+
+    said = str(refused.value)
+    assert said.startswith(f"argument x: {value!r} is not JSON: ")
+    assert why in said
+    assert said.endswith("""to pass it as text, quote it as a JSON string, such as 'x="some text"'""")
+
+
+def test_half_a_character_is_named_as_the_api_names_it():
+    with pytest.raises(
+        InvalidPayload, match="--json is not JSON: half a character, a lone surrogate, stands before byte 12"
+    ):
+        read_payload([], '{"a":"\\ud800"}')
 
 
 @pytest.mark.parametrize("pairs", [["x"], ["=1"], ["x=1", "x=2"]])
@@ -88,6 +122,8 @@ def test_json_that_is_no_object_is_refused(text):
         ({"delay": "soon"}, "not a duration"),
         ({"at": "tomorrow"}, "not a moment"),
         ({"at": "2026-11-01T09:00:00"}, "no time zone"),
+        ({"at": "9999-12-31T23:59:59.999999Z"}, "outside the years"),
+        ({"expires_at": "9999-12-31T23:59:59.999999Z"}, "outside the years"),
         ({"every": "0.5"}, "shorter than one second"),
         ({"every": "PT1.5S"}, "whole number of seconds"),
         ({"priority": 10}, "0 \\(first\\) to 9"),

@@ -34,8 +34,10 @@ def test_nothing_runs_here(tmp_path, command):
 def test_nobody_answers(tmp_path):
     url = "postgresql://me@127.0.0.1:1/db"
 
-    refused(duly("jobs", cwd=tmp_path, DULY_DATABASE_URL=url), "no database answers")
-    refused(duly("up", "--port", "0", cwd=tmp_path, DULY_DATABASE_URL=url), "no database answers")
+    for command in (["jobs"], ["up", "--port", "0"]):
+        said = duly(*command, cwd=tmp_path, DULY_DATABASE_URL=url)
+        refused(said, f"no database answers at {url}: ", "Check that the address is right and that its server runs")
+        assert "duly up" not in said.stderr
 
 
 def test_what_is_no_address(tmp_path):
@@ -43,6 +45,21 @@ def test_what_is_no_address(tmp_path):
 
     assert said.returncode == 2, "wrong settings, and no database that is down"
     assert "DULY_DATABASE_URL is not the address of a PostgreSQL" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"DULY_URL": "nonsense"}, "'nonsense' is not the URL of a Duly"),
+        ({"DULY_URL": "http://127.0.0.1:1", "DULY_API_KEY": "a b"}, "the key is not one of Duly's"),
+        ({"DULY_DATABASE_URL": "postgresql://u@127.0.0.1:99999/x"}, "DULY_DATABASE_URL names a port"),
+    ],
+)
+def test_an_address_that_is_none_is_a_wrong_setting(tmp_path, setting, words):
+    said = duly("runs", cwd=tmp_path, **setting)
+
+    assert said.returncode == 2, said
+    assert words in said.stderr
 
 
 def test_the_schema_is_missing(tmp_path, empty_url):

@@ -93,6 +93,23 @@ def test_a_value_of_the_wrong_kind_in_a_file_is_refused(tmp_path, text):
         load({}, {}, write(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    "place", ["me:secret@host:99999/db", "host:0/db", "a:1,b:x/db", "[::1]:70000", "/db?port=99999", "/db?port=1,66000"]
+)
+def test_a_port_that_is_none_is_refused_where_the_address_is_read(tmp_path, place):
+    with pytest.raises(SettingsError, match=r"^DULY_DATABASE_URL names a port .* from 1 to 65535") as refused:
+        load({}, {"DULY_DATABASE_URL": f"postgresql://{place}"}, tmp_path)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["me:1e9@host:5432/db", "host:/db", "a:1,b:65535/db", "[::1]:5", "[::1]", "/db?port=1,2", "%2Frun:5/db", "h"],
+)
+def test_every_way_to_name_a_port_is_taken(tmp_path, place):
+    assert load({}, {"DULY_DATABASE_URL": f"postgresql://{place}"}, tmp_path).database_url == f"postgresql://{place}"
+
+
 def test_a_file_that_is_no_toml_is_named(tmp_path):
     with pytest.raises(SettingsError, match=r"duly\.toml cannot be read"):
         load({}, {}, write(tmp_path, "port 1"))
@@ -116,6 +133,7 @@ def test_lists_and_switches_are_read_from_text(tmp_path):
         ("postgresql://me:se@cret@host/db", "postgresql://me:***@host/db"),
         ("postgresql://host/db?user=me&password=secret", "postgresql://host/db?user=me&password=***"),
         ("postgresql:///db", "postgresql:///db"),
+        ("me:secret@host/db", "me:***@host/db"),
     ],
 )
 def test_a_password_is_never_shown(url, shown):

@@ -214,7 +214,7 @@ def test_a_taken_port_is_named_with_the_remedy(tmp_path):
 def test_it_is_not_shown_to_others(tmp_path, host):
     said = duly("up", "--host", host, cwd=tmp_path)
 
-    assert said.returncode == 1
+    assert said.returncode == 2
     assert "use 127.0.0.1" in said.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -261,6 +261,20 @@ def test_reset_asks_first(folder):
         assert "is in use by process" in duly("up", "--reset", "--yes", "--port", "0", cwd=folder).stderr
 
 
+def test_reset_leaves_a_folder_that_is_not_ours(tmp_path):
+    theirs = tmp_path / "precious/postgres/thesis.txt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("thesis")
+
+    said = duly("up", "--reset", "--port", "0", "--data", "precious", cwd=tmp_path, stdin="y\n")
+
+    assert said.returncode == 3
+    assert "postgres is not a PostgreSQL data folder made by Duly, and is left as it is: move it away" in said.stderr
+    assert "Remove" not in said.stderr, "nobody is asked about what is not done anyway"
+    assert theirs.read_text() == "thesis"
+    assert [path.name for path in (tmp_path / "precious").iterdir()] == ["postgres"]
+
+
 def test_reset_never_touches_another_database(tmp_path, database_url):
     said = duly("up", "--reset", "--yes", "--port", "0", cwd=tmp_path, DULY_DATABASE_URL=database_url)
 
@@ -269,11 +283,13 @@ def test_reset_never_touches_another_database(tmp_path, database_url):
 
 
 def test_a_bad_duration_is_told_before_anything_starts(tmp_path):
-    said = duly("up", "--port", "0", cwd=tmp_path, DULY_LEASE="soon")
+    for lease, words in (("soon", "not a duration"), ("PT0.1S", "lease PT0.1S is shorter than 1 s")):
+        said = duly("up", "--port", "0", cwd=tmp_path, DULY_LEASE=lease)
 
-    assert said.returncode == 2
-    assert "DULY_LEASE" in said.stderr
-    assert list(tmp_path.iterdir()) == []
+        assert said.returncode == 2
+        assert "DULY_LEASE: " in said.stderr
+        assert words in said.stderr
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_it_runs_on_a_database_of_ones_own(tmp_path, postgres):

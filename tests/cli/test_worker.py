@@ -128,7 +128,9 @@ def test_a_worker_without_an_app_says_how_to_name_one(tmp_path):
 
 
 def test_what_init_writes_runs_and_is_never_overwritten(tmp_path):
-    assert duly("init", "new", cwd=tmp_path).returncode == 0
+    said = duly("init", "new", cwd=tmp_path)
+    assert said.returncode == 0
+    assert "python -m pip install pytest " in said.stdout, "an installed Duly does not bring it along"
     folder = tmp_path / "new"
     assert sorted(path.name for path in folder.iterdir()) == ["app.py", "duly.toml", "test_app.py"]
     assert 'app = "app:app"' in (folder / "duly.toml").read_text()

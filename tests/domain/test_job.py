@@ -5,6 +5,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from duly.domain.errors import InvalidOption, InvalidSchedule
+from duly.domain.expiry import check_expires_at
 from duly.domain.job import check_delay, check_moment, check_name, check_priority, check_timeout
 
 
@@ -36,6 +37,16 @@ def test_a_moment_names_its_zone():
     assert check_moment(moment, "at") == moment
     with pytest.raises(InvalidSchedule, match="has no time zone"):
         check_moment(moment.replace(tzinfo=None), "at")
+
+
+@pytest.mark.parametrize(
+    "moment", ["9999-12-31T23:59:59.999999+00:00", "9999-01-01T00:00:00+00:00", "0001-01-01T00:00:00+00:00"]
+)
+def test_a_moment_at_the_end_of_all_years_is_refused_in_words(moment):
+    with pytest.raises(InvalidSchedule, match=r"^at .* is outside the years 2 to 9998"):
+        check_moment(datetime.fromisoformat(moment), "at")
+    with pytest.raises(InvalidSchedule, match=r"^expires_at .* is outside the years 2 to 9998"):
+        check_expires_at(datetime.fromisoformat(moment))
 
 
 def test_a_delay_is_zero_or_more_and_within_reach():

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from datetime import timedelta
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import asyncpg
 import pytest
@@ -14,6 +15,7 @@ from duly.domain.errors import DatabaseUnusable, KeyConflict, NotFound
 from duly.store import database as module
 from duly.store import test_clock
 from duly.store.database import Database, ReadOnly, Unavailable, is_gone, translated
+from duly.store.embedded_socket import address
 from duly.store.refusals import refusal
 from duly.store.statements import load
 from duly.store.together import together
@@ -21,17 +23,41 @@ from tests.clock import START
 
 
 class TestOpen:
-    async def test_a_database_that_is_down_is_named_with_the_remedy(self, tmp_path):
-        with pytest.raises(DatabaseUnusable, match=r"no database answers.*duly up"):
-            await Database(f"postgresql:///duly?host={tmp_path}").open()
+    async def test_a_database_that_is_down_is_named_with_the_remedy_and_without_its_password(self):
+        with pytest.raises(DatabaseUnusable) as refused:
+            await Database("postgresql://me:secret@127.0.0.1:1/db").open()
+
+        said = str(refused.value)
+        assert said.startswith("no database answers at postgresql://me:***@127.0.0.1:1/db: ")
+        assert "Errno 111" in said
+        assert said.endswith(". Check that the address is right and that its server runs")
+        assert "duly up" not in said, "who says where the database is does not want another"
+
+    async def test_an_embedded_one_that_is_down_is_to_be_started(self, tmp_path):
+        url = address(tmp_path, ".", role="duly", database="duly")
+
+        with pytest.raises(
+            DatabaseUnusable, match=r"no database answers at postgresql:///duly\?.*Start it with `duly up`$"
+        ):
+            await Database(url).open()
+
+    async def test_an_error_without_words_is_told_by_its_name(self, monkeypatch):
+        monkeypatch.setattr(module, "Pool", Mock(side_effect=TimeoutError))
+
+        with pytest.raises(DatabaseUnusable, match=r"no database answers at postgresql:///x: TimeoutError\. Check"):
+            await Database("postgresql:///x").open()
+        assert str(translated(TimeoutError())) == "the database did not answer: TimeoutError"
 
     async def test_a_database_that_does_not_exist_is_named_with_the_remedy(self, postgres):
         with pytest.raises(DatabaseUnusable, match=r'database "nowhere" does not exist.*DULY_DATABASE_URL'):
             await Database(postgres.url("nowhere")).open()
 
     async def test_a_url_that_is_none_is_named_with_the_remedy(self):
-        with pytest.raises(DatabaseUnusable, match="DULY_DATABASE_URL"):
-            await Database("not a url").open()
+        for url in ("not a url", "postgresql://me@127.0.0.1:99999/db"):
+            with pytest.raises(
+                DatabaseUnusable, match=f"no database answers at {url}: .* Check that the address is right"
+            ):
+                await Database(url).open()
 
     async def test_a_server_that_is_too_old_is_refused(self, database_url, monkeypatch):
         monkeypatch.setattr(module, "VERSION_MIN", 990_000)

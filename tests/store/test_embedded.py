@@ -420,6 +420,18 @@ def test_a_data_folder_of_somebody_else_is_left_as_it_is(data):
     assert hba.read_text() == "local all all scram-sha-256\n"
 
 
+def test_a_removal_that_is_killed_leaves_nothing_that_looks_like_somebody_elses(data, monkeypatch):
+    folder = Folder(data)
+    with monkeypatch.context() as patch:
+        patch.setattr(embedded_folder, "remove_leftover", lambda given_up: (given_up / "postgres/pg_hba.conf").unlink())
+        folder.remove_cluster()
+
+    assert folder.major() is None
+    assert len(list(data.glob("postgres.new-*"))) == 1
+    folder.remove_leftovers()
+    assert list(data.glob("postgres*/**/*")) == []
+
+
 def test_data_of_another_major_version_are_named_with_both_versions(data):
     (data / "postgres" / "PG_VERSION").write_text("14\n")
 

@@ -17,6 +17,10 @@ import msgspec
 from duly.domain.errors import Refused
 
 
+class WrongSettings(Refused):
+    """A host, a certificate or its key that nobody can listen with as they are set."""
+
+
 class PortTaken(Refused):
     """Another process listens there."""
 
@@ -29,16 +33,16 @@ class Tls(msgspec.Struct, frozen=True):
 
 
 def read_tls(certificate: Path | None, key: Path | None) -> Tls | None:
-    """Take a certificate and its key, both or neither. Raises Refused when they cannot be used."""
+    """Take a certificate and its key, both or neither. Raises WrongSettings when they cannot be used."""
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
         missing = "tls_certificate" if certificate is None else "tls_key"
-        raise Refused(f"{missing} is not set; TLS needs tls_certificate and tls_key, both PEM files")
+        raise WrongSettings(f"{missing} is not set; TLS needs tls_certificate and tls_key, both PEM files")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_refuse_password)
     except (OSError, ValueError) as error:
-        raise Refused(
+        raise WrongSettings(
             f"TLS cannot be spoken with {certificate} and {key}: {error}; name a PEM certificate and its key, without a password"
         ) from None
     return Tls(certificate, key)
@@ -47,12 +51,12 @@ def read_tls(certificate: Path | None, key: Path | None) -> Tls | None:
 def listen(
     host: str, port: int, *, tls: Tls | None = None, plain_http: bool = False, command: str = "duly up"
 ) -> socket.socket:
-    """Bind the port. Raises Refused when others could listen in, PortTaken when it is taken; both name the remedy.
+    """Bind the port. Raises WrongSettings when others could listen in, PortTaken when it is taken; both name the remedy.
 
     `command` is what people typed, so that the remedy is one for it.
     """
     if not is_loopback(host) and tls is None and not plain_http:
-        raise Refused(
+        raise WrongSettings(
             f"host {host} could be reached by others, and they could listen in: use 127.0.0.1, or set tls_certificate and"
             " tls_key, or plain_http = true if a proxy in front of it speaks TLS"
         )
@@ -91,11 +95,11 @@ def address_of(listener: socket.socket, tls: Tls | None = None) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether nobody else can reach it. Raises Refused when it is no address."""
+    """Say whether nobody else can reach it. Raises WrongSettings when it is no address."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
-        raise Refused(f"host {host!r} is not an address; use 127.0.0.1 or ::1, or 0.0.0.0 for all") from None
+        raise WrongSettings(f"host {host!r} is not an address; use 127.0.0.1 or ::1, or 0.0.0.0 for all") from None
 
 
 def _refuse_password() -> str:

@@ -1,7 +1,11 @@
-"""What users type after a handler's name: `key=value`, where a value is JSON if it reads as JSON and text if not."""
+"""What users type after a handler's name: `key=value`, where a value is JSON if it reads as JSON and text if not.
+
+What begins as JSON does, or is a number that JSON has not, was meant as JSON: it is refused rather than passed as text.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -12,6 +16,11 @@ import msgspec
 
 from duly.domain.errors import InvalidPayload, InvalidSchedule
 from duly.domain.payload import DEPTH_MAX
+from duly.domain.triggers.errors import shown
+from duly.wire.reading import why_not_json
+
+_BEGINS_AS_JSON = re.compile(r'\s*[{\["]')
+_NUMBER = re.compile(r"\s*(?:NaN|-?Infinity|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*")
 
 
 def read_payload(pairs: Sequence[str], json_text: str | None, flag: str = "--json") -> dict[str, Any]:
@@ -25,20 +34,25 @@ def read_payload(pairs: Sequence[str], json_text: str | None, flag: str = "--jso
     except RecursionError:
         raise _too_deep(flag) from None
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise InvalidPayload(f"{flag} is not JSON: {error}") from None
+        raise InvalidPayload(f"{flag} is not JSON: {_why(json_text, error)}") from None
     if not isinstance(payload, dict):
         raise InvalidPayload(f'{flag} must be an object of arguments, such as {{"customer": 7}}, not {json_text[:40]}')
     return payload
 
 
-def read_value(text: str) -> Any:
-    """Read one value: JSON if it is, otherwise the text itself."""
+def read_value(text: str, name: str) -> Any:
+    """Read the value of argument `name`: JSON if it is, otherwise the text itself. Raises InvalidPayload."""
     try:
         return msgspec.json.decode(text)
     except RecursionError:
-        raise _too_deep("a value") from None
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return text
+        raise _too_deep(name) from None
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        if not _BEGINS_AS_JSON.match(text) and not _NUMBER.fullmatch(text):
+            return text
+        raise InvalidPayload(
+            f"argument {name}: {shown(text)} is not JSON: {_why(text, error)}; to pass it as text, quote it as a JSON string,"
+            f""" such as '{name}="some text"'"""
+        ) from None
 
 
 def read_moment(text: str | None, what: str) -> datetime | None:
@@ -69,8 +83,12 @@ def _read_pairs(pairs: Sequence[str]) -> dict[str, Any]:
             raise click.UsageError(f"{pair!r} is not key=value, such as customer=7")
         if name in payload:
             raise click.UsageError(f"{name!r} is given twice")
-        payload[name] = read_value(value)
+        payload[name] = read_value(value, name)
     return payload
+
+
+def _why(text: str, error: Exception) -> str:
+    return why_not_json(text.encode(errors="surrogatepass"), error)
 
 
 def _too_deep(what: str) -> InvalidPayload:

@@ -27,7 +27,9 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def _explained(error: Exception) -> tuple[str, int]:
+    from duly.api.listening import WrongSettings
     from duly.cli.carets import PREFIX, explained, explained_error
+    from duly.client.address import InvalidAddress
     from duly.client.errors import Unavailable as NoAnswer
     from duly.domain.errors import DatabaseUnusable, DulyError, NotFound
     from duly.domain.filter import InvalidFilter
@@ -36,7 +38,7 @@ def _explained(error: Exception) -> tuple[str, int]:
     from duly.store.database import Unavailable
 
     match error:
-        case SettingsError():
+        case SettingsError() | WrongSettings() | InvalidAddress():
             return str(error), USAGE
         case NotFound():
             return str(error), NOT_FOUND

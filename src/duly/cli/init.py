@@ -29,7 +29,10 @@ async def greet(run: Run, name: str = "world") -> str:
 '''
 
 _TEST = '''\
-"""A test needs no server that runs: it gets one of its own, with a clock that it moves."""
+"""A test needs no server that runs: it gets one of its own, with a clock that it moves.
+
+`python -m pip install pytest`, once, in the environment of Duly; `python -m pytest` runs it.
+"""
 
 from app import add, app, greet
 
@@ -71,7 +74,8 @@ next:
   duly up                                     starts everything; leave it running
   duly run greet name=Ada --wait              runs a handler and shows its log and result
   duly submit add a=2 b=3 --every PT1M        runs one every minute
-  pytest                                      runs the test"""
+  python -m pip install pytest                what the test needs, and Duly does not bring along
+  python -m pytest                            runs the test"""
 
 
 @click.command

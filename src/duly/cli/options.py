@@ -17,6 +17,7 @@ from duly.settings import KNOWN, Settings, SettingsError, load
 
 Command = Callable[..., Any]
 
+LEASE_MIN = timedelta(seconds=1)
 _COMMON = ("data", "database_url", "log_level", "log_format")
 _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "data": (("--data",), {"type": click.Path(path_type=Path), "metavar": "FOLDER"}),
@@ -79,4 +80,9 @@ def span(settings: Settings, name: str) -> timedelta:
         raise SettingsError(f"{settings.sources[name]}: {error}") from None
     if value <= timedelta():
         raise SettingsError(f"{settings.sources[name]}: {name} must be longer than nothing")
+    if name == "lease" and value < LEASE_MIN:
+        raise SettingsError(
+            f"{settings.sources[name]}: lease {getattr(settings, name)} is shorter than {LEASE_MIN.total_seconds():g} s, within"
+            " which no worker can be sure to renew it; write PT15S, or PT1S at the least"
+        )
     return value

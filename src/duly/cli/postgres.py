@@ -71,13 +71,13 @@ def running(settings: Settings, *, ephemeral: bool) -> Iterator[Postgres]:
 
 
 def reset(settings: Settings, *, is_sure: bool) -> None:
-    """Remove the data of the embedded server, after asking. Raises Refused, DataFolderHeld."""
+    """Remove the data of the embedded server, after asking. Raises Refused, DataFolderRefused, DataFolderHeld."""
     if settings.database_url:
         raise Refused(
             "--reset empties the embedded data folder, but DULY_DATABASE_URL names another database; unset it"
         )
     folder = Folder(settings.data)
-    if not folder.pgdata.exists():
+    if folder.major() is None:  # It refuses what Duly has not made, before anybody is asked about it.
         return
     lock = folder.hold()
     try:
@@ -85,7 +85,7 @@ def reset(settings: Settings, *, is_sure: bool) -> None:
             click.confirm(
                 f"Remove every job, run and log in {short_path(folder.pgdata)} for good?", abort=True, err=True
             )
-        shutil.rmtree(folder.pgdata)
+        folder.remove_cluster()
         folder.log.unlink(missing_ok=True)
     finally:
         os.close(lock)

@@ -9,13 +9,17 @@ from duly.domain.errors import InvalidOption
 from duly.settings import load
 
 
+class InvalidAddress(InvalidOption):
+    """What is no URL of a Duly, or no key of one."""
+
+
 class Address:
     """A checked URL, and a key that is never shown."""
 
     __slots__ = ("_key", "url")
 
     def __init__(self, url: str | None, key: str | None) -> None:
-        """Take what is given, and the rest from DULY_URL and DULY_API_KEY. Raises InvalidOption, SettingsError."""
+        """Take what is given, and the rest from DULY_URL and DULY_API_KEY. Raises InvalidAddress, SettingsError."""
         settings = load() if url is None or key is None else None
         found = url if settings is None or url is not None else settings.url
         secret = key if settings is None or key is not None else settings.api_key
@@ -29,7 +33,7 @@ class Address:
 
 def _checked(url: str | None) -> str:
     if url is None:
-        raise InvalidOption("no Duly is named; pass url=, or set DULY_URL, such as http://127.0.0.1:7300")
+        raise InvalidAddress("no Duly is named; pass url=, or set DULY_URL, such as http://127.0.0.1:7300")
     try:
         parts = urlsplit(url)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -37,13 +41,13 @@ def _checked(url: str | None) -> str:
         is_good = False
         parts = urlsplit("")
     if "@" in parts.netloc:  # Not shown: whoever wrote it there meant it for a password.
-        raise InvalidOption("the URL of a Duly takes no user and password; pass key=, or set DULY_API_KEY")
+        raise InvalidAddress("the URL of a Duly takes no user and password; pass key=, or set DULY_API_KEY")
     if not is_good or parts.query or parts.fragment:
-        raise InvalidOption(f"{url!r} is not the URL of a Duly; write it as http://127.0.0.1:7300")
+        raise InvalidAddress(f"{url!r} is not the URL of a Duly; write it as http://127.0.0.1:7300")
     return url.rstrip("/")
 
 
 def _printable(key: str) -> str:
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise InvalidOption("the key is not one of Duly's, which look like duly_<id>_<secret>; see DULY_API_KEY")
+        raise InvalidAddress("the key is not one of Duly's, which look like duly_<id>_<secret>; see DULY_API_KEY")
     return key

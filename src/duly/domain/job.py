@@ -20,6 +20,8 @@ from duly.domain.triggers.errors import shown
 
 REASON_CHARACTERS_MAX = 500
 DELAY_MAX = timedelta(days=36_500)
+# Beyond these a moment may have no name in another zone, and the last and the first ones are sent as infinity.
+YEAR_MIN, YEAR_MAX = 2, 9998
 GATE_PLACES_MAX = 999_999
 GATE_KEPT = RESERVED + "&~"  # Gates that begin so are ours: destinations, what else a run waits for, rates.
 TAGS_MAX = 32
@@ -118,6 +120,10 @@ def check_moment(value: datetime, what: str) -> datetime:
     if value.tzinfo is None:
         raise InvalidSchedule(
             f"{what} {value} has no time zone; write it with an offset, such as 2026-11-01T09:00:00+01:00"
+        )
+    if not YEAR_MIN <= value.year <= YEAR_MAX:
+        raise InvalidSchedule(
+            f"{what} {value} is outside the years {YEAR_MIN} to {YEAR_MAX}; give a moment within them"
         )
     return value
 

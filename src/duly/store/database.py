@@ -20,6 +20,8 @@ import asyncpg
 from duly.clock import Clock, SystemClock
 from duly.domain.audit import Actor
 from duly.domain.errors import DatabaseUnusable, DulyError
+from duly.settings import redacted
+from duly.store.embedded_socket import is_our_own
 from duly.store.pool import Pool
 from duly.store.refusals import refusal
 from duly.store.transactions import transaction
@@ -129,11 +131,9 @@ class Database:
                     f"the database has no connection left for us: {error}. Raise max_connections, or let fewer connect"
                 ) from None
             raise DatabaseUnusable(f"the database refused us: {error}. Check DULY_DATABASE_URL") from None
-        except (OSError, TimeoutError, asyncpg.InterfaceError, ValueError) as error:
+        except (OSError, TimeoutError, asyncpg.InterfaceError, ValueError, OverflowError) as error:
             await self.close()
-            raise DatabaseUnusable(
-                f"no database answers: {error}. Start one with `duly up`, or set DULY_DATABASE_URL"
-            ) from None
+            raise DatabaseUnusable(_no_answer(self.url, error)) from None
         assert row is not None
         try:
             _check_usable(row["version"], row["read_only"])
@@ -246,8 +246,18 @@ def translated(error: Exception) -> Exception:
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         return ReadOnly(str(error.args[0]))
     if is_gone(error):
-        return Unavailable(f"the database did not answer: {type(error).__name__}: {error}")
+        return Unavailable(
+            f"the database did not answer: {': '.join(filter(None, (type(error).__name__, str(error))))}"
+        )
     return error
+
+
+def _no_answer(url: str, error: Exception) -> str:
+    """Say where nobody answers, and what whoever named that place, or nobody, can do about it."""
+    remedy = (
+        "Start it with `duly up`" if is_our_own(url) else "Check that the address is right and that its server runs"
+    )
+    return f"no database answers at {redacted(url)}: {str(error) or type(error).__name__}. {remedy}"
 
 
 def _check_usable(version: int, read_only: bool) -> None:

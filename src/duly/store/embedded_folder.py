@@ -4,10 +4,10 @@ data/                0700
     lock             locked by the process that runs the server; says which
     postgres/        0700, PGDATA, of the account that runs the server; the socket is in it, if the path is short enough
     postgres.log     what the server says
-    postgres.new-…/  a first start under way, or one that was killed
+    postgres.new-…/  a first start or a reset under way, or one that was killed
 
 Nothing here initialises or removes a folder that may hold data: a cluster is made in a new folder, and renamed when it is
-complete. Only a new folder that carries our mark, and so was never a server's, is removed.
+complete. Only a new folder that carries our mark is removed: it was never a server's, or somebody has given it up.
 """
 
 from __future__ import annotations
@@ -128,8 +128,7 @@ class Folder:
 
     def initialise(self, binaries: Binaries, *, durable: bool) -> None:
         """Make a new cluster beside its place, and rename it when it is complete."""
-        new = self.data / f"postgres.new-{secrets.token_hex(8)}"
-        new.mkdir(mode=0o700)
+        new = self._new()
         try:
             (new / _MARK).touch(mode=0o600)
             make_cluster(new / "postgres", binaries, durable=durable)
@@ -139,8 +138,23 @@ class Folder:
         if durable:
             synchronise(self.data)
 
+    def remove_cluster(self) -> None:
+        """Remove the data for good. Raises DataFolderRefused when Duly has not made it."""
+        if self.major() is None:
+            return
+        # It leaves its place whole: half a cluster in there would be taken for somebody else's, and kept.
+        given_up = self._new()
+        (given_up / _MARK).touch(mode=0o600)
+        self.pgdata.rename(given_up / "postgres")
+        remove_leftover(given_up)
+
+    def _new(self) -> Path:
+        new = self.data / f"postgres.new-{secrets.token_hex(8)}"
+        new.mkdir(mode=0o700)
+        return new
+
     def remove_leftovers(self) -> None:
-        """Remove first starts that were killed, known by the mark in them."""
+        """Remove first starts and resets that were killed, known by the mark in them."""
         for new in self.data.glob("postgres.new-*"):
             if not new.is_symlink():
                 remove_leftover(new)
@@ -156,7 +170,7 @@ def takes(descriptor: int) -> bool:
 
 
 def remove_leftover(new: Path) -> None:
-    """Remove an unfinished cluster, known by our mark beside it; the mark goes last, and a folder only when empty."""
+    """Remove an unfinished or given-up cluster, known by our mark beside it; the mark goes last, and a folder only when empty."""
     if (new / _MARK).is_file():
         shutil.rmtree(new / "postgres", ignore_errors=True)
         if not (new / "postgres").exists():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import tempfile
 from contextlib import suppress
@@ -65,7 +66,15 @@ def make_private(folder: Path, account: Account) -> None:
     os.chown(folder, account.uid, account.gid, follow_symlinks=False)
 
 
+_WRITTEN = re.compile(r"postgresql:///\w+\?host=[^&]+&port=5432&user=\w+")
+
+
 def address(pgdata: Path, socket_folder: str, *, role: str, database: str) -> str:
     """Write the address of the server whose socket lies in `socket_folder`."""
     host = pgdata / socket_folder  # An absolute one takes the place of PGDATA.
     return f"postgresql:///{database}?host={quote(str(host))}&port=5432&user={role}"
+
+
+def is_our_own(url: str) -> bool:
+    """Say whether `url` is one that we have written, and so leads to an embedded server that nobody has named."""
+    return _WRITTEN.fullmatch(url) is not None

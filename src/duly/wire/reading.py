@@ -46,9 +46,7 @@ def read_body(body: bytes, shape: type[T]) -> T:
         wrong = wrong_with(str(error), shape, _given(body), lambda part: decoder.decode(msgspec.json.encode(part)))
         raise Misshapen([wrong]) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(
-            f"the body is not JSON: {_lone_surrogate(body) or _plain(error)}; send one JSON value in UTF-8"
-        ) from None
+        raise Malformed(f"the body is not JSON: {why_not_json(body, error)}; send one JSON value in UTF-8") from None
     except RecursionError:
         raise _too_deep() from None
 
@@ -103,6 +101,11 @@ _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 def _too_deep() -> Misshapen:
     return Misshapen([Wrong("", f"is nested deeper than {BODY_DEPTH_MAX} levels; flatten it")])
+
+
+def why_not_json(body: bytes, error: Exception) -> str:
+    """Say in words why the reader, which gave `error`, could not read `body` as JSON."""
+    return _lone_surrogate(body) or _plain(error)
 
 
 def _lone_surrogate(body: bytes) -> str | None:
