@@ -212,6 +212,21 @@ class TestFence:
 
         assert await boxes_of(database, stale.run_id) == ["leased"]
 
+    @pytest.mark.parametrize(
+        "outcome", [Succeeded(), Failed("late", retryable=False)], ids=["plain", "with consequences"]
+    )
+    async def test_at_the_place_of_an_old_lease_a_new_one_of_the_same_worker_is_not_touched(self, database, outcome):
+        await database.execute("vacuum duly.leased")
+        worker_id, stale = await a_leased_run(database)
+        await hand_back(database, worker_id, [stale])
+        await database.execute("vacuum duly.leased")
+        [fresh] = await claimed(database, worker_id)
+        assert (fresh.place, fresh.fence > stale.fence) == (stale.place, True), "where the old one was"
+
+        assert await settled(database, worker_id, stale, outcome) == [stale]
+
+        assert (await a_row(database, "leased", fresh.run_id))["fence"] == fresh.fence
+
     async def test_another_workers_lease_cannot_be_settled(self, database):
         _, run = await a_leased_run(database)
         stranger = await a_worker(database)

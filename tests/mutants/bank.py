@@ -83,6 +83,7 @@ BANK = [
         sql("settle"),
         "where leased.ctid = held.place and leased.fence = held.fence and",
         "where leased.ctid = held.place and",
+        "tests/moves/test_settle.py::TestFence",
     ),
     Mutant(
         "settle does not ask for the fence",
