@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from duly.domain.errors import DatabaseUnusable
 from duly.outbound.shapes import Check, egress_of, url_check
-from duly.settings import Settings, SettingsError, load
+from duly.settings import Settings, SettingsError, load, redacted
 from duly.store import migrate
 from duly.store.database import Database
 from duly.store.local import this_account
@@ -85,6 +85,8 @@ class Connections:
 
     def locate(self) -> str:
         """Find the database's address. Raises DatabaseUnusable, naming the remedy."""
+        if self._url is not None and self._url.startswith(("http://", "https://")):
+            raise _over_http("App(url)", self._url)
         return self._url or _found(_settings())
 
     def check_calls(self, urls: Iterable[str]) -> None:
@@ -152,9 +154,18 @@ def _found(settings: Settings) -> str:
     from duly.store.embedded import attach
 
     url = attach(settings.data)
+    if url is None and settings.url is not None:
+        raise _over_http(settings.sources["url"], settings.url)
     if url is None:
         raise DatabaseUnusable(
             f"no database: nothing runs on {settings.data}."
             " Start one there with `duly up`, set DULY_DATABASE_URL, or give the app its address: App(url)"
         )
     return url
+
+
+def _over_http(source: str, url: str) -> DatabaseUnusable:
+    return DatabaseUnusable(
+        f"{source} names a Duly over HTTP, {redacted(url)}, and an App speaks to the database itself:"
+        " submit with `duly.Client` instead (docs/client.md), or set DULY_DATABASE_URL to its PostgreSQL"
+    )
