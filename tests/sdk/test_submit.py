@@ -13,6 +13,7 @@ from duly import (
     App,
     InvalidArguments,
     InvalidOption,
+    InvalidPayload,
     InvalidSchedule,
     KeyConflict,
     NameTaken,
@@ -102,8 +103,14 @@ async def test_many_are_stored_in_order_in_one_transaction(greet, database):
 
 
 async def test_one_bad_set_of_arguments_among_many_stores_nothing(greet, database):
-    with pytest.raises(InvalidArguments, match="argument name is 7"):
+    with pytest.raises(InvalidArguments, match=r"^arguments\[1\]: .*argument name is 7"):
         await greet.submit_many([{"name": "a"}, {"name": 7}])
+    with pytest.raises(
+        InvalidArguments, match=r"^arguments\[1\]: arguments 'b' of greet are not named; give a mapping"
+    ):
+        await greet.submit_many([{"name": "a"}, "b"])
+    with pytest.raises(InvalidPayload, match=r"^arguments\[0\]: "):
+        await greet.submit_many([{"name": "\ud800"}])
     assert await counts(database) == {}
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from duly.clock import moment_of
 from duly.domain.called import called_by
 from duly.domain.duration import parse
-from duly.domain.errors import InvalidOption
+from duly.domain.errors import InvalidArguments, InvalidOption, InvalidPayload
+from duly.domain.job import Submission, check_arguments
 from duly.domain.run import HORIZON
 from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
@@ -92,10 +93,18 @@ class Submitter(Generic[Q, T]):
     def _many(self, arguments: Sequence[Mapping[str, Any]]) -> Send:
         if self._shape is not None:
             raise InvalidOption("submit_many takes one-shots; submit each schedule by itself")
-        shots = [submission(self._handler, self._choices, self._handler.encode((), kwargs)) for kwargs in arguments]
+        shots = [self._shot(number, kwargs) for number, kwargs in enumerate(arguments)]
         if shots:
             self._check_calls(shots[0].options)
         return lambda connection, key: moves.submit_many(connection, shots, key=key, tenant=self._tenant)
+
+    def _shot(self, number: int, kwargs: Mapping[str, Any]) -> Submission:
+        """Make one of many. Raises InvalidArguments or InvalidPayload, saying which it is."""
+        try:
+            payload = self._handler.encode((), check_arguments(kwargs, self._handler.name))
+        except (InvalidArguments, InvalidPayload) as error:
+            raise type(error)(f"arguments[{number}]: {error}") from None
+        return submission(self._handler, self._choices, payload)
 
     def _check_calls(self, options: str | None) -> None:
         if options is not None and '"url"' in options:
