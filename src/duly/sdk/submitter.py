@@ -117,12 +117,21 @@ class Submitter(Generic[Q, T]):
         database = await self._app.connections.database()
         if self._shape is None:  # What a program submits all day is on record with its runs; a schedule is noted.
             database = database.acting_as(None)
-        submitted = await ask_until_answered(database, send, key, "job")
+        submitted = await ask_until_answered(database, self._checked(send), key, "job")
         if self._shape is not None and _is_soon(submitted[0], moment_of(database.clock.now())):
             (await self._app.connections.waker()).wake(DUE)
         if submitted and self._is_due_soon():
             (await self._app.connections.waker()).wake(self._choices.queue or self._handler.queue)
         return self._handles(key, submitted)
+
+    def _checked(self, send: Send) -> Send:
+        """See first that the tenant is there. On a caller's own connection nobody looks: it may have no right to."""
+
+        async def checked(connection: Connection, key: str) -> Sequence[Submitted]:
+            await self._app.connections.check_tenant(self._tenant)
+            return await send(connection, key)
+
+        return checked
 
     def _submit_sync(self, send: Send) -> list[Handle[T]]:
         if self._choices.connection is None:
