@@ -1,11 +1,12 @@
 """A database that goes away while a command follows a run."""
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from duly.cli import patience
+from duly.cli import patience, workflows
 from duly.cli.failures import REFUSED
 from duly.moves.cancel import cancel_run
 from duly.store.database import Database, Unavailable
@@ -62,5 +63,20 @@ async def test_after_a_long_silence_it_ends_and_says_that_the_run_goes_on(monkey
         raise Unavailable("the database did not answer")
 
     with pytest.raises(Unavailable, match=rf"did not answer, for 1 s\. The run goes on .*: duly logs {run_id} -f"):
-        await patience.Patience(run_id).ask(nobody_answers)
+        await patience.about_run(run_id).ask(nobody_answers)
+    assert capsys.readouterr().err == f"{NOTE}\n"
+
+
+async def test_a_workflow_that_is_waited_for_may_outlast_its_database(monkeypatch, capsys):
+    monkeypatch.setattr(patience, "_PAUSE_SECONDS", 0.01)
+    answers = iter([{"state": "running"}, None, None, {"state": "succeeded"}])
+
+    class Desk:
+        async def get(self, workflow_id):
+            if (found := next(answers)) is None:
+                raise Unavailable("the database did not answer")
+            return found
+
+    desk: Any = Desk()
+    assert await workflows._ended(desk, UUID(int=7)) == {"state": "succeeded"}
     assert capsys.readouterr().err == f"{NOTE}\n"

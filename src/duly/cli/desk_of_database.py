@@ -30,7 +30,7 @@ from duly.cli.fires import both_clocks, fire_lines, schedule_notes
 from duly.cli.key_rows import key_row
 from duly.cli.output import moment
 from duly.cli.paging import gather
-from duly.cli.patience import Patience
+from duly.cli.patience import about_run
 from duly.cli.policies import policy_line
 from duly.cli.queue_rows import read_queues
 from duly.cli.target_rows import job_row, listed_row, what_job_runs
@@ -240,7 +240,7 @@ class DatabaseDesk:
 
     async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
         """Give the lines that a run logged; with `follow`, until it has ended, also when the database was away meanwhile."""
-        clock, patience = self._database.clock, Patience(run_id)
+        clock, patience = self._database.clock, about_run(run_id)
         after, pause, ends_at = _START, _LOOK_SECONDS_MIN, float("inf")
         while True:
             look = partial(self._look, run_id, after)

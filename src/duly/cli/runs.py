@@ -18,7 +18,7 @@ from duly.cli.many import Many, change_many, many_options
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
 from duly.cli.paging import chosen, filter_option, limit_option, none_of, quoted
-from duly.cli.patience import Patience
+from duly.cli.patience import about_run
 from duly.cli.replaying import replay_runs
 from duly.cli.run_many import CANCELLING, replaying
 from duly.cli.say import say
@@ -150,7 +150,7 @@ async def _show(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -
 
 async def _follow_progress(desk: Desk, run_id: UUID) -> None:
     """Write how far a run has come, on standard error, whenever that has changed, until it has ended."""
-    last, patience = "", Patience(run_id)
+    last, patience = "", about_run(run_id)
     while True:
         found = await patience.ask(lambda: desk.run(run_id))
         now = progress_text(found["progress"]) if found["progress"] else found["state"]
