@@ -249,6 +249,11 @@ def test_a_handler_is_found_by_its_name_and_its_aliases():
     assert list(registry) == [handler]
 
 
+def test_one_text_is_no_list_of_aliases():
+    with pytest.raises(InvalidOption, match=r"aliases 'old' is one text; give a list: aliases=\['old'\]"):
+        Handler(report, aliases="old")
+
+
 def test_two_handlers_of_one_name_are_refused_and_neither_is_half_registered():
     registry = Registry()
     registry.add(Handler(report))

@@ -155,6 +155,77 @@ PLAIN = [
 ]
 
 
+@asynccontextmanager
+async def asyncpg_alone(url):
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def psycopg_async_alone(url):
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def sqlalchemy_async_alone(url):
+    engine = create_async_engine(sqlalchemy_url(url, "psycopg"), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    async with engine.connect() as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def sqlalchemy_asyncpg_alone(url):
+    engine = create_async_engine(sqlalchemy_url(url, "asyncpg"), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    async with AsyncSession(engine) as session:
+        yield session
+
+
+@asynccontextmanager
+async def psycopg_sync_alone(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def any_db_api_alone(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield Django(connection)
+
+
+@asynccontextmanager
+async def sqlalchemy_sync_alone(url):
+    engine = create_engine(sqlalchemy_url(url, "psycopg"), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with Session(engine) as session:
+        yield session
+
+
+AWAITED_ALONE = [asyncpg_alone, psycopg_async_alone, sqlalchemy_async_alone, sqlalchemy_asyncpg_alone]
+PLAIN_ALONE = [psycopg_sync_alone, any_db_api_alone, sqlalchemy_sync_alone]
+
+
+class OwnRows:
+    """A table of the caller's own."""
+
+    insert = "insert into orders_of_the_caller values (7)"
+
+    def __init__(self, database):
+        self._database = database
+
+    async def count(self):
+        return await self._database.fetchval("select count(*) from orders_of_the_caller")
+
+
+@pytest.fixture
+async def own_rows(database):
+    await database.execute("create table orders_of_the_caller (id int)")
+    yield OwnRows(database)
+    await database.execute("drop table orders_of_the_caller")
+
+
 @pytest.mark.parametrize("connected", AWAITED)
 async def test_a_commit_starts_it_and_a_rollback_leaves_nothing(connected, send, database, database_url):
     with suppress(Undone):
@@ -239,6 +310,97 @@ async def test_refusals_are_ours_on_plain_connections_too(connected, send, datab
     with pytest.raises(KeyConflict, match="Use another key"), connected(database_url) as connection:
         send.options(connection=connection, key="k").submit_sync(8, to="b")
     assert await counts(database) == {"ready": 1}
+
+
+def spoken(connection, words):
+    """Run plain SQL on a caller's connection, in the way of its driver."""
+    if hasattr(connection, "in_transaction"):  # SQLAlchemy's.
+        return connection.execute(text(words))
+    if hasattr(connection, "execute"):
+        return connection.execute(words)
+    return connection.cursor().execute(words)
+
+
+@pytest.mark.parametrize("connected", AWAITED)
+async def test_a_refusal_leaves_the_callers_transaction_whole(connected, send, own_rows, database, database_url):
+    await send.options(key="k").submit(7, to="a")
+
+    async with connected(database_url) as connection:
+        await spoken(connection, own_rows.insert)
+        for _ in range(2):
+            with pytest.raises(KeyConflict):
+                await send.options(connection=connection, key="k").submit(8, to="b")
+        with pytest.raises(InvalidSchedule, match="is past"):
+            await send.options(connection=connection, at=START - timedelta(hours=1)).submit(7, to="a")
+        await send.options(connection=connection, key="other").submit(8, to="b")
+
+    assert await own_rows.count() == 1
+    assert await counts(database) == {"ready": 2}
+
+
+@pytest.mark.parametrize("connected", PLAIN)
+async def test_a_refusal_leaves_a_plain_transaction_whole(connected, send, own_rows, database, database_url):
+    await send.options(key="k").submit(7, to="a")
+
+    with connected(database_url) as connection:
+        spoken(connection, own_rows.insert)
+        if connected is psycopg_sync_cursor:
+            connection.execute("select 7")
+        with pytest.raises(KeyConflict):
+            send.options(connection=connection, key="k").submit_sync(8, to="b")
+        with pytest.raises(InvalidSchedule, match="is past"):
+            send.options(connection=connection, at=START - timedelta(hours=1)).submit_sync(7, to="a")
+        send.options(connection=connection, key="other").submit_sync(8, to="b")
+
+    assert await own_rows.count() == 1
+    assert await counts(database) == {"ready": 2}
+
+
+@pytest.mark.parametrize("connected", [*AWAITED_ALONE, *PLAIN_ALONE])
+async def test_where_each_statement_commits_by_itself_there_is_no_savepoint(connected, send, database, database_url):
+    await send.options(key="k").submit(7, to="a")
+
+    async with connected(database_url) as connection:
+        if connected in AWAITED_ALONE:
+            with pytest.raises(KeyConflict):
+                await send.options(connection=connection, key="k").submit(8, to="b")
+            await send.options(connection=connection).submit(8, to="b")
+        else:
+            with pytest.raises(KeyConflict):
+                send.options(connection=connection, key="k").submit_sync(8, to="b")
+            send.options(connection=connection).submit_sync(8, to="b")
+        assert await counts(database) == {"ready": 2}
+
+
+async def test_a_transaction_that_was_begun_by_hand_is_left_whole_as_well(send, own_rows, database_url):
+    await send.options(key="k").submit(7, to="a")
+
+    with psycopg.connect(database_url, autocommit=True) as connection, connection.transaction():
+        connection.execute(own_rows.insert)
+        with pytest.raises(KeyConflict):
+            send.options(connection=connection, key="k").submit_sync(8, to="b")
+    async with asyncpg_alone(database_url) as connection:
+        await connection.execute(f"begin; {own_rows.insert}")
+        with pytest.raises(KeyConflict):
+            await send.options(connection=connection, key="k").submit(8, to="b")
+        await connection.execute("commit")
+
+    assert await own_rows.count() == 2
+
+
+async def test_a_callers_pipeline_may_be_open(send, own_rows, database, database_url):
+    await send.options(key="k").submit(7, to="a")
+
+    with psycopg.connect(database_url) as connection, connection.pipeline():
+        connection.execute(own_rows.insert)
+        with pytest.raises(KeyConflict):
+            send.options(connection=connection, key="k").submit_sync(8, to="b")
+        send.options(connection=connection).submit_sync(8, to="b")
+    with psycopg.connect(database_url, autocommit=True) as connection, connection.pipeline():
+        send.options(connection=connection).submit_sync(8, to="b")
+
+    assert await own_rows.count() == 1
+    assert await counts(database) == {"ready": 3}
 
 
 async def test_a_key_that_another_transaction_is_submitting_is_busy(send, database, database_url):

@@ -15,7 +15,7 @@ from tests.builders import counts
 def elsewhere(tmp_path, monkeypatch):
     """A folder of its own, without settings."""
     monkeypatch.chdir(tmp_path)
-    for name in ("DULY_DATABASE_URL", "DULY_DATA"):
+    for name in ("DULY_DATABASE_URL", "DULY_DATA", "DULY_URL"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -65,6 +65,19 @@ def test_then_the_server_of_a_running_duly_up(elsewhere, monkeypatch):
 def test_without_any_the_remedies_are_named(elsewhere):
     with pytest.raises(DatabaseUnusable, match=r"nothing runs on .*\.duly.*`duly up`.*DULY_DATABASE_URL.*App\(url\)"):
         App().locate()
+
+
+def test_a_duly_over_http_is_no_database_and_its_client_is_named(elsewhere, monkeypatch):
+    remedy = r" names a Duly over HTTP, https://.*duly\.example, and an App .*`duly\.Client`.*docs/client\.md.*DULY_DATABASE_URL"
+    with pytest.raises(DatabaseUnusable, match=rf"App\(url\){remedy}") as refused:
+        App("https://somebody:secret@duly.example").locate()
+    assert "secret" not in str(refused.value)
+
+    monkeypatch.setenv("DULY_URL", "https://duly.example")
+    with pytest.raises(DatabaseUnusable, match=f"DULY_URL{remedy}"):
+        App().locate()
+    monkeypatch.setenv("DULY_DATABASE_URL", "postgresql:///from_environment")
+    assert App().locate() == "postgresql:///from_environment"
 
 
 def test_a_misspelt_setting_is_named(elsewhere, monkeypatch):

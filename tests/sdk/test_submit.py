@@ -13,9 +13,11 @@ from duly import (
     App,
     InvalidArguments,
     InvalidOption,
+    InvalidPayload,
     InvalidSchedule,
     KeyConflict,
     NameTaken,
+    NotFound,
     Retry,
     Unavailable,
     UnknownHandler,
@@ -26,8 +28,9 @@ from duly.domain.retry import Retry as RetryPolicy
 from duly.domain.run import Options
 from duly.domain.triggers.errors import TriggerError
 from duly.sdk.choices import Choices
-from duly.store import hints
+from duly.store import hints, tenants
 from duly.store.database import Database
+from duly.store.tenants import Limits
 from duly.worker.handlers import suggestion
 from tests.builders import counts
 from tests.clock import START
@@ -102,8 +105,14 @@ async def test_many_are_stored_in_order_in_one_transaction(greet, database):
 
 
 async def test_one_bad_set_of_arguments_among_many_stores_nothing(greet, database):
-    with pytest.raises(InvalidArguments, match="argument name is 7"):
+    with pytest.raises(InvalidArguments, match=r"^arguments\[1\]: .*argument name is 7"):
         await greet.submit_many([{"name": "a"}, {"name": 7}])
+    with pytest.raises(
+        InvalidArguments, match=r"^arguments\[1\]: arguments 'b' of greet are not named; give a mapping"
+    ):
+        await greet.submit_many([{"name": "a"}, "b"])
+    with pytest.raises(InvalidPayload, match=r"^arguments\[0\]: "):
+        await greet.submit_many([{"name": "\ud800"}])
     assert await counts(database) == {}
 
 
@@ -132,11 +141,21 @@ async def test_without_a_key_each_submit_is_a_job_of_its_own(greet, database):
 
 
 async def test_tenants_have_keys_of_their_own(greet, database):
+    another = (await tenants.create(database, "another", Limits())).tenant
     first = await greet.options(key="k").submit("world")
-    second = await greet.options(key="k", tenant=2).submit("moon")
+    second = await greet.options(key="k", tenant=another).submit("moon")
 
     assert first.job_id != second.job_id
-    assert {row["tenant"] for row in await rows(database, "ready")} == {1, 2}
+    assert {row["tenant"] for row in await rows(database, "ready")} == {1, another}
+
+
+async def test_a_tenant_that_is_not_there_is_refused(greet, database):
+    for submit in (greet.options(tenant=99_999).submit, greet.options(tenant=99_999, every=60).submit):
+        with pytest.raises(NotFound, match="no tenant 99999; `duly tenants` lists them"):
+            await submit("world")
+    with pytest.raises(NotFound, match="no tenant 99999"):
+        await greet.options(tenant=99_999).submit_many([{"name": "world"}])
+    assert await counts(database) == {}
 
 
 async def test_two_schedules_of_one_name_are_refused(tick, database):

@@ -5,47 +5,27 @@ import os
 import signal
 import threading
 import time
-from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
 
-from duly.store import embedded, history
-from duly.store.database import Database
-from duly.store.migrate import migrate
+from duly.store import history
 from duly.worker.context import RunContext
+from tests.outage import a_server, away
 from tests.worker.stories import attempts_of, ended, reaping, registry_of, submitted, until, working
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A PostgreSQL of its own, which can be killed, and keeps what it has acknowledged."""
-    folder = tmp_path_factory.mktemp("restart")
-    with embedded.start(folder / "postgres", durable=True, settings={"shared_buffers": "32MB"}) as running:
-        asyncio.run(_migrate(running.url))
+    with a_server(tmp_path_factory.mktemp("restart")) as running:
         yield running
-
-
-async def _migrate(url: str) -> None:
-    async with Database(url) as database:
-        await migrate(database)
 
 
 @pytest.fixture
 def url(server):
     server.revive()
     return server.url
-
-
-@asynccontextmanager
-async def away(server):
-    """Kill PostgreSQL, and start it again on the same data at the end."""
-    os.kill(server.pid, signal.SIGKILL)
-    await until(lambda: not server.is_running)
-    try:
-        yield
-    finally:
-        await asyncio.to_thread(server.revive)
 
 
 async def test_work_goes_on_after_a_restart_under_the_same_lease(server, url, store):

@@ -30,6 +30,7 @@ from duly.cli.fires import both_clocks, fire_lines, schedule_notes
 from duly.cli.key_rows import key_row
 from duly.cli.output import moment
 from duly.cli.paging import gather
+from duly.cli.patience import about_run
 from duly.cli.policies import policy_line
 from duly.cli.queue_rows import read_queues
 from duly.cli.target_rows import job_row, listed_row, what_job_runs
@@ -238,12 +239,12 @@ class DatabaseDesk:
         return Stopped(done.answer.value, (await self._find_run(run_id))["state"], done.subtasks)
 
     async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
-        """Give the lines that a run logged; with `follow`, until it has ended."""
-        clock = self._database.clock
+        """Give the lines that a run logged; with `follow`, until it has ended, also when the database was away meanwhile."""
+        clock, patience = self._database.clock, about_run(run_id)
         after, pause, ends_at = _START, _LOOK_SECONDS_MIN, float("inf")
         while True:
-            is_final = (await self._find_run(run_id))["state"] in runs.FINAL
-            lines = await runs.read_logs(self._database, run_id, after)
+            look = partial(self._look, run_id, after)
+            is_final, lines = await (patience.ask(look) if follow else look())
             for line in lines:
                 after = (line["attempt"], line["number"])
                 yield line
@@ -253,6 +254,11 @@ class DatabaseDesk:
                 return
             pause = _LOOK_SECONDS_MIN if lines else min(_LOOK_SECONDS_MAX, pause * 1.5)
             await clock.sleep(min(pause, _LOOK_SECONDS_MIN) if is_final else pause)
+
+    async def _look(self, run_id: UUID, after: tuple[int, int]) -> tuple[bool, Sequence[Row]]:
+        """Say whether a run has ended, and what it has logged since."""
+        is_final = (await self._find_run(run_id))["state"] in runs.FINAL
+        return is_final, await runs.read_logs(self._database, run_id, after)
 
     async def _find_run(self, run_id: UUID) -> dict[str, Any]:
         found = await runs.find(self._database, run_id)

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from duly.cli.desk import Desk
+from duly.cli.patience import about_run
 from duly.cli.say import say
 
 
@@ -16,7 +17,7 @@ async def wait_for_end(desk: Desk, run_id: UUID) -> Mapping[str, Any]:
     """Write a run's log to standard error until it has ended, and give the run."""
     async for line in desk.log(run_id, follow=True):
         say(log_line(line), err=True)
-    return await desk.run(run_id)
+    return await about_run(run_id).ask(lambda: desk.run(run_id))
 
 
 def log_line(line: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from duly.cli.many import Many, change_many, many_options
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
 from duly.cli.paging import chosen, filter_option, limit_option, none_of, quoted
+from duly.cli.patience import about_run
 from duly.cli.replaying import replay_runs
 from duly.cli.run_many import CANCELLING, replaying
 from duly.cli.say import say
@@ -149,9 +150,9 @@ async def _show(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -
 
 async def _follow_progress(desk: Desk, run_id: UUID) -> None:
     """Write how far a run has come, on standard error, whenever that has changed, until it has ended."""
-    last = ""
+    last, patience = "", about_run(run_id)
     while True:
-        found = await desk.run(run_id)
+        found = await patience.ask(lambda: desk.run(run_id))
         now = progress_text(found["progress"]) if found["progress"] else found["state"]
         if now != last:
             say(now, err=True)

@@ -20,6 +20,7 @@ from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, moment, print_json, print_rows, show_list
 from duly.cli.paging import chosen, filter_option, limit_option, none_of
+from duly.cli.patience import about_workflow
 from duly.cli.say import say
 from duly.cli.screen import some
 from duly.cli.workflow_check import problems_with
@@ -183,9 +184,9 @@ async def _submit(settings: Settings, file: str, key: str, *, wait: bool, as_jso
 
 
 async def _ended(desk: WorkflowDesk, workflow_id: UUID) -> Mapping[str, Any]:
-    pause = _LOOK_SECONDS_MIN
+    pause, patience = _LOOK_SECONDS_MIN, about_workflow(workflow_id)
     while True:
-        found = await desk.get(workflow_id)
+        found = await patience.ask(lambda: desk.get(workflow_id))
         if found["state"] in FINAL:
             return found
         await SystemClock().sleep(pause)
@@ -194,8 +195,9 @@ async def _ended(desk: WorkflowDesk, workflow_id: UUID) -> Mapping[str, Any]:
 
 async def _show(settings: Settings, listing: Listing, workflow_id: UUID) -> None:
     async with at_workflows(settings) as desk:
+        look, patience = partial(desk.get, workflow_id), about_workflow(workflow_id)
         while True:
-            found = await desk.get(workflow_id)
+            found = await (patience.ask(look) if listing.watch else look())
             if listing.watch and not listing.as_json and sys.stdout.isatty():
                 click.clear()
             if listing.as_json:

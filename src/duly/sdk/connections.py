@@ -11,10 +11,11 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
-from duly.domain.errors import DatabaseUnusable
+from duly.domain.errors import DatabaseUnusable, NotFound
+from duly.domain.run import TENANT_DEFAULT
 from duly.outbound.shapes import Check, egress_of, url_check
-from duly.settings import Settings, SettingsError, load
-from duly.store import migrate
+from duly.settings import Settings, SettingsError, load, redacted
+from duly.store import migrate, tenants
 from duly.store.database import Database
 from duly.store.local import this_account
 from duly.store.waker import Waker
@@ -70,6 +71,7 @@ class Connections:
         self._is_elsewhere = False
         self._check: Check | None = None
         self._lines: Lines = WeakKeyDictionary()
+        self._tenants: set[int] = set()
 
     async def database(self) -> Database:
         """Give this loop's pool. Raises DatabaseUnusable, naming the remedy."""
@@ -85,7 +87,17 @@ class Connections:
 
     def locate(self) -> str:
         """Find the database's address. Raises DatabaseUnusable, naming the remedy."""
+        if self._url is not None and self._url.startswith(("http://", "https://")):
+            raise _over_http("App(url)", self._url)
         return self._url or _found(_settings())
+
+    async def check_tenant(self, tenant: int) -> None:
+        """Refuse a tenant that is not there, whose work nobody would see; it is asked for once. Raises NotFound."""
+        if tenant == TENANT_DEFAULT or tenant in self._tenants:
+            return
+        if await tenants.find(await self.database(), tenant) is None:
+            raise NotFound(f"no tenant {tenant}; `duly tenants` lists them")
+        self._tenants.add(tenant)
 
     def check_calls(self, urls: Iterable[str]) -> None:
         """Refuse addresses that no worker with our settings would call, as the API does. Raises InvalidOption."""
@@ -115,13 +127,13 @@ class Connections:
     @contextmanager
     def elsewhere(self, url: str) -> Iterator[None]:
         """Use another database meanwhile; whoever ends it closes what was opened."""
-        before = self._url, self._pooler, self._lines, self._is_elsewhere
+        before = self._url, self._pooler, self._lines, self._is_elsewhere, self._tenants
         self._url, self._pooler, self._lines, self._is_elsewhere = url, False, WeakKeyDictionary(), True
-        self._check = None
+        self._check, self._tenants = None, set()
         try:
             yield
         finally:
-            self._url, self._pooler, self._lines, self._is_elsewhere = before
+            self._url, self._pooler, self._lines, self._is_elsewhere, self._tenants = before
             self._check = None
 
     async def _line(self) -> Line:
@@ -152,9 +164,18 @@ def _found(settings: Settings) -> str:
     from duly.store.embedded import attach
 
     url = attach(settings.data)
+    if url is None and settings.url is not None:
+        raise _over_http(settings.sources["url"], settings.url)
     if url is None:
         raise DatabaseUnusable(
             f"no database: nothing runs on {settings.data}."
             " Start one there with `duly up`, set DULY_DATABASE_URL, or give the app its address: App(url)"
         )
     return url
+
+
+def _over_http(source: str, url: str) -> DatabaseUnusable:
+    return DatabaseUnusable(
+        f"{source} names a Duly over HTTP, {redacted(url)}, and an App speaks to the database itself:"
+        " submit with `duly.Client` instead (docs/client.md), or set DULY_DATABASE_URL to its PostgreSQL"
+    )

@@ -10,6 +10,7 @@ import msgspec
 
 from duly.domain.errors import DulyError, NotFound
 from duly.moves.cancel import CancelAnswer, cancel_run, cancel_subtasks
+from duly.sdk.waiting import until_final
 from duly.store import runs
 from duly.store.database import Database
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from duly.sdk.choices import Work
 
 T = TypeVar("T")
-_LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.005, 0.5
+_NOT_THERE = "not there: not committed, not staged yet, or no longer kept"
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -63,7 +64,10 @@ class RunHandle(Generic[T]):
         return str(found["state"])
 
     async def result(self, timeout: float | None = None) -> T:
-        """Wait for the run to end and give its result. Raises RunFailed, or TimeoutError after `timeout` seconds."""
+        """Wait for the run to end and give its result. Raises RunFailed, or TimeoutError after `timeout` seconds.
+
+        A database that is started again meanwhile is waited for: until the `timeout`, or for a minute.
+        """
         run = await self._final(await self._app.connections.database(), timeout)
         if run["state"] != "succeeded":
             raise RunFailed(run)
@@ -114,18 +118,13 @@ class RunHandle(Generic[T]):
         return None if text is None else msgspec.json.decode(text)
 
     async def _final(self, database: Database, timeout: float | None) -> dict[str, Any]:
-        """Look until the run is final, ever less often. A run that is not there may be committed yet."""
-        began, pause = database.clock.monotonic(), _LOOK_SECONDS_MIN
-        while True:
+        """Look until the run is final. One that is not there may be committed yet."""
+
+        async def look() -> tuple[str, dict[str, Any]]:
             run = await runs.find(database, self.run_id)
-            if run is not None and run["state"] in runs.FINAL:
-                return run
-            waited = database.clock.monotonic() - began
-            if timeout is not None and waited >= timeout:
-                state = run["state"] if run else "not there: not committed, not staged yet, or no longer kept"
-                raise TimeoutError(f"run {self.run_id} of {self._name} is {state} after {waited:.3g} s")
-            await database.clock.sleep(pause if timeout is None else min(pause, timeout - waited))
-            pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
+            return (run["state"], run) if run else (_NOT_THERE, {})
+
+        return await until_final(database.clock, look, runs.FINAL, f"run {self.run_id} of {self._name}", timeout)
 
 
 def _last_traceback(run: dict[str, Any]) -> str | None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from duly.clock import moment_of
 from duly.domain.called import called_by
 from duly.domain.duration import parse
-from duly.domain.errors import InvalidOption
+from duly.domain.errors import InvalidArguments, InvalidOption, InvalidPayload
+from duly.domain.job import Submission, check_arguments
 from duly.domain.run import HORIZON
 from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
@@ -92,10 +93,18 @@ class Submitter(Generic[Q, T]):
     def _many(self, arguments: Sequence[Mapping[str, Any]]) -> Send:
         if self._shape is not None:
             raise InvalidOption("submit_many takes one-shots; submit each schedule by itself")
-        shots = [submission(self._handler, self._choices, self._handler.encode((), kwargs)) for kwargs in arguments]
+        shots = [self._shot(number, kwargs) for number, kwargs in enumerate(arguments)]
         if shots:
             self._check_calls(shots[0].options)
         return lambda connection, key: moves.submit_many(connection, shots, key=key, tenant=self._tenant)
+
+    def _shot(self, number: int, kwargs: Mapping[str, Any]) -> Submission:
+        """Make one of many. Raises InvalidArguments or InvalidPayload, saying which it is."""
+        try:
+            payload = self._handler.encode((), check_arguments(kwargs, self._handler.name))
+        except (InvalidArguments, InvalidPayload) as error:
+            raise type(error)(f"arguments[{number}]: {error}") from None
+        return submission(self._handler, self._choices, payload)
 
     def _check_calls(self, options: str | None) -> None:
         if options is not None and '"url"' in options:
@@ -108,12 +117,21 @@ class Submitter(Generic[Q, T]):
         database = await self._app.connections.database()
         if self._shape is None:  # What a program submits all day is on record with its runs; a schedule is noted.
             database = database.acting_as(None)
-        submitted = await ask_until_answered(database, send, key, "job")
+        submitted = await ask_until_answered(database, self._checked(send), key, "job")
         if self._shape is not None and _is_soon(submitted[0], moment_of(database.clock.now())):
             (await self._app.connections.waker()).wake(DUE)
         if submitted and self._is_due_soon():
             (await self._app.connections.waker()).wake(self._choices.queue or self._handler.queue)
         return self._handles(key, submitted)
+
+    def _checked(self, send: Send) -> Send:
+        """See first that the tenant is there. On a caller's own connection nobody looks: it may have no right to."""
+
+        async def checked(connection: Connection, key: str) -> Sequence[Submitted]:
+            await self._app.connections.check_tenant(self._tenant)
+            return await send(connection, key)
+
+        return checked
 
     def _submit_sync(self, send: Send) -> list[Handle[T]]:
         if self._choices.connection is None:

@@ -13,13 +13,12 @@ from duly.domain.job import check_reason
 from duly.domain.workflow import FINAL
 from duly.domain.workflow_told import told_nodes
 from duly.moves import workflows as moves
+from duly.sdk.waiting import until_final
 from duly.store import workflows
 from duly.store.database import Database
 
 if TYPE_CHECKING:
     from duly.sdk.app import App
-
-_LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.005, 0.5
 
 
 class WorkflowFailed(DulyError):
@@ -157,15 +156,11 @@ class WorkflowHandle:
         return None
 
     async def _final(self, timeout: float | None) -> str:
-        """Look until it has ended, ever less often. Raises NotFound, TimeoutError."""
-        clock = (await self._database()).clock
-        began, pause = clock.monotonic(), _LOOK_SECONDS_MIN
-        while True:
+        """Look until it has ended. Raises NotFound, TimeoutError."""
+
+        async def look() -> tuple[str, str]:
             state = await self.status()
-            if state in FINAL:
-                return state
-            waited = clock.monotonic() - began
-            if timeout is not None and waited >= timeout:
-                raise TimeoutError(f"workflow {self.workflow_id} is {state} after {waited:.3g} s")
-            await clock.sleep(pause if timeout is None else min(pause, timeout - waited))
-            pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
+            return state, state
+
+        clock = (await self._database()).clock
+        return await until_final(clock, look, FINAL, f"workflow {self.workflow_id}", timeout)

@@ -2,14 +2,16 @@
 
 A caller may hand us a connection of asyncpg, of psycopg, of SQLAlchemy (a session too), or any DB-API one, such as
 Django's. Each gets the shape the moves expect. A plain one answers at once: its `fetch` never suspends, so `at_once` can
-drive a move on it without a loop. We begin, commit and roll back nothing.
+drive a move on it without a loop. We begin and commit nothing. Inside a transaction each statement stands behind a savepoint:
+a refusal is an error of the database, which would otherwise undo all that the caller has done, and turn their commit into a
+rollback that nobody is told of.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -26,6 +28,8 @@ from duly.store.statements import load
 SQL = load("callers")
 _STATEMENTS = {jobs.SQL[name]: text for name, text in SQL.items()}
 _DISK_FULL = "53100"
+_IN_TRANSACTION = 2  # As libpq counts, and psycopg with it, the old and the new.
+_SAVE, _RELEASE, _UNDO = "savepoint duly_submit", "release savepoint duly_submit", "rollback to savepoint duly_submit"
 _Answer = TypeVar("_Answer")
 Rows = list[tuple[Any, ...]]
 
@@ -73,9 +77,22 @@ class _Asyncpg:
 
     async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
         try:
+            if self._connection.is_in_transaction():
+                return await self._fetch_behind_a_savepoint(query, args)
             rows: Sequence[Any] = await self._connection.fetch(query, *args)
         except Exception as error:
             raise translated(error) from error
+        return rows
+
+    async def _fetch_behind_a_savepoint(self, query: str, args: Sequence[Any]) -> Sequence[Any]:
+        await self._connection.execute(_SAVE)
+        try:
+            rows: Sequence[Any] = await self._connection.fetch(query, *args)
+        except Exception:
+            with suppress(Exception):  # The first error is the one to tell.
+                await self._connection.execute(f"{_UNDO}; {_RELEASE}")
+            raise
+        await self._connection.execute(_RELEASE)
         return rows
 
 
@@ -84,11 +101,20 @@ class _AsyncPsycopg:
         self._connection = connection
 
     async def fetch(self, query: str, *args: Any) -> Rows:
+        save, release, undo = _around(self._connection)
         try:
-            async with self._connection.cursor(row_factory=_tuple_row()) as cursor:
+            # What is sent in a pipeline goes out together: the savepoint costs no round trip.
+            async with _pipeline(self._connection), self._connection.cursor(row_factory=_tuple_row()) as cursor:
+                for statement in save:
+                    await self._connection.execute(statement)
                 await cursor.execute(_statement(query, "%s"), [_body(args)])
+                for statement in release:
+                    await self._connection.execute(statement)
                 return _rows(await cursor.fetchall())
         except Exception as error:
+            with suppress(Exception):
+                for statement in undo:
+                    await self._connection.execute(statement)
             raise _translated(error) from error
 
 
@@ -97,11 +123,19 @@ class _Psycopg:
         self._connection = connection
 
     async def fetch(self, query: str, *args: Any) -> Rows:
+        save, release, undo = _around(self._connection)
         try:
-            with self._connection.cursor(row_factory=_tuple_row()) as cursor:
+            with _pipeline(self._connection), self._connection.cursor(row_factory=_tuple_row()) as cursor:
+                for statement in save:
+                    self._connection.execute(statement)
                 cursor.execute(_statement(query, "%s"), [_body(args)])
+                for statement in release:
+                    self._connection.execute(statement)
                 return _rows(cursor.fetchall())
         except Exception as error:
+            with suppress(Exception):
+                for statement in undo:
+                    self._connection.execute(statement)
             raise _translated(error) from error
 
 
@@ -111,7 +145,10 @@ class _DbApi:
 
     async def fetch(self, query: str, *args: Any) -> Rows:
         try:
-            with closing(self._connection.cursor()) as cursor:
+            with (
+                closing(self._connection.cursor()) as cursor,
+                _savepoint(_driven(cursor, self._connection), cursor.execute),
+            ):
                 cursor.execute(_statement(query, "%s"), [_body(args)])
                 return _rows(cursor.fetchall())
         except Exception as error:
@@ -123,25 +160,67 @@ class _Sqlalchemy:
         self._connection = connection
 
     async def fetch(self, query: str, *args: Any) -> Rows:
-        from sqlalchemy import text
-
         try:
-            return _rows(self._connection.execute(text(_statement(query, ":body")), {"body": _body(args)}))
+            return _fetched(self._connection, query, args)
         except Exception as error:
             raise _translated(error) from error
 
 
 class _AsyncSqlalchemy:
     def __init__(self, connection: Any) -> None:
-        self._connection = connection
+        self._connection = connection() if callable(connection) else connection  # Of a scope, its session.
 
     async def fetch(self, query: str, *args: Any) -> Rows:
-        from sqlalchemy import text
-
         try:
-            return _rows(await self._connection.execute(text(_statement(query, ":body")), {"body": _body(args)}))
+            rows: Rows = await self._connection.run_sync(_fetched, query, args)
         except Exception as error:
             raise _translated(error) from error
+        return rows
+
+
+def _fetched(given: Any, query: str, args: Sequence[Any]) -> Rows:
+    """Run a statement on a connection or session of SQLAlchemy, whose own savepoints would flush and expire its objects."""
+    from sqlalchemy import text
+
+    connection = given if _is(given, "sqlalchemy", "Connection") else given.connection()
+    with _savepoint(connection.connection.dbapi_connection, lambda words: connection.execute(text(words))):
+        return _rows(given.execute(text(_statement(query, ":body")), {"body": _body(args)}))
+
+
+@contextmanager
+def _savepoint(connection: Any, execute: Callable[[str], Any]) -> Iterator[None]:
+    """Undo what is done inside alone if it fails, where there is a transaction."""
+    save, release, undo = _around(connection)
+    for statement in save:
+        execute(statement)
+    try:
+        yield
+    except Exception:
+        with suppress(Exception):  # The first error is the one to tell.
+            for statement in undo:
+                execute(statement)
+        raise
+    for statement in release:
+        execute(statement)
+
+
+def _around(connection: Any) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    """Give what to say before a statement, after it, and when it failed; nothing where each commits by itself."""
+    status = getattr(getattr(connection, "info", None), "transaction_status", None)
+    if getattr(connection, "autocommit", False) and status != _IN_TRANSACTION:
+        return (), (), ()
+    return (_SAVE,), (_RELEASE,), (_UNDO, _RELEASE)
+
+
+def _driven(cursor: Any, connection: Any) -> Any:
+    """Give the driver's connection, which a wrapper such as Django's hides, but not its cursor."""
+    return getattr(cursor, "connection", connection)
+
+
+def _pipeline(connection: Any) -> Any:
+    import psycopg
+
+    return connection.pipeline() if psycopg.Pipeline.is_supported() else nullcontext()
 
 
 def _statement(query: str, parameter: str) -> str:

@@ -58,7 +58,7 @@ class Handler:
         self.queue = check_name(queue, "queue")
         self.priority = check_priority(priority)
         self.options = options
-        self.aliases = tuple(check_handler(check_name(alias, "handler alias")) for alias in aliases)
+        self.aliases = _check_aliases(aliases)
         self.is_async = _is_async(function)
         self._shape: Shape | None = None
         with suppress(NameError):  # An annotation names something defined further down: looked up again at first use.
@@ -282,6 +282,12 @@ def _is_async(function: Callable[..., Any]) -> bool:
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise InvalidOption(f"handler {_name_of(function)} yields; a handler returns its result")
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _check_aliases(aliases: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(aliases, str):  # Each of its letters would be a name.
+        raise InvalidOption(f"aliases {aliases!r} is one text; give a list: aliases=[{aliases!r}]")
+    return tuple(check_handler(check_name(alias, "handler alias")) for alias in aliases)
 
 
 def _name_of(function: Callable[..., Any]) -> str:

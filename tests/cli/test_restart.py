@@ -1,0 +1,82 @@
+"""A database that goes away while a command follows a run."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from duly.cli import patience, workflows
+from duly.cli.failures import REFUSED
+from duly.moves.cancel import cancel_run
+from duly.store.database import Database, Unavailable
+from tests.builders import a_ready_run
+from tests.cli.processes import running
+from tests.outage import a_server, away
+from tests.worker.stories import until
+
+NOTE = "the database does not answer; waiting"
+# Whether so many commands look at their runs: what each asks last.
+LOOKS = """select count(*) = $1 from pg_stat_activity
+ where application_name = 'duly' and (query like '%duly.logs%' or query like '%checkpoint%')"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with a_server(tmp_path_factory.mktemp("restart")) as started:
+        yield started
+
+
+@pytest.fixture
+async def store(server):
+    async with Database(server.url, application="the test") as database:
+        yield database
+
+
+async def test_whoever_follows_a_run_outlasts_a_restart(server, store, tmp_path):
+    run_id = await a_ready_run(store)
+    where = ("--database-url", server.url)
+    with (
+        running("run", "greet", "--wait", *where, cwd=tmp_path) as waiting,
+        running("logs", str(run_id), "-f", *where, cwd=tmp_path) as logs,
+        running("runs", "show", str(run_id), "-f", *where, cwd=tmp_path) as shown,
+    ):
+        await until(lambda: store.fetchval(LOOKS, 3))
+        async with away(server):
+            for process in (waiting, logs, shown):
+                await asyncio.to_thread(process.wait_for_line, NOTE)
+        for row in await store.fetch("select run_id from duly.ready"):
+            await cancel_run(store, row["run_id"])
+        codes = [await asyncio.to_thread(process.process.wait, 20) for process in (waiting, logs, shown)]
+
+    assert codes == [REFUSED, 0, 0]
+    for process in (waiting, logs, shown):
+        assert "cancelled" in process.text
+        assert process.text.count(NOTE) == 1
+
+
+async def test_after_a_long_silence_it_ends_and_says_that_the_run_goes_on(monkeypatch, capsys):
+    monkeypatch.setattr(patience, "_SILENCE_SECONDS_MAX", 0.6)
+    run_id = UUID(int=7)
+
+    async def nobody_answers():
+        raise Unavailable("the database did not answer")
+
+    with pytest.raises(Unavailable, match=rf"did not answer, for 1 s\. The run goes on .*: duly logs {run_id} -f"):
+        await patience.about_run(run_id).ask(nobody_answers)
+    assert capsys.readouterr().err == f"{NOTE}\n"
+
+
+async def test_a_workflow_that_is_waited_for_may_outlast_its_database(monkeypatch, capsys):
+    monkeypatch.setattr(patience, "_PAUSE_SECONDS", 0.01)
+    answers = iter([{"state": "running"}, None, None, {"state": "succeeded"}])
+
+    class Desk:
+        async def get(self, workflow_id):
+            if (found := next(answers)) is None:
+                raise Unavailable("the database did not answer")
+            return found
+
+    desk: Any = Desk()
+    assert await workflows._ended(desk, UUID(int=7)) == {"state": "succeeded"}
+    assert capsys.readouterr().err == f"{NOTE}\n"
