@@ -322,9 +322,12 @@ class TestRefused:
         good = [await a_waiting_run(database) for _ in range(300)]
         await clock.advance(60)
 
-        answer = await staged(database, left_out=LeftOut())
+        left_out = LeftOut()
+        staged_in_all = sum(
+            [(await staged(database, left_out=left_out)).count for _ in bad]
+        )  # Two may be in one shard.
 
-        assert answer.count == len(good)
+        assert staged_in_all == len(good)
         assert await counts(database) == {"ready": 300, "timers": 4}
         assert [await boxes_of(database, run_id) for run_id in bad] == [["timers"]] * 3
         told = {record.fields["timer"] for record in caplog.records if record.message == "stage_refused"}

@@ -231,7 +231,10 @@ def _test(name: str, *more: str) -> list[str]:
 
 
 def _environment(root: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "PYTHONDONTWRITEBYTECODE": "1", "CI": ""}
+    kept = {
+        name: value for name, value in os.environ.items() if name != "TEST_TIMES"
+    }  # Those are told by who calls us.
+    return {**kept, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "PYTHONDONTWRITEBYTECODE": "1", "CI": ""}
 
 
 def _words(fate: Fate, out: str) -> str:
