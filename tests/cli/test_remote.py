@@ -403,7 +403,7 @@ class TestRefusals:
     def test_an_address_that_is_none_is_refused(self, remote):
         done = remote.duly("runs", "--url", "ftp://nowhere")
 
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert "is not the URL of a Duly" in done.stderr
 
     def test_nobody_there_is_exit_code_3(self, remote, unused_tcp_port, monkeypatch):
