@@ -114,7 +114,8 @@ def strike_all(house: House, chance: random.Random, *, stays_dead: bool) -> Blow
         sleep_until(span.end)
         wait_until(lambda: has_fired(house, span), TAKE_OVER_SECONDS + 1, what="fires after a take-over", pause=0.1)
         house.start_scheduler(scheduler)
-    sleep_until(killed.at + HANDED_ON_SECONDS)  # Before, its lease may not have ended: a last beat may have been on its way.
+    # Before that its lease may not have ended: a last beat may have been on its way.
+    sleep_until(killed.at + HANDED_ON_SECONDS)
     wait_until(lambda: is_made_good(house), START_AGAIN_SECONDS * 3, what="what died with its worker", pause=0.1)
     house.kill_postgresql()
     arrivals = sum(1 for _ in Sink(house.sink).read())
