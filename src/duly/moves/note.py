@@ -31,14 +31,14 @@ def audited(
     """Let a move and what it notes be one transaction, where somebody is named."""
 
     @wraps(move)
-    async def in_one_transaction(database: D, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def in_one_transaction(database: D, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         if actor_of(database) is None or not isinstance(database, Database) or database.in_transaction:
-            return await move(database, *args, **kwargs)
+            return move(database, *args, **kwargs)
 
         async def inside(opened: Any) -> T:
             return await move(opened, *args, **kwargs)
 
-        return await together(database, inside)
+        return together(database, inside)
 
     return in_one_transaction
 

@@ -11,9 +11,8 @@ returns uuid language sql as $$
 $$;
 
 -- Submit one one-shot, with the same hash of a body and the same names as submit_one_v1: a key used by an older process is known to a newer
--- one. It costs less than a batch of one: what is wrong is found with plain comparisons, and only that, or what has options, goes to
--- check_one, which says it in a sentence and has settings that cost on every call. A run of a line gets its number here, and what follows
--- others stands under `&after`.
+-- one. Each expression here is made ready anew in each transaction, so a plain job that is due now is put into ready by as few as can be,
+-- which costs less than a batch of one; whatever else it is goes to put_one.
 create or replace function duly.submit_one_v2(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds',
@@ -22,15 +21,13 @@ language plpgsql set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_due_at  timestamptz := coalesce(p_at, v_now + coalesce(p_delay, interval '0'));
+    v_due_at  timestamptz := coalesce(p_at, v_now + p_delay, v_now);
     v_run_id  uuid := duly.run_id(v_due_at, duly.batch_name(p_tenant, p_key, v_now) || '1');
     v_payload jsonb := p_payload;
-    v_options jsonb := p_options;
-    v_stored  boolean := octet_length(p_payload) > 1024;
     v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_handler, v_payload, p_queue, p_priority,
                                                   coalesce((date_part('epoch', p_at) * 1000000)::bigint, 0),
                                                   coalesce((date_part('epoch', p_delay) * 1000000)::bigint, -1),
-                                                  duly.asked_options(v_options)), 'UTF8'));
+                                                  duly.asked_options(p_options::jsonb)), 'UTF8'));
     v_key     duly.keys;
 begin
     insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
@@ -48,38 +45,61 @@ begin
         replayed := true;
         return;
     end if;
-    if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
-        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each';
-    end if;
-    if p_at < v_now - p_grace or p_at > v_now + interval '100 years' or p_delay < interval '0' or p_delay > interval '100 years'
-       or octet_length(p_payload) > 262144 or p_priority not between 0 and 9 or v_options is not null then
-        perform duly.check_one(p_at, p_delay, octet_length(p_payload), p_priority, duly.but_after(v_options), v_now, p_grace);
-    end if;
-    v_options := duly.numbered(v_options);
-    if v_stored then
-        insert into duly.payloads (job_id, generation, body, stored_at) values (v_run_id, 1, v_payload, v_now);
-        v_payload := null;
-    end if;
-    if v_options->'after' is not null then
-        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                                  payload_stored, queue, handler, payload, options, gate, blocked_at)
-        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
-                '&after', v_now);
-        perform duly.follow_v1(p_tenant, array[v_run_id], array[v_options], v_now);
-    elsif v_due_at > v_now + p_horizon or duly.is_gated(v_options) then
-        insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
-                                 queue, handler, payload, options, shard)
-        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, p_priority, v_stored, p_queue, p_handler, v_payload, v_options,
-                duly.shard_of(v_run_id));
-    else
+    if p_at is null and p_delay is null and p_options is null and octet_length(p_payload) <= 1024 and p_priority between 0 and 9
+       and duly.is_name(p_handler) and duly.is_name(p_queue) then
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                                payload_stored, queue, handler, payload, options, rank)
-        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
+                                payload_stored, queue, handler, payload, rank)
+        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, 0, p_priority, 0, false, false, p_queue, p_handler, v_payload,
                 duly.rank(v_due_at, p_priority));
+    else
+        perform duly.put_one(p_tenant, v_run_id, v_due_at, p_handler, v_payload, octet_length(p_payload), p_queue, p_priority, p_at, p_delay,
+                             p_options::jsonb, p_horizon, p_grace, v_now);
     end if;
     job_id := v_run_id;
     scheduled_at := v_due_at;
     replayed := false;
+end $$;
+
+-- Put a new one-shot where it belongs, whatever it is, or refuse it: what is wrong is found with plain comparisons, and only that, or what
+-- has options, goes to check_one, which says it in a sentence and has settings that cost on every call. A run of a line gets its number
+-- here, and what follows others stands under `&after`.
+create or replace function duly.put_one(
+    p_tenant integer, p_run_id uuid, p_due_at timestamptz, p_handler text, p_payload jsonb, p_payload_bytes integer, p_queue text,
+    p_priority smallint, p_at timestamptz, p_delay interval, p_options jsonb, p_horizon interval, p_grace interval, p_now timestamptz)
+returns void language plpgsql as $$
+declare
+    v_stored  boolean := p_payload_bytes > 1024;
+    v_payload jsonb := case when not v_stored then p_payload end;
+    v_options jsonb;
+begin
+    if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
+        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each';
+    end if;
+    if p_at < p_now - p_grace or p_at > p_now + interval '100 years' or p_delay < interval '0' or p_delay > interval '100 years'
+       or p_payload_bytes > 262144 or p_priority not between 0 and 9 or p_options is not null then
+        perform duly.check_one(p_at, p_delay, p_payload_bytes, p_priority, duly.but_after(p_options), p_now, p_grace);
+    end if;
+    v_options := duly.numbered(p_options);
+    if v_stored then
+        insert into duly.payloads (job_id, generation, body, stored_at) values (p_run_id, 1, p_payload, p_now);
+    end if;
+    if v_options->'after' is not null then
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                  payload_stored, queue, handler, payload, options, gate, blocked_at)
+        values (p_run_id, p_run_id, p_due_at, p_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
+                '&after', p_now);
+        perform duly.follow_v1(p_tenant, array[p_run_id], array[v_options], p_now);
+    elsif p_due_at > p_now + p_horizon or duly.is_gated(v_options) then
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
+                                 queue, handler, payload, options, shard)
+        values (p_run_id, p_run_id, p_due_at, p_due_at, 1, p_tenant, p_priority, v_stored, p_queue, p_handler, v_payload, v_options,
+                duly.shard_of(p_run_id));
+    else
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                                payload_stored, queue, handler, payload, options, rank)
+        values (p_run_id, p_run_id, p_due_at, p_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
+                duly.rank(p_due_at, p_priority));
+    end if;
 end $$;
 
 -- Submit one-shots. p_key names the whole batch: asked again with the same key, it answers with the same ids and inserts nothing. A
