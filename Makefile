@@ -5,8 +5,8 @@ SEEDS ?= 300
 PYTEST_ARGS ?=
 
 bin := .venv/bin
-# Tests wait for PostgreSQL, for real processes and for real time more than half of theirs, so four of them keep two cores busy.
-at_once := 4
+# Tests wait for PostgreSQL, for real processes and for real time more than half of theirs, so five of them keep two cores busy.
+at_once := 5
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
 waiting := tests/end_to_end tests/dashboard
 waiting_at_once := 3

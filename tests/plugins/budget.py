@@ -1,13 +1,15 @@
 """Hold the test suite to its budget of time, and let no test be skipped unnoticed.
 
 At the end the time of each top-level folder of tests is printed against the budget of its area: that of the capability which a
-test is about, told by its folder or, where a folder mirrors a package that all of them share, by the name of its file. With
-`TEST_TIMES` set it is added to what that file says of earlier calls, and `python -m tests.plugins.budget FILE` prints the sum.
-With `CI` set a skip is a failure: there everything a test needs is meant to be installed.
+test is about, told by its folder or, where a folder mirrors a package that all of them share, by the name of its file; of a
+benchmark by what it measures. With `TEST_TIMES` set it is added to what that file says of earlier calls, and
+`python -m tests.plugins.budget FILE` prints the sum. With `CI` set a skip is a failure: there everything a test
+needs is meant to be installed.
 """
 
 import json
 import os
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Generator, Mapping
@@ -24,8 +26,8 @@ FOLDERS = {"schedules": "triggers", "client": "api", "wire": "api", "outbound": 
 # What the files of the other folders are about, where it is not the engine: `tests/moves/test_workflows.py` is about workflows.
 SUBJECTS = {
     "triggers": "calendars declaration declare declared interval pause registrar runs schedules when",
-    "api": "admit api api_key api_keys apply as_code audit filter keyring lists manifest manifest_plan manifest_text note remote"
-    " session take_event tenants tenants_and_keys tenants_apart wall",
+    "api": "admit api api_key api_keys apply as_code audit filter keyring list_plans lists manifest manifest_plan manifest_text"
+    " note remote session take_event tenants tenants_and_keys tenants_apart wall",
     "targets": "callback_token callbacks captured destinations health listen long programs receive sealing subtasks target"
     " targets tell then webhook_request webhook_url",
     "flow": "after aside aside_plans dead expire follow follower_plans followers gate gates hand_out limit limits lines"
@@ -34,6 +36,11 @@ SUBJECTS = {
     "dashboard": "figures many",
 }
 AREA_OF_SUBJECT = {subject: area for area, subjects in SUBJECTS.items() for subject in subjects.split()}
+# What the scenarios of `duly bench` measure, where it is not the engine; all of them are tried by one test.
+AREA_OF_SCENARIO = {"outage": "triggers", "lists": "api", "webhooks": "targets"} | dict.fromkeys(
+    ("fair", "gates", "herd", "strangers", "workflows"), "flow"
+)
+SCENARIO = re.compile(r"bench/test_scenarios\.py::\w+\[(\w+)\]$")
 
 in_ci = bool(os.environ.get("CI"))
 times_file = os.environ.get("TEST_TIMES")
@@ -46,6 +53,8 @@ def place_of(nodeid: str) -> str:
 
     `tests/store/test_jobs.py::…` is at `engine/store`, `tests/worker/targets/test_command.py::…` at `targets/worker`.
     """
+    if scenario := SCENARIO.search(nodeid):
+        return f"{AREA_OF_SCENARIO.get(scenario[1], ENGINE)}/bench"
     *folders, file = nodeid.split("::")[0].removeprefix("tests/").split("/")
     subject = file.removeprefix("test_").removesuffix(".py")
     named = (FOLDERS.get(folder, folder) for folder in folders)

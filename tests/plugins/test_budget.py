@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench import test_scenarios
 from tests.plugins import budget
 
 pytest_plugins = ["pytester"]
@@ -97,6 +98,9 @@ def test_a_call_whose_times_are_added_up_prints_none(suite, monkeypatch, tmp_pat
         ("tests/end_to_end/targets/test_callbacks.py::test_it", "targets/end_to_end"),
         ("tests/moves/test_workflows.py::TestStart::test_it", "flow/moves"),
         ("tests/api/test_workflows.py::test_it", "api/api"),
+        ("tests/bench/test_scenarios.py::test_it[gates]", "flow/bench"),
+        ("tests/bench/test_scenarios.py::test_it[drain]", "engine/bench"),
+        ("tests/bench/test_scenarios.py::test_it", "engine/bench"),
     ],
 )
 def test_a_test_belongs_to_its_folder_and_to_what_it_is_about(nodeid, place):
@@ -109,3 +113,7 @@ def test_each_subject_is_one_of_a_file():
 
     assert sum(len(subjects.split()) for subjects in budget.SUBJECTS.values()) == len(budget.AREA_OF_SUBJECT)
     assert budget.AREA_OF_SUBJECT.keys() - files == set()
+
+
+def test_each_scenario_is_one_that_is_tried():
+    assert budget.AREA_OF_SCENARIO.keys() - test_scenarios.SMALL.keys() == set()

@@ -12,9 +12,9 @@ from tests.conftest import Shared
 from tests.kept import Kept
 from tests.moves import test_aside, test_follow, test_hold, test_lines, test_rates
 from tests.postgres import Postgres
-from tests.store import test_aside_plans, test_plans, test_runs, test_verify
+from tests.store import test_aside_plans, test_list_plans, test_plans, test_runs, test_verify
 
-PLANS = (test_plans, test_aside_plans)
+PLANS = (test_plans, test_list_plans, test_aside_plans)
 WAITING = (test_lines, test_rates, test_follow, test_hold, test_aside)
 READS = (test_runs, test_verify)
 for module in (*PLANS, *WAITING, *READS):
