@@ -47,15 +47,17 @@ FIRST_AT = """
     anchor_at + make_interval(
         secs => greatest(0, ceil(date_part('epoch', $1::timestamptz - anchor_at) / every_seconds)) * every_seconds)
 """
+# Each is behind a run that has ended, as where it has gone on for a while: so each fire looks whether that is still active.
 TIMERS = f"""
 with chunk as (
     select job_id, tenant, queue, handler, every_seconds, cohort, generation, payload, {FIRST_AT} as first_at
       from duly.jobs where job_id > $2 order by job_id limit $3),
 armed as (
     insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, payload, shard,
-                             every_seconds, cohort)
+                             every_seconds, cohort, last_run_id)
     select job_id, first_at, first_at, generation, tenant, queue, handler, payload, duly.shard_of(job_id),
-           case when cohort is null then every_seconds end, cohort
+           case when cohort is null then every_seconds end, cohort,
+           duly.occurrence_id(job_id, first_at - make_interval(secs => every_seconds), 'schedule')
       from chunk)
 select job_id from chunk order by job_id desc limit 1
 """  # noqa: S608 - an expression of our own
