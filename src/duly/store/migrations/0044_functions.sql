@@ -21,4 +21,3 @@ drop function if exists
 
 -- These take more than they did.
 drop function if exists duly.stage_v2, duly.next_due;
-delete from duly.functions where file = 'stage.sql';
