@@ -138,6 +138,35 @@ async def test_a_role_that_may_not_create_the_schema_is_told_what_to_grant(postg
             await migrate(foreign)
 
 
+MAKE_SCHEMAS = "grant create on database {name} to duly_api;"
+MAKE_TABLES = (
+    f"{MAKE_SCHEMAS} grant create on schema duly to duly_api; grant select, insert on duly.migrations to duly_api;"
+)
+READ_NOTES = f"{MAKE_TABLES} grant select on duly.functions to duly_api;"
+FORGET_ONE = "delete from duly.functions where file = 'claim.sql';"
+
+
+@pytest.mark.parametrize(
+    ("granted", "sql", "denied"),
+    [
+        pytest.param("select;", "", "permission denied for database", id="nothing"),
+        pytest.param(MAKE_SCHEMAS, "", "permission denied for schema", id="schemas"),
+        pytest.param(MAKE_TABLES, "drop table duly.ready", "must be owner of table", id="tables"),
+        pytest.param(READ_NOTES + FORGET_ONE, "", "must be owner of function", id="functions"),
+    ],
+)
+async def test_a_role_that_may_not_change_the_schema_is_told_who_may(empty, monkeypatch, granted, sql, denied):
+    await migrate(empty)
+    await empty.execute(granted.format(name=await empty.fetchval("select current_database()")))
+    if sql:
+        both = [*known(), Migration(module.newest() + 1, "more", sql)]
+        monkeypatch.setattr(module, "known", lambda: both)
+
+    async with Database(f"{empty.url}&role=duly_api") as foreign:
+        with pytest.raises(DatabaseUnusable, match=rf"{denied}.*\. Migrate as its owner, duly$"):
+            await migrate(foreign)
+
+
 async def test_a_process_that_waits_for_another_finds_its_work_done(empty):
     other = Database(empty.url)
     async with other:

@@ -23,6 +23,13 @@ _LOCK = "select pg_advisory_xact_lock(1685417081)"
 _PATIENCE = "set local lock_timeout = '200ms'"
 _TRIES = 100
 _REST_SECONDS = 0.3
+# To whom that belongs which we may not change.
+_OWNERS = """
+select distinct pg_get_userbyid(owner)::text
+  from (select relowner from pg_class where relnamespace = to_regnamespace('duly')
+        union all select proowner from pg_proc where pronamespace = to_regnamespace('duly')) as made (owner)
+ where not pg_has_role(owner, 'usage')
+"""
 _TABLE = """
 create schema if not exists duly;
 create table if not exists duly.migrations (
@@ -67,6 +74,8 @@ async def migrate(database: Database) -> Applied:
             return await _migrate(database)
         except KeyBusy:  # Somebody holds a table that is to be changed.
             await database.clock.sleep(_REST_SECONDS)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise DatabaseUnusable(await _not_ours(database, error)) from None
     raise DatabaseUnusable(
         "the schema could not be brought up to date: another session holds one of its tables all the time."
         " See pg_stat_activity for a long transaction, end it, then run `duly migrate`"
@@ -77,12 +86,7 @@ async def _migrate(database: Database) -> Applied:
     async with database.transaction() as connection:
         await connection.execute(_LOCK)
         await connection.execute(_PATIENCE)
-        try:
-            await connection.execute(_TABLE)
-        except asyncpg.InsufficientPrivilegeError as error:
-            raise DatabaseUnusable(
-                f"the role may not create the schema duly: {error}. Grant it CREATE on the database"
-            ) from None
+        await connection.execute(_TABLE)
         applied = {row[0] for row in await connection.fetch("select version from duly.migrations")}
         _refuse_newer(applied)
         missing = [migration for migration in known() if migration.version not in applied]
@@ -92,6 +96,14 @@ async def _migrate(database: Database) -> Applied:
                 "insert into duly.migrations (version, name) values ($1, $2)", migration.version, migration.name
             )
         return Applied(missing, await in_force.apply(connection))
+
+
+async def _not_ours(database: Database, error: Exception) -> str:
+    """Say why the role may not migrate, and who may."""
+    if owners := await database.fetch(_OWNERS):
+        names = " or ".join(sorted(row[0] for row in owners))
+        return f"the role may not change the schema duly: {error}. Migrate as its owner, {names}"
+    return f"the role may not create the schema duly: {error}. Grant it CREATE on the database, and on the schema if it is there"
 
 
 async def check(database: Database) -> None:
