@@ -40,6 +40,12 @@ def migrate_in_five_processes(url: str, *, pooler: bool = False) -> int:
     return sum(1 for number in applied if number)
 
 
+def carry(monkeypatch, sql: str) -> None:
+    """Let this version carry one migration more."""
+    more = [*known(), Migration(module.newest() + 1, "more", sql)]
+    monkeypatch.setattr(module, "known", lambda: more)
+
+
 async def test_the_migrations_make_the_schema_that_is_kept(empty):
     await migrate(empty)
 
@@ -66,9 +72,7 @@ def test_five_processes_may_start_at_once(postgres):
 async def test_a_table_that_somebody_holds_is_let_go_and_asked_for_again(empty, monkeypatch):
     """All who use a table wait behind whoever waits to change it: no longer than a moment at a time."""
     await migrate(empty)
-    newer = Migration(module.newest() + 1, "more", "alter table duly.ready add column more integer")
-    both = [*known(), newer]
-    monkeypatch.setattr(module, "known", lambda: both)
+    carry(monkeypatch, "alter table duly.ready add column more integer")
     rests = []
 
     async def rest(seconds: float) -> None:
@@ -159,8 +163,7 @@ async def test_a_role_that_may_not_change_the_schema_is_told_who_may(empty, monk
     await migrate(empty)
     await empty.execute(granted.format(name=await empty.fetchval("select current_database()")))
     if sql:
-        both = [*known(), Migration(module.newest() + 1, "more", sql)]
-        monkeypatch.setattr(module, "known", lambda: both)
+        carry(monkeypatch, sql)
 
     async with Database(f"{empty.url}&role=duly_api") as foreign:
         with pytest.raises(DatabaseUnusable, match=rf"{denied}.*\. Migrate as its owner, duly$"):
@@ -173,6 +176,35 @@ async def test_a_process_that_waits_for_another_finds_its_work_done(empty):
         first, second = await asyncio.gather(migrate(empty), migrate(other))
 
     assert sorted([len(first.migrations), len(second.migrations)]) == [0, len(known())]
+
+
+@pytest.fixture
+async def hurried(empty):
+    """The same database for somebody in a hurry: it waits for an answer for a moment, as the server does for its end or a lock."""
+    name = await empty.fetchval("select current_database()")
+    await empty.execute(f"alter database {name} set statement_timeout = '250ms'")
+    await empty.execute(f"alter database {name} set lock_timeout = '50ms'")
+    async with Database(empty.url, command_timeout=0.25) as database:
+        yield database
+
+
+async def test_a_migration_takes_as_long_as_it_takes(empty, hurried, monkeypatch):
+    await migrate(empty)
+    carry(monkeypatch, "select pg_sleep(0.5)")
+
+    assert [one.name for one in (await migrate(hurried)).migrations] == ["more"]
+
+
+async def test_whoever_is_before_us_is_waited_for_patiently(empty, hurried, monkeypatch):
+    await migrate(empty)
+    monkeypatch.setattr(module, "_TRIES", 1)
+    async with empty.transaction() as connection:
+        await connection.execute(module._LOCK)
+        waiting = asyncio.create_task(migrate(hurried))
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+
+    assert await waiting == Applied([], [])
 
 
 def test_a_migration_needs_no_right_that_a_plain_owner_lacks():

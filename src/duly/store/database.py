@@ -213,10 +213,12 @@ class Database:
         """Give another pool to the same database, for whoever must not share connections with us."""
         return Pool(self.url, size_max, self._settings, self._start_over)
 
-    def beside(self, size_max: int) -> Self:
+    def beside(self, size_max: int, *, command_timeout: float | None = None) -> Self:
         """Give the same database over connections of its own, for what must not wait for ours; it is closed by itself."""
         another = copy(self)
-        another._pool = self.another_pool(size_max)
+        if command_timeout is not None:
+            another._settings = self._settings | {"command_timeout": command_timeout}
+        another._pool = another.another_pool(size_max)
         return another
 
     async def read_clock(self) -> datetime:

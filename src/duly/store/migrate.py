@@ -19,6 +19,9 @@ from duly.store.database import Database
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 # A lock of the transaction, not of the session, so that it works through a pooler; the number says "duly" in ASCII.
 _LOCK = "select pg_advisory_xact_lock(1685417081)"
+# A change of a large table takes as long as it takes, whatever the server allows others; so does whoever has the lock before us.
+_UNHURRIED = "set local statement_timeout = 0; set local lock_timeout = 0"
+_STATEMENT_SECONDS_MAX = 86_400.0
 # Whoever waits for a table makes all others wait behind it, so nobody waits long: it is let go, and asked for again.
 _PATIENCE = "set local lock_timeout = '200ms'"
 _TRIES = 100
@@ -69,6 +72,14 @@ def newest() -> int:
 
 async def migrate(database: Database) -> Applied:
     """Bring the schema up to date. Returns what was applied. Raises DatabaseUnusable when the schema is newer than we are."""
+    unhurried = database.beside(1, command_timeout=_STATEMENT_SECONDS_MAX)
+    try:
+        return await _keep_trying(unhurried)
+    finally:
+        await unhurried.close()
+
+
+async def _keep_trying(database: Database) -> Applied:
     for _ in range(_TRIES):
         try:
             return await _migrate(database)
@@ -84,7 +95,7 @@ async def migrate(database: Database) -> Applied:
 
 async def _migrate(database: Database) -> Applied:
     async with database.transaction() as connection:
-        await connection.execute(_LOCK)
+        await connection.execute(f"{_UNHURRIED}; {_LOCK}")
         await connection.execute(_PATIENCE)
         await connection.execute(_TABLE)
         applied = {row[0] for row in await connection.fetch("select version from duly.migrations")}
