@@ -5,18 +5,29 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import asyncpg
 import pytest
 
 from duly.domain.errors import DatabaseUnusable
-from duly.store import in_force
+from duly.store import embedded, in_force
 from duly.store import migrate as module
 from duly.store.database import Database
 from duly.store.migrate import Applied, Migration, check, known, migrate
 from tests.store.schema import describe, texts
+from tests.worker.stories import until
 
 SNAPSHOT = Path(__file__).with_name("schema.txt")
+MUCH_TO_VACUUM = """
+create table duly.much with (autovacuum_vacuum_threshold = 0, autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1)
+    as select repeat('x', 200) as x from generate_series(1, 20000);
+delete from duly.much;
+"""
+IS_VACUUMED = """
+select exists (select from pg_locks where relation = 'duly.much'::regclass and mode = 'ShareUpdateExclusiveLock')
+"""
 ONE_PROCESS = """
 import asyncio, sys
 from duly.store.database import Database
@@ -85,7 +96,8 @@ async def test_a_table_that_somebody_holds_is_let_go_and_asked_for_again(empty, 
     try:
         await reader.execute("begin; select from duly.ready")
 
-        applied = await migrate(empty)
+        async with asyncio.timeout(20):
+            applied = await migrate(empty)
     finally:
         await reader.close()
 
@@ -178,9 +190,58 @@ async def test_a_process_that_waits_for_another_finds_its_work_done(empty):
     assert sorted([len(first.migrations), len(second.migrations)]) == [0, len(known())]
 
 
+async def test_who_holds_a_table_all_the_time_is_named(empty, monkeypatch):
+    await migrate(empty)
+    carry(monkeypatch, "alter table duly.ready add column more integer")
+    monkeypatch.setattr(module, "_PATIENCE", module._PATIENCE[:2])
+    reader = await asyncpg.connect(empty.url, server_settings={"application_name": "a report"})
+    await reader.execute("begin; select from duly.ready")
+    pid = reader.get_server_pid()
+    try:
+        with pytest.raises(
+            DatabaseUnusable, match=rf"process {pid} \(a report: begin; select from duly.ready\) holds one"
+        ):
+            await migrate(empty)
+    finally:
+        await reader.close()
+
+
+@pytest.fixture
+def vacuuming(tmp_path):
+    """A server that vacuums by itself what asks for it, and nothing else."""
+    settings = {
+        "autovacuum_naptime": "1s",
+        "autovacuum_vacuum_threshold": "1000000",
+        "autovacuum_vacuum_insert_threshold": "-1",
+        "autovacuum_analyze_threshold": "1000000",
+    }
+    with embedded.start(
+        tmp_path / "postgres", durable=False, settings={"shared_buffers": "32MB", **settings}
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+async def vacuumed(vacuuming):
+    """A database with a table that an autovacuum is in, which will not leave it within the time of a test."""
+    async with Database(vacuuming.url) as database:
+        await migrate(database)
+        await database.execute(MUCH_TO_VACUUM)
+        await until(lambda: database.fetchval(IS_VACUUMED))
+        yield database
+
+
+async def test_an_autovacuum_gives_way(vacuumed, monkeypatch):
+    """It does so for whoever has waited for `deadlock_timeout`, which is longer than we wait for a person."""
+    carry(monkeypatch, "alter table duly.much add column more integer")
+    monkeypatch.setattr(vacuumed.clock, "sleep", AsyncMock())
+
+    assert [one.name for one in (await migrate(vacuumed)).migrations] == ["more"]
+
+
 @pytest.fixture
 async def hurried(empty):
-    """The same database for somebody in a hurry: it waits for an answer for a moment, as the server does for its end or a lock."""
+    """The same database for somebody who waits a moment for an answer, on a server that gives no statement and no lock longer."""
     name = await empty.fetchval("select current_database()")
     await empty.execute(f"alter database {name} set statement_timeout = '250ms'")
     await empty.execute(f"alter database {name} set lock_timeout = '50ms'")
@@ -197,7 +258,7 @@ async def test_a_migration_takes_as_long_as_it_takes(empty, hurried, monkeypatch
 
 async def test_whoever_is_before_us_is_waited_for_patiently(empty, hurried, monkeypatch):
     await migrate(empty)
-    monkeypatch.setattr(module, "_TRIES", 1)
+    monkeypatch.setattr(module, "_PATIENCE", module._PATIENCE[:1])
     async with empty.transaction() as connection:
         await connection.execute(module._LOCK)
         waiting = asyncio.create_task(migrate(hurried))

@@ -23,9 +23,25 @@ _LOCK = "select pg_advisory_xact_lock(1685417081)"
 _UNHURRIED = "set local statement_timeout = 0; set local lock_timeout = 0"
 _STATEMENT_SECONDS_MAX = 86_400.0
 # Whoever waits for a table makes all others wait behind it, so nobody waits long: it is let go, and asked for again.
-_PATIENCE = "set local lock_timeout = '200ms'"
-_TRIES = 100
+_BRIEFLY = "set local lock_timeout = '200ms'"
+# An autovacuum gives way, but only to who has waited for it as long as deadlock_timeout says: each tenth try outlasts that.
+_AT_LENGTH = """
+select set_config('lock_timeout', (setting::integer + 500)::text, true) from pg_settings where name = 'deadlock_timeout'
+"""
+_PATIENCE = [*[_BRIEFLY] * 9, _AT_LENGTH] * 10
 _REST_SECONDS = 0.3
+# Of those who hold a table of ours, who began first; what we may not see of others is left out.
+_HOLDER = r"""
+select pid, concat_ws(': ', coalesce(nullif(application_name, ''), backend_type),
+                      regexp_replace(left(query, 200), '\s+', ' ', 'g')) as told
+  from pg_stat_activity
+ where pid <> pg_backend_pid() and pid in (
+       select pid from pg_locks join pg_class on pg_class.oid = relation
+        where granted and relnamespace = to_regnamespace('duly')
+          and database = (select oid from pg_database where datname = current_database()))
+ order by xact_start nulls first
+ limit 1
+"""
 # To whom that belongs which we may not change.
 _OWNERS = """
 select distinct pg_get_userbyid(owner)::text
@@ -80,23 +96,30 @@ async def migrate(database: Database) -> Applied:
 
 
 async def _keep_trying(database: Database) -> Applied:
-    for _ in range(_TRIES):
+    for patience in _PATIENCE:
         try:
-            return await _migrate(database)
-        except KeyBusy:  # Somebody holds a table that is to be changed.
+            return await _migrate(database, patience)
+        except (
+            KeyBusy
+        ):  # As any lock that was not granted in time is told: somebody holds a table that is to be changed.
             await database.clock.sleep(_REST_SECONDS)
         except asyncpg.InsufficientPrivilegeError as error:
             raise DatabaseUnusable(await _not_ours(database, error)) from None
     raise DatabaseUnusable(
-        "the schema could not be brought up to date: another session holds one of its tables all the time."
+        f"the schema could not be brought up to date: {await _holder(database)} holds one of its tables all the time."
         " See pg_stat_activity for a long transaction, end it, then run `duly migrate`"
     )
 
 
-async def _migrate(database: Database) -> Applied:
+async def _holder(database: Database) -> str:
+    row = await database.fetchrow(_HOLDER)
+    return f"process {row['pid']} ({row['told']})" if row else "another session"
+
+
+async def _migrate(database: Database, patience: str) -> Applied:
     async with database.transaction() as connection:
         await connection.execute(f"{_UNHURRIED}; {_LOCK}")
-        await connection.execute(_PATIENCE)
+        await connection.execute(patience)
         await connection.execute(_TABLE)
         applied = {row[0] for row in await connection.fetch("select version from duly.migrations")}
         _refuse_newer(applied)
