@@ -1,6 +1,10 @@
 """Functions, views and triggers: each stands in one place, and that is in force; of two versions of Duly the newer decides."""
 
+import os
 import re
+import subprocess
+import sys
+from functools import partial
 
 import pytest
 
@@ -24,6 +28,13 @@ union all select tgname from pg_trigger join pg_class on pg_class.oid = tgrelid
 PUBLIC = """
 select proname from pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner))) as given
  where pronamespace = 'duly'::regnamespace and given.grantee = 0
+"""
+# What a process makes of the texts that Duly carries.
+READ = """
+import hashlib
+from duly.store import in_force, migrate, statements
+texts = [file.digest for file in in_force.known()], [one.sql for one in migrate.known()], statements.load("jobs")
+print(hashlib.sha256(repr(texts).encode()).hexdigest())
 """
 A_NUMBER = "create or replace function duly.a_number() returns integer language sql as $$ select {} $$;"
 
@@ -122,6 +133,16 @@ async def test_an_older_duly_leaves_alone_what_a_newer_one_has_written(migrated,
     carry(monkeypatch, File("one.sql", A_NUMBER.format(1)), edition=newer)
     assert (await migrate.migrate(migrated)).files == []
     assert await describe(migrated) == before
+
+
+def test_a_text_is_the_same_in_every_locale():
+    """Or two processes of one version, one of them in another locale, would write the functions anew in turn."""
+    read = partial(subprocess.run, capture_output=True, check=True, text=True)
+    plain = read([sys.executable, "-X", "utf8=1", "-c", READ])
+
+    assert (
+        read([sys.executable, "-X", "utf8=0", "-c", READ], env=os.environ | {"LC_ALL": "POSIX"}).stdout == plain.stdout
+    )
 
 
 async def test_a_file_that_is_gone_is_forgotten(migrated, monkeypatch):

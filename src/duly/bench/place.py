@@ -121,7 +121,7 @@ def temporary(folder: Path | None, steps: Steps) -> Iterator[Place]:
 def filesystem_of(folder: Path) -> str:
     """Name the kind of file system that `folder` lies on, where the system tells."""
     try:
-        mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
+        mounts = [line.split()[1:3] for line in os.fsdecode(_MOUNTS.read_bytes()).splitlines()]
     except OSError:
         return "unknown file system"
     above = [(point, kind) for point, kind in mounts if folder.resolve().is_relative_to(point)]

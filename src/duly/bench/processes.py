@@ -57,16 +57,16 @@ def mebibytes(processes: Iterable[Process]) -> float:
 def cpu_of(pid: int) -> float:
     """Read the CPU of one process, to the nanosecond where the kernel keeps it so."""
     try:
-        return int((_PROC / str(pid) / "schedstat").read_text().split()[0]) / 1e9
+        return int((_PROC / str(pid) / "schedstat").read_text(encoding="utf-8").split()[0]) / 1e9
     except FileNotFoundError:
-        return _parsed((_PROC / str(pid) / "stat").read_text()).cpu_seconds
+        return _parsed((_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")).cpu_seconds
 
 
 def _everyone() -> Iterable[Process]:
     for entry in _PROC.iterdir() if can_look() else ():
         if entry.name.isdigit():
             try:
-                yield _parsed((entry / "stat").read_text())
+                yield _parsed((entry / "stat").read_text(encoding="utf-8", errors="replace"))
             except OSError:  # It has ended meanwhile.
                 continue
 

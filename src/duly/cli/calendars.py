@@ -117,7 +117,7 @@ async def _delete(settings: Settings, name: str) -> None:
 
 def _read(file: str) -> Any:
     try:
-        return msgspec.json.decode(sys.stdin.read() if file == "-" else Path(file).read_text())
+        return msgspec.json.decode(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file}: {error}") from None
     except (msgspec.DecodeError, RecursionError) as error:

@@ -57,7 +57,7 @@ async def _kept(database: Database, file: Path) -> Secret | None:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text().strip()
+        return file.read_text(encoding="utf-8").strip()
     except (FileNotFoundError, UnicodeDecodeError):
         return ""
 
@@ -68,6 +68,6 @@ def _keep(file: Path, key: Secret) -> None:
     with suppress(FileNotFoundError):
         new.unlink()
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as writing:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as writing:
         writing.write(key.reveal() + "\n")
     new.rename(file)

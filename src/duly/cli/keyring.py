@@ -52,7 +52,7 @@ def _make(file: Path, rng: Rng) -> None:
     """Write a key where its owner alone can read it; of two who do so at once, one is first, and there is never half a file."""
     new = file.with_name(f"{file.name}.{rng.uuid()}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as writing:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as writing:
         writing.write(new_key_line(rng.secret).reveal() + "\n")
         writing.flush()
         os.fsync(writing.fileno())

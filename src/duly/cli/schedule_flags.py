@@ -112,7 +112,7 @@ def _contents(text: str) -> str:
     if not text.startswith("@"):
         return text
     try:
-        return Path(text[1:]).read_text()
+        return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--schedule {text}: {error}") from None
 

@@ -35,7 +35,7 @@ class Account:
         return subprocess.run(
             command,
             input=stdin,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             capture_output=True,
             check=False,

@@ -85,12 +85,12 @@ class Folder:
         os.write(descriptor, str(os.getpid()).encode())
 
     def _holder_lives(self) -> bool:
-        pid = (self.data / "lock").read_text()
+        pid = (self.data / "lock").read_text(encoding="utf-8")
         return pid.isdigit() and command_of(int(pid)) != ""
 
     def _who_holds_it(self) -> str:
         lock = self.data / "lock"
-        pid = lock.read_text() or "unknown"  # It is taking it at this moment.
+        pid = lock.read_text(encoding="utf-8") or "unknown"  # It is taking it at this moment.
         since = datetime.fromtimestamp(lock.stat().st_mtime, UTC)
         command = command_of(int(pid)) if pid.isdigit() else ""
         return (
@@ -103,8 +103,8 @@ class Folder:
         if not os.path.lexists(self.pgdata):
             return None
         try:
-            ours = (self.pgdata / "pg_hba.conf").read_text().startswith(_WRITTEN_BY_US)
-            version = (self.pgdata / "PG_VERSION").read_text().strip()
+            ours = (self.pgdata / "pg_hba.conf").read_text(encoding="utf-8").startswith(_WRITTEN_BY_US)
+            version = (self.pgdata / "PG_VERSION").read_text(encoding="utf-8").strip()
         except (FileNotFoundError, NotADirectoryError):
             ours, version = False, ""
         except OSError as error:
@@ -209,11 +209,11 @@ def admit_callers(pgdata: Path, account: Account) -> None:
 
 def replace(path: Path, text: str, account: Account) -> None:
     """Let `path` hold `text` and belong to `account`; at no moment is there less than a whole file."""
-    if path.read_text() == text:
+    if path.read_text(encoding="utf-8") == text:
         return
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fchown(descriptor, account.uid, account.gid)

@@ -31,7 +31,7 @@ class PidFile:
 def read_pid_file(pgdata: Path) -> PidFile | None:
     """Read the pid file; None when there is none, or one too short to mean anything."""
     try:
-        lines = (pgdata / "postmaster.pid").read_text().split("\n")
+        lines = os.fsdecode((pgdata / "postmaster.pid").read_bytes()).split("\n")
     except (FileNotFoundError, NotADirectoryError):
         return None
     lines += [""] * (8 - len(lines))
@@ -97,7 +97,7 @@ def is_alive(pid: int) -> bool:
 def is_attached(shared_memory_id: int | None) -> bool:
     """Say whether any process still uses the shared memory of that id."""
     try:
-        rows = [line.split() for line in _SHARED_MEMORY.read_text().splitlines()[1:]]
+        rows = [line.split() for line in _SHARED_MEMORY.read_text(encoding="utf-8").splitlines()[1:]]
     except OSError:
         return False
     return any(int(row[1]) == shared_memory_id and int(row[6]) > 0 for row in rows)

@@ -55,7 +55,7 @@ def memory_of_machine() -> int:
     """Tell how many bytes of memory we may use: the machine's, or fewer in a container with a limit."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        limit = _CGROUP_LIMIT.read_text().strip()
+        limit = _CGROUP_LIMIT.read_text(encoding="utf-8").strip()
     except OSError:
         return physical
     return min(physical, int(limit)) if limit.isdigit() else physical

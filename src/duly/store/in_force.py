@@ -53,13 +53,17 @@ class Noted(msgspec.Struct, frozen=True):
 
 def known() -> list[File]:
     """Read the files this version of Duly carries, in the order in which they are applied."""
-    found = [File(entry.name, entry.read_text()) for entry in _FOLDER.iterdir() if entry.name.endswith(".sql")]
+    found = [
+        File(entry.name, entry.read_text(encoding="utf-8"))
+        for entry in _FOLDER.iterdir()
+        if entry.name.endswith(".sql")
+    ]
     return sorted(found, key=lambda file: (file.name in _LAST, file.name))
 
 
 def edition() -> int:
     """Say which edition of the files this version of Duly carries."""
-    return int(_FOLDER.joinpath("edition.txt").read_text().split()[0])
+    return int(_FOLDER.joinpath("edition.txt").read_text(encoding="utf-8").split()[0])
 
 
 async def apply(connection: asyncpg.Connection[asyncpg.Record]) -> list[File]:

@@ -74,7 +74,7 @@ class Applied(msgspec.Struct, frozen=True):
 def known() -> list[Migration]:
     """Read the migrations this version of Duly carries."""
     found = [
-        Migration(int(match[1]), match[2], entry.read_text())
+        Migration(int(match[1]), match[2], entry.read_text(encoding="utf-8"))
         for entry in files("duly.store").joinpath("migrations").iterdir()
         if (match := _FILE.fullmatch(entry.name))
     ]

@@ -9,7 +9,7 @@ def load(box: str) -> dict[str, str]:
     """Read the statements of one box."""
     statements: dict[str, list[str]] = {}
     lines: list[str] = []
-    for line in files("duly.store").joinpath("sql", f"{box}.sql").read_text().splitlines():
+    for line in files("duly.store").joinpath("sql", f"{box}.sql").read_text(encoding="utf-8").splitlines():
         if line.startswith("-- name: "):
             lines = statements.setdefault(line.removeprefix("-- name: ").strip(), [])
         elif not line.startswith("--"):
