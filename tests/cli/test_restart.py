@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 from uuid import UUID
 
 import pytest
@@ -9,13 +10,13 @@ import pytest
 from duly.cli import patience, workflows
 from duly.cli.failures import REFUSED
 from duly.moves.cancel import cancel_run
-from duly.store.database import Database, Unavailable
+from duly.store.database import Database, DiskFull, ReadOnly, Unavailable
 from tests.builders import a_ready_run
 from tests.cli.processes import running
 from tests.outage import a_server, away
 from tests.worker.stories import until
 
-NOTE = "the database does not answer; waiting"
+SILENT = "the database did not answer"
 # Whether so many commands look at their runs: what each asks last.
 LOOKS = """select count(*) = $1 from pg_stat_activity
  where application_name = 'duly' and (query like '%duly.logs%' or query like '%checkpoint%')"""
@@ -44,7 +45,7 @@ async def test_whoever_follows_a_run_outlasts_a_restart(server, store, tmp_path)
         await until(lambda: store.fetchval(LOOKS, 3))
         async with away(server):
             for process in (waiting, logs, shown):
-                await asyncio.to_thread(process.wait_for_line, NOTE)
+                await asyncio.to_thread(process.wait_for_line, SILENT)
         for row in await store.fetch("select run_id from duly.ready"):
             await cancel_run(store, row["run_id"])
         codes = [await asyncio.to_thread(process.process.wait, 20) for process in (waiting, logs, shown)]
@@ -52,19 +53,29 @@ async def test_whoever_follows_a_run_outlasts_a_restart(server, store, tmp_path)
     assert codes == [REFUSED, 0, 0]
     for process in (waiting, logs, shown):
         assert "cancelled" in process.text
-        assert process.text.count(NOTE) == 1
+        assert process.text.count(SILENT) == process.text.count("; waiting") == 1
+
+
+@pytest.mark.parametrize("error", [Unavailable(SILENT), DiskFull("could not write"), ReadOnly("a standby")])
+async def test_a_person_is_told_why_it_is_waited_for(monkeypatch, capsys, error):
+    """A database without room answers, and so does one that takes no writes."""
+    monkeypatch.setattr(patience, "_PAUSE_SECONDS", 0.01)
+    question = AsyncMock(side_effect=[error, error, "an answer"])
+
+    assert await patience.about_run(UUID(int=7)).ask(question) == "an answer"
+    assert capsys.readouterr().err == f"{error}; waiting\n"
 
 
 async def test_after_a_long_silence_it_ends_and_says_that_the_run_goes_on(monkeypatch, capsys):
-    monkeypatch.setattr(patience, "_SILENCE_SECONDS_MAX", 0.6)
+    monkeypatch.setattr("duly.sdk.waiting._SILENCE_SECONDS_MAX", 0.6)
     run_id = UUID(int=7)
 
     async def nobody_answers():
-        raise Unavailable("the database did not answer")
+        raise Unavailable(SILENT)
 
     with pytest.raises(Unavailable, match=rf"did not answer, for 1 s\. The run goes on .*: duly logs {run_id} -f"):
         await patience.about_run(run_id).ask(nobody_answers)
-    assert capsys.readouterr().err == f"{NOTE}\n"
+    assert capsys.readouterr().err == f"{SILENT}; waiting\n"
 
 
 async def test_a_workflow_that_is_waited_for_may_outlast_its_database(monkeypatch, capsys):
@@ -74,9 +85,9 @@ async def test_a_workflow_that_is_waited_for_may_outlast_its_database(monkeypatc
     class Desk:
         async def get(self, workflow_id):
             if (found := next(answers)) is None:
-                raise Unavailable("the database did not answer")
+                raise Unavailable(SILENT)
             return found
 
     desk: Any = Desk()
     assert await workflows._ended(desk, UUID(int=7)) == {"state": "succeeded"}
-    assert capsys.readouterr().err == f"{NOTE}\n"
+    assert capsys.readouterr().err == f"{SILENT}; waiting\n"

@@ -1,7 +1,4 @@
-"""Patience: whoever waits for a run or a workflow goes on waiting while nobody answers, because that goes on as well.
-
-A server that is started again is away for seconds. After a minute without any answer it is not worth a person's time.
-"""
+"""Patience: whoever waits for a run or a workflow goes on waiting while the database is away, because that goes on as well."""
 
 from __future__ import annotations
 
@@ -11,15 +8,15 @@ from uuid import UUID
 
 from duly.cli.say import say
 from duly.clock import SystemClock
+from duly.sdk.waiting import Silence
 from duly.store.database import Unavailable
 
 T = TypeVar("T")
-_SILENCE_SECONDS_MAX = 60.0
 _PAUSE_SECONDS = 0.5
 
 
 class Patience:
-    """Asks about something, again and again while the database does not answer; `look_again` is the command to do so later."""
+    """Asks about something, again and again while the database is away or has no room; `look_again` is the command for later."""
 
     def __init__(self, what: str, look_again: str) -> None:
         self._goes_on = f"The {what} goes on without us; to look again: {look_again}"
@@ -27,17 +24,15 @@ class Patience:
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """Give the answer. Raises Unavailable, with where to look again, after a minute without one."""
-        silent_since: float | None = None
+        silence: Silence | None = None
         while True:
             try:
                 return await question()
             except Unavailable as error:
-                now = self._clock.monotonic()
-                if silent_since is None:
-                    say("the database does not answer; waiting", err=True)
-                    silent_since = now
-                if now - silent_since >= _SILENCE_SECONDS_MAX:
-                    raise Unavailable(f"{error}, for {now - silent_since:.0f} s. {self._goes_on}") from error
+                if silence is None:
+                    say(f"{error}; waiting", err=True)
+                    silence = Silence(self._clock, self._goes_on)
+                silence.bear(error)
             await self._clock.sleep(_PAUSE_SECONDS)
 
 

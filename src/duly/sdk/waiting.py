@@ -10,7 +10,23 @@ from duly.store.database import Unavailable
 
 T = TypeVar("T")
 _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.005, 0.5
-_SILENCE_SECONDS_MAX = 60.0  # So long we wait for a database that never answers, where nobody said how long.
+# So long we wait for a database that never answers, where nobody said how long: one that is started again is away for seconds.
+_SILENCE_SECONDS_MAX = 60.0
+
+
+class Silence:
+    """The time since a database first failed to answer. What we wait for goes on meanwhile; `ask_again` says what to do later."""
+
+    def __init__(self, clock: Clock, ask_again: str) -> None:
+        self._clock = clock
+        self._since = clock.monotonic()
+        self._ask_again = ask_again
+
+    def bear(self, error: Unavailable) -> None:
+        """Put up with one more failure. Raises Unavailable after a minute of them."""
+        silent = self._clock.monotonic() - self._since
+        if silent >= _SILENCE_SECONDS_MAX:
+            raise Unavailable(f"{error}, for {silent:.0f} s. {self._ask_again}") from error
 
 
 async def until_final(
@@ -20,20 +36,18 @@ async def until_final(
 
     Raises TimeoutError after `timeout` seconds; without one, Unavailable after a minute in which the database did not answer.
     """
-    began = answered = clock.monotonic()
-    pause = _LOOK_SECONDS_MIN
+    began, pause = clock.monotonic(), _LOOK_SECONDS_MIN
+    silence: Silence | None = None
     while True:
         try:
             state, found = await look()
             if state in final:
                 return found
-            answered = clock.monotonic()
+            silence = None
         except Unavailable as error:
-            silent = clock.monotonic() - answered
-            if timeout is None and silent >= _SILENCE_SECONDS_MAX:
-                raise Unavailable(
-                    f"{error}, for {silent:.0f} s. {what} goes on without us: wait for it again"
-                ) from error
+            silence = silence or Silence(clock, f"{what} goes on without us: wait for it again")
+            if timeout is None:
+                silence.bear(error)
             state = f"in a state that we cannot know ({error})"
         waited = clock.monotonic() - began
         if timeout is not None and waited >= timeout:
