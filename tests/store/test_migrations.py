@@ -154,26 +154,31 @@ async def test_a_role_that_may_not_create_the_schema_is_told_what_to_grant(postg
             await migrate(foreign)
 
 
-MAKE_SCHEMAS = "grant create on database {name} to duly_api;"
-MAKE_TABLES = (
-    f"{MAKE_SCHEMAS} grant create on schema duly to duly_api; grant select, insert on duly.migrations to duly_api;"
-)
-READ_NOTES = f"{MAKE_TABLES} grant select on duly.functions to duly_api;"
+async def test_the_right_to_create_is_needed_once(empty, monkeypatch):
+    await migrate(empty)
+    await empty.execute(f"revoke create on database {await empty.fetchval('select current_database()')} from duly")
+    carry(monkeypatch, "alter table duly.ready add column more integer")
+
+    assert [one.name for one in (await migrate(empty)).migrations] == ["more"]
+
+
+READ = "grant select, insert on duly.migrations to duly_api; grant select on duly.functions to duly_api;"
+CREATE = "grant create on schema duly to duly_api;"
 FORGET_ONE = "delete from duly.functions where file = 'claim.sql';"
 
 
 @pytest.mark.parametrize(
     ("granted", "sql", "denied"),
     [
-        pytest.param("select;", "", "permission denied for database", id="nothing"),
-        pytest.param(MAKE_SCHEMAS, "", "permission denied for schema", id="schemas"),
-        pytest.param(MAKE_TABLES, "drop table duly.ready", "must be owner of table", id="tables"),
-        pytest.param(READ_NOTES + FORGET_ONE, "", "must be owner of function", id="functions"),
+        pytest.param("select", "", "permission denied for table", id="rows"),
+        pytest.param(READ, "drop table duly.ready", "must be owner of table", id="table"),
+        pytest.param(READ + FORGET_ONE, "", "permission denied for schema", id="schema"),
+        pytest.param(READ + CREATE + FORGET_ONE, "", "must be owner of function", id="function"),
     ],
 )
 async def test_a_role_that_may_not_change_the_schema_is_told_who_may(empty, monkeypatch, granted, sql, denied):
     await migrate(empty)
-    await empty.execute(granted.format(name=await empty.fetchval("select current_database()")))
+    await empty.execute(granted)
     if sql:
         carry(monkeypatch, sql)
 

@@ -49,6 +49,7 @@ select distinct pg_get_userbyid(owner)::text
         union all select proowner from pg_proc where pronamespace = to_regnamespace('duly')) as made (owner)
  where not pg_has_role(owner, 'usage')
 """
+_EXISTS = "select to_regclass('duly.migrations') is not null"
 _TABLE = """
 create schema if not exists duly;
 create table if not exists duly.migrations (
@@ -120,7 +121,9 @@ async def _migrate(database: Database, patience: str) -> Applied:
     async with database.transaction() as connection:
         await connection.execute(f"{_UNHURRIED}; {_LOCK}")
         await connection.execute(patience)
-        await connection.execute(_TABLE)
+        # `if not exists` wants the right to create also where there is nothing to create.
+        if not await connection.fetchval(_EXISTS):
+            await connection.execute(_TABLE)
         applied = {row[0] for row in await connection.fetch("select version from duly.migrations")}
         _refuse_newer(applied)
         missing = [migration for migration in known() if migration.version not in applied]
@@ -137,12 +140,12 @@ async def _not_ours(database: Database, error: Exception) -> str:
     if owners := await database.fetch(_OWNERS):
         names = " or ".join(sorted(row[0] for row in owners))
         return f"the role may not change the schema duly: {error}. Migrate as its owner, {names}"
-    return f"the role may not create the schema duly: {error}. Grant it CREATE on the database, and on the schema if it is there"
+    return f"the role may not create the schema duly: {error}. Grant it CREATE on the database"
 
 
 async def check(database: Database) -> None:
     """Make sure the schema is exactly what this version needs. Raises DatabaseUnusable, naming the remedy."""
-    exists = await database.fetchval("select to_regclass('duly.migrations') is not null")
+    exists = await database.fetchval(_EXISTS)
     rows = await database.fetch("select version from duly.migrations") if exists else []
     applied = {row[0] for row in rows}
     _refuse_newer(applied)
