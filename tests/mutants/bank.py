@@ -1551,6 +1551,13 @@ BANK = [
         "tests/worker/test_service.py::test_an_outcome_is_settled_while_every_other_connection_of_the_worker_is_taken",
     ),
     Mutant(
+        "an outcome that comes when its life is over is put where nobody looks",
+        "src/duly/worker/engine.py",
+        "        if self.outbox.is_done:\n",
+        "        if False:\n",
+        "tests/worker/test_leases.py::test_an_outcome_that_waits_for_its_progress_outlives_its_life",
+    ),
+    Mutant(
         "an outcome that is refused is offered as often as can be",
         "src/duly/worker/outbox.py",
         "delays.append(min(REFUSED_SECONDS * 2**refusals, REFUSED_SECONDS_MAX))",

@@ -8,13 +8,14 @@ import threading
 import time
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 
 from duly.domain.retry import Retry
 from duly.domain.run import Run
 from duly.moves.claim import claim
-from duly.store import leased, workers
+from duly.store import leased, runs, workers
 from duly.store.database import Unavailable
 from duly.worker import claiming, engine
 from duly.worker.context import RunContext
@@ -27,6 +28,7 @@ from tests.worker.stories import (
     a_registered_worker,
     attempts_of,
     ended,
+    engine_of,
     is_regular,
     leased_runs,
     reaping,
@@ -244,6 +246,70 @@ async def test_a_thread_that_ends_before_anyone_took_over_is_still_believed(url,
         assert worker.health.fenced == 0
 
     assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+async def test_a_thread_that_ends_while_its_worker_gives_its_life_up_is_believed(url, store, monkeypatch):
+    """What the handlers have said is not answered, and the outcomes of that life were all written."""
+    monkeypatch.setattr(engine, "LAST_WORDS_SECONDS", 0.2)
+    started, release, silent = threading.Event(), threading.Event(), Silent(monkeypatch, "append_logs")
+
+    def work(run: RunContext) -> int:
+        run.log.info("said")
+        started.set()
+        assert release.wait(20)
+        return run.attempt
+
+    async with working(url, registry_of(work), lease=LEASE_SHORT, threads=1) as worker:
+        outbox = engine_of(worker).outbox
+        run_id = await submitted(store, "work")
+        await until(started.is_set)
+        async with no_heartbeat(), silent:
+            await until(lambda: outbox.is_done)
+            release.set()
+            assert await ended(store, run_id) == "succeeded"
+
+    assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+async def test_an_outcome_that_waits_for_its_progress_outlives_its_life(url, store, monkeypatch):
+    monkeypatch.setattr(engine, "LAST_WORDS_SECONDS", 0.2)
+    silent = Silent(monkeypatch, "save_progresses")
+
+    async def work(run: RunContext) -> int:
+        await run.progress(1, 2)
+        return run.attempt
+
+    async with working(url, registry_of(work), lease=LEASE_SHORT) as worker:
+        outbox = engine_of(worker).outbox
+        async with silent:
+            run_id = await submitted(store, "work")
+            await until(silent.asked.is_set)
+            async with no_heartbeat():
+                await until(lambda: outbox.is_done)
+        assert await ended(store, run_id) == "succeeded"
+
+    assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+class Silent:
+    """As long as it is entered, the store does not answer one of the things that are asked about runs."""
+
+    def __init__(self, monkeypatch: Any, name: str) -> None:
+        self.asked, self._is_silent = threading.Event(), threading.Event()
+        self._real = getattr(runs, name)
+        monkeypatch.setattr(runs, name, self._ask)
+
+    async def __aenter__(self) -> None:
+        self._is_silent.set()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._is_silent.clear()
+
+    async def _ask(self, *args: Any, **options: Any) -> None:
+        while self._is_silent.is_set():
+            self.asked.set()
+            await asyncio.sleep(0.01)
+        await self._real(*args, **options)
 
 
 async def test_a_claim_whose_answer_was_lost_is_handed_back_unused(url, store, monkeypatch):

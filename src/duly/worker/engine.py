@@ -69,6 +69,7 @@ class Engine:
         settling: Database,
         slots: Slots,
         crew: Crew | None,
+        on_late: Callable[[Sequence[Settled | Deferred]], None],
         rng: Rng,
         log: Log,
     ) -> None:
@@ -78,6 +79,7 @@ class Engine:
         self._executor = executor
         self._lifeline = lifeline
         self._crew = crew
+        self._on_late = on_late  # An outcome has come when this life was over.
         self._rng = rng
         self._log = log
         self._slots = slots
@@ -110,7 +112,7 @@ class Engine:
             gone=self._gone,
             is_closed=lambda: self.outbox.is_full or self._watch.is_draining,
             on_received=self._wake_line.set,
-            on_spent=self.outbox.put,
+            on_spent=self._settle,
             on_expired=self.lease_lost,
             log=log,
         )
@@ -161,13 +163,12 @@ class Engine:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self._write_last_lines(grace_seconds if self._stopping else LAST_WORDS_SECONDS)
             self.outbox.close()
             if self._stopping:
                 await asyncio.wait({settling}, timeout=grace_seconds)
                 settling.cancel()
             # Otherwise it goes on beside the next life: when the database is back, outcomes are taken that nobody else has made.
-            with contextlib.suppress(Exception):
-                await self._desk.flush()
 
     def stop(self) -> None:
         """Ask for a graceful end."""
@@ -301,7 +302,7 @@ class Engine:
         if held.started:
             self._ask_to_stop(held)
         else:
-            self.outbox.put([held.as_cancelled()])  # Wherever it waits, it will not be started.
+            self._settle([held.as_cancelled()])  # Wherever it waits, it will not be started.
         held.cancelled = True
 
     def _heed_late(self, starting: list[Run]) -> None:
@@ -348,10 +349,17 @@ class Engine:
         if self._desk.owes_any and (owing := [item for item in settled if self._desk.owes_progress(item.run)]):
             self._spawn(self._settle_after_progress(owing))
             settled = [item for item in settled if not self._desk.owes_progress(item.run)]
-        self.outbox.put(settled)
+        self._settle(settled)
         if unstarted := [item for item in ended if item.settled is None]:
             self._take_back(unstarted)
         self._slots_came_free()
+
+    def _settle(self, settled: Sequence[Settled | Deferred]) -> None:
+        """Send outcomes on their way, also those that come when nobody empties our outbox any more."""
+        if self.outbox.is_done:
+            self._on_late(settled)
+        else:
+            self.outbox.put(settled)
 
     def _slots_came_free(self) -> None:
         if self._slots.waiting:  # Otherwise nobody wants them.
@@ -373,7 +381,7 @@ class Engine:
     def _take_back(self, unstarted: list[Ended]) -> None:
         """Settle those of which somebody asked that they stop, and hand back the others."""
         given = [item.run for item in unstarted]
-        self.outbox.put([held.as_cancelled() for held in self._hands.of(given) if held.cancelled])
+        self._settle([held.as_cancelled() for held in self._hands.of(given) if held.cancelled])
         self._return(given)
         if named := [item.run for item in unstarted if item.kind is Kind.ALONE]:
             self._spawn(self._tidy_up(named, []))
@@ -384,7 +392,7 @@ class Engine:
             if self._lifeline.is_safe:
                 await self._desk.flush_progress()
         finally:
-            self.outbox.put(settled)
+            self._settle(settled)
 
     def _on_settled(self, settled: list[Settled | Deferred]) -> None:
         done = [item.run for item in settled]
@@ -442,6 +450,12 @@ class Engine:
                 return  # The belt will find them.
             # There is no belt any more, and who finds them later thinks they were started.
             await self._clock.sleep(pause)
+
+    async def _write_last_lines(self, seconds: float) -> None:
+        """Write what handlers have said, within so long: a database that does not answer must not hold up the end."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(seconds):
+                await self._desk.flush()
 
     async def _wind_down(self, grace_seconds: float) -> None:
         """Hand back what was not started, let what runs end within the grace, then interrupt it."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -208,6 +209,7 @@ class Worker:
                 settling=settling,
                 slots=Slots(self._capacity()),
                 crew=crew,
+                on_late=partial(self._settle_late, settling, identity.worker_id),
                 rng=self._rng,
                 log=self._log,
             )
@@ -316,18 +318,20 @@ class Worker:
     def _ended(self, settling: Database, worker_id: UUID, ended: list[Ended]) -> None:
         if self._engine is not None and self._engine.worker_id == worker_id:
             self._engine.on_ended(ended)
-        elif late := [item.settled for item in ended if item.settled is not None]:
-            task = asyncio.create_task(self._settle_late(settling, worker_id, late))
-            self._settling_late.add(task)
-            task.add_done_callback(self._settling_late.discard)
+        else:
+            self._settle_late(settling, worker_id, [item.settled for item in ended if item.settled is not None])
 
-    async def _settle_late(self, settling: Database, worker_id: UUID, late: list[Settled | Deferred]) -> None:
+    def _settle_late(self, settling: Database, worker_id: UUID, late: Sequence[Settled | Deferred]) -> None:
         """Offer outcomes from an earlier life under the name they were claimed with: taken where nobody else holds the run."""
+        if not late:
+            return
         outbox = Outbox(settling, worker_id, rng=self._rng, log=self._log, on_settled=lambda _: None)
         self._outboxes.append(outbox)
         outbox.put(late)
         outbox.close()
-        await outbox.run()
+        task = asyncio.create_task(outbox.run(), name="outbox")
+        self._settling_late.add(task)
+        task.add_done_callback(self._settling_late.discard)
 
     def _lease_gone(self) -> None:
         self._log.warning("lease_gone")
