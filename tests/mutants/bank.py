@@ -1460,6 +1460,13 @@ BANK = [
         "tests/worker/test_service.py::test_who_can_end_the_process_is_not_told_when_all_have_ended",
     ),
     Mutant(
+        "a new life waits for a loop that a handler blocks",
+        "src/duly/worker/targets/permits.py",
+        "            self._handlers_loop.call_soon_threadsafe(self._start_over)\n",
+        "            await self._on_handlers_loop(self._gather)\n",
+        "tests/worker/targets/test_permits.py::test_a_new_life_does_not_wait_for_handlers_that_block_their_loop",
+    ),
+    Mutant(
         "a stopped worker outlives its handlers",
         "src/duly/cli/worker.py",
         "        on_left_running=end_now,\n",

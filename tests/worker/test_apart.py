@@ -51,7 +51,13 @@ async def story(store):
     lifeline = Lifeline()
     came: list[Ended] = []
     executor = Executor(
-        registry_of(), Targets(), threads=0, clock=store.clock, is_safe=lambda: True, on_ended=came.extend
+        registry_of(),
+        Targets(),
+        loop=asyncio.get_running_loop(),
+        threads=0,
+        clock=store.clock,
+        is_safe=lambda: True,
+        on_ended=came.extend,
     )
 
     def make(meanwhile: Any) -> tuple[Apart, Crew]:

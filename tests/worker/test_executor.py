@@ -1,5 +1,6 @@
 """The executor: whatever happens on the way to a handler, its run ends and its slot comes free."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -32,6 +33,7 @@ class Executing:
         self.executor = Executor(
             registry,
             targets or Targets(),
+            loop=asyncio.get_running_loop(),
             threads=threads,
             clock=clock,
             is_safe=lambda: True,

@@ -12,19 +12,22 @@ from typing import Any
 
 import psycopg
 
+from duly.clock import Rng
 from duly.domain.retry import Retry
 from duly.domain.run import Run
+from duly.log import Log
 from duly.moves.claim import claim
 from duly.store import leased, runs, workers
 from duly.store.database import Unavailable
 from duly.worker import claiming, engine
 from duly.worker.context import RunContext
 from duly.worker.outbox import Outbox
-from duly.worker.service import Worker
+from duly.worker.service import Worker, WorkerOptions
 from tests.worker import app, family
 from tests.worker.family import is_gone
 from tests.worker.stories import (
     LEASE_SHORT,
+    PATIENCE_SECONDS,
     a_registered_worker,
     attempts_of,
     ended,
@@ -289,6 +292,28 @@ async def test_an_outcome_that_waits_for_its_progress_outlives_its_life(url, sto
         assert await ended(store, run_id) == "succeeded"
 
     assert await attempts_of(store, run_id) == [(1, "succeeded")]
+
+
+async def test_a_worker_between_two_lives_ends_though_a_handler_blocks_its_loop(url, store):
+    started, free, told = threading.Event(), threading.Event(), threading.Event()
+
+    async def block() -> None:
+        started.set()
+        free.wait(3 * PATIENCE_SECONDS)
+
+    options = WorkerOptions("worker", lease=LEASE_SHORT, grace_seconds=0.1)
+    worker = Worker(url, registry_of(block), options, rng=Rng(), log=Log("worker"), on_left_running=told.set)
+    living = threading.Thread(target=lambda: asyncio.run(worker.run()), daemon=True)
+    living.start()
+    try:
+        await submitted(store, "block")
+        await until(started.is_set)
+        await lose_the_lease(worker)
+        worker.stop()
+        await until(told.is_set)
+    finally:
+        free.set()
+        await asyncio.to_thread(living.join, PATIENCE_SECONDS)
 
 
 class Silent:

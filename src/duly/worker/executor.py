@@ -37,13 +37,14 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Executor:
-    """Runs handlers on the loop it was made on."""
+    """Runs handlers on the loop it is given; it is made on any thread."""
 
     def __init__(
         self,
         registry: Registry,
         targets: Targets,
         *,
+        loop: asyncio.AbstractEventLoop,
         threads: int,
         clock: Clock,
         is_safe: Callable[[], bool],
@@ -54,7 +55,7 @@ class Executor:
         self._clock = clock
         self._is_safe = is_safe
         self._on_ended = on_ended
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="handler") if threads else None
         self._contexts: dict[tuple[UUID, int], RunContext] = {}
         self._in_line: dict[tuple[UUID, int], RunContext] = {}  # for a thread

@@ -194,7 +194,7 @@ class Worker:
             on_gone=self._lease_gone,
         )
         crew = Crew(self._options.app_path) if self._options.app_path else None
-        executor = await self._executor_on(handlers_loop, settling, identity, lifeline)
+        executor = self._executor_on(handlers_loop, settling, identity, lifeline)
         self._executors = [executor, *(one for one in self._executors if one.is_busy)]
         try:
             await lifeline.start(give_up=self._stopping.is_set)
@@ -293,27 +293,25 @@ class Worker:
             Pool.PROCESS: self._options.processes if Pool.PROCESS in pools else 0,
         }
 
-    async def _executor_on(
+    def _executor_on(
         self, handlers_loop: asyncio.AbstractEventLoop, settling: Database, identity: Identity, lifeline: Lifeline
     ) -> Executor:
+        """Make an executor, without a word to the handlers' loop: a handler of an earlier life may block it."""
         engine_loop = asyncio.get_running_loop()
 
         def carry(ended: list[Ended]) -> None:
             if not engine_loop.is_closed():
                 engine_loop.call_soon_threadsafe(self._ended, settling, identity.worker_id, ended)
 
-        async def make() -> Executor:
-            threads = self._options.threads + 1
-            return Executor(
-                self._registry,
-                self._targets,
-                threads=threads,
-                clock=settling.clock,
-                is_safe=lambda: lifeline.is_safe,
-                on_ended=carry,
-            )
-
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), handlers_loop))
+        return Executor(
+            self._registry,
+            self._targets,
+            loop=handlers_loop,
+            threads=self._options.threads + 1,
+            clock=settling.clock,
+            is_safe=lambda: lifeline.is_safe,
+            on_ended=carry,
+        )
 
     def _ended(self, settling: Database, worker_id: UUID, ended: list[Ended]) -> None:
         if self._engine is not None and self._engine.worker_id == worker_id:

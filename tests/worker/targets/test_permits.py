@@ -1,6 +1,7 @@
 """Permits: what workers may send together never exceeds what the destination takes, and who cannot be sent soon is told so."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
@@ -368,6 +369,26 @@ async def test_a_new_life_begins_with_nothing(database):
     await sender.permits.end()
 
     assert await sender.send() == 1
+
+
+async def test_a_new_life_does_not_wait_for_handlers_that_block_their_loop(own_database):
+    permits, blocked, free = Permits(rng=RNG, log=Log("test")), threading.Event(), threading.Event()
+
+    async def block() -> None:
+        await permits.enter(1, ORIGIN)
+        blocked.set()
+        free.wait(20)
+
+    handlers = threading.Thread(target=lambda: asyncio.run(block()), daemon=True)
+    handlers.start()
+    try:
+        assert await asyncio.to_thread(blocked.wait, 20)
+        async with asyncio.timeout(5):
+            await permits.begin(own_database, await a_worker(own_database))
+            await permits.end()
+    finally:
+        free.set()
+        await asyncio.to_thread(handlers.join, 20)
 
 
 async def test_a_life_reports_by_itself(own_database):

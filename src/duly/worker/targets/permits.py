@@ -147,7 +147,7 @@ class Permits:
             self._serve(share)
         return urgent
 
-    async def _start_over(self) -> None:
+    def _start_over(self) -> None:
         for share in self._shares.values():
             share.start_over()
 
@@ -157,7 +157,10 @@ class Permits:
         """A life of the worker begins: what was allowed to the one before is void."""
         self._engine_loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        await self._on_handlers_loop(self._start_over)
+        if (
+            self._handlers_loop is not None
+        ):  # Not waited for: a handler may block it, and all that follows there comes after.
+            self._handlers_loop.call_soon_threadsafe(self._start_over)
         self._reporting = asyncio.create_task(self._keep_reporting(database, worker_id), name="destinations")
 
     async def end(self) -> None:
