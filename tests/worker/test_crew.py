@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import sys
 from asyncio.subprocess import Process
 from contextlib import asynccontextmanager
@@ -278,6 +279,25 @@ async def test_a_line_too_large_to_be_said_is_cut_and_fails_neither_the_handler_
     assert many.fields["…"].endswith(" more")
     assert 0 < len(again) < 10, "fields count, too, so it is cut off after about a mebibyte"
     assert (dropped.what, dropped.count) == ("dropped", 20 - len(again))
+
+
+async def test_a_child_that_could_not_be_started_leaves_no_socket_open(monkeypatch):
+    async def scarce(*_: Any, **__: Any) -> Process:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    opened: list[socket.socket] = []
+    real = socket.socketpair
+
+    def recorded() -> tuple[socket.socket, socket.socket]:
+        opened.extend(pair := real())
+        return pair
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", scarce)
+    monkeypatch.setattr(socket, "socketpair", recorded)
+    with pytest.raises(NoChild, match="Resource temporarily unavailable"):
+        await served(Crew(app.PATH), a_task("add", a=1, b=1))
+
+    assert [one.fileno() for one in opened] == [-1, -1]
 
 
 async def test_an_app_that_cannot_be_loaded_is_no_crime_of_the_run(heard):

@@ -119,20 +119,29 @@ class Children:
                 wanted.set_exception(error)
 
     async def _spawn(self) -> Child:
-        ours, theirs = socket.socketpair()
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "duly.worker.child",
-            str(theirs.fileno()),
-            self._app_path,
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-        )
-        theirs.close()
-        reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_BYTES_MAX)
-        child = Child(process, reader, writer)
-        if await reader.readline() != READY:  # Loading the app takes its time, which is not the handler's.
+        child = await self._start()
+        if await child.reader.readline() != READY:  # Loading the app takes its time, which is not the handler's.
             child.close()
-            raise RuntimeError(f"it could not load {self._app_path}, status {await process.wait()}")
+            raise RuntimeError(f"it could not load {self._app_path}, status {await child.process.wait()}")
         return child
+
+    async def _start(self) -> Child:
+        """Start a process. Where there is none to be had, neither end of its socket stays open."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "duly.worker.child",
+                str(theirs.fileno()),
+                self._app_path,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_BYTES_MAX)
+        return Child(process, reader, writer)
