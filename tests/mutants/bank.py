@@ -1411,6 +1411,13 @@ BANK = [
         "tests/worker/test_apart.py::test_runs_for_which_no_child_can_be_started_are_handed_back_unused",
     ),
     Mutant(
+        "an app that no child can load is no attempt",
+        "src/duly/worker/crew.py",
+        "        except Unloadable:\n            raise\n",
+        "",
+        "tests/worker/test_apart.py::test_a_run_whose_app_no_child_can_load_uses_up_its_attempts_and_is_dead",
+    ),
+    Mutant(
         "a hand-back that is not answered holds up the wheel",
         "src/duly/worker/engine.py",
         "                self._give_up_what_is_stuck()\n",

@@ -14,7 +14,7 @@ from duly.domain.retry import Retry
 from duly.domain.run import Run
 from duly.log import Log
 from duly.moves.settle import Settled
-from duly.store import workers
+from duly.store import runs, workers
 from duly.worker.apart import Apart
 from duly.worker.children import Child, Children
 from duly.worker.executor import Ended, Executor
@@ -136,6 +136,19 @@ async def test_runs_for_which_no_child_can_be_started_are_handed_back_unused(url
     assert await attempts_of(store, run_id) == [(1, "succeeded")]
     gaps = [later - sooner for sooner, later in pairwise(tried)]
     assert gaps[-1] > gaps[0] > 0.2, "and less and less often"
+
+
+async def test_a_run_whose_app_no_child_can_load_uses_up_its_attempts_and_is_dead(url, store):
+    async with working(url, app.app.registry, app_path="tests.worker.app:nothing", threads=1) as worker:
+        run_id = await submitted(store, "add", payload={"a": 1, "b": 2}, timeout=60, retry=THREE)
+        assert await ended(store, run_id) == "dead"
+        await until(lambda: worker.health.running == 0)
+
+    found = await runs.find(store, run_id)
+    assert found
+    assert {attempt["outcome"] for attempt in found["attempts"]} == {"failed"}
+    assert len(found["attempts"]) == 3
+    assert all("has no app named 'nothing'" in attempt["reason"] for attempt in found["attempts"])
 
 
 async def test_suspects_whose_announcement_fails_are_not_kept(url, store, monkeypatch):

@@ -1,6 +1,7 @@
 """The crew: handlers that may have to be killed, in processes that can be."""
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -20,6 +21,7 @@ from duly.worker import children as pool
 from duly.worker import crew as module
 from duly.worker.attempt import INTERRUPTED
 from duly.worker.child import Said
+from duly.worker.children import Child, Children
 from duly.worker.crew import Crew, NoChild
 from tests.worker import app, family
 from tests.worker.family import is_gone
@@ -300,10 +302,51 @@ async def test_a_child_that_could_not_be_started_leaves_no_socket_open(monkeypat
     assert [one.fileno() for one in opened] == [-1, -1]
 
 
-async def test_an_app_that_cannot_be_loaded_is_no_crime_of_the_run(heard):
-    crew = Crew("tests.worker.app:nothing")
-    with pytest.raises(NoChild, match="could not load"):
-        await served(crew, a_task("add", a=1, b=1))
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("import nothing_of_that_name", "status 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        ("app = None", "status 1: Refused: module 'broken' has no app named 'app'; write app = duly.App() there"),
+        ("import sys; sys.exit(3)", "status 3: SystemExit: 3"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "status -11"),
+    ],
+)
+async def test_an_app_that_cannot_be_loaded_is_a_failure_that_says_why(tmp_path, monkeypatch, module, words):
+    """Handed back, it would go round for ever without a word."""
+    (tmp_path / "broken.py").write_text(module)
+    monkeypatch.setenv("PYTHONPATH", f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}")
+    crew = Crew("broken:app")
+    outcome, left_behind = await served(crew, a_task("add", a=1, b=1))
+    crew.close()
+
+    assert isinstance(outcome, Failed)
+    assert outcome.reason == f"broken:app could not be loaded in a child process, which ended with {words}"
+    assert (outcome.retryable, left_behind) == (True, False)
+    assert outcome.detail is None or words.split()[2].rstrip(":") in outcome.detail
+
+
+async def test_children_that_die_before_they_take_a_run_over_are_a_failure_of_it(crew, monkeypatch):
+    real = Children._spawn
+
+    async def dead(self: Children) -> Child:
+        child = await real(self)
+        child.kill()
+        await child.process.wait()
+        return child
+
+    monkeypatch.setattr(Children, "_spawn", dead)
+    outcome, _ = await served(crew, a_task("add", a=1, b=1))
+
+    assert isinstance(outcome, Failed)
+    assert "died before they took it over" in outcome.reason
+
+
+async def test_a_cancel_of_what_waits_for_an_app_that_cannot_be_loaded_counts():
+    crew, run = Crew("tests.worker.app:nothing"), a_task("add", a=1, b=1)
+    task = asyncio.create_task(served(crew, run))
+    await until(children)
+    crew.cancel(run)
+    assert await task == (Cancelled(), False)
     crew.close()
 
 

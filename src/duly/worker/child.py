@@ -1,8 +1,8 @@
 """A child process that runs one handler at a time and may be killed. Run as `python -m duly.worker.child FD module:app`.
 
-It speaks lines of JSON over one socket: `READY` goes out once the app is loaded; a `Task` comes in, and `READY` again says
-that it has; `Said` lines go out while it runs, a checkpoint waiting for its answer; a `Done` line ends it. It ends with the
-worker's process, and with it everything that its handler started.
+It speaks lines of JSON over one socket: `READY` goes out once the app is loaded, or a `Done` that says why it is not; a `Task`
+comes in, and `READY` again says that it has; `Said` lines go out while it runs, a checkpoint waiting for its answer; a `Done`
+line ends it. It ends with the worker's process, and with it everything that its handler started.
 
 What the handler says too much of ends here: of its log so much is passed on for an attempt, and of progress a few a second.
 """
@@ -25,7 +25,7 @@ import msgspec
 from duly.domain.outcome import Outcome
 from duly.domain.progress import Progress
 from duly.domain.run import Run
-from duly.worker.attempt import attempt_in_thread, attempt_on_loop, outcome_of
+from duly.worker.attempt import attempt_in_thread, attempt_on_loop, outcome_of, unprepared
 from duly.worker.captured import captured, write_lines_at_once
 from duly.worker.context import RunContext, plain_fields, plain_text
 from duly.worker.handlers import Handler, Registry
@@ -145,6 +145,16 @@ class Wire:
                 self.send(Said("progress", progress=progress))
 
 
+def loaded(wire: Wire, path: str) -> Registry:
+    """Load the app. What keeps it from being loaded is said before it ends us."""
+    try:
+        registry: Registry = load_app(path).registry
+    except BaseException as error:
+        wire.send(Done(unprepared(error), left_behind=False))
+        raise
+    return registry
+
+
 def serve(wire: Wire, registry: Registry) -> None:
     """Run what comes, one at a time, until the worker hangs up."""
     wire.ready()
@@ -188,4 +198,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     write_lines_at_once()
-    serve(Wire(int(sys.argv[1])), load_app(sys.argv[2]).registry)
+    wire = Wire(int(sys.argv[1]))
+    serve(wire, loaded(wire, sys.argv[2]))

@@ -15,12 +15,26 @@ import sys
 from asyncio.subprocess import Process
 from collections import deque
 
-from duly.worker.child import READY
+import msgspec
+
+from duly.domain.outcome import Failed
+from duly.domain.payload import storable
+from duly.worker.child import READY, Done
 
 IDLE_MAX = 2
 LINGER_SECONDS = 2.0  # How long those beyond stay, should more come.
 LOADING_MAX = 2  # More at once would load no sooner, and the first of them later.
 _LINE_BYTES_MAX = 4_194_304
+_ENDING_SECONDS = 5.0  # So long a child that could not load the app has for its own end.
+_REASON_CHARACTERS_MAX = 2_000
+
+
+class Unloadable(Exception):
+    """A child could not load the app: there was a process for it, so the same would come of the next. `failed` says why."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.reason)
+        self.failed = failed
 
 
 class Child:
@@ -119,11 +133,23 @@ class Children:
                 wanted.set_exception(error)
 
     async def _spawn(self) -> Child:
+        """Start a child and let it load the app, which takes its time, and not the handler's. Raises Unloadable."""
         child = await self._start()
-        if await child.reader.readline() != READY:  # Loading the app takes its time, which is not the handler's.
-            child.close()
-            raise RuntimeError(f"it could not load {self._app_path}, status {await child.process.wait()}")
-        return child
+        said = await child.reader.readline()
+        if said == READY:
+            return child
+        with contextlib.suppress(TimeoutError):  # It may still be writing to its standard error what is wrong.
+            await asyncio.wait_for(child.process.wait(), _ENDING_SECONDS)
+        child.close()
+        raise Unloadable(self._unloaded(said, await child.process.wait()))
+
+    def _unloaded(self, said: bytes, status: int) -> Failed:
+        """Say why the app was not loaded: in the child's own words, if it had time for them."""
+        reason = f"{self._app_path} could not be loaded in a child process, which ended with status {status}"
+        with contextlib.suppress(msgspec.DecodeError):
+            if isinstance(failed := msgspec.json.decode(said, type=Done).outcome, Failed):
+                return Failed(storable(f"{reason}: {failed.reason}", _REASON_CHARACTERS_MAX), detail=failed.detail)
+        return Failed(reason)
 
     async def _start(self) -> Child:
         """Start a process. Where there is none to be had, neither end of its socket stays open."""

@@ -15,7 +15,7 @@ from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, TimedOut
 from duly.domain.run import Run
 from duly.worker.attempt import INTERRUPTED
 from duly.worker.child import READY, Done, Said, Task
-from duly.worker.children import Child, Children
+from duly.worker.children import Child, Children, Unloadable
 
 STOP_GRACE_SECONDS = 5.0
 _TRIES_MAX = 5
@@ -23,7 +23,7 @@ OnSaid = Callable[[Run, Said], "asyncio.Future[bool] | None"]
 
 
 class NoChild(Exception):
-    """There is no child that could run it: nothing was started, and that is none of the run's doing."""
+    """There is no process to be had for a child: nothing was started, and that is none of the run's doing."""
 
 
 class Errand:
@@ -70,13 +70,17 @@ class Crew:
                 ended = await self._serve(errand, child)
                 if ended is not None:
                     return ended
-            raise NoChild(f"{_TRIES_MAX} children, one after another, died before they took it over")
+            return Failed(f"{_TRIES_MAX} child processes, one after another, died before they took it over"), False
+        except Unloadable as error:
+            return errand.stopped_by or error.failed, False
         finally:
             del self._errands[run.run_id, run.fence]
 
     async def _take(self) -> Child:
         try:
             return await self._children.take()
+        except Unloadable:
+            raise
         except Exception as error:
             raise NoChild(f"none could be started: {error!r}") from error
 
@@ -94,8 +98,6 @@ class Crew:
             if isinstance(error, TimeoutError) and scope.expired():
                 assert timeout is not None
                 return TimedOut(timeout), True
-            if isinstance(error, Exception) and not errand.taken_over:
-                raise NoChild(f"it could not be handed over: {error!r}") from error
             raise
         return await self._verdict(errand, child, done)
 
