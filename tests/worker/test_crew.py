@@ -325,6 +325,18 @@ async def test_an_app_that_cannot_be_loaded_is_a_failure_that_says_why(tmp_path,
     assert outcome.detail is None or words.split()[2].rstrip(":") in outcome.detail
 
 
+async def test_a_child_that_hangs_while_it_loads_the_app_is_killed_and_its_run_has_failed(tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text("import time; time.sleep(600)")
+    monkeypatch.setenv("PYTHONPATH", f"{os.environ['PYTHONPATH']}{os.pathsep}{tmp_path}")
+    monkeypatch.setattr(pool, "LOADING_SECONDS_MAX", 1.0)
+    crew = Crew("broken:app")
+
+    outcome, _ = await served(crew, a_task("add", a=1, b=1))
+
+    assert outcome == Failed("broken:app could not be loaded in a child process within 1 s")
+    assert not children()
+
+
 async def test_children_that_die_before_they_take_a_run_over_are_a_failure_of_it(crew, monkeypatch):
     real = Children._spawn
 

@@ -23,6 +23,9 @@ from duly.worker.child import READY, Done
 
 IDLE_MAX = 2
 LINGER_SECONDS = 2.0  # How long those beyond stay, should more come.
+LOADING_SECONDS_MAX = (
+    300.0  # One that takes longer hangs, and the slot of whoever waits for it would be taken for ever.
+)
 LOADING_MAX = 2  # More at once would load no sooner, and the first of them later.
 _LINE_BYTES_MAX = 4_194_304
 _ENDING_SECONDS = 5.0  # So long a child that could not load the app has for its own end.
@@ -66,6 +69,7 @@ class Children:
 
     def __init__(self, app_path: str) -> None:
         self._app_path = app_path
+        self._unloaded = f"{app_path} could not be loaded in a child process"
         self._idle: list[Child] = []
         self._wanted: deque[asyncio.Future[Child]] = deque()
         self._loading: set[asyncio.Task[None]] = set()
@@ -135,17 +139,22 @@ class Children:
     async def _spawn(self) -> Child:
         """Start a child and let it load the app, which takes its time, and not the handler's. Raises Unloadable."""
         child = await self._start()
-        said = await child.reader.readline()
+        try:
+            said = await asyncio.wait_for(child.reader.readline(), LOADING_SECONDS_MAX)
+        except TimeoutError:
+            child.close()
+            await child.process.wait()
+            raise Unloadable(Failed(f"{self._unloaded} within {LOADING_SECONDS_MAX:g} s")) from None
         if said == READY:
             return child
         with contextlib.suppress(TimeoutError):  # It may still be writing to its standard error what is wrong.
             await asyncio.wait_for(child.process.wait(), _ENDING_SECONDS)
         child.close()
-        raise Unloadable(self._unloaded(said, await child.process.wait()))
+        raise Unloadable(self._failed(said, await child.process.wait()))
 
-    def _unloaded(self, said: bytes, status: int) -> Failed:
+    def _failed(self, said: bytes, status: int) -> Failed:
         """Say why the app was not loaded: in the child's own words, if it had time for them."""
-        reason = f"{self._app_path} could not be loaded in a child process, which ended with status {status}"
+        reason = f"{self._unloaded}, which ended with status {status}"
         with contextlib.suppress(msgspec.DecodeError):
             if isinstance(failed := msgspec.json.decode(said, type=Done).outcome, Failed):
                 return Failed(storable(f"{reason}: {failed.reason}", _REASON_CHARACTERS_MAX), detail=failed.detail)
