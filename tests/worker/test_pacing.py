@@ -61,6 +61,10 @@ class TestSetback:
             now += waited[-1] + 0.5
         assert waited == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
 
+    def test_the_bound_may_be_a_lower_one(self):
+        setback = Setback(0.2)
+        assert [setback.seconds(now) for now in (100.0, 101.0)] == pytest.approx([0.2, 0.2])
+
     def test_those_who_fail_together_wait_together_and_count_as_one(self):
         setback = Setback()
         assert [setback.seconds(now) for now in (100.0, 100.1, 100.2)] == pytest.approx([0.25, 0.15, 0.05])

@@ -8,6 +8,7 @@ import time
 from asyncio.subprocess import PIPE, Process
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -208,6 +209,22 @@ async def test_a_pulse_for_which_there_is_no_process_is_tried_again(url, store, 
         os.kill(the_pulse().pid, signal.SIGKILL)
         await until(lambda: lifeline.safe_until > until_then)
         assert (len(failed), gone) == (2, [])
+
+
+async def test_while_there_is_no_process_it_is_tried_less_and_less_often(url, store, worker_id, monkeypatch):
+    tried: list[float] = []
+
+    async def scarce(*_: Any, **__: Any) -> Process:
+        tried.append(time.monotonic())
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", scarce)
+    lifeline = Lifeline(url, worker_id, 15.0, clock=store.clock, rng=Rng(1), log=Log("test"), on_gone=lambda: None)
+    await asyncio.wait_for(lifeline.start(give_up=lambda: len(tried) > 3), PATIENCE_SECONDS)
+    await lifeline.stop()
+
+    first, *_, last = [later - sooner for sooner, later in pairwise(tried)]
+    assert last > 2 * first > 0.4
 
 
 async def test_a_clock_set_forwards_starts_nothing_that_the_store_would_take_for_unstarted(url, store, worker_id):

@@ -13,6 +13,8 @@ import msgspec
 from duly.clock import Clock, Rng
 from duly.log import Log
 from duly.store.workers import SQL
+from duly.worker.pacing import SETBACK_SECONDS_MAX, Setback
+from duly.worker.pulse import BEATS_PER_LEASE
 
 
 class Lifeline:
@@ -42,6 +44,8 @@ class Lifeline:
         self._process: Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._closing = False
+        # No longer than between two beats: so there are some more tries while the lease stands.
+        self._setback = Setback(min(lease_seconds / BEATS_PER_LEASE, SETBACK_SECONDS_MAX))
         self.safe_until = float("-inf")
         self.due_until = float("-inf")
 
@@ -81,7 +85,7 @@ class Lifeline:
             except Exception as error:  # noqa: BLE001 - no process to be had, for instance: the lease lasts for some more tries
                 self._log.warning("pulse_failed", error=repr(error))
             if not self._closing:
-                await self._clock.sleep(0.1)
+                await self._clock.sleep(self._setback.seconds(self._clock.monotonic()))
 
     async def _beat(self) -> bool:
         """Follow one pulse to its end. True: the lease is gone."""

@@ -33,7 +33,8 @@ class Setback:
     Those who fail together wait together, and count as one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds_max: float = SETBACK_SECONDS_MAX) -> None:
+        self._seconds_max = seconds_max
         self._seconds = 0.0
         self._until = float("-inf")
 
@@ -41,7 +42,7 @@ class Setback:
         """Say how long to wait from now on, after another failure."""
         if now >= self._until:
             is_new = now - self._until > SETBACK_SECONDS_MAX
-            self._seconds = SETBACK_SECONDS if is_new else min(2 * self._seconds, SETBACK_SECONDS_MAX)
+            self._seconds = min(SETBACK_SECONDS if is_new else 2 * self._seconds, self._seconds_max)
             self._until = now + self._seconds
         return self._until - now
 
