@@ -1588,9 +1588,16 @@ BANK = [
     Mutant(
         "one line that is refused takes a thousand along",
         "src/duly/worker/desk.py",
-        "            await self._append(lines[:middle])\n",
+        "        await _by_halves(rows[:middle], write, write_bad)\n",
         "",
         "tests/worker/test_desk.py::test_one_line_that_is_refused_costs_no_other",
+    ),
+    Mutant(
+        "progress that is refused takes that of all others along",
+        "src/duly/worker/desk.py",
+        "await _by_halves(told, self._show, self._leave_out)",
+        "await self._show(told)",
+        "tests/worker/test_desk.py::test_progress_that_is_refused_costs_no_other",
     ),
     Mutant(
         "all workers come back from an outage at once",

@@ -222,6 +222,18 @@ async def test_progress_that_cannot_be_shown_is_not_worth_a_failure(store, fault
     assert (shown["done"], shown["total"], shown["fraction"], shown["note"]) == (2, 4, 0.5, "half")
 
 
+@pytest.mark.parametrize("bad", [Progress(1, 4, "half of a character: \ud800"), Progress(1, 4, "a\0b")], ids=repr)
+async def test_progress_that_is_refused_costs_no_other(store, desk, worker_id, bad):
+    told = await leased_runs(store, worker_id, 5)
+    for run in told:
+        desk.progress(run, Progress(1, 2) if run is not told[3] else bad)
+    await desk.flush_progress()
+
+    shown = [await runs.read_progress(store, run.run_id) for run in told]
+    assert [one and one["fraction"] for one in shown] == [0.5, 0.5, 0.5, None, 0.5]
+    assert not desk.owes_any
+
+
 async def test_progress_in_a_tight_loop_is_one_write_of_what_was_said_last(store, desk, worker_id, run, monkeypatch):
     [other] = await leased_runs(store, worker_id, 1)
     writes = []

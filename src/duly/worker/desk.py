@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -30,6 +30,8 @@ _BATCH = 1_000
 _RETRY_SECONDS = 0.2
 _UNSTORABLE = "(a line that could not be stored)"
 _Answer = TypeVar("_Answer")
+_Row = TypeVar("_Row")
+_Told: TypeAlias = tuple[UUID, int, Progress]  # of a run, under its fence
 
 
 class WorkerDesk:
@@ -104,11 +106,17 @@ class WorkerDesk:
             told = [(run_id, fence, progress) for (run_id, fence), progress in self._showing.items()]
             try:
                 if told:
-                    await runs.save_progresses(self._database, self._worker_id, told)
+                    await _by_halves(told, self._show, self._leave_out)
             except Unavailable:
                 pass
             finally:
                 self._showing = {}
+
+    async def _show(self, told: Sequence[_Told]) -> None:
+        await runs.save_progresses(self._database, self._worker_id, told)
+
+    async def _leave_out(self, told: _Told) -> None:
+        """Show nothing of what cannot be stored."""
 
     def on_said(self, run: Run, said: Said) -> asyncio.Future[bool] | None:
         """Serve a handler in a child process; it waits for what is written, so that this is written in order."""
@@ -147,29 +155,38 @@ class WorkerDesk:
         while self._lines:
             lines = [self._lines.popleft() for _ in range(min(_BATCH, len(self._lines)))]
             try:
-                await self._append(lines)
+                await _by_halves(lines, self._append, self._append_bare)
             except BaseException:
                 self._lines.extendleft(reversed(lines))
                 self._is_unsure = True
                 raise
             self._is_unsure = False
 
-    async def _append(self, lines: list[LogLine]) -> None:
-        """Write lines; on a data error, halve them down to the bad one, in whose place one stands that says so."""
-        try:
-            await runs.append_logs(self._database, lines, again=self._is_unsure)
-        except BAD_ROW:
-            if len(lines) == 1:
-                await self._append_bare(lines[0])
-                return
-            middle = len(lines) // 2
-            await self._append(lines[:middle])
-            await self._append(lines[middle:])
+    async def _append(self, lines: Sequence[LogLine]) -> None:
+        await runs.append_logs(self._database, lines, again=self._is_unsure)
 
     async def _append_bare(self, line: LogLine) -> None:
+        """Write a line that says so in the place of one that cannot be stored."""
         bare = msgspec.structs.replace(line, level="warning", message=_UNSTORABLE, fields=None)
         with suppress(*BAD_ROW):
-            await runs.append_logs(self._database, [bare], again=self._is_unsure)
+            await self._append([bare])
 
     def _carry(self, work: Coroutine[Any, Any, _Answer]) -> Future[_Answer]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+async def _by_halves(
+    rows: Sequence[_Row],
+    write: Callable[[Sequence[_Row]], Awaitable[None]],
+    write_bad: Callable[[_Row], Awaitable[None]],
+) -> None:
+    """Write rows; on a data error, halve them down to the bad one, which is written otherwise."""
+    try:
+        await write(rows)
+    except BAD_ROW:
+        if len(rows) == 1:
+            await write_bad(rows[0])
+            return
+        middle = len(rows) // 2
+        await _by_halves(rows[:middle], write, write_bad)
+        await _by_halves(rows[middle:], write, write_bad)
