@@ -1572,6 +1572,13 @@ BANK = [
         "tests/worker/test_leases.py::test_an_outcome_that_waits_for_its_progress_outlives_its_life",
     ),
     Mutant(
+        "what was being written when a flush was given up is forgotten",
+        "src/duly/worker/outbox.py",
+        "            self._waiting.extendleft(reversed(self._flushing))\n",
+        "",
+        "tests/worker/test_outbox.py::test_what_was_being_written_when_a_flush_was_given_up_is_written_by_the_next",
+    ),
+    Mutant(
         "an outcome that is refused is offered as often as can be",
         "src/duly/worker/outbox.py",
         "delays.append(min(REFUSED_SECONDS * 2**refusals, REFUSED_SECONDS_MAX))",

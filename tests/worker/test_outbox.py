@@ -188,6 +188,43 @@ async def test_an_outcome_that_the_store_refuses_comes_again_behind_all_others(s
     assert (outbox.settled, outbox.fenced) == (3, 0)
 
 
+async def test_what_was_being_written_when_a_flush_was_given_up_is_written_by_the_next(store, worker_id, monkeypatch):
+    first, second = [ended(store, run) for run in await leased_runs(store, worker_id, 2)]
+    asked = asyncio.Event()
+
+    async def unanswered(*_):
+        asked.set()
+        await asyncio.Event().wait()
+
+    outbox = Outbox(store, worker_id, rng=Rng(1), log=Log("test"), on_settled=lambda _: None)
+    outbox.put([first])
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "settle", unanswered)
+        flushing = asyncio.create_task(outbox.flush())
+        await asked.wait()
+        outbox.put([second])
+        flushing.cancel()
+        await asyncio.gather(flushing, return_exceptions=True)
+    assert len(outbox) == 2
+
+    await outbox.flush()
+    assert (len(outbox), outbox.settled) == (0, 2)
+    assert [await state_of(store, item.run.run_id) for item in (first, second)] == ["succeeded"] * 2
+
+
+async def test_a_refusal_of_what_it_was_not_given_loses_nothing(store, worker_id, monkeypatch):
+    [run] = await leased_runs(store, worker_id, 1)
+
+    async def settle(*args):
+        await move.settle(*args)
+        raise Unstorable([a_run()], [], ValueError("no"))
+
+    monkeypatch.setattr(module, "settle", settle)
+    outbox, done = await emptied(store, worker_id, [item := ended(store, run)])
+
+    assert (outbox.settled, done) == (1, [item])
+
+
 async def test_a_deferral_that_cannot_be_written_holds_up_nothing_and_its_run_has_failed(store, worker_id):
     parked, endless, awaited, finished = await leased_runs(store, worker_id, 4)
     now = moment_of(store.clock.now())

@@ -104,7 +104,12 @@ class Outbox:
     async def flush(self) -> None:
         """Settle one batch; while the database does not answer, ask again."""
         self._flushing = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
-        refused = await self._write_until_answered(self._flushing)
+        try:
+            refused = await self._write_until_answered(self._flushing)
+        except BaseException:  # Whatever it was, they are not known to be written.
+            self._waiting.extendleft(reversed(self._flushing))
+            self._flushing = []
+            raise
         if refused:
             self.fenced += len(refused)
             self._log.warning("outcomes_fenced", runs=len(refused), first=refused[0].run_id)
@@ -150,7 +155,7 @@ class Outbox:
             delays.append(min(REFUSED_SECONDS * 2**refusals, REFUSED_SECONDS_MAX))
             self._put_off.append((now + delays[-1], item))
         self._flushing = [item for item in self._flushing if item.run.run_id not in run_ids]
-        return min(delays)
+        return min(delays, default=REFUSED_SECONDS)
 
     def _take_up(self) -> float:
         """Offer again what was put off until now. Returns in how many seconds the next of it comes."""
