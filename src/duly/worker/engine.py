@@ -97,25 +97,7 @@ class Engine:
         self._setback = Setback()
         self._finished = dict.fromkeys(Pool, 0)
         self._signalled: dict[tuple[UUID, int], runs.Signal] = {}  # as of the last look
-        self._claiming = Claiming(
-            database,
-            identity,
-            registry,
-            targets,
-            lifeline,
-            hands=self._hands,
-            wheel=self._wheel,
-            slots=slots,
-            watch=self._watch,
-            look_again=self._look_once,
-            can_kill=crew is not None,
-            gone=self._gone,
-            is_closed=lambda: self.outbox.is_full or self._watch.is_draining,
-            on_received=self._wake_line.set,
-            on_spent=self._settle,
-            on_expired=self.lease_lost,
-            log=log,
-        )
+        self._claiming = self._claiming_for(registry, targets)
         self._apart = Apart(
             database,
             identity.worker_id,
@@ -126,6 +108,28 @@ class Engine:
             on_ended=self.on_ended,
             on_unable=self._put_off,
             log=log,
+        )
+
+    def _claiming_for(self, registry: Registry, targets: Targets) -> Claiming:
+        """Give what claims the runs that these know, and lays them in our hands and into our wheel."""
+        return Claiming(
+            self._database,
+            self.identity,
+            registry,
+            targets,
+            self._lifeline,
+            hands=self._hands,
+            wheel=self._wheel,
+            slots=self._slots,
+            watch=self._watch,
+            look_again=self._look_once,
+            can_kill=self._crew is not None,
+            gone=self._gone,
+            is_closed=lambda: self.outbox.is_full or self._watch.is_draining,
+            on_received=self._wake_line.set,
+            on_spent=self._settle,
+            on_expired=self.lease_lost,
+            log=self._log,
         )
 
     @property
