@@ -18,7 +18,7 @@ WITNESS = """
 create table public.stages (holder uuid, is_stale boolean, staged integer, at timestamptz default clock_timestamp());
 alter function duly.stage_v2 rename to stage_as_it_was;
 create function duly.stage_v2(uuid, smallint[], bigint[], interval, integer, timestamptz, bigint[], bigint[], timestamptz[],
-                              integer[], timestamptz[], integer[], jsonb[], jsonb[], uuid[])
+                              integer[], timestamptz[], integer[], jsonb[], jsonb[], uuid[], uuid[])
 returns table (staged integer, next_due_at timestamptz, read_at timestamptz) language plpgsql as $$
 declare
     v_stale boolean := not exists (
@@ -26,7 +26,7 @@ declare
          where shards.epoch = held.epoch and shards.holder = $1);
 begin
     return query with done as (
-        select * from duly.stage_as_it_was($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)),
+        select * from duly.stage_as_it_was($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)),
     noted as (insert into public.stages (holder, is_stale, staged) select $1, v_stale, done.staged from done)
     select * from done;
 end $$;

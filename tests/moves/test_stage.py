@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from duly.domain.run_id import occurrence_id
+from duly.moves import stage_around
 from duly.moves.stage import GRACE, stage
 from duly.moves.stage_around import LeftOut
 from duly.store import history, shards
@@ -308,6 +309,9 @@ REFUSING = """
 create function duly.refuse() returns trigger language plpgsql as $$ begin perform 1 / 0; return new; end $$;
 create trigger refuse before insert on duly.ready for each row when (new.handler = 'bad') execute function duly.refuse();
 """
+OVERLOADED = (
+    "insert into duly.overloads (queue, oldest_due_at, noted_at) values ('default', duly.clock_now(), duly.clock_now())"
+)
 
 
 class TestRefused:
@@ -345,6 +349,26 @@ class TestRefused:
 
         assert (staged_in_all, len(left_out)) == (10, 10)
         assert (await staged(database, left_out=left_out)).next_due_at is None, "what is left out is not waited for"
+
+    async def test_it_is_found_behind_what_stays_where_it_is_and_the_innocent_are_not_blamed(
+        self, own_database, clock, caplog, monkeypatch
+    ):
+        """Next fires of low priority stay while their queue is overloaded: more of them than one look for the bad row takes."""
+        database, left_out = own_database, LeftOut()
+        monkeypatch.setattr(stage_around, "SUSPECTS_MAX", 2)
+        await database.execute(REFUSING)
+        await database.execute(OVERLOADED)
+        for _ in range(5):
+            await an_active_schedule(database, anchor=START + seconds(30), priority=9)
+        bad = [await a_waiting_run(database, delay=delay, handler="bad") for delay in (40, 41)]
+        good = [await a_waiting_run(database, delay=50) for _ in range(3)]
+        await database.execute("update duly.timers set shard = 7")
+        await clock.advance(60)
+
+        assert (await staged(database, left_out=left_out, batch=64)).count == 0, "there is another"
+        assert sum([(await staged(database, left_out=left_out, batch=64)).count for _ in range(3)]) == len(good)
+        told = [record.fields["timer"] for record in caplog.records if record.message == "stage_refused"]
+        assert told == bad
 
     async def test_it_is_tried_again_and_less_and_less_often(self, own_database, clock, caplog):
         database, left_out = own_database, LeftOut()

@@ -1278,15 +1278,29 @@ BANK = [
     Mutant(
         "what is refused is staged again at once",
         AROUND,
-        "        left_out = [*self.left_out.ids(self.database.clock.monotonic()), *more]",
-        "        left_out = [*more]",
+        "        return self.left_out.ids(self.database.clock.monotonic())",
+        "        return []",
         REFUSED,
     ),
     Mutant(
         "what cannot be staged is searched for in one half alone",
         AROUND,
-        "            suspects = suspects[len(tried) :]",
-        "            break",
+        "    if refused:\n        return count, True",
+        "    return count, refused",
+        REFUSED,
+    ),
+    Mutant(
+        "what cannot be staged is searched for among the oldest alone",
+        AROUND,
+        "    while not refused and (due",
+        "    if (due",
+        REFUSED,
+    ),
+    Mutant(
+        "whoever searches for what cannot be staged tries what stands beside it too",
+        sql("stage"),
+        "                   and (p_only is null or coalesce(timers.run_id, timers.job_id) = any (p_only))\n",
+        "",
         REFUSED,
     ),
     Mutant(

@@ -1,8 +1,10 @@
 """Stage around what the store refuses: one bad row must not hold up everything that falls due beside it.
 
 Staging is one statement over all shards held, so a timer that cannot be moved, whatever the reason, fails all of it. Then it is
-found by halves, first of the shards and then of what is due in one of them; what is good in each half is staged on the way. It
-stays where it is, is left out of what follows, and is tried again, less and less often.
+found by halves, first of the shards and then of what is due in one of them; what is good in each half is staged on the way. Each
+half is named, and nothing beside it is tried: so what stage leaves where it is may stand before the bad one in any number, and
+nobody is blamed who was not refused alone. The bad one stays where it is, is left out of what follows, and is tried again, less
+and less often.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from duly.store.timers import Answer, Staged
 
 AGAIN_SECONDS = 10.0
 AGAIN_SECONDS_MAX = 600.0
+SUSPECTS_MAX = 1_000  # of one shard, tried together
 
 
 class LeftOut:
@@ -61,46 +64,62 @@ class Batch(msgspec.Struct, frozen=True):
     answers: Sequence[Answer]
     left_out: LeftOut
 
-    async def stage(self, epochs: Mapping[int, int], more: Sequence[UUID] = ()) -> Staged:
-        """Stage some shards without what is left out, and without some more."""
-        left_out = [*self.left_out.ids(self.database.clock.monotonic()), *more]
+    async def stage(self, epochs: Mapping[int, int]) -> Staged:
+        """Stage some shards without what is left out."""
         return await timers.stage(
-            self.database, self.holder, epochs, self.horizon, self.per_shard, self.answers, left_out
+            self.database, self.holder, epochs, self.horizon, self.per_shard, self.answers, self._left_out()
         )
+
+    async def stage_only(self, shard: Mapping[int, int], ids: Sequence[UUID]) -> Staged:
+        """Stage of one shard what is named, without what is left out."""
+        return await timers.stage(
+            self.database, self.holder, shard, self.horizon, len(ids), self.answers, self._left_out(), ids
+        )
+
+    def _left_out(self) -> list[UUID]:
+        return self.left_out.ids(self.database.clock.monotonic())
 
 
 async def stage_around(batch: Batch, epochs: Mapping[int, int]) -> Staged:
     """Stage what can be of these shards. All of it, unless the store refuses something."""
     try:
         return await batch.stage(epochs)
-    except BAD_ROW as error:
+    except BAD_ROW:
         if len(epochs) == 1:
-            return await _without_the_bad(batch, epochs, error)
+            return await _without_the_bad(batch, epochs)
     items, middle = list(epochs.items()), len(epochs) // 2
     one, other = [await stage_around(batch, dict(half)) for half in (items[:middle], items[middle:])]
     return Staged(one.count + other.count, _earlier(one.next_due_at, other.next_due_at), other.read_at)
 
 
-async def _without_the_bad(batch: Batch, shard: Mapping[int, int], error: Exception) -> Staged:
+async def _without_the_bad(batch: Batch, shard: Mapping[int, int]) -> Staged:
     """Find one that is refused among what is due in a shard, and leave it out. Further ones are found at the next looks."""
-    database, count = batch.database, 0
-    known = set(batch.left_out.ids(database.clock.monotonic()))
-    due = await timers.due_ids(database, list(shard), batch.horizon, batch.per_shard + len(known))
-    suspects = [id_ for id_ in due if id_ not in known]
-    while len(suspects) > 1:
-        tried = suspects[: len(suspects) // 2]
-        try:
-            count += (await batch.stage(shard, [id_ for id_ in due if id_ not in tried])).count
-            suspects = suspects[len(tried) :]
-        except BAD_ROW as again:
-            error, suspects = again, tried
-    if suspects:
-        batch.left_out.add(suspects[0], error, database.clock.monotonic())
+    [number] = shard
+    count, place, refused = 0, timers.FIRST, False
+    while not refused and (due := await timers.due(batch.database, number, batch.horizon, SUSPECTS_MAX, place)):
+        moved, refused = await _moved_until_refused(batch, shard, [id_ for _, id_ in due])
+        count, place = count + moved, due[-1]
     try:
         staged = await batch.stage(shard)
     except BAD_ROW:  # There is another.
         staged = await msgspec.structs.replace(batch, per_shard=0).stage(shard)
     return msgspec.structs.replace(staged, count=count + staged.count)
+
+
+async def _moved_until_refused(batch: Batch, shard: Mapping[int, int], ids: Sequence[UUID]) -> tuple[int, bool]:
+    """Stage some timers by halves up to the first that is refused, which is left out. Says how many, and if there was one."""
+    try:
+        return (await batch.stage_only(shard, ids)).count, False
+    except BAD_ROW as error:
+        if len(ids) == 1:
+            batch.left_out.add(ids[0], error, batch.database.clock.monotonic())
+            return 0, True
+    middle = len(ids) // 2
+    count, refused = await _moved_until_refused(batch, shard, ids[:middle])
+    if refused:
+        return count, True
+    more, refused = await _moved_until_refused(batch, shard, ids[middle:])
+    return count + more, refused
 
 
 def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:

@@ -17,6 +17,9 @@ SQL = load("timers")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+Place = tuple[datetime, UUID]  # when a timer is due, and its run or, of a next fire, its job
+FIRST: Place = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
+
 
 class Staged(msgspec.Struct, frozen=True):
     """How many timers were moved, when the next one falls due, and the database's time."""
@@ -66,9 +69,9 @@ async def due_accounts(
     return found
 
 
-async def due_ids(database: Database, shards: Sequence[int], horizon: timedelta, per_shard: int) -> list[UUID]:
-    """Name what falls due within the horizon, by run or, of a next fire, by job."""
-    return [row[0] for row in await database.fetch(SQL["due_ids"], shards, horizon, per_shard)]
+async def due(database: Database, shard: int, horizon: timedelta, limit: int, after: Place = FIRST) -> list[Place]:
+    """Name what falls due within the horizon in a shard behind a place, in order, whether it would be staged or not."""
+    return [(row[0], row[1]) for row in await database.fetch(SQL["due"], shard, horizon, *after, limit)]
 
 
 async def stage(
@@ -79,8 +82,12 @@ async def stage(
     per_shard: int,
     answers: Sequence[Answer] = (),
     left_out: Sequence[UUID] = (),
+    only: Sequence[UUID] | None = None,
 ) -> Staged:
-    """Move what falls due within the horizon, over all shards held, but for what is left out, by run or by job."""
+    """Move what falls due within the horizon, over all shards held, but for what is left out, by run or by job.
+
+    Where `only` names some, nothing else is moved.
+    """
     # Two cohorts with one key are told apart by the statement; the second waits for the next look.
     by_key = {answer.fire.key: answer for answer in answers}
     ordered = [by_key[key] for key in sorted(by_key)]
@@ -102,6 +109,7 @@ async def stage(
         [_skips(answer.plan) for answer in ordered],
         [_catch_up(answer) for answer in ordered],
         left_out,
+        only,
     )
     assert row is not None
     return Staged(*row)

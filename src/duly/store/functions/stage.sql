@@ -80,11 +80,12 @@ end $$;
 -- the question round.
 -- What comes to a gate with a free place goes straight to ready; a run of a line that has no number gets one; and the next fires of low
 -- priority whose queue is overloaded stay where they are, to be judged as late when it has recovered. So does what is named in p_except, by
--- run or, of a next fire, by job: something of it was refused before, and must not hold up all others.
+-- run or, of a next fire, by job: something of it was refused before, and must not hold up all others. Where p_only names some in the same
+-- way, all others stay too: so what is refused is found by halves.
 create or replace function duly.stage_v2(
     p_holder uuid, p_shards smallint[], p_epochs bigint[], p_horizon interval, p_per_shard integer, p_read_at timestamptz,
     p_keys bigint[], p_cohorts bigint[], p_run_at timestamptz[], p_missed integer[],
-    p_next_at timestamptz[], p_windows integer[], p_skips jsonb[], p_catch_up jsonb[], p_except uuid[] default '{}')
+    p_next_at timestamptz[], p_windows integer[], p_skips jsonb[], p_catch_up jsonb[], p_except uuid[] default '{}', p_only uuid[] default null)
 returns table (staged integer, next_due_at timestamptz, read_at timestamptz)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
@@ -112,6 +113,7 @@ begin
                 select ctid from duly.timers where timers.shard = held.shard and timers.due_at <= v_now + p_horizon
                    and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (v_overloaded))
                    and (p_except = '{}' or coalesce(timers.run_id, timers.job_id) <> all (p_except))
+                   and (p_only is null or coalesce(timers.run_id, timers.job_id) = any (p_only))
                    and (timers.due_at <= v_now or (
                            not duly.must_enter(timers.options)                            -- A place is taken when due, not ahead.
                            and (timers.last_run_id is null or timers.overlap is not null
