@@ -5,8 +5,10 @@ import asyncio
 import asyncpg
 import pytest
 
+from duly.domain.audit import local_actor
 from duly.domain.errors import NotFound, Unsettled
 from duly.domain.outcome import Cancelled, Failed
+from duly.domain.run import Options, encode_options
 from duly.moves import cancel
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
 from duly.moves.settle import hand_back
@@ -29,6 +31,8 @@ from tests.builders import (
     staged,
 )
 from tests.clock import START
+
+WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
 class TestRun:
@@ -235,6 +239,33 @@ class TestSchedule:
 
         assert await counts(database) == {}
         assert (max(batches), sum(batches)) == (10, left)
+
+    async def test_who_leaves_a_gate_goes_last_so_that_nobody_who_waits_for_it_is_waited_for(
+        self, database, clock, monkeypatch
+    ):
+        """As a stage does that has taken a run out of its box and comes to the gate with it."""
+        monkeypatch.setattr(cancel, "_BATCH", 1)
+        gated = encode_options(Options(gate=("door", 1)))
+        submitted = await an_active_schedule(database, every=10, anchor=START, options=gated)
+        for _ in range(3):
+            await staged(database)
+            await clock.advance(10)
+        assert await counts(database) == {"timers": 1, "ready": 1, "blocked": 2}
+        other = await asyncpg.connect(database.url)
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute("select from duly.blocked for update")
+
+        cancelling = asyncio.create_task(cancel_job(database.acting_as(local_actor("root")), submitted.job_id))
+        while not await database.fetchval(WAITING):
+            await asyncio.sleep(0.01)
+        await other.execute("select from duly.gates for update nowait")
+        await transaction.commit()
+
+        assert await cancelling is CancelAnswer.CANCELLED
+        assert await counts(database) == {}
+        assert await history.verify(database) == []
+        await other.close()
 
     async def test_a_run_held_ahead_of_its_moment_is_asked_back(self, database):
         submitted = await an_active_schedule(database, every=10, anchor=START + seconds(3))

@@ -1335,8 +1335,15 @@ BANK = [
     Mutant(
         "a backlog is cancelled in one go",
         "src/duly/moves/cancel.py",
-        "await jobs.waiting_runs(database, job_id, _BATCH)",
-        "await jobs.waiting_runs(database, job_id, 10**6)",
+        "jobs.waiting_outside(database, job_id, _BATCH)",
+        "jobs.waiting_outside(database, job_id, 10**6)",
+        "tests/moves/test_cancel.py",
+    ),
+    Mutant(
+        "of a backlog some leave their gate before the others are taken",
+        "src/duly/moves/cancel.py",
+        "jobs.waiting_outside(database, job_id, _BATCH)",
+        "jobs.waiting_runs(database, job_id, _BATCH)",
         "tests/moves/test_cancel.py",
     ),
     Mutant(

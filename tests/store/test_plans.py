@@ -359,6 +359,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "find a run": (runs.SQL["find_live"], lambda s: (s["runs"][0] if s["runs"] else WORKER,)),
     "find its attempts": (runs.SQL["find_attempts"], lambda s: (s["settled"],)),
     "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER,)),
+    "runs of a job that wait and leave no gate": (jobs.SQL["waiting_outside"], lambda s: (s["job"], BATCH)),
     "runs of a job that wait": (jobs.SQL["waiting_runs"], lambda s: (s["job"], BATCH)),
     "runs of a job in hands": (jobs.SQL["leased_runs"], lambda s: (s["job"],)),
     "find a job": (jobs.SQL["find"], lambda s: (s["job"],)),
@@ -486,6 +487,7 @@ ANSWER_NOTHING = {
     "what is declared",
     "timed by other data",
     "runs of a job that wait",
+    "runs of a job that wait and leave no gate",
     "runs of a job in hands",
 }
 # The rows of a worker are found by its index, and then one by one: all of them are looked at.

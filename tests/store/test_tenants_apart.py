@@ -150,6 +150,7 @@ READS = {
     "job": lambda s, e: jobs.find(s, e.schedule),
     "jobs": lambda s, e: rows(s, lists.jobs(s, A, Filter(), 100)),
     "jobs of a tag": lambda s, e: rows(s, lists.jobs(s, A, Filter(tags=("nightly",)), 100)),
+    "waiting runs outside": lambda s, e: jobs.waiting_outside(s, e.waiting, 9),
     "waiting runs": lambda s, e: jobs.waiting_runs(s, e.waiting, 9),
     "leased runs": lambda s, e: jobs.leased_runs(s, e.leased),
     "held ahead": lambda s, e: jobs.held_ahead(s, e.leased),
@@ -173,7 +174,13 @@ READS = {
     "standing": lambda s, e: declared.standing(s, A, "app", ["report"]),
     **{f"run {place}": reader_of(place) for place in PLACES},
 }
-SILENT = {"left out", "waiting runs", "held ahead", "finished of job"}  # A has none of these to be found.
+SILENT = {
+    "left out",
+    "waiting runs",
+    "waiting runs outside",
+    "held ahead",
+    "finished of job",
+}  # A has none of these to be found.
 
 
 MOVES = {

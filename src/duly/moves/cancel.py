@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from uuid import UUID
@@ -19,6 +19,7 @@ from duly.store.database import Database
 
 _LOOKS_MAX = 100
 _BATCH = 5_000
+_LEAVING_MAX = 100_000  # few, unless they stand in a line
 _LOOK_PAUSE_SECONDS = 0.02
 SUBTASKS_MAX = 10_000  # taken along by one cancel
 _SUBTASKS = 500
@@ -128,9 +129,18 @@ async def _cancel_schedule(database: Database, job_id: UUID) -> bool:
 
 
 async def _cancel_waiting(database: Database, job_id: UUID, reason: str) -> int:
-    """Cancel the runs of a schedule that wait, batch by batch: a long weekend may have left any number. Says how many."""
+    """Cancel the runs of a schedule that wait. Says how many.
+
+    Batch by batch: a long weekend may have left any number. All of it may be one transaction, in which a gate is locked last:
+    whoever waits for it may hold one of these runs. So those that leave one come behind all others, and together.
+    """
+    outside = await _cancel_found(database, lambda: jobs.waiting_outside(database, job_id, _BATCH), reason)
+    return outside + await _cancel_found(database, lambda: jobs.waiting_runs(database, job_id, _LEAVING_MAX), reason)
+
+
+async def _cancel_found(database: Database, find: Callable[[], Awaitable[list[UUID]]], reason: str) -> int:
     cancelled = 0
-    while waiting := await jobs.waiting_runs(database, job_id, _BATCH):
+    while waiting := await find():
         taken = await runs.cancel(database, waiting, reason)
         if not taken:  # Others are moving them.
             break

@@ -165,6 +165,11 @@ async def cancel_schedule(database: Database, job_id: UUID, seen: datetime, skip
     return bool(await database.fetch(SQL["cancel_schedule"], job_id, seen, skips))
 
 
+async def waiting_outside(database: Database, job_id: UUID, limit: int) -> list[UUID]:
+    """Give runs of a schedule that wait in a box and leave no gate when they are taken out of it."""
+    return [row[0] for row in await database.fetch(SQL["waiting_outside"], job_id, limit)]
+
+
 async def waiting_runs(database: Database, job_id: UUID, limit: int) -> list[UUID]:
     """Give runs of a schedule that wait in a box."""
     return [row[0] for row in await database.fetch(SQL["waiting_runs"], job_id, limit)]

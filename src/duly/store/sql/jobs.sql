@@ -43,6 +43,14 @@ union all select run_id from duly.blocked where job_id = $1 and run_id <> job_id
 union all select run_id from duly.timers where job_id = $1 and run_id is not null and run_id <> job_id
 limit $2
 
+-- name: waiting_outside
+-- Of those the ones that hold no place at a gate and stand in no line (cancel_v1).
+select run_id from duly.ready where job_id = $1 and run_id <> job_id and (options is null or not options ? 'gate')
+union all select run_id from duly.blocked where job_id = $1 and run_id <> job_id and (options is null or not options ?| array['held', 'fifo'])
+union all select run_id from duly.timers where job_id = $1 and run_id is not null and run_id <> job_id
+                                           and (options is null or not options ?| array['held', 'fifo'])
+limit $2
+
 -- name: leased_runs
 select run_id from duly.leased where job_id = $1
 
