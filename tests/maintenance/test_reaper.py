@@ -218,6 +218,23 @@ class TestWhatIsRefused:
         assert (told["runs"], told["first"]) == (1, bad.run_id)
         assert "refused" in told["error"]
 
+    async def test_nor_does_one_that_cannot_go_back_unused(self, own_database, clock, caplog):
+        database, worker_id = own_database, await a_worker(own_database)
+        taken = [(await a_leased_run(database, worker_id, delay=4))[1] for _ in range(5)]
+        started = (await a_leased_run(database, worker_id))[1]
+        bad = taken[2]
+        await database.execute(f"alter table duly.ready add constraint refused check (run_id <> '{bad.run_id}')")
+        await database.execute("update duly.workers set safe_until = $1", START + seconds(1))
+        reaper = Reaper(database, rng=Rng(1), log=Log("test"))
+
+        assert await die(reaper, clock) == 5
+
+        assert await counts(database) == {"ready": 5, "leased": 1}
+        assert [await history_of(database, run.run_id) for run in taken] == [[]] * 5
+        assert await history_of(database, started.run_id) == [(1, "lost", "retrying")]
+        [told] = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "reclaim_failed"]
+        assert (told["runs"], told["first"]) == (1, bad.run_id)
+
     async def test_it_is_tried_again_less_and_less_often(self, database, clock, reaper, bad_and_good, caplog):
         for _ in range(4 * 60):
             await reaper.step()

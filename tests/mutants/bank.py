@@ -1565,6 +1565,13 @@ BANK = [
         "tests/store/test_session.py",
     ),
     Mutant(
+        "one run that cannot go back unused keeps all others of its worker",
+        "src/duly/moves/settle.py",
+        "    return await _halved(runs, lambda batch: leased.hand_back(database, worker_id, batch), alone)",
+        "    return await leased.hand_back(database, worker_id, runs), {}",
+        "tests/maintenance/test_reaper.py::TestWhatIsRefused",
+    ),
+    Mutant(
         "a run that cannot be reclaimed is asked for at every step",
         "src/duly/maintenance/reaper.py",
         "seconds = min(_PUT_OFF_SECONDS * 2**tries, _PUT_OFF_SECONDS_MAX)",

@@ -13,7 +13,7 @@ from duly.clock import Rng
 from duly.domain.outcome import Lost
 from duly.domain.run import Run
 from duly.domain.target import is_reserved
-from duly.moves.settle import hand_back, lose
+from duly.moves.settle import give_back, lose
 from duly.store import leased
 from duly.store.database import Database
 from duly.store.leased import Handle
@@ -35,8 +35,8 @@ async def reclaim(database: Database, worker: Departed, rng: Rng) -> Reclaimed:
     unstarted = [run for run in held if _was_not_started(run, worker)]
     lost = [(run, Lost(named=worker.has_named(run))) for run in held if not _was_not_started(run, worker)]
     gone, refused = await lose(database, worker.worker_id, lost, rng)
-    back = await hand_back(database, worker.worker_id, unstarted)
-    return Reclaimed([run for run in held if (run.run_id, run.fence) in {*gone, *back}], refused)
+    back, stuck = await give_back(database, worker.worker_id, unstarted)
+    return Reclaimed([run for run in held if (run.run_id, run.fence) in {*gone, *back}], refused | stuck)
 
 
 def _was_not_started(run: Run, worker: Departed) -> bool:

@@ -29,7 +29,9 @@ from duly.store.refusals import BAD_ROW
 
 _REASON_CHARACTERS_MAX = 2_000
 _Item = TypeVar("_Item", Finished, Moved)
-_Send: TypeAlias = Callable[[Sequence[_Item]], Awaitable[Collection[Handle]]]
+_Sent: TypeAlias = tuple[Collection[Handle], dict[Handle, Exception]]  # those that were there, and those refused
+_Some = TypeVar("_Some")
+_Send: TypeAlias = Callable[[Sequence[_Some]], Awaitable[Collection[Handle]]]
 
 
 class Unstorable(Exception):
@@ -83,13 +85,20 @@ async def settle_for(database: Database, holder: UUID, settled: Sequence[Settled
     return await _apply(moved, lambda batch: leased.settle(database, holder, batch, HORIZON))
 
 
-async def lose(
-    database: Database, worker_id: UUID, lost: Sequence[tuple[Run, Lost]], rng: Rng
-) -> tuple[Collection[Handle], dict[Handle, Exception]]:
+async def lose(database: Database, worker_id: UUID, lost: Sequence[tuple[Run, Lost]], rng: Rng) -> _Sent:
     """Settle for a worker that is gone. Returns those that were there, and those that the store refuses."""
     now = await _now(database)
     moved = [_moved(Settled(run, None, None, outcome), rng, now) for run, outcome in lost]
     return await _sent(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
+
+
+async def give_back(database: Database, worker_id: UUID, runs: Sequence[Run]) -> _Sent:
+    """Hand back for a worker that is gone. Returns those that were there, and those that the store refuses."""
+
+    async def alone(run: Run, error: Exception) -> _Sent:
+        return set(), {(run.run_id, run.fence): error}
+
+    return await _halved(runs, lambda batch: leased.hand_back(database, worker_id, batch), alone)
 
 
 async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
@@ -144,26 +153,33 @@ async def _apply(batch: Sequence[_Item], send: _Send[_Item]) -> set[Handle]:
     return set(there)
 
 
-async def _sent(batch: Sequence[_Item], send: _Send[_Item]) -> tuple[Collection[Handle], dict[Handle, Exception]]:
-    """Send a batch; on a data error, halve it down to the bad row and send that bare. Returns those there and those refused."""
+async def _sent(batch: Sequence[_Item], send: _Send[_Item]) -> _Sent:
+    """Send a batch; on a data error, halve it down to the bad row and send that bare."""
+
+    async def bare(item: _Item, _: Exception) -> _Sent:
+        try:
+            return await send([_bare(item)]), {}
+        except BAD_ROW as error:
+            return set(), {(item.run.run_id, item.run.fence): error}
+
+    return await _halved(batch, send, bare)
+
+
+async def _halved(
+    batch: Sequence[_Some], send: _Send[_Some], alone: Callable[[_Some, Exception], Awaitable[_Sent]]
+) -> _Sent:
+    """Send a batch; on a data error, halve it down to the bad row, which is left to `alone`."""
     if not batch:
         return set(), {}
     try:
         return await send(batch), {}
-    except BAD_ROW:
-        if len(batch) == 1:
-            return await _sent_bare(batch[0], send)
-    middle = len(batch) // 2
-    there, failed = await _sent(batch[:middle], send)
-    more, worse = await _sent(batch[middle:], send)
-    return set(there).union(more), failed | worse
-
-
-async def _sent_bare(item: _Item, send: _Send[_Item]) -> tuple[Collection[Handle], dict[Handle, Exception]]:
-    try:
-        return await send([_bare(item)]), {}
     except BAD_ROW as error:
-        return set(), {(item.run.run_id, item.run.fence): error}
+        if len(batch) == 1:
+            return await alone(batch[0], error)
+    middle = len(batch) // 2
+    there, failed = await _halved(batch[:middle], send, alone)
+    more, worse = await _halved(batch[middle:], send, alone)
+    return set(there).union(more), failed | worse
 
 
 def _is_plain(item: Settled) -> bool:
