@@ -36,7 +36,8 @@ async def reclaim(database: Database, worker: Departed, rng: Rng) -> Reclaimed:
     lost = [(run, Lost(named=worker.has_named(run))) for run in held if not _was_not_started(run, worker)]
     gone, refused = await lose(database, worker.worker_id, lost, rng)
     back, stuck = await give_back(database, worker.worker_id, unstarted)
-    return Reclaimed([run for run in held if (run.run_id, run.fence) in {*gone, *back}], refused | stuck)
+    moved = {*gone, *back}
+    return Reclaimed([run for run in held if (run.run_id, run.fence) in moved], refused | stuck)
 
 
 def _was_not_started(run: Run, worker: Departed) -> bool:
