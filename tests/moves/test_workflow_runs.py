@@ -121,6 +121,52 @@ async def test_runs_that_cannot_be_settled_yet_hold_up_no_other(database, starte
     assert [await settle_ended(database, RNG) for _ in range(2)] == [0, 1]
 
 
+@pytest.fixture
+async def two_that_ended(own_database):
+    """Runs of two workflows that have ended."""
+    database, starter = own_database, Starter(Kind.LOOP)
+    await starter.begin(database, RNG.uuid())
+    worker_id = await a_worker(database)
+    ended = []
+    for _ in range(2):
+        ended.append(await a_run_of(database, "a"))
+        await started(database, starter, worker_id)
+        await carried_through(database, worker_id)
+    return ended
+
+
+async def test_what_the_store_refuses_of_an_end_is_left_out_and_the_run_settled(own_database, two_that_ended):
+    database, (first, _) = own_database, two_that_ended
+    await database.execute(
+        f"alter table duly.attempts add constraint refused check (run_id <> '{first}' or result is null)"
+    )
+
+    assert await settle_ended(database, RNG) == 2
+
+    ended = await found_run(database, first)
+    assert (ended["state"], ended["attempts"][-1]["reason"]) == ("succeeded", "the outcome could not be stored")
+
+
+async def test_a_run_that_the_store_refuses_is_told_of_and_holds_up_no_other(
+    own_database, two_that_ended, clock, caplog
+):
+    database, (first, second) = own_database, two_that_ended
+    await database.execute(f"alter table duly.attempts add constraint refused check (run_id <> '{first}')")
+
+    settled = []
+    for _ in range(8):
+        settled.append(await settle_ended(database, RNG))
+        await clock.advance(0.5)
+
+    assert settled == [1, 0, 0, 0, 0, 0, 0, 0]
+    assert (await found_run(database, second))["state"] == "succeeded"
+    told = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "settle_refused"]
+    assert [one["run_id"] for one in told] == [first] * 3, "after a second, and after two more"
+    await database.execute("alter table duly.attempts drop constraint refused")
+    await clock.advance(4)
+    assert await settle_ended(database, RNG) == 1
+
+
 async def test_a_cancel_of_the_run_stops_its_workflow(database, starter):
     run_id = await a_run_of(database)
     await started(database, starter, await a_worker(database))

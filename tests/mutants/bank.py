@@ -1565,6 +1565,13 @@ BANK = [
         "tests/store/test_session.py",
     ),
     Mutant(
+        "a bad row undoes all of the transaction in which it is settled",
+        "src/duly/moves/settle.py",
+        "        async with database.transaction():  # A bad row undoes its own batch, and nothing else of it.",
+        "        if batch:",
+        "tests/moves/test_workflow_runs.py",
+    ),
+    Mutant(
         "one run that cannot go back unused keeps all others of its worker",
         "src/duly/moves/settle.py",
         "    return await _halved(runs, lambda batch: leased.hand_back(database, worker_id, batch), alone)",

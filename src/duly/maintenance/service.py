@@ -195,7 +195,7 @@ class Maintenance:
     async def _run_errands(self) -> None:
         """Do what is left to do for workflows, and settle runs whose workflow has ended."""
         if await run_errands(self._database):
-            await settle_ended(self._database, self._rng)
+            await settle_ended(self._database, self._rng, self._log)
 
     async def _check_followers(self) -> None:
         """Let go what was submitted after jobs that had ended, or were about to."""

@@ -68,10 +68,10 @@ async def settle(database: Database, worker_id: UUID, settled: Sequence[Settled]
 
 
 async def settle_by_key(database: Database, worker_id: UUID, settled: Sequence[Settled], rng: Rng) -> set[Handle]:
-    """Record `settled` inside a session and move each run on. Returns those that were there."""
+    """Record `settled` inside a transaction and move each run on. Returns those that were there."""
 
     async def send(batch: Sequence[Moved]) -> set[Handle]:
-        async with database.transaction():  # A bad row undoes its own batch, and nothing else of the session.
+        async with database.transaction():  # A bad row undoes its own batch, and nothing else of it.
             return await leased.settle(database, worker_id, batch, HORIZON)
 
     now = await _now(database)

@@ -10,9 +10,11 @@ import msgspec
 from duly.clock import Rng
 from duly.domain.outcome import Cancelled, Failed, Outcome, Succeeded
 from duly.domain.workflow import FINAL, WorkflowState
-from duly.moves.settle import Settled, settle_for
+from duly.log import Log
+from duly.moves.settle import Settled, settle_by_key
 from duly.store import awaited, workflows
 from duly.store.database import Database
+from duly.store.refusals import BAD_ROW
 from duly.store.together import together
 from duly.store.workflows import ToSettle
 
@@ -34,8 +36,11 @@ def outcome_of(workflow_id: UUID, name: str, state: WorkflowState, reason: str |
     )
 
 
-async def settle_ended(database: Database, rng: Rng) -> int:
-    """Settle the runs whose workflow has ended. One that is not in its receiver's hands yet is left for the next look."""
+async def settle_ended(database: Database, rng: Rng, log: Log | None = None) -> int:
+    """Settle the runs whose workflow has ended.
+
+    One that is not in its receiver's hands yet is left for the next look, and one that the store refuses for later ones.
+    """
     settled = 0
     for one in await workflows.to_settle(database, BATCH_MAX):
         state = WorkflowState(one.state)
@@ -43,7 +48,12 @@ async def settle_ended(database: Database, rng: Rng) -> int:
             if not one.is_awaited:
                 await workflows.put_off_errand(database, one.errand_id, _NOT_AWAITED_DELAY)
                 continue
-            settled += await _settle(database, one, state, rng)
+            try:
+                settled += await _settle(database, one, state, rng)
+            except BAD_ROW as error:
+                (log or Log("maintenance")).error("settle_refused", run_id=one.run_id, error=repr(error))
+                await workflows.put_off_failed_errand(database, one.errand_id)
+                continue
         await workflows.drop_errand(database, one.errand_id)
     return settled
 
@@ -58,7 +68,7 @@ async def _settle(database: Database, one: ToSettle, state: WorkflowState, rng: 
     ended = Settled(under_way.run, under_way.started_at, None, outcome_of(one.workflow_id, one.name, state, one.reason))
 
     async def settle_if_ended(opened: Database) -> int:
-        there = await settle_for(opened, awaited.RECEIVER, [ended], rng)
+        there = await settle_by_key(opened, awaited.RECEIVER, [ended], rng)
         # Asked last, because a workflow is locked after gates: whoever replays it later finds its run where this has put it.
         if await workflows.lock_end(opened, one.workflow_id) != (state, one.replays):
             raise _Reopened

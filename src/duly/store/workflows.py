@@ -218,6 +218,11 @@ async def put_off_errand(database: Database, errand_id: int, delay: timedelta) -
     await database.execute(SQL["put_off_errand"], errand_id, delay)
 
 
+async def put_off_failed_errand(database: Database, errand_id: int) -> None:
+    """Let an errand that failed come again later, and later each time."""
+    await database.execute(SQL["put_off_failed_errand"], errand_id)
+
+
 async def drop_errand(database: Database, errand_id: int) -> None:
     """Forget an errand that was done."""
     await database.execute(SQL["drop_errand"], errand_id)

@@ -94,6 +94,10 @@ select state, replays from duly.workflows where workflow_id = $1 for share
 -- name: put_off_errand
 update duly.errands set due_at = duly.clock_now() + $2 where errand_id = $1
 
+-- name: put_off_failed_errand
+-- For longer each time, as run_errand_v1 does.
+update duly.errands set due_at = duly.clock_now() + least(power(2, tries), 60) * interval '1 second', tries = least(tries + 1, 30) where errand_id = $1
+
 -- name: drop_errand
 delete from duly.errands where errand_id = $1
 
