@@ -1,6 +1,5 @@
 """Workers of two tenants: what belongs to one is not there for the other, by the door and in the database."""
 
-from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -87,7 +86,7 @@ class TestInTheDatabase:
     async def test_no_statement_moves_what_belongs_to_another(self, ours, theirs, sessions, database):
         remote, run = ours
         worker_id, run_id, fence = UUID(remote.worker_id), UUID(run["run_id"]), run["fence"]
-        [held] = await leased.held_by(database, worker_id, -timedelta(hours=1), 10)
+        [held] = await leased.held_by(database, worker_id, 10)
         moved = leased.Moved(held, None, None, "succeeded", "succeeded")
         async with sessions.open(theirs.caller.tenant) as session:
             for holder in (worker_id, UUID(theirs.worker_id)):

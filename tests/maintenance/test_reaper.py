@@ -259,15 +259,15 @@ class TestWhatIsRefused:
         self, database, reaper, bad_and_good, monkeypatch
     ):
         bad, _, good = bad_and_good
-        left_by = leased.left_by
+        held_by = leased.held_by
 
         async def failing(database: Database, worker_id: UUID, limit: int) -> list[Run]:
-            found = await left_by(database, worker_id, limit)
+            found = await held_by(database, worker_id, limit)
             if bad.run_id in {run.run_id for run in found}:
                 raise RuntimeError("a fault of ours")
             return found
 
-        monkeypatch.setattr(leased, "left_by", failing)
+        monkeypatch.setattr(leased, "held_by", failing)
 
         assert await reaper.step() == 1
         assert await boxes_of(database, good.run_id) == ["ready"]
@@ -276,15 +276,15 @@ class TestWhatIsRefused:
         self, database, reaper, bad_and_good, monkeypatch
     ):
         bad, _, good = bad_and_good
-        left_by = leased.left_by
+        held_by = leased.held_by
 
         async def unanswered(database: Database, worker_id: UUID, limit: int) -> list[Run]:
-            found = await left_by(database, worker_id, limit)
+            found = await held_by(database, worker_id, limit)
             if bad.run_id in {run.run_id for run in found}:
                 raise Unavailable("somebody has locked it")
             return found
 
-        monkeypatch.setattr(leased, "left_by", unanswered)
+        monkeypatch.setattr(leased, "held_by", unanswered)
         with pytest.raises(Unavailable):
             await reaper.step()
 

@@ -48,7 +48,7 @@ async def test_a_run_that_its_receiver_took_on_goes_on_under_the_same_fence_and_
     found = await found_run(database, run.run_id)
     assert (found["state"], found["attempt"], found["fence"]) == ("running", 1, run.fence)
     assert found["worker_id"] == awaited.RECEIVER
-    assert await leased.left_by(database, worker_id, 10) == []
+    assert await leased.held_by(database, worker_id, 10) == []
     assert await history.verify(database) == []
 
 

@@ -340,7 +340,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "who is to be told": (tellings.SQL["pending"], lambda s: (WORKER, BATCH)),
     "tell a job": (tellings.SQL["deliver"], lambda s: (s["telling"],)),
     "was it me": (leased.SQL["already_settled"], lambda s: (WORKER, s["runs"], s["fences"])),
-    "what a worker holds": (leased.SQL["held_by"], lambda s: (WORKER, "3 seconds", 1, UUID(int=0))),
+    "what a worker holds": (leased.SQL["held_by"], lambda s: (WORKER, 1, UUID(int=0))),
     "what a worker holds, as it is shown": (workers.SQL["held_runs"], lambda s: (WORKER, BATCH)),
     "how much each worker holds": (workers.SQL["held_counts"], lambda s: (BATCH,)),
     "what waits of a tenant": (figures.SQL["waiting"], lambda s: (1, BATCH)),

@@ -31,7 +31,7 @@ class Reclaimed(msgspec.Struct, frozen=True):
 
 async def reclaim(database: Database, worker: Departed, rng: Rng) -> Reclaimed:
     """Move one batch of a departed worker's runs on; one that the store refuses holds up no other."""
-    held = await leased.left_by(database, worker.worker_id, BATCH_MAX)
+    held = await leased.held_by(database, worker.worker_id, BATCH_MAX)
     unstarted = [run for run in held if _was_not_started(run, worker)]
     lost = [(run, Lost(named=worker.has_named(run))) for run in held if not _was_not_started(run, worker)]
     gone, refused = await lose(database, worker.worker_id, lost, rng)

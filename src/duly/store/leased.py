@@ -128,16 +128,9 @@ async def record_fenced(database: Database, worker_id: UUID, refused: Sequence[M
     )
 
 
-async def held_by(
-    database: Database, worker_id: UUID, older_than: timedelta, limit: int, after: UUID = _FIRST
-) -> list[Run]:
-    """Read what hangs on a worker, claimed longer ago than a span, by rising id behind one."""
-    return [Run(*row) for row in await database.fetch(SQL["held_by"], worker_id, older_than, limit, after)]
-
-
-async def left_by(database: Database, worker_id: UUID, limit: int) -> list[Run]:
-    """Read what hangs on a worker that is gone."""
-    return [Run(*row) for row in await database.fetch(SQL["left_by"], worker_id, limit)]
+async def held_by(database: Database, worker_id: UUID, limit: int, after: UUID = _FIRST) -> list[Run]:
+    """Read what hangs on a worker, alive or gone, by rising id behind one."""
+    return [Run(*row) for row in await database.fetch(SQL["held_by"], worker_id, limit, after)]
 
 
 async def orphans(database: Database) -> list[UUID]:

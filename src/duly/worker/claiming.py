@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
 from uuid import UUID
 
 import msgspec
@@ -238,10 +237,10 @@ class Claiming:
 
     async def _hanging(self) -> list[Run]:
         """Read all that hangs on us; that may be some ten thousand, with many slots for what is held ahead."""
-        worker_id, of_any_age = self._identity.worker_id, timedelta()
-        hanging = page = await leased.held_by(self._database, worker_id, of_any_age, BELT_BATCH)
+        worker_id = self._identity.worker_id
+        hanging = page = await leased.held_by(self._database, worker_id, BELT_BATCH)
         while len(page) == BELT_BATCH:
-            page = await leased.held_by(self._database, worker_id, of_any_age, BELT_BATCH, page[-1].run_id)
+            page = await leased.held_by(self._database, worker_id, BELT_BATCH, page[-1].run_id)
             hanging = hanging + page
         return hanging
 

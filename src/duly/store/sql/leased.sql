@@ -12,16 +12,9 @@ select run_id, fence from duly.hand_back_v1($1, $2, $3)
 select run_id, fence from duly.park_v1($1, $2, $3, $4)
 
 -- name: held_by
--- What was claimed in the future was claimed before the clock was set back.
 select ctid as place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
        suspect, payload_stored, queue, handler, payload::text, options::text
-  from duly.leased where worker_id = $1 and (claimed_at < duly.clock_now() - $2::interval or claimed_at > duly.clock_now())
-   and run_id > $4 order by run_id limit $3
-
--- name: left_by
-select ctid as place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-       suspect, payload_stored, queue, handler, payload::text, options::text
-  from duly.leased where worker_id = $1 order by run_id limit $2
+  from duly.leased where worker_id = $1 and run_id > $3 order by run_id limit $2
 
 -- name: orphans
 -- Leased rows whose worker has no row any more: a belt, for what a reaper that died left behind. What waits for its receiver has none.
