@@ -13,8 +13,11 @@ from duly.domain.payload import PAYLOAD_BYTES_MAX
 from duly.domain.retry import Retry
 from duly.domain.run import HORIZON, Options, encode_options
 from duly.domain.triggers.errors import TriggerError
+from duly.domain.workflow import Node, Workflow
 from duly.moves.cancel import cancel_job
+from duly.moves.edit import edit
 from duly.moves.submit import submit, submit_many, submit_recurring
+from duly.moves.workflows import submit_workflow
 from duly.store import history, jobs, runs
 from tests.builders import (
     a_key,
@@ -141,6 +144,24 @@ class TestOneShot:
     async def test_a_job_without_names_that_an_index_can_hold_is_refused(self, database, names):
         with pytest.raises(InvalidOption, match="needs the name of a handler"):
             await database.fetch(f"select duly.submit({names})")
+
+    @pytest.mark.parametrize("names", [{"queue": TOO_LONG}, {"queue": ""}, {"handler": TOO_LONG}, {"handler": ""}])
+    async def test_nor_is_it_taken_at_another_door(self, database, names):
+        one, recurring = replace(a_submission(), **names), replace(a_schedule(), **names)
+        known = await an_active_schedule(database)
+        doors = (
+            lambda: submit_many(database, [a_submission(), one], key="many"),
+            lambda: submit_recurring(database, recurring, key="schedule"),
+            lambda: edit(database, known.job_id, recurring),
+            lambda: submit_workflow(database, 1, "flow", Workflow("nightly", (Node("a", one),))),
+        )
+        before = await counts(database)
+
+        for enter in doors:
+            with pytest.raises(InvalidOption, match="needs the name of a handler"):
+                await enter()
+
+        assert await counts(database) == before
 
     async def test_options_as_we_write_them_ourselves_are_taken(self, database):
         options = Options(

@@ -1325,6 +1325,13 @@ BANK = [
         "tests/moves/test_submit.py",
     ),
     Mutant(
+        "a name in a batch may be as long as one likes",
+        sql("submit"),
+        "where duly.is_name(u.handler) is not true or duly.is_name(u.queue) is not true or u.at",
+        "where u.at",
+        "tests/moves/test_submit.py",
+    ),
+    Mutant(
         "what stands aside is not asked for by its handler",
         sql("aside"),
         "and ready.handler = known.handler",

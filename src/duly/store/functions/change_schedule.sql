@@ -151,6 +151,7 @@ begin
     elsif octet_length(p_payload::text) > 262144 then
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
     end if;
+    perform duly.check_names(p_handler, p_queue);
     v_timer := duly.withdraw_v1(v_timer, p_moments, v_now);
     v_floor := (select max(moment) from unnest(p_moments) as moment where moment < v_timer.scheduled_at);
     if p_first_at is not null and v_floor > coalesce(p_floor, '-infinity') then

@@ -137,6 +137,14 @@ begin
     end if;
 end $$;
 
+-- Refuse what is not the name of a handler and of a queue.
+create or replace function duly.check_names(p_handler text, p_queue text) returns void language plpgsql as $$
+begin
+    if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
+        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each';
+    end if;
+end $$;
+
 -- Lay what is known of a run's life over its options. Options that say nothing, and mean it, say so from here on: what is laid over
 -- them leaves how the run is run to its handler.
 create or replace function duly.carry_on(p_options jsonb, p_carried jsonb) returns jsonb language sql immutable parallel safe as $$

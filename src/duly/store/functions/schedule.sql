@@ -55,6 +55,7 @@ declare
     v_job_id  uuid := coalesce(p_job_id, duly.run_id(v_now, duly.batch_name(p_tenant, p_key, v_now) || '0'));
     v_options jsonb := duly.with_overlap(p_options, v_job_id, p_overlap, p_overlap_limit, p_watch);
 begin
+    perform duly.check_names(p_handler, p_queue);
     if p_cohort is null and p_every not between 1 and 2147483647 then
         raise exception using errcode = 'DU006', message = format('every %s seconds is outside 1 second to 68 years', p_every);
     elsif p_priority not between 0 and 9 then

@@ -64,10 +64,11 @@ language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_m
 declare
     v_bad record;
 begin
-    select octet_length(u.payload) as bytes, u.priority, u.options::jsonb as options into v_bad
-      from unnest(p_payloads, p_priorities, p_options) as u(payload, priority, options)
-     where octet_length(u.payload) > 262144 or u.priority not between 0 and 9 or (u.options is not null and not duly.are_options(u.options::jsonb)) limit 1;
+    select u.handler, u.queue, octet_length(u.payload) as bytes, u.priority, u.options::jsonb as options into v_bad
+      from unnest(p_handlers, p_queues, p_payloads, p_priorities, p_options) as u(handler, queue, payload, priority, options)
+     where duly.is_name(u.handler) is not true or duly.is_name(u.queue) is not true or octet_length(u.payload) > 262144 or u.priority not between 0 and 9 or (u.options is not null and not duly.are_options(u.options::jsonb)) limit 1;
     if found then
+        perform duly.check_names(v_bad.handler, v_bad.queue);
         perform duly.check_one(null, null, v_bad.bytes, v_bad.priority, v_bad.options, p_now, '0');
     end if;
     insert into duly.workflow_edges (workflow_id, parent, child, tenant, on_end)
