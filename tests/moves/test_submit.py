@@ -18,7 +18,8 @@ from duly.moves.cancel import cancel_job
 from duly.moves.edit import edit
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.moves.workflows import submit_workflow
-from duly.store import history, jobs, runs
+from duly.store import history, jobs, runs, tenants
+from duly.store.tenants import Limits
 from tests.builders import (
     a_key,
     a_leased_run,
@@ -477,6 +478,92 @@ class TestCallersTransaction:
         row = await a_row(database, "timers", job_id)
         assert (row["handler"], row["queue"], row["due_at"]) == ("greet", "mail", START + seconds(600))
         await caller.close()
+
+
+def nested(levels: int) -> str:
+    """Write an object that is nested so deep."""
+    return '{"a":' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
+
+
+class TestPlainSql:
+    """Whoever calls `duly.submit` has no door of ours before it: what is wrong is said in a sentence, with a remedy."""
+
+    @pytest.mark.parametrize(
+        ("asked", "said", "remedy"),
+        [
+            ("'{}', at => 'infinity'", "infinity is more than a hundred years ahead", "within a hundred years"),
+            ("'{}', at => '-infinity'", "at -infinity is past", "Give a moment to come"),
+            ("'{}', at => '294276-12-31'", "294276-12-31 00:00:00+00 is more than a hundred", "within a hundred years"),
+            ("'{}', at => '2026-11-02 08:58'", "at 2026-11-02 08:58:00+00 is past", "Give a moment to come"),
+            ("'{}', delay => '178000000 years'", "more than a hundred years ahead", "within a hundred years"),
+            ("'{}', delay => '-1 second'", "delay -00:00:01 is negative", "0 or more"),
+            ("'{}', at => '2027-01-01', delay => '1 hour'", "at and delay are both given", "Give at for a moment, or"),
+            ("'{}', priority => 100000", "priority 100000 is outside 0 (first) to 9 (last)", "Leave it out"),
+            ("'{}', priority => null", "priority is null", "leave it out"),
+            ("'{}', tenant => null", "tenant is null", "leave it out"),
+            ("'{}', tenant => 99999", "no tenant 99999", "`duly tenants` lists them"),
+            ("'{}', key => ''", "a key of 0 bytes is none: it has 1 to 1000", "Leave it out"),
+            ("'{}', key => repeat('k', 1001)", "a key of 1001 bytes is none: it has 1 to 1000", "Leave it out"),
+            ("'{}', queue => null", "a job needs the name of a handler and of a queue", "Give both"),
+            ("""'{}', options => '{"trace": 1}'""", 'options {"trace": 1} are none we know', "Known are retry, "),
+            (f"""'{{}}', options => '{{"target": {nested(64)}}}'""", "options are nested deeper than 64", "Flatten it"),
+            ("null", "payload is null", "leave it out"),
+            ("'null'", "payload is of type null and not an object", 'such as {"customer": 7}'),
+            ("'7'", "payload is of type number and not an object", 'such as {"customer": 7}'),
+            ("'[1]'", "payload is of type array and not an object", 'such as {"customer": 7}'),
+            (f"'{nested(65)}'", "payload is nested deeper than 64 levels, or with", "Flatten it"),
+            (f"'{nested(3000)}'", "payload is nested deeper than 64 levels, or with", "Flatten it"),
+            (
+                f"""'{{"a": -{"9" * 4301}}}'""",
+                "payload is nested deeper than 64 levels, or with a number of",
+                "as a text",
+            ),
+            ("jsonb_build_object('a', repeat('x', 300000))", "payload has 300009 bytes", "The limit is 262144."),
+        ],
+        ids=lambda text: text[:60],
+    )
+    async def test_what_cannot_be_kept_is_refused_in_a_sentence_with_a_remedy(self, database, asked, said, remedy):
+        caller = await connect(database)
+
+        with pytest.raises(asyncpg.PostgresError) as refused:
+            await caller.execute(f"select duly.submit('greet', {asked})")
+
+        await caller.close()
+        assert refused.value.sqlstate.startswith("DU")
+        assert said in str(refused.value)
+        assert remedy in str(refused.value.hint)
+        assert await counts(database) == {}
+        assert await database.fetchval("select count(*) from duly.keys") == 0
+
+    async def test_another_job_under_a_key_is_refused_with_a_remedy(self, database):
+        caller = await connect(database)
+        await caller.execute("select duly.submit('greet', key => 'k')")
+
+        with pytest.raises(asyncpg.PostgresError, match="key 'k' was used for another job") as refused:
+            await caller.execute("select duly.submit('leave', key => 'k')")
+
+        await caller.close()
+        assert refused.value.hint == "Use another key, or send the same job again."
+
+    @pytest.mark.parametrize("payload", [nested(64), f'{{"a": [{nested(62)}, 1]}}', f'{{"a": {"9" * 4300}}}'])
+    async def test_what_every_worker_can_read_is_taken(self, database, payload):
+        await database.fetch("select duly.submit('greet', $1::text::jsonb)", payload)
+
+        assert await counts(database) == {"ready": 1}
+
+    async def test_a_moment_that_has_passed_since_is_answered_the_same(self, database, clock):
+        call = "select duly.submit('greet', at => '2026-11-02 09:10+00', key => 'k')"
+        first = await database.fetchval(call)
+        await clock.advance(7200)
+
+        assert await database.fetchval(call) == first
+
+    async def test_a_tenant_that_is_there_may_submit(self, database):
+        tenant = (await tenants.create(database, "another", Limits())).tenant
+
+        await database.fetch("select duly.submit('greet', tenant => $1)", tenant)
+
+        assert await counts(database) == {"ready": 1}
 
 
 class TestSchedule:

@@ -40,6 +40,7 @@ _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
     ),
     "DU005": (InvalidOption, "{message}"),
     "DU006": (InvalidSchedule, "{message}"),
+    "DU007": (InvalidPayload, "{message}"),
     "DU010": (WorkerExpired, "{message}"),
     "DU011": (NotFound, "{message}; register, and use the id that is answered"),
     "DU012": (QuotaReached, "{message}; let some leave, or wait until the leases of those that are gone have ended"),

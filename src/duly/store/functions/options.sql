@@ -11,6 +11,15 @@ create or replace function duly.is_name(p_value text) returns boolean language s
     select octet_length(p_value) between 1 and 1000
 $$;
 
+-- Whether every program of ours can read this JSON: at most 64 levels, and no number of more than 4300 digits. What is no longer than 128
+-- bytes has no room for 65 levels, nor what is no longer than 4300 for such a number.
+create or replace function duly.is_readable(p_value jsonb) returns boolean language sql immutable parallel safe as $$
+    select case when octet_length(p_value::text) <= 128 then true
+                when jsonb_path_exists(p_value, 'strict $.**{64} ? (@.type() == "object" || @.type() == "array")') then false
+                when octet_length(p_value::text) <= 4300 then true
+                else not jsonb_path_exists(p_value, 'strict $.** ? (@.type() == "number" && (@ >= 1e4300 || @ <= -1e4300))') end
+$$;
+
 -- A moment as seconds since 1970, up to the last that every program can read.
 create or replace function duly.is_moment(p_value jsonb) returns boolean language sql immutable parallel safe as $$
     select case when p_value is null then true when jsonb_typeof(p_value) = 'number' then p_value::numeric between 0 and 253402300799 else false end
@@ -123,17 +132,24 @@ create or replace function duly.check_one(
 returns void language plpgsql set timezone = 'UTC' set intervalstyle = 'postgres' as $$
 begin
     if p_at < p_now - p_grace then
-        raise exception using errcode = 'DU002', message = format('at %s is past', p_at), detail = to_json(p_now)#>>'{}';
+        raise exception using errcode = 'DU002', message = format('at %s is past', p_at), detail = to_json(p_now)#>>'{}',
+            hint = 'Give a moment to come, or leave it out for now.';
     elsif p_delay < interval '0' then
-        raise exception using errcode = 'DU003', message = format('delay %s is negative', p_delay);
+        raise exception using errcode = 'DU003', message = format('delay %s is negative', p_delay),
+            hint = 'A delay counts from now and is 0 or more.';
     elsif p_at > p_now + interval '100 years' or p_delay > interval '100 years' then
-        raise exception using errcode = 'DU006', message = format('%s is more than a hundred years ahead', coalesce(p_at::text, 'delay ' || p_delay));
+        raise exception using errcode = 'DU006', message = format('%s is more than a hundred years ahead', coalesce(p_at::text, 'delay ' || p_delay)),
+            hint = 'Give a moment within a hundred years.';
     elsif p_payload_bytes > 262144 then
-        raise exception using errcode = 'DU004', message = format('payload has %s bytes', p_payload_bytes);
+        raise exception using errcode = 'DU004', message = format('payload has %s bytes', p_payload_bytes),
+            hint = 'The limit is 262144. Store it elsewhere and pass a reference.';
     elsif p_priority not between 0 and 9 then
-        raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', p_priority);
+        raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', p_priority),
+            hint = 'Leave it out for 5.';
     elsif p_options is not null and not duly.are_options(p_options) then
-        raise exception using errcode = 'DU005', message = format('options %s are none we know', p_options);
+        raise exception using errcode = 'DU005', message = format('options %s are none we know', p_options),
+            hint = 'Known are retry, timeout_seconds, gate, fifo, rate, expires_at, expires_seconds, tags, request_id, traceparent, target, then,'
+                   ' parent and after, each in its own shape.';
     end if;
 end $$;
 

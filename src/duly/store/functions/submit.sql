@@ -6,9 +6,49 @@ create or replace function duly.submit(
     handler text, payload jsonb default '{}', queue text default 'default', priority integer default 5,
     at timestamptz default null, delay interval default null, key text default null, options jsonb default null, tenant integer default 1)
 returns uuid language sql as $$
+    select duly.check_asked(payload, priority, at, delay, key, options, tenant);
     select job_id from duly.submit_one_v2(tenant, coalesce(key, gen_random_uuid()::text), handler, payload::text, queue, priority::smallint,
                                           at, delay, options::text)
 $$;
+
+-- Refuse what only plain SQL can ask for, in a sentence: Python's doors have seen to it before they come here. It is looked at before the
+-- key, so a moment that is past is not judged: it was none when this key was used first.
+create or replace function duly.check_asked(
+    p_payload jsonb, p_priority integer, p_at timestamptz, p_delay interval, p_key text, p_options jsonb, p_tenant integer)
+returns void language plpgsql as $$
+declare
+    v_now   timestamptz := duly.clock_now();
+    v_bytes integer := octet_length(p_payload::text);
+begin
+    if num_nulls(p_payload, p_priority, p_tenant) > 0 then
+        raise exception using errcode = 'DU005', hint = 'Give it a value, or leave it out.', message = format(
+            '%s is null', case when p_payload is null then 'payload' when p_priority is null then 'priority' else 'tenant' end);
+    elsif num_nonnulls(p_at, p_delay) > 1 then
+        raise exception using errcode = 'DU005', message = 'at and delay are both given',
+            hint = 'Give at for a moment, or delay for a span that counts from now.';
+    elsif not duly.is_name(p_key) then
+        raise exception using errcode = 'DU005', message = format('a key of %s bytes is none: it has 1 to 1000', octet_length(p_key)),
+            hint = 'Leave it out if the job needs none.';
+    elsif p_priority not between 0 and 9 then
+        raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', p_priority),
+            hint = 'Leave it out for 5.';
+    elsif not isfinite(p_at) or p_at > v_now + interval '100 years' or p_delay < interval '0' or p_delay > interval '100 years'
+          or v_bytes > 262144 then
+        perform duly.check_one(p_at, p_delay, v_bytes, p_priority::smallint, null, v_now, interval '60 seconds');
+    elsif jsonb_typeof(p_payload) <> 'object' then
+        raise exception using errcode = 'DU007', message = format('payload is of type %s and not an object', jsonb_typeof(p_payload)),
+            hint = 'Give each argument by its name, such as {"customer": 7}.';
+    elsif not duly.is_readable(p_payload) or not duly.is_readable(p_options) then
+        raise exception using errcode = 'DU007', hint = 'Flatten it, and pass such a number as a text.', message = format(
+            '%s nested deeper than 64 levels, or with a number of more than 4300 digits',
+            case when duly.is_readable(p_payload) then 'options are' else 'payload is' end);
+    end if;
+    if p_tenant <> 1 and has_table_privilege('duly.tenants', 'select') then
+        if not exists (select from duly.tenants where tenants.tenant = p_tenant) then
+            raise exception using errcode = 'DU021', message = format('no tenant %s', p_tenant), hint = '`duly tenants` lists them.';
+        end if;
+    end if;
+end $$;
 
 -- Submit one one-shot, with the same hash of a body and the same names as submit_one_v1: a key used by an older process is known to a newer
 -- one. Each expression here is made ready anew in each transaction, so a plain job that is due now is put into ready by as few as can be,
@@ -38,7 +78,8 @@ begin
     if not found then
         select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
         if v_key.body_hash <> v_hash then
-            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
+            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
+                hint = 'Use another key, or send the same job again.';
         end if;
         job_id := v_key.job_id;
         scheduled_at := coalesce(p_at, v_key.scheduled_at + coalesce(p_delay, interval '0'));
@@ -73,7 +114,8 @@ declare
     v_options jsonb;
 begin
     if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
-        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each';
+        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each',
+            hint = 'Give both, such as duly.submit(''send_report'', queue => ''mail'').';
     end if;
     if p_at < p_now - p_grace or p_at > p_now + interval '100 years' or p_delay < interval '0' or p_delay > interval '100 years'
        or p_payload_bytes > 262144 or p_priority not between 0 and 9 or p_options is not null then
@@ -133,7 +175,8 @@ begin
     if not found then
         select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
         if v_key.body_hash <> v_hash then
-            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
+            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
+                hint = 'Use another key, or send the same job again.';
         end if;
         v_name := duly.batch_name(p_tenant, p_key, v_key.scheduled_at);
         return query
@@ -252,13 +295,15 @@ begin
     if not found then
         select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
         if v_key.body_hash <> v_hash then
-            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
+            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
+                hint = 'Use another key, or send the same job again.';
         end if;
         return query select v_key.job_id, coalesce(p_at, v_key.scheduled_at + coalesce(p_delay, interval '0')), true;
         return;
     end if;
     if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
-        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each';
+        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each',
+            hint = 'Give both, such as duly.submit(''send_report'', queue => ''mail'').';
     end if;
     perform duly.check_one(p_at, p_delay, octet_length(p_payload), p_priority, v_options, v_now, p_grace);
     if v_stored then
