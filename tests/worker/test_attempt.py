@@ -289,10 +289,27 @@ def test_a_result_that_is_not_json_fails_for_good_and_says_so(value):
     assert "not JSON" in outcome.reason
 
 
-def test_a_result_that_holds_itself_fails_for_good():
+def test_a_result_that_nobody_could_read_is_a_success_and_is_not_kept():
+    fits, endless = nested(64), nested(1)
+    endless.append(endless)
+    assert succeeded(fits) == Succeeded("[" * 64 + "]" * 64)
+    assert succeeded(["[" * 65]) == Succeeded(f'["{"[" * 65}"]'), "what stands in a text is not deep"
+    for too_deep in (nested(65), {"a": nested(64)}, nested(975), nested(3000), endless):
+        outcome = succeeded(too_deep)
+        assert isinstance(outcome, Succeeded)
+        assert outcome.result is None
+        assert outcome.reason == (
+            "its result was nested deeper than 64 levels and is not kept; flatten it, or store it elsewhere and return a"
+            " reference to it"
+        )
+
+
+def nested(levels: int) -> list[Any]:
+    """Give a list that is nested so deep."""
     value: list[Any] = []
-    value.append(value)
-    assert isinstance(succeeded(value), Failed)
+    for _ in range(levels - 1):
+        value = [value]
+    return value
 
 
 def test_a_result_that_is_too_large_is_a_success_and_is_not_kept():

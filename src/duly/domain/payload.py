@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import msgspec
@@ -13,6 +14,10 @@ PAYLOAD_BYTES_MAX = 262_144
 RESULT_BYTES_MAX = 65_536
 CHECKPOINT_BYTES_MAX = 262_144
 DEPTH_MAX = 64
+_TOO_DEEP_TO_KEEP = (
+    f"its result was nested deeper than {DEPTH_MAX} levels and is not kept; flatten it, or store it elsewhere and return a"
+    " reference to it"
+)
 
 _encoder = msgspec.json.Encoder()
 
@@ -35,17 +40,20 @@ def encode(value: Any, what: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> str:
 
 
 def encode_result(value: Any) -> tuple[str | None, str | None]:
-    """Write what a run came to as JSON text that can be stored; of what is too large nothing is, and the second says why.
+    """Write what a run came to as JSON text that can be stored; of what is too large or deep nothing is, and the second says why.
 
-    Raises TypeError, ValueError or RecursionError when it is not JSON.
+    Raises TypeError or ValueError when it is not JSON.
     """
-    text = _encode_anyhow(value)
-    if len(text) <= RESULT_BYTES_MAX:
-        return text.decode(), None
-    return None, (
-        f"its result was {len(text):,} bytes and is not kept: results up to {RESULT_BYTES_MAX:,} bytes are;"
-        " store it elsewhere and return a reference to it"
-    )
+    try:
+        text = _encode_anyhow(value)
+    except RecursionError:
+        return None, _TOO_DEEP_TO_KEEP
+    if len(text) > RESULT_BYTES_MAX:
+        return None, (
+            f"its result was {len(text):,} bytes and is not kept: results up to {RESULT_BYTES_MAX:,} bytes are;"
+            " store it elsewhere and return a reference to it"
+        )
+    return (None, _TOO_DEEP_TO_KEEP) if is_deeper(text, DEPTH_MAX) else (text.decode(), None)
 
 
 def _encode_anyhow(value: Any) -> bytes:
@@ -56,6 +64,22 @@ def _encode_anyhow(value: Any) -> bytes:
     if text is None or b"\\u0000" in text:  # A lone surrogate or a NUL somewhere within.
         text = _encoder.encode(storable_value(msgspec.to_builtins(value)))
     return text
+
+
+def is_deeper(text: bytes, levels: int) -> bool:
+    """Say whether JSON is nested deeper than so many levels, without reading it."""
+    if text.count(b"[") + text.count(b"{") <= levels:
+        return False
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        depth += (token[0] in (b"{", b"[")) - (token[0] in (b"}", b"]"))
+        if depth > levels:
+            return True
+    return False
+
+
+# A string that is not closed reaches to the end: were it no token, each quote in it would be looked at as a new beginning.
+_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 def _check(value: Any, what: str, depth: int) -> None:

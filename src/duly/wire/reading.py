@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from duly.domain.errors import Refused
-from duly.domain.payload import DEPTH_MAX
+from duly.domain.payload import DEPTH_MAX, is_deeper
 from duly.wire.fitting import UNKNOWN, Wrong, wrong_with
 
 T = TypeVar("T")
@@ -84,19 +84,8 @@ def _given(body: bytes) -> Any:
 
 def check_depth(body: bytes) -> None:
     """Refuse JSON that is nested too deeply, before it is read. Raises Misshapen."""
-    if body.count(b"[") + body.count(b"{") <= BODY_DEPTH_MAX:
-        return
-    depth = deepest = 0
-    for token in _TOKENS.finditer(body):
-        opens = token[0] in (b"{", b"[")
-        depth += opens - (token[0] in (b"}", b"]"))
-        deepest = max(deepest, depth)
-    if deepest > BODY_DEPTH_MAX:
+    if is_deeper(body, BODY_DEPTH_MAX):
         raise _too_deep()
-
-
-# A string that is not closed reaches to the end: were it no token, each quote in it would be looked at as a new beginning.
-_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 def _too_deep() -> Misshapen:

@@ -85,7 +85,7 @@ def succeeded(value: Any) -> Outcome:
         return _NOTHING
     try:
         text, reason = encode_result(value)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         return Failed(storable(f"the result is not JSON: {error}"), retryable=False)
     return Succeeded(text, reason=reason)
 
