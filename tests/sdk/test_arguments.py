@@ -163,6 +163,21 @@ def test_a_payload_from_elsewhere_that_does_not_fit_is_refused_too(payload):
         Handler(report).decode(payload)
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["[" * 3000 + "]" * 3000, "9" * 5000, f"[{'9' * 400}.5]", f'{{"a": {"9" * 5000}}}'],
+    ids=["deep", "long", "high", "long within"],
+)
+def test_a_payload_that_cannot_even_be_read_is_refused_as_one_that_does_not_fit(value):
+    def keep(thing: Any, late: bool = False) -> None: ...
+
+    for payload in (f'{{"thing": {value}}}', f'{{"late": 7, "thing": {value}}}'):
+        with pytest.raises(
+            InvalidArguments, match=r"keep: (argument \w+: .*it takes|its payload is nested too deeply)"
+        ):
+            Handler(keep).decode(payload)
+
+
 def test_a_long_value_is_cut_in_the_message():
     with pytest.raises(InvalidArguments) as refused:
         encoded(report, "x" * 10_000, to="a")

@@ -149,6 +149,8 @@ class Handler:
     def _read(self, text: str, decoder: msgspec.json.Decoder[Any] | None = None) -> Any:
         try:
             return (decoder or self.shape.decoder).decode(text)
+        except RecursionError:
+            raise InvalidArguments(f"{self.name}: its payload is nested too deeply to be read; flatten it") from None
         except msgspec.MsgspecError as error:
             self._refuse(text, error)
 
@@ -156,9 +158,11 @@ class Handler:
         match = _PLACE.fullmatch(str(error))
         if match is None:
             raise InvalidArguments(f"{self.name}: {_lower(str(error))}; {self.usage}") from None
-        name, value = match["name"], _excerpt(msgspec.json.decode(text)[match["name"]])
+        name, value = match["name"], ""
+        with suppress(msgspec.MsgspecError, RecursionError):  # What stands beside it may be what nobody can read.
+            value = f" is {_excerpt(msgspec.json.decode(text)[name])}"
         where = f" at {name}{match['rest']}" if match["rest"] else ""
-        raise InvalidArguments(f"{self.name}: argument {name} is {value}: {_lower(match['what'])}{where}; {self.usage}")
+        raise InvalidArguments(f"{self.name}: argument {name}{value}: {_lower(match['what'])}{where}; {self.usage}")
 
 
 class Registry:
