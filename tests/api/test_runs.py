@@ -3,13 +3,16 @@
 from datetime import datetime, timedelta
 from uuid import UUID
 
+import pytest
+
 from duly.domain.outcome import Failed, Succeeded
+from duly.moves.submit import submit
 from duly.store import runs as store
 from duly.store.runs import LogLine
 from tests.api.front import A_TARGET
 from tests.api.test_jobs import UNKNOWN
 from tests.api.working import stage, take, work
-from tests.builders import settled
+from tests.builders import a_submission, settled
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -229,3 +232,21 @@ async def test_a_change_that_names_no_request_leaves_the_one_that_made_the_job(a
 
     assert (kept["request_id"], kept["traceparent"]) == ("mine-7", TRACE)
     assert '"mine-8"' in marks
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 3000 + "]" * 3000, "[" * 950 + "]" * 950, "9" * 5000], ids=["deep", "less", "long"]
+)
+async def test_what_nobody_can_read_is_shown_as_its_text(api, database, value):
+    """No door takes it; it may stand there from before they looked."""
+    text = f'{{"a": {value}}}'
+    run_id = (await submit(database, a_submission(payload=text, handler=A_TARGET["handler"]), key="k")).job_id
+
+    shown = [(await api.get(f"/v1/{what}/{run_id}")).json()["payload"] for what in ("runs", "jobs")]
+    await work(database, Succeeded(text))
+    ended = (await api.get(f"/v1/runs/{run_id}")).json()
+    [attempt] = (await api.get(f"/v1/runs/{run_id}/attempts")).json()["items"]
+
+    for told in (*shown, ended["result"], attempt["result"]):
+        assert told["text"] == text
+        assert "nested deeper than 256 levels" in told["unreadable"] or "out of range" in told["unreadable"]

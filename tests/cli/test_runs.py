@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.outcome import Failed
+from duly.domain.outcome import Failed, Succeeded
 from duly.domain.progress import Progress
 from duly.moves.submit import submit
 from duly.store import runs as store
@@ -141,3 +141,26 @@ def test_a_long_run_shows_how_far_it_has_come_what_it_saved_and_its_subtasks(dul
     asked = duly("runs", "cancel", str(parent), "--children").stdout
     assert "requested: its worker has been asked to stop it; 1 subtask with it" in asked
     assert "too late: it is cancelled" in duly("runs", "cancel", str(child)).stdout
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 3000 + "]" * 3000, "[" * 950 + "]" * 950, "9" * 5000], ids=["deep", "less", "long"]
+)
+def test_what_nobody_can_read_is_shown_all_the_same(duly, story, value):
+    text = f'{{"a": {value}}}'
+    made: list[UUID] = []
+
+    async def two_runs(database, clock):
+        worker_id = await a_worker(database)
+        made.append((await submit(database, a_submission(payload=text), key="1")).job_id)
+        [run] = await claimed(database, worker_id)
+        await settled(database, worker_id, run, Succeeded(text))
+        made.append((await submit(database, a_submission(payload=text), key="2")).job_id)
+
+    story(two_runs)
+
+    for run_id in made:
+        for command in (("runs", "show", str(run_id)), ("runs", "show", str(run_id), "--json")):
+            told = duly(*command)
+            assert told.returncode == 0, told.stderr
+    assert value in duly("runs", "show", str(made[0]), "--json").stdout

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.domain.errors import InvalidPayload
-from duly.domain.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX, encode, storable, storable_value
+from duly.domain.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX, encode, read_anyhow, storable, storable_value
 
 
 def nested(depth: int) -> Any:
@@ -122,3 +122,21 @@ def test_any_value_becomes_storable(value):
     text = msgspec.json.encode(storable_value(value)).decode()
 
     assert "\\u0000" not in text.replace("\\\\", "")
+
+
+@pytest.mark.parametrize("text", ["[" * 256 + "]" * 256, '{"a": [1, 2.5]}', f'"{"[" * 3000}"', "9" * 4300])
+def test_what_is_stored_is_shown_as_it_is(text):
+    assert msgspec.json.decode(msgspec.json.encode(read_anyhow(text))) == msgspec.json.decode(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[" * 257 + "]" * 257, "it is nested deeper than 256 levels"),
+        ("[" * 100_000 + "]" * 100_000, "it is nested deeper than 256 levels"),
+        ("9" * 4301, "Integer value out of range"),
+        ("[", "Input data was truncated"),
+    ],
+)
+def test_what_nobody_can_read_is_shown_as_its_text(text, why):
+    assert read_anyhow(text) == {"unreadable": why, "text": text}

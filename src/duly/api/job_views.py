@@ -7,12 +7,11 @@ from datetime import UTC, timedelta
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from duly.api import definitions
 from duly.api.routes.runs import shown_run, status_of_one_shot
 from duly.domain.errors import NotFound
 from duly.domain.filter import Filter
+from duly.domain.payload import read_anyhow
 from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.moments import utc_text
 from duly.domain.triggers.summary import sentence
@@ -83,7 +82,7 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
         **{name: found[name] for name in _COPIED},
         status=found["state"],
         target=definitions.target_shape(found["handler"], options),
-        payload=msgspec.json.decode(found["payload"] or "{}"),
+        payload=read_anyhow(found["payload"] or "{}"),
         **definitions.waits_shape(asked_schedule(found)),
         description=sentence(schedule),
         next_run_at=pending,

@@ -43,6 +43,7 @@ from duly.domain.hold import Hold, Scope
 from duly.domain.job import Recurring, Submission
 from duly.domain.limit import Limit
 from duly.domain.manifest_plan import Plan
+from duly.domain.payload import read_anyhow
 from duly.domain.run import TENANT_DEFAULT, read_options
 from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.summary import sentence
@@ -488,6 +489,6 @@ def _version(row: Row) -> Row:
         "version": row["generation"],
         "request_id": None if options is None else read_options(options, None).request_id,
         "schedule": asked_shape(row["schedule"], row["every_seconds"]),
-        "payload": None if row["payload"] is None else msgspec.json.decode(row["payload"]),
+        "payload": None if row["payload"] is None else read_anyhow(row["payload"]),
         "options": options,
     }

@@ -15,6 +15,7 @@ import msgspec
 
 from duly.cli.say import in_one_line, say, say_json
 from duly.clock import SystemClock
+from duly.domain.payload import can_be_shown, read_anyhow
 from duly.settings import Settings
 
 Source = TypeVar("Source")
@@ -134,9 +135,13 @@ def print_table(lines: Sequence[Sequence[str]], titles: Sequence[str]) -> None:
 def plain(row: Row) -> dict[str, Any]:
     """Give a row as it goes into JSON: text that holds JSON becomes that JSON."""
     return {
-        name: msgspec.Raw(value.encode()) if name in _JSON_COLUMNS and isinstance(value, str) else value
+        name: _as_stored(value) if name in _JSON_COLUMNS and isinstance(value, str) else value
         for name, value in row.items()
     }
+
+
+def _as_stored(json_text: str) -> Any:
+    return msgspec.Raw(json_text.encode()) if can_be_shown(json_text) else read_anyhow(json_text)
 
 
 def text(value: object) -> str:

@@ -19,6 +19,7 @@ from duly.domain.called import called_in
 from duly.domain.errors import DulyError, NotFound
 from duly.domain.filter import WORKFLOWS, parse
 from duly.domain.manifest_export import workflow_spec
+from duly.domain.payload import read_anyhow
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.workflow import Workflow
 from duly.domain.workflow_told import told_nodes
@@ -112,7 +113,7 @@ class DatabaseWorkflows:
         found = await workflows.node_result(self._database, TENANT_DEFAULT, workflow_id, node)
         if found is None:
             raise NotFound(f"workflow {workflow_id} has no node {node!r}; `duly workflows show` shows them")
-        return None if found["result"] is None else msgspec.json.decode(found["result"])
+        return None if found["result"] is None else read_anyhow(found["result"])
 
     async def cancel(self, workflow_id: UUID, reason: str) -> str:
         """Cancel a workflow, and say how it stands."""

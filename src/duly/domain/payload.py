@@ -14,6 +14,9 @@ PAYLOAD_BYTES_MAX = 262_144
 RESULT_BYTES_MAX = 65_536
 CHECKPOINT_BYTES_MAX = 262_144
 DEPTH_MAX = 64
+SHOWN_DEPTH_MAX = (
+    256  # What is put together of what we take, as a node's payload with others' results in it, is deeper.
+)
 _TOO_DEEP_TO_KEEP = (
     f"its result was nested deeper than {DEPTH_MAX} levels and is not kept; flatten it, or store it elsewhere and return a"
     " reference to it"
@@ -64,6 +67,21 @@ def _encode_anyhow(value: Any) -> bytes:
     if text is None or b"\\u0000" in text:  # A lone surrogate or a NUL somewhere within.
         text = _encoder.encode(storable_value(msgspec.to_builtins(value)))
     return text
+
+
+def read_anyhow(text: str) -> Any:
+    """Read JSON that is stored, to show it. What nobody could read is given as its text, with why. Cannot fail."""
+    if not can_be_shown(text):
+        return {"unreadable": f"it is nested deeper than {SHOWN_DEPTH_MAX} levels", "text": text}
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        return {"unreadable": str(error), "text": text}
+
+
+def can_be_shown(text: str) -> bool:
+    """Say whether JSON is as flat as whoever reads it needs it."""
+    return not is_deeper(text.encode(), SHOWN_DEPTH_MAX)
 
 
 def is_deeper(text: bytes, levels: int) -> bool:

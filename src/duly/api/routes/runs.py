@@ -17,6 +17,7 @@ from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.domain.errors import NotFound
 from duly.domain.filter import RUNS, parse
+from duly.domain.payload import read_anyhow
 from duly.domain.target import WORKFLOW
 from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
@@ -291,4 +292,4 @@ def _last(values: Sequence[Any]) -> Any:
 
 
 def _decoded(text: str | None) -> Any:
-    return None if text is None else msgspec.json.decode(text)
+    return None if text is None else read_anyhow(text)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from duly.api import definitions, paging
 from duly.api.job_views import asked_schedule, no_job
 from duly.api.operations import Answer, Call, Routes
+from duly.domain.payload import read_anyhow
 from duly.store import jobs
 from duly.wire.pages import PageQuery
 from duly.wire.versions import JobVersion, JobVersionList
@@ -45,7 +44,7 @@ def _shown(row: Mapping[str, Any]) -> JobVersion:
         version=row["generation"],
         request_id=definitions.marks_of(options).get("request_id"),
         target=definitions.target_shape(row["handler"], options),
-        payload=None if row["payload"] is None else msgspec.json.decode(row["payload"]),
+        payload=None if row["payload"] is None else read_anyhow(row["payload"]),
         **definitions.waits_shape(asked_schedule(row)),
         retry=definitions.retry_shape(options),
         timeout=definitions.timeout_shape(options),

@@ -14,6 +14,7 @@ from duly.api.routes.jobs import extra_of
 from duly.domain.errors import LeaseOver, NotFound
 from duly.domain.filter import WORKFLOWS, parse
 from duly.domain.job import check_reason
+from duly.domain.payload import read_anyhow
 from duly.domain.workflow import NodeState
 from duly.domain.workflow_told import told_nodes
 from duly.moves import workflows as moves
@@ -112,9 +113,7 @@ async def read_node(call: Call[Nothing, None]) -> Answer:
     kept = await workflows.node_result(call.database, call.tenant, workflow_id, name)
     if told is None or kept is None:
         raise NotFound(f"workflow {workflow_id} has no node {name!r}; GET /v1/workflows/{workflow_id} shows them")
-    payload, result = (
-        None if kept[part] is None else msgspec.json.decode(kept[part]) for part in ("payload", "result")
-    )
+    payload, result = (None if kept[part] is None else read_anyhow(kept[part]) for part in ("payload", "result"))
     node = msgspec.structs.asdict(_node(told))
     return Answer(200, NodeResult(**node, workflow_id=workflow_id, payload=payload, result=result))
 
