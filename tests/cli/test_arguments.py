@@ -63,6 +63,17 @@ def test_a_value_that_was_meant_as_json_and_is_none_is_refused_with_the_remedy(v
     assert said.endswith("""to pass it as text, quote it as a JSON string, such as 'x="some text"'""")
 
 
+@pytest.mark.parametrize("text", ['{"a": NaN}', "Infinity", '{"a": 1e999}', '{"a":"\\ud800"}', "{", ""])
+@pytest.mark.parametrize("flag", ["--json", "--payload"])
+def test_a_whole_payload_that_is_no_json_is_refused_with_the_remedy(text, flag):
+    with pytest.raises(InvalidPayload) as refused:
+        read_payload([], text, flag)
+
+    said = str(refused.value)
+    assert said.startswith(f"{flag} is not JSON: ")
+    assert said.endswith(f"""; give one object, such as {flag} '{{"customer": 7}}'""")
+
+
 def test_half_a_character_is_named_as_the_api_names_it():
     with pytest.raises(
         InvalidPayload, match="--json is not JSON: half a character, a lone surrogate, stands before byte 12"

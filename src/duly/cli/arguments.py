@@ -34,7 +34,9 @@ def read_payload(pairs: Sequence[str], json_text: str | None, flag: str = "--jso
     except RecursionError:
         raise _too_deep(flag) from None
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise InvalidPayload(f"{flag} is not JSON: {_why(json_text, error)}") from None
+        raise InvalidPayload(
+            f"""{flag} is not JSON: {_why(json_text, error)}; give one object, such as {flag} '{{"customer": 7}}'"""
+        ) from None
     if not isinstance(payload, dict):
         raise InvalidPayload(f'{flag} must be an object of arguments, such as {{"customer": 7}}, not {json_text[:40]}')
     return payload
