@@ -418,7 +418,7 @@ def test_a_strict_app_refuses_an_unknown_queue_with_the_nearest():
     @app.handler(queue="mail")
     def send() -> None: ...
 
-    with pytest.raises(UnknownQueue, match="no queue 'default'; known are 'mail', 'reports'"):
+    with pytest.raises(UnknownQueue, match=r"no queue 'default'; known are 'mail', 'reports'\. A new queue is"):
         send.options(queue="default")
 
 

@@ -228,9 +228,10 @@ class App:
     def check_queue(self, queue: str) -> None:
         """Refuse a queue that a strict app does not declare. Raises UnknownQueue."""
         if self.strict and queue not in self._queues:
+            meant = suggestion(queue, self._queues)
+            stop = "" if meant.endswith("?") else "."
             raise UnknownQueue(
-                f"this app has no queue {queue!r}; {suggestion(queue, self._queues)}"
-                " A new queue is declared in App(queues=[…])"
+                f"this app has no queue {queue!r}; {meant}{stop} A new queue is declared in App(queues=[…])"
             )
 
     def locate(self) -> str:
