@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from duly import App, InvalidOption, InvalidSchedule, KeyBusy, KeyConflict
+from duly.domain.errors import DatabaseUnusable
 from tests.builders import counts
 from tests.clock import START
 
@@ -445,6 +446,41 @@ async def test_what_is_no_connection_is_refused(given, send):
         await send.options(connection=given).submit(7, to="a")
     with pytest.raises(InvalidOption, match="is no connection we know"):
         send.options(connection=given).submit_sync(7, to="a")
+
+
+@pytest.fixture
+def strange_url(postgres):
+    """The address of a database that has never heard of Duly."""
+    name = postgres.create()
+    yield postgres.url(name)
+    postgres.drop_database(name)
+
+
+NOT_MIGRATED = r'lacks what Duly needs: schema "duly" does not exist\. Run `duly migrate` on it'
+
+
+@pytest.mark.parametrize("connected", [*AWAITED, *AWAITED_ALONE])
+async def test_a_database_without_our_schema_is_told_to_be_migrated(connected, send, strange_url):
+    async with connected(strange_url) as connection:
+        with pytest.raises(DatabaseUnusable, match=NOT_MIGRATED):
+            await send.options(connection=connection).submit(7, to="a")
+
+
+@pytest.mark.parametrize("connected", PLAIN)
+async def test_the_same_for_a_plain_connection_to_it(connected, send, strange_url):
+    with connected(strange_url) as connection, pytest.raises(DatabaseUnusable, match=NOT_MIGRATED):
+        send.options(connection=connection).submit_sync(7, to="a")
+
+
+@pytest.mark.parametrize("connected", [asyncpg_connection, psycopg_async, sqlalchemy_asyncpg_session])
+@pytest.mark.parametrize("part", ["function duly.submit_one_v2", "table duly.ready"])
+async def test_a_schema_that_lacks_a_part_is_told_to_be_migrated(connected, part, send, own_database_url):
+    with psycopg.connect(own_database_url) as connection:
+        connection.execute(f"alter {part} rename to another")
+
+    async with connected(own_database_url) as connection:
+        with pytest.raises(DatabaseUnusable, match=r"does not exist\. Run `duly migrate` on it"):
+            await send.options(connection=connection).submit(7, to="a")
 
 
 async def test_what_a_caller_changed_commits_with_the_job(own_database, own_database_url):

@@ -19,7 +19,7 @@ import asyncpg
 import msgspec
 from asyncpg.pool import PoolConnectionProxy
 
-from duly.domain.errors import InvalidOption
+from duly.domain.errors import DatabaseUnusable, InvalidOption
 from duly.store import jobs
 from duly.store.database import Connection, DiskFull, Unavailable, translated
 from duly.store.refusals import refusal
@@ -28,6 +28,7 @@ from duly.store.statements import load
 SQL = load("callers")
 _STATEMENTS = {jobs.SQL[name]: text for name, text in SQL.items()}
 _DISK_FULL = "53100"
+_NOT_THERE = ("3F000", "42883", "42P01")  # A schema, a function, a table.
 _IN_TRANSACTION = 2  # As libpq counts, and psycopg with it, the old and the new.
 _SAVE, _RELEASE, _UNDO = "savepoint duly_submit", "release savepoint duly_submit", "rollback to savepoint duly_submit"
 _Answer = TypeVar("_Answer")
@@ -80,6 +81,8 @@ class _Asyncpg:
             if self._connection.is_in_transaction():
                 return await self._fetch_behind_a_savepoint(query, args)
             rows: Sequence[Any] = await self._connection.fetch(query, *args)
+        except asyncpg.PostgresError as error:
+            raise _translated(error) from error
         except Exception as error:
             raise translated(error) from error
         return rows
@@ -241,10 +244,15 @@ def _rows(rows: Any) -> Rows:
 def _translated(error: Exception) -> Exception:
     """Turn another driver's error into one of ours, where we have one."""
     for cause in _causes(error):
-        if isinstance(cause, asyncpg.PostgresError | asyncpg.InterfaceError):
-            return translated(cause)
         diagnosis = getattr(cause, "diag", None)
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+        if state in _NOT_THERE:
+            said = getattr(diagnosis, "message_primary", None) or cause.args[0]
+            return DatabaseUnusable(
+                f"the database of this connection lacks what Duly needs: {said}. Run `duly migrate` on it"
+            )
+        if isinstance(cause, asyncpg.PostgresError | asyncpg.InterfaceError):
+            return translated(cause)
         if diagnosis is not None and state == _DISK_FULL:
             return DiskFull(diagnosis.message_primary or str(cause))
         if diagnosis is not None and state:
