@@ -80,6 +80,16 @@ def test_a_duly_over_http_is_no_database_and_its_client_is_named(elsewhere, monk
     assert App().locate() == "postgresql:///from_environment"
 
 
+def test_a_duly_over_http_goes_before_a_duly_up_that_happens_to_run_here_as_on_the_command_line(elsewhere, monkeypatch):
+    monkeypatch.setattr(embedded, "attach", lambda folder: f"postgresql:///{folder.name}")
+    monkeypatch.setenv("DULY_URL", "https://duly.example")
+    with pytest.raises(DatabaseUnusable, match="DULY_URL names a Duly over HTTP"):
+        App().locate()
+
+    monkeypatch.setenv("DULY_DATA", str(elsewhere / "chosen"))
+    assert App().locate() == "postgresql:///chosen"
+
+
 def test_a_misspelt_setting_is_named(elsewhere, monkeypatch):
     monkeypatch.setenv("DULY_DATABASE_ULR", "postgresql:///x")
 

@@ -1,7 +1,8 @@
 """Where the database is, and one small pool for each event loop that asks: a pool belongs to the loop it was made on.
 
 The database is the one given to the app; failing that `DULY_DATABASE_URL` or the settings file; failing that the server of
-a running `duly up` in the data folder.
+a running `duly up` in the data folder. A Duly over HTTP that the settings name goes before a folder that they do not: the
+command line would go there, and what an app submits must not go elsewhere in silence.
 """
 
 from __future__ import annotations
@@ -161,11 +162,11 @@ def _settings() -> Settings:
 def _found(settings: Settings) -> str:
     if settings.database_url:
         return settings.database_url
+    if settings.url is not None and not settings.is_given("data"):
+        raise _over_http(settings.sources["url"], settings.url)
     from duly.store.embedded import attach
 
     url = attach(settings.data)
-    if url is None and settings.url is not None:
-        raise _over_http(settings.sources["url"], settings.url)
     if url is None:
         raise DatabaseUnusable(
             f"no database: nothing runs on {settings.data}."
