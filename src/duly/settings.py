@@ -2,7 +2,7 @@
 
 The file is the nearest one, looking upwards from the working folder. Each value remembers where it came from. A key that
 nobody knows is an error that names the nearest known one, because a misspelt setting that is silently ignored is worse than
-none. This is the only module that reads the environment.
+none. This is the only module that reads the environment, or adds to it.
 """
 
 from __future__ import annotations
@@ -194,6 +194,13 @@ def redacted(url: str) -> str:
 def settings_file(cwd: Path | None = None) -> Path | None:
     """Name the file that settings are read from, if there is one. Raises SettingsError."""
     return _from_file(cwd or Path.cwd())[0]
+
+
+def hand_on(settings: Settings, *names: str) -> None:
+    """Leave what was typed in our environment, for what we load and start: an app and its children read it there."""
+    for name in names:
+        if settings.sources[name].startswith("--"):
+            os.environ[PREFIX + name.upper()] = str(getattr(settings, name))
 
 
 def engine_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:

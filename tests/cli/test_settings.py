@@ -1,5 +1,6 @@
 """Settings: which source wins, where a value came from, and that nothing unknown is ignored."""
 
+import os
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from duly.cli.egress import as_up_does, keep_egress, may_call_loopback
 from duly.outbound.shapes import egress_of
-from duly.settings import SettingsError, engine_environment, load, redacted, settings_file
+from duly.settings import SettingsError, engine_environment, hand_on, load, redacted, settings_file
 
 
 def write(folder, text, name="duly.toml"):
@@ -261,3 +262,12 @@ def test_without_the_word_of_an_up_nothing_more_is_let_out(tmp_path, kept):
         (tmp_path / ".duly" / "egress.json").write_bytes(kept)
 
     assert as_up_does(load({}, {}, tmp_path)) == load({}, {}, tmp_path)
+
+
+def test_what_was_typed_is_handed_on_and_what_was_not_is_left_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", {"DULY_DATA": "elsewhere"})
+
+    hand_on(load({"pooler": True}, cwd=tmp_path), "database_url", "data", "pooler")
+
+    assert os.environ == {"DULY_DATA": "elsewhere", "DULY_POOLER": "True"}
+    assert load(cwd=tmp_path).pooler

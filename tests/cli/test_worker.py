@@ -33,6 +33,40 @@ def test_a_worker_in_another_terminal_finds_the_up_of_this_folder(up):
     assert not [row for row in json.loads(up.duly("workers", "--json").stdout) if "shout" in row["handlers"]]
 
 
+SPLITTING = """
+from duly import App, Retry
+
+app = App()
+
+
+@app.handler(queue="split")
+def part() -> None: ...
+
+
+@app.handler(queue="split", retry=Retry(max_attempts=1))
+def in_thread() -> str:
+    return str(part.submit_sync().job_id)
+
+
+@app.handler(queue="split", retry=Retry(max_attempts=1), timeout="PT30S")
+def in_child() -> str:
+    return str(part.submit_sync().job_id)
+"""
+
+
+def test_what_handlers_submit_goes_to_the_database_that_was_typed_for_their_worker(up, tmp_path):
+    for folder in (up.folder, tmp_path):
+        (folder / "splitting.py").write_text(SPLITTING)
+    typed = ("worker", "splitting:app", "--data", str(up.folder / ".duly"))
+    with running(*typed, cwd=tmp_path, DULY_URL="http://127.0.0.1:9") as process:
+        process.wait_for_line("with in_child, in_thread, part")
+        for handler in ("in_thread", "in_child"):
+            said = up.duly("run", handler, "--app", "splitting:app", "--wait")
+            assert said.returncode == 0, said.stderr
+            assert up.duly("runs", "show", json.loads(said.stdout)).returncode == 0
+        assert process.interrupt() < 10
+
+
 def test_the_collector_does_not_look_through_what_a_worker_has_imported(up):
     (up.folder / "spared.py").write_text(
         "import gc\nfrom duly import App\napp = App()\n\n\n@app.handler(queue='spared')\n"

@@ -26,7 +26,7 @@ from duly.domain.target import WEBHOOK, WORKFLOW
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.summary import sentence
 from duly.log import Log
-from duly.settings import Settings
+from duly.settings import Settings, hand_on
 from duly.worker.handlers import Registry
 from duly.worker.service import Worker, WorkerOptions
 from duly.worker.sparing import spare_what_stays
@@ -73,6 +73,7 @@ def _is_asked_for(settings: Settings, targets: Targets) -> bool:
 
 
 async def _run(settings: Settings, path: str | None, targets: Targets, name: str, *, tied: bool, quiet: bool) -> None:
+    hand_on(settings, "database_url", "data", "pooler")  # What handlers submit goes where they run.
     app = None if path is None else apps.load(path)
     async with opened(settings):
         pass
