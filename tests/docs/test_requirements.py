@@ -1,6 +1,7 @@
-"""`docs/requirements.md` is complete, and names only tests that exist."""
+"""`docs/requirements.md` is complete, and names only tests that exist; so does the README, which shows each promise by some."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 IDS = [f"R{number:02}" for number in range(1, 95)] + [f"N{number}" for number in range(1, 6)]
 NOT_YET = "not yet"
+TEST_NAMED = re.compile(r"`([^`]+)`")
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -30,6 +32,13 @@ def named_tests() -> list[tuple[str, str]]:
         if shown_by != NOT_YET
         for name in shown_by.split(",")
     ]
+
+
+def promises() -> list[tuple[str, list[str]]]:
+    """Read each line of the README's table of promises as its wording and the tests that are said to show it."""
+    _, _, section = (ROOT / "README.md").read_text().partition("| promise | shown by |\n|---|---|\n")
+    rows = section.partition("\n\n")[0].splitlines()
+    return [(wording, TEST_NAMED.findall(shown_by)) for _, wording, shown_by, _ in (row.split("|") for row in rows)]
 
 
 def missing(name: str, root: Path) -> str:
@@ -68,6 +77,14 @@ def test_each_named_test_exists():
     absent = [f"{identifier}: {what}" for identifier, name in named_tests() if (what := missing(name, ROOT))]
 
     assert absent == []
+
+
+def test_each_promise_of_the_readme_names_a_test_and_each_of_these_exists():
+    found = promises()
+
+    assert len(found) > 10
+    assert [wording for wording, names in found if not names] == []
+    assert [what for _, names in found for name in names if (what := missing(name, ROOT))] == []
 
 
 @pytest.mark.parametrize(
