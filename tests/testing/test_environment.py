@@ -1,6 +1,7 @@
 """A user's test: no server, a clock that moves, and what fired."""
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -304,6 +305,17 @@ async def test_a_timeout_stops_an_async_handler(app, env):
     await slow.submit()
 
     assert [(fire.outcome, fire.state) for fire in await env.run_due()] == [("timed_out", "dead")]
+
+
+@pytest.mark.parametrize(("timeout", "outcome"), [(0.01, "timed_out"), (60, "succeeded")])
+async def test_a_plain_function_that_outlasts_its_timeout_has_not_succeeded(app, env, timeout, outcome):
+    @app.handler(timeout=timeout, retry=Retry(max_attempts=1))
+    def slow() -> str:
+        time.sleep(0.02)
+        return "a worker would have killed it before"
+
+    await slow.submit()
+    assert [fire.outcome for fire in await env.run_due()] == [outcome]
 
 
 async def test_time_begins_where_the_test_says(app):

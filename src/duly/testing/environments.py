@@ -1,7 +1,8 @@
 """An environment: the app on a scratch database whose clock the test moves. What is due runs by the real moves, in this process.
 
 The clock goes from one due moment to the next, so each occurrence fires at its own moment, in order. `async def` handlers run
-on the test's loop, plain functions in a thread; a timeout counts real seconds, and only stops the former.
+on the test's loop, plain functions in a thread. A timeout counts real seconds. It stops the former; the latter, which a worker
+would kill in a child process, ends by itself here, and has timed out all the same.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any, Self
 import msgspec
 
 from duly import __version__
-from duly.clock import Rng
+from duly.clock import Rng, SystemClock
 from duly.domain.duration import Duration, parse
 from duly.domain.errors import InvalidSchedule
 from duly.domain.job import check_moment
-from duly.domain.outcome import Awaited, Outcome, Parked
+from duly.domain.outcome import Awaited, Outcome, Parked, TimedOut
 from duly.domain.run import Run
 from duly.domain.target import WORKFLOW
 from duly.moves.backfill import go_on
@@ -256,4 +257,11 @@ async def _payload_of(database: Database, run: Run) -> str | None:
 async def _attempt(handler: Registered, context: RunContext, payload: str | None, timeout: float | None) -> Outcome:
     if handler.is_async:
         return await attempt_on_loop(handler, context, payload, timeout)
-    return await asyncio.to_thread(attempt_in_thread, handler, context, payload)
+    return await asyncio.to_thread(_attempt_in_thread, handler, context, payload, timeout)
+
+
+def _attempt_in_thread(handler: Registered, context: RunContext, payload: str | None, timeout: float | None) -> Outcome:
+    clock = SystemClock()
+    began = clock.monotonic()
+    outcome = attempt_in_thread(handler, context, payload)
+    return outcome if timeout is None or clock.monotonic() - began <= timeout else TimedOut(timeout)
