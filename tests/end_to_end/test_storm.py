@@ -66,6 +66,11 @@ def test_a_storm_of_kills_loses_nothing_and_doubles_nothing(tmp_path):
     storm(tmp_path, rounds=4, runs=4_000, seed=1)
 
 
+def test_the_storm_says_how_many_starts_exceeded_the_bare_bound():
+    assert _beyond([3.0, 4.0], 4.0) == "0 of 2 took longer than lease + 2 s, 4 s"
+    assert _beyond([4.001, 6.25, 3.0], 4.0) == "2 of 3 took longer than lease + 2 s, 4 s, the largest 6.250 s"
+
+
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
 def test_a_long_storm_of_kills_loses_nothing_and_doubles_nothing(tmp_path):
@@ -243,8 +248,15 @@ def report(evidence: Evidence, blows: Sequence[Blow]) -> None:
         f"start again after a worker's death: {_figures(delays)}, of {len(restarts)} kills;"
         f" a child loads in {_figures([blow.loading_seconds for blow in blows])}"
     )
+    print(f"of these {_beyond(delays, START_AGAIN_SECONDS)}: no child's loading and no line allowed for")
     print(f"fires that only a take-over could stage: {_figures(late)} late; all first calls: {_figures(all_late)}")
     print(f"PostgreSQL down for {_figures(down)}; first call after it was back {_figures(after)}")
+
+
+def _beyond(delays: Sequence[float], bound: float) -> str:
+    late = [delay for delay in delays if delay > bound]
+    largest = f", the largest {max(late):.3f} s" if late else ""
+    return f"{len(late)} of {len(delays)} took longer than lease + 2 s, {bound:g} s{largest}"
 
 
 def _figures(values: list[float]) -> str:
