@@ -47,6 +47,15 @@ def test_a_program_gets_one_json_object_of_what_it_submits(up):
     up.duly("jobs", "cancel", "said")
 
 
+def test_a_program_reads_a_log_line_by_line(up):
+    run_id = json.loads(up.duly("run", "greet", "name=Ada", "--wait", "--output", "json").stdout)["run_id"]
+
+    for flags in ((), ("-f",)):
+        [line] = [json.loads(text) for text in up.duly("logs", run_id, "--json", *flags).stdout.splitlines()]
+        assert line.keys() == {"attempt", "number", "logged_at", "level", "message", "fields"}
+        assert (line["attempt"], line["message"], line["fields"]) == (1, "greeting", {"name": "Ada", "attempt": 1})
+
+
 def test_a_run_that_fails_ends_with_an_error_that_names_the_next_step(up):
     said = up.duly("run", "fail", "reason=because", "--wait")
     run_id = id_in(said.stderr)

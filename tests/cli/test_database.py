@@ -1,5 +1,6 @@
 """A database that cannot be used: one clear sentence with the remedy, exit code 3, nothing half-written."""
 
+import json
 import subprocess
 
 import psycopg
@@ -16,6 +17,17 @@ def empty_url(postgres):
     name = postgres.create()
     yield postgres.url(name)
     postgres.drop_database(name)
+
+
+def test_a_program_reads_what_a_migration_applied(tmp_path, empty_url):
+    def migrates():
+        return json.loads(duly("migrate", "--json", cwd=tmp_path, DULY_DATABASE_URL=empty_url).stdout)
+
+    first, again = migrates(), migrates()
+
+    assert first["migrations"][0]["version"] == 1
+    assert (first["migrations"][-1]["version"], len(first["files"]) > 10) == (first["schema"], True)
+    assert again == {"schema": first["schema"], "migrations": [], "files": []}
 
 
 def refused(said, *words):

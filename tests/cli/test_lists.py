@@ -96,6 +96,24 @@ def test_dead_letters_are_counted_edited_replayed_and_discarded_by_filter(duly, 
     assert duly("dead").stdout == "no dead runs\n"
 
 
+def test_a_program_reads_what_became_of_dead_letters(duly, story):
+    dead = [str(run_id) for run_id in story(three_dead)]
+
+    def reads(*arguments):
+        return json.loads(duly("dead", *arguments, "--json").stdout)
+
+    assert reads("edit", dead[2], "--payload", "{}") == [{"run_id": dead[2], "answer": "edited"}]
+    dry = reads("replay", "--filter", "tag:new", "--dry-run")
+    assert sorted(dry.pop("sample")) == sorted(dead[:2])
+    assert dry == {"matched": 2, "moved": 0, "dry_run": True, "more": False}
+    capped = reads("discard", "--filter", "tag:new", "--limit", "1")
+    assert (capped["matched"], capped["moved"], capped["dry_run"], capped["more"]) == (1, 1, False, True)
+    assert reads("edit", "--all", "--payload", "{}")["moved"] == 2
+    assert reads("discard", dead[2]) == [{"run_id": dead[2], "answer": "discarded"}]
+    refused = duly("dead", "replay", dead[2], "--json")
+    assert (refused.returncode, json.loads(refused.stdout)) == (4, [{"run_id": dead[2], "answer": "not_dead"}])
+
+
 @pytest.mark.parametrize(
     "arguments", [[], ["--dry-run"], ["--filter", " "], ["--filter", "queue:a", "--all"], ["--queue", "mail"]]
 )

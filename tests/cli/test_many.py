@@ -13,6 +13,8 @@ from tests.builders import a_dead_run, a_waiting_run, a_worker
 from tests.cli.processes import DULY, environment, inside
 from tests.clock import ManualClock
 
+NOBODY = "00000000-0000-0000-0000-000000000001"
+
 
 @pytest.fixture
 def duly(database_url, tmp_path):
@@ -127,6 +129,37 @@ def test_runs_that_wait_are_cancelled_and_dead_ones_replayed(duly, story):
     assert duly("runs", "replay", "--all", "--rate", "1", "--yes").stdout == "1 run replayed\n"
 
 
+def test_a_program_reads_what_became_of_runs(duly, story):
+    async def begin(database):
+        dead = await a_dead_run(database, await a_worker(database))
+        waiting = [await a_waiting_run(database, delay=60, queue="mail") for _ in range(3)]
+        return [str(run_id) for run_id in (dead, *waiting)]
+
+    dead, first, second, _ = story(begin)
+
+    def reads(*arguments):
+        return json.loads(duly("runs", *arguments, "--json").stdout)
+
+    cancelled = {"answer": "cancelled", "state": "cancelled", "children": 0}
+    assert reads("cancel", first, second) == [{"run_id": first, **cancelled}, {"run_id": second, **cancelled}]
+    late = duly("runs", "cancel", first, "--json")
+    assert (late.returncode, json.loads(late.stdout)[0]["answer"]) == (1, "too_late")
+    many = reads("cancel", "--filter", "queue:mail", "--yes")
+    assert (many["matched"], many["changed"], many["refused"], many["more"]) == (1, 1, [], False)
+    assert reads("replay", dead) == [{"run_id": dead, "answer": "replayed"}]
+    assert reads("replay", "--all", "--yes")["changed"] == 0
+
+
+def test_what_was_cancelled_before_one_that_is_not_there_is_told(duly, story):
+    run_id = str(story(lambda database: a_waiting_run(database, delay=60)))
+
+    for as_json in ((), ("--json",)):
+        said = duly("runs", "cancel", run_id, NOBODY, *as_json)
+        assert said.returncode == 4
+        assert run_id in said.stdout
+        assert NOBODY in said.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -137,7 +170,7 @@ def test_runs_that_wait_are_cancelled_and_dead_ones_replayed(duly, story):
         ("jobs", "pause", "--all"),
         ("runs", "cancel"),
         ("runs", "cancel", "--all", "--children"),
-        ("runs", "replay", "00000000-0000-0000-0000-000000000001", "--rate", "1"),
+        ("runs", "replay", NOBODY, "--rate", "1"),
     ],
 )
 def test_what_is_not_said_clearly_is_refused_and_nothing_happens(duly, reports, arguments):

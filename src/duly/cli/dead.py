@@ -137,8 +137,9 @@ def show(settings: Settings, run_id: UUID, as_json: bool) -> None:
 @dead.command("replay")
 @choice_options
 @click.option("--rate", type=float, help="So many a second, instead of all at once; with --all or --filter.")
+@json_option
 @with_settings("url")
-def replay(settings: Settings, choice: Choice, rate: float | None) -> int:
+def replay(settings: Settings, choice: Choice, rate: float | None, as_json: bool) -> int:
     """Give dead runs another set of attempts. They keep their ids, and attempt numbers go on."""
     if rate is not None and choice.run_ids:
         raise click.UsageError("--rate goes with --filter or --all; runs that are named are replayed at once")
@@ -148,14 +149,16 @@ def replay(settings: Settings, choice: Choice, rate: float | None) -> int:
         lambda desk, run_ids: desk.replay(run_ids),
         lambda desk, *asked, dry_run: desk.replay_matching(*asked, dry_run=dry_run, rate=rate),
         "replayed",
+        as_json,
     )
 
 
 @dead.command("edit")
 @choice_options
 @click.option("--payload", required=True, metavar="PAYLOAD", help="The new arguments as one JSON object.")
+@json_option
 @with_settings("url")
-def edit(settings: Settings, choice: Choice, payload: str) -> int:
+def edit(settings: Settings, choice: Choice, payload: str, as_json: bool) -> int:
     """Give dead runs other arguments, which their replay is called with."""
     arguments = read_payload((), payload, "--payload")
 
@@ -165,14 +168,16 @@ def edit(settings: Settings, choice: Choice, payload: str) -> int:
         lambda desk, run_ids: desk.edit_dead(run_ids, arguments),
         lambda desk, *asked, dry_run: desk.edit_matching(*asked, dry_run=dry_run, payload=arguments),
         "edited",
+        as_json,
     )
 
 
 @dead.command("discard")
 @choice_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
 @with_settings("url")
-def discard(settings: Settings, choice: Choice, yes: bool) -> int:
+def discard(settings: Settings, choice: Choice, yes: bool, as_json: bool) -> int:
     """Give dead runs up for good; a record stays in history."""
     if choice.everything and not yes and not choice.dry_run:
         of_queue = f" of queue {choice.queue}" if choice.queue else ""
@@ -183,14 +188,15 @@ def discard(settings: Settings, choice: Choice, yes: bool) -> int:
         lambda desk, run_ids: desk.discard(run_ids),
         lambda desk, *asked, dry_run: desk.discard_matching(*asked, dry_run=dry_run),
         "discarded",
+        as_json,
     )
 
 
-def _move(settings: Settings, choice: Choice, these: Move, matching: BulkMove, done: str) -> int:
+def _move(settings: Settings, choice: Choice, these: Move, matching: BulkMove, done: str, as_json: bool) -> int:
     if choice.run_ids:
-        return move_these(settings, choice.run_ids, these, done)
+        return move_these(settings, choice.run_ids, these, done, as_json=as_json)
     wanted = chosen(choice.filter_text, DEAD, queue=choice.queue)
-    move_matching(settings, wanted, matching, done, limit=choice.limit, dry_run=choice.dry_run)
+    move_matching(settings, wanted, matching, done, limit=choice.limit, dry_run=choice.dry_run, as_json=as_json)
     return 0
 
 

@@ -10,6 +10,7 @@ import click
 from duly.cli.desk import at_desk
 from duly.cli.follow import log_line
 from duly.cli.options import with_settings
+from duly.cli.output import json_option, plain, print_json
 from duly.cli.runs import reason
 from duly.cli.say import say
 from duly.settings import Settings
@@ -18,17 +19,21 @@ from duly.settings import Settings
 @click.command
 @click.argument("run_id", metavar="RUN", type=click.UUID)
 @click.option("-f", "--follow", is_flag=True, help="Stay until the run has ended.")
+@json_option
 @with_settings("url")
-def logs(settings: Settings, run_id: UUID, follow: bool) -> None:
-    """Show what RUN logged, over all its attempts."""
-    asyncio.run(_logs(settings, run_id, follow))
+def logs(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
+    """Show what RUN logged, over all its attempts; with --json one object a line."""
+    asyncio.run(_logs(settings, run_id, follow, as_json))
 
 
-async def _logs(settings: Settings, run_id: UUID, follow: bool) -> None:
+async def _logs(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
     async with at_desk(settings) as desk:
         is_silent = True
         async for line in desk.log(run_id, follow=follow):
-            say(log_line(line))
+            if as_json:
+                print_json(plain(line), is_one_line=True)
+            else:
+                say(log_line(line))
             is_silent = False
         found = await desk.run(run_id) if is_silent else None
     if found is not None:

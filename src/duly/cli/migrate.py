@@ -8,6 +8,7 @@ import click
 
 from duly.cli.connect import database_url
 from duly.cli.options import with_settings
+from duly.cli.output import json_option, print_json
 from duly.cli.say import say
 from duly.cli.screen import some
 from duly.settings import Settings
@@ -16,15 +17,21 @@ from duly.store.database import Database
 
 
 @click.command
+@json_option
 @with_settings("pooler")
-def migrate(settings: Settings) -> None:
+def migrate(settings: Settings, as_json: bool) -> None:
     """Bring the database's schema up to date. Safe to run anywhere, at any time, more than once."""
-    asyncio.run(_migrate(settings))
+    asyncio.run(_migrate(settings, as_json))
 
 
-async def _migrate(settings: Settings) -> None:
+async def _migrate(settings: Settings, as_json: bool) -> None:
     async with Database(database_url(settings), pooler=settings.pooler) as database:
         applied = await store.migrate(database)
+    if as_json:
+        migrations = [{"version": one.version, "name": one.name} for one in applied.migrations]
+        files = [file.name for file in applied.files]
+        print_json({"schema": store.newest(), "migrations": migrations, "files": files})
+        return
     for migration in applied.migrations:
         say(f"applied {migration.version:04d}_{migration.name}")
     if applied.files:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from duly.cli.desk import Desk, Moved, at_desk
 from duly.cli.failures import NOT_FOUND
+from duly.cli.output import print_json
 from duly.cli.say import say, say_over
 from duly.cli.screen import some
 from duly.moves import dead
@@ -26,33 +27,36 @@ class BulkMove(Protocol):
         ...
 
 
-def replay_runs(settings: Settings, run_ids: Sequence[UUID]) -> int:
+def replay_runs(settings: Settings, run_ids: Sequence[UUID], *, as_json: bool) -> int:
     """Replay these runs and give the exit code."""
-    return move_these(settings, run_ids, lambda desk, asked: desk.replay(asked), "replayed")
+    return move_these(settings, run_ids, lambda desk, asked: desk.replay(asked), "replayed", as_json=as_json)
 
 
-def move_these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: str) -> int:
+def move_these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: str, *, as_json: bool) -> int:
     """Move these runs and give the exit code."""
-    return asyncio.run(_these(settings, run_ids, move, done))
+    return asyncio.run(_these(settings, run_ids, move, done, as_json))
 
 
 def move_matching(
-    settings: Settings, chosen: str, move: BulkMove, done: str, *, limit: int | None, dry_run: bool
+    settings: Settings, chosen: str, move: BulkMove, done: str, *, limit: int | None, dry_run: bool, as_json: bool
 ) -> None:
     """Move what fits, up to the limit or without one, and say how many; a dry run says which."""
-    asyncio.run(_matching(settings, chosen, move, done, limit, dry_run))
+    asyncio.run(_matching(settings, chosen, move, done, limit, dry_run, as_json))
 
 
-async def _these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: str) -> int:
+async def _these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: str, as_json: bool) -> int:
     async with at_desk(settings) as desk:
         moved = set(await move(desk, run_ids))
-    for run_id in run_ids:
-        say(f"run {run_id}: {done if run_id in moved else 'not among the dead; `duly dead` lists them'}")
+    if as_json:
+        print_json([{"run_id": run_id, "answer": done if run_id in moved else "not_dead"} for run_id in run_ids])
+    else:
+        for run_id in run_ids:
+            say(f"run {run_id}: {done if run_id in moved else 'not among the dead; `duly dead` lists them'}")
     return 0 if moved.issuperset(run_ids) else NOT_FOUND
 
 
 async def _matching(
-    settings: Settings, chosen: str, move: BulkMove, done: str, limit: int | None, dry_run: bool
+    settings: Settings, chosen: str, move: BulkMove, done: str, limit: int | None, dry_run: bool, as_json: bool
 ) -> None:
     matched = moved = 0
     sample: Sequence[UUID] = []
@@ -67,6 +71,10 @@ async def _matching(
                 say_over(f"{matched} found", nl=False)
             if after is None or (limit is not None and matched >= limit):
                 break
+    if as_json:
+        told = {"matched": matched, "moved": moved, "dry_run": dry_run, "sample": sample, "more": after is not None}
+        print_json(told)
+        return
     for line in _told(matched, moved, sample, done, dry_run, more=after is not None):
         say(line)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 import msgspec
 
-from duly.cli.desk import Desk, at_desk
+from duly.cli.desk import Desk, Stopped, at_desk
 from duly.cli.failures import REFUSED
 from duly.cli.lazy import ListingGroup
 from duly.cli.many import Many, change_many, many_options
@@ -111,8 +111,9 @@ def show_run(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> N
 @click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
 @many_options("run_ids")
 @click.option("--children", is_flag=True, help="Cancel the subtasks of those that are named as well.")
+@json_option
 @with_settings("url")
-def cancel(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, children: bool) -> int:
+def cancel(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, children: bool, as_json: bool) -> int:
     """Cancel runs: those that are named, or all that fit and have not ended.
 
     The answer is `cancelled`: it was waiting, and will never start; `requested`: its worker has been asked, and what it came to
@@ -123,22 +124,23 @@ def cancel(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, chi
             raise click.UsageError(
                 "--children goes with runs that are named; of a filter, say which subtasks: parent:RUN"
             )
-        return change_many(settings, CANCELLING, many)
-    return asyncio.run(_cancel(settings, run_ids, children))
+        return change_many(settings, CANCELLING, many, as_json=as_json)
+    return asyncio.run(_cancel(settings, run_ids, children, as_json))
 
 
 @runs.command("replay")
 @click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
 @many_options("run_ids")
 @click.option("--rate", type=float, help="So many a second, instead of all at once; with --all or --filter.")
+@json_option
 @with_settings("url")
-def replay(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, rate: float | None) -> int:
+def replay(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, rate: float | None, as_json: bool) -> int:
     """Give dead runs another set of attempts: those that are named, or all that fit; as `duly dead replay` does."""
     if many is not None:
-        return change_many(settings, replaying(rate), many)
+        return change_many(settings, replaying(rate), many, as_json=as_json)
     if rate is not None:
         raise click.UsageError("--rate goes with --filter or --all; runs that are named are replayed at once")
-    return replay_runs(settings, run_ids)
+    return replay_runs(settings, run_ids, as_json=as_json)
 
 
 async def _show(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
@@ -162,14 +164,23 @@ async def _follow_progress(desk: Desk, run_id: UUID) -> None:
         await SystemClock().sleep(_LOOK_SECONDS)
 
 
-async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool) -> int:
-    late = 0
+async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool, as_json: bool) -> int:
+    done: dict[UUID, Stopped] = {}
     async with at_desk(settings) as desk:
-        for run_id in run_ids:
-            stopped = await desk.cancel_run(run_id, children=children)
-            late += stopped.is_too_late
-            say(f"run {run_id}: {stopped.words}")
-    return REFUSED if late else 0
+        try:
+            for run_id in run_ids:
+                done[run_id] = await desk.cancel_run(run_id, children=children)
+        finally:  # One that is not there ends it; what was cancelled before is told all the same.
+            _tell_cancelled(done, as_json=as_json)
+    return REFUSED if any(stopped.is_too_late for stopped in done.values()) else 0
+
+
+def _tell_cancelled(done: Mapping[UUID, Stopped], *, as_json: bool) -> None:
+    if as_json:
+        print_json([{"run_id": run_id, **msgspec.structs.asdict(stopped)} for run_id, stopped in done.items()])
+        return
+    for run_id, stopped in done.items():
+        say(f"run {run_id}: {stopped.words}")
 
 
 async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
