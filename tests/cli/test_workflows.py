@@ -111,6 +111,18 @@ def test_a_workflow_is_held_goes_on_is_cancelled_and_done_again(run, submitted):
     )
 
 
+def test_a_program_reads_what_became_of_workflows(run, submitted):
+    def reads(*arguments):
+        return json.loads(run("workflows", *arguments, "--json").stdout)
+
+    assert reads("pause", submitted) == [{"workflow_id": submitted, "state": "paused"}]
+    assert reads("resume", submitted) == [{"workflow_id": submitted, "state": "running"}]
+    assert reads("cancel", submitted) == [{"workflow_id": submitted, "state": "cancelled"}]
+    again = {"workflow_id": submitted, "nodes": ["alarm", "load", "tidy"], "remade": [], "kept": 1}
+    assert reads("replay", submitted, "load", "--dry-run") == {**again, "dry_run": True}
+    assert reads("replay", submitted, "load") == {**again, "dry_run": False}
+
+
 def test_under_a_key_it_is_submitted_once(run, submitted):
     ids = {
         json.loads(run("workflows", "submit", "flow.yaml", "--key", "k", "--json").stdout)["workflow_id"] for _ in "ab"

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import click
+import msgspec
 
 from duly.cli import apps
 from duly.cli.as_code import read_document
@@ -115,50 +116,72 @@ def submit_workflow(settings: Settings, file: str, key: str | None, wait: bool, 
 @workflows.command("cancel")
 @click.argument("workflow_ids", metavar="WORKFLOW...", type=click.UUID, nargs=-1, required=True)
 @click.option("--reason", default="cancelled on request", show_default=True)
+@json_option
 @with_settings("url")
-def cancel(settings: Settings, workflow_ids: tuple[UUID, ...], reason: str) -> None:
+def cancel(settings: Settings, workflow_ids: tuple[UUID, ...], reason: str, as_json: bool) -> None:
     """Cancel workflows: what waits will never start, what runs is asked to stop."""
     why = check_reason(reason)
-    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.cancel(workflow_id, why)))
+    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.cancel(workflow_id, why), as_json))
 
 
 @workflows.command("pause")
 @click.argument("workflow_ids", metavar="WORKFLOW...", type=click.UUID, nargs=-1, required=True)
+@json_option
 @with_settings("url")
-def pause(settings: Settings, workflow_ids: tuple[UUID, ...]) -> None:
+def pause(settings: Settings, workflow_ids: tuple[UUID, ...], as_json: bool) -> None:
     """Let no further node of workflows start; those that run go on."""
-    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.pause(workflow_id)))
+    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.pause(workflow_id), as_json))
 
 
 @workflows.command("resume")
 @click.argument("workflow_ids", metavar="WORKFLOW...", type=click.UUID, nargs=-1, required=True)
+@json_option
 @with_settings("url")
-def resume(settings: Settings, workflow_ids: tuple[UUID, ...]) -> None:
+def resume(settings: Settings, workflow_ids: tuple[UUID, ...], as_json: bool) -> None:
     """Let paused workflows go on."""
-    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.resume(workflow_id)))
+    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.resume(workflow_id), as_json))
 
 
 @workflows.command("replay")
 @click.argument("workflow_id", metavar="WORKFLOW", type=click.UUID)
 @click.argument("node", metavar="NODE")
 @click.option("--dry-run", is_flag=True, help="Say what would run again, and change nothing.")
+@json_option
 @with_settings("url")
-def replay(settings: Settings, workflow_id: UUID, node: str, dry_run: bool) -> None:
+def replay(settings: Settings, workflow_id: UUID, node: str, dry_run: bool, as_json: bool) -> None:
     """Run NODE of WORKFLOW again, and all that follow from it. The other nodes keep their results."""
-    asyncio.run(_replay(settings, workflow_id, node, is_dry=dry_run))
+    asyncio.run(_replay(settings, workflow_id, node, is_dry=dry_run, as_json=as_json))
 
 
 async def _each(
-    settings: Settings, workflow_ids: Sequence[UUID], move: Callable[[WorkflowDesk, UUID], Awaitable[str]]
+    settings: Settings,
+    workflow_ids: Sequence[UUID],
+    move: Callable[[WorkflowDesk, UUID], Awaitable[str]],
+    as_json: bool,
 ) -> None:
+    states: dict[UUID, str] = {}
     async with at_workflows(settings) as desk:
-        for workflow_id in workflow_ids:
-            say(f"workflow {workflow_id} is {await move(desk, workflow_id)}")
+        try:
+            for workflow_id in workflow_ids:
+                states[workflow_id] = await move(desk, workflow_id)
+        finally:  # One that is refused ends it; what was done before is told all the same.
+            _tell_states(states, as_json=as_json)
 
 
-async def _replay(settings: Settings, workflow_id: UUID, node: str, *, is_dry: bool) -> None:
+def _tell_states(states: Mapping[UUID, str], *, as_json: bool) -> None:
+    if as_json:
+        print_json([{"workflow_id": workflow_id, "state": state} for workflow_id, state in states.items()])
+        return
+    for workflow_id, state in states.items():
+        say(f"workflow {workflow_id} is {state}")
+
+
+async def _replay(settings: Settings, workflow_id: UUID, node: str, *, is_dry: bool, as_json: bool) -> None:
     async with at_workflows(settings) as desk:
         done = await desk.replay(workflow_id, node, is_dry=is_dry)
+    if as_json:
+        print_json({"workflow_id": workflow_id, **msgspec.structs.asdict(done), "dry_run": is_dry})
+        return
     count = len(done.nodes)
     said = some(count, "node would run", "nodes would run") if is_dry else some(count, "node runs", "nodes run")
     say(f"workflow {workflow_id}: {said} again: {', '.join(done.nodes[:20])}")
