@@ -2,6 +2,8 @@
 
 import json
 import re
+from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -35,7 +37,11 @@ def test_a_program_gets_one_json_object_of_what_it_submits(up):
     assert later["run_id"] == later["job_id"]
     assert not later["replayed"]
     assert later["says"][0] == "Once: greet on queue default"
-    assert again.keys() == {"job_id", "replayed", "says"}, "a schedule has no run of its own"
+    assert "run_id" not in again, "a schedule has no run of its own"
+    assert again["description"].startswith("Every hour")
+    fires = [datetime.fromisoformat(fire["scheduled_at"]) for fire in again["next_fires"]]
+    assert [later - sooner for sooner, later in pairwise(fires)] == [timedelta(hours=1)] * 2
+    assert all(fire.utcoffset() == timedelta() for fire in fires)
     ended = json.loads(waited.stdout)
     assert (ended["state"], ended["result"], ended["attempts"]) == ("succeeded", "Hello, Ada!", 1)
     assert failed.returncode == 1

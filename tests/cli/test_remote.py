@@ -142,6 +142,19 @@ class TestJobs:
         assert [line.replace('": ', '":') for line in there] == [
             line.split("   options")[0].replace('": ', '":') for line in here
         ]
+        here, there = (json.loads(where.duly("jobs", "show", name, "--json").stdout) for where in (up, remote))
+        assert [there[told] for told in ("description", "next_fires")] == [
+            here[told] for told in ("description", "next_fires")
+        ]
+
+    def test_both_desks_say_the_same_of_a_submit(self, remote, up):
+        schedule = ("submit", "greet", "name=x", "--cron", "0 8 * * MON", "--tz", "Europe/Paris", "--output", "json")
+
+        here, there = (json.loads(where.duly(*schedule).stdout) for where in (up, remote))
+
+        assert len(here["next_fires"]) == 3
+        for told in ("says", "description", "next_fires"):
+            assert there[told] == here[told]
 
     def test_what_is_typed_changes_and_nothing_else(self, remote, up):
         name, other = a_name(), a_name()

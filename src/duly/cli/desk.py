@@ -36,13 +36,17 @@ _DEADLINE_SECONDS = 20.0  # A person waits.
 
 
 class JobSeen(msgspec.Struct, frozen=True):
-    """A job as it stands: its row, when it fires in words, what else its schedule says, and its next fires on a line each."""
+    """A job as it stands: its row, when it fires in words, what else its schedule says, and its next fires on a line each.
+
+    `next_fires` are the same for a program.
+    """
 
     row: Row
     description: str
     policies: str
     fires: list[str]
     notes: list[str] = []
+    next_fires: list[dict[str, Any]] = []
 
     @property
     def lines(self) -> list[str]:
@@ -53,11 +57,13 @@ class JobSeen(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A job that is durable."""
+    """A job that is durable; of a schedule also what it means and when it fires next, for a program."""
 
     job_id: UUID
     replayed: bool
     lines: list[str]
+    description: str | None = None
+    next_fires: list[dict[str, Any]] = []
 
 
 class Stopped(msgspec.Struct, frozen=True):

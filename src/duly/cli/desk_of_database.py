@@ -26,7 +26,7 @@ from duly.cli.desk import (
     Stretch,
 )
 from duly.cli.exporting import export
-from duly.cli.fires import both_clocks, fire_lines, schedule_notes
+from duly.cli.fires import both_clocks, lines_of, next_fires, schedule_notes
 from duly.cli.key_rows import key_row
 from duly.cli.output import moment
 from duly.cli.paging import gather
@@ -102,7 +102,7 @@ class DatabaseDesk:
         if isinstance(job, Recurring):
             seen = await self.job(submitted.job_id)
             assert seen is not None
-            return Sent(submitted.job_id, submitted.replayed, seen.lines)
+            return Sent(submitted.job_id, submitted.replayed, seen.lines, seen.description, seen.next_fires)
         return Sent(submitted.job_id, submitted.replayed, one_shot_lines(job, both_clocks(submitted.scheduled_at)))
 
     async def _submit(self, job: Submission | Recurring, key: str) -> Submitted:
@@ -152,12 +152,14 @@ class DatabaseDesk:
         if found is None:
             return None
         schedule = await jobs.schedule_of_job(self._database, found)
+        fires = next_fires(schedule, found)
         return JobSeen(
             job_row(found),
             sentence(schedule),
             policy_line(schedule, found),
-            fire_lines(schedule, found),
+            lines_of(fires, schedule.trigger.zone.name),
             schedule_notes(schedule, found),
+            fires,
         )
 
     async def amend_job(self, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:

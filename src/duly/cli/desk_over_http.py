@@ -66,7 +66,8 @@ class HttpDesk:
         )
         what = f"{made.description}: {what_job_runs(job)} on queue {job.queue}"
         if isinstance(job, Recurring):
-            return Sent(made.job_id, False, [what, *_fire_lines(made.next_fires, job.schedule)])
+            fires = _builtins(made.next_fires)
+            return Sent(made.job_id, False, [what, *_lines(fires, job.schedule)], made.description, fires)
         how = "Once, now" if job.at is None and not job.delay else "Once"
         assert made.next_run_at is not None, "a one-shot has its moment"
         at = f"{'at':6}{both_clocks(made.next_run_at)}"
@@ -387,16 +388,22 @@ def _seen(job: Job) -> JobSeen:
     row = rows.job(job)
     if job.schedule is None:  # It waits for events.
         return JobSeen(row, job.description, "", [])
+    fires = _builtins(job.next_fires)
     return JobSeen(
         row,
         job.description,
         policy_line(check(job.schedule), row),
-        _fire_lines(job.next_fires, job.schedule),
+        _lines(fires, job.schedule),
+        next_fires=fires,
     )
 
 
-def _fire_lines(fires: Sequence[Fire], schedule: Any) -> list[str]:
-    return lines_of([msgspec.structs.asdict(fire) for fire in fires], check(schedule).trigger.zone.name)
+def _builtins(fires: Sequence[Fire]) -> list[dict[str, Any]]:
+    return [msgspec.structs.asdict(fire) for fire in fires]
+
+
+def _lines(fires: Sequence[Row], schedule: Any) -> list[str]:
+    return lines_of(fires, check(schedule).trigger.zone.name)
 
 
 def _moved(answer: BulkAnswer) -> Moved:

@@ -17,8 +17,8 @@ FIRES_SHOWN = 3
 _FINEST = timedelta(microseconds=1)
 
 
-def fire_lines(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
-    """Write the next fires on a line each: in the schedule's zone, where it has one, and in UTC."""
+def next_fires(schedule: Schedule, job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Give the next fires of a job as the API tells them."""
     pending = job["next_run_at"]
     if pending is None:
         return []
@@ -26,11 +26,11 @@ def fire_lines(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
     found = fires(schedule, pending - _FINEST, shown, str(job["job_id"]))
     if schedule.trigger.is_estimate:
         found = found[:1] and [{**found[0], "scheduled_at": pending.isoformat()}]
-    return lines_of(found, schedule.trigger.zone.name)
+    return found
 
 
 def lines_of(found: Sequence[Mapping[str, Any]], zone: str) -> list[str]:
-    """Write fires on a line each."""
+    """Write fires on a line each: in the schedule's zone, where it has one, and in UTC."""
     return [_line(number, fire, zone) for number, fire in enumerate(found)]
 
 

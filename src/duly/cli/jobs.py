@@ -125,7 +125,8 @@ async def _show(settings: Settings, job: str, as_json: bool) -> None:
             return
         last = await desk.runs(f"job_id:{job_id}", _RUNS_SHOWN)
     if as_json:
-        print_json({**plain(seen.row), "description": seen.description, "runs": [plain(run) for run in last]})
+        told = {"description": seen.description, "next_fires": seen.next_fires}
+        print_json({**plain(seen.row), **told, "runs": [plain(run) for run in last]})
     else:
         _print_job(seen, last)
 
