@@ -137,6 +137,20 @@ def test_a_run_and_a_job_are_explained(duly, story):
     assert duly("explain", "00000000-0000-0000-0000-000000000001").returncode == 4
 
 
+def test_a_run_that_waits_is_shown_with_what_holds_it_back(duly, story):
+    async def begin(database):
+        await a_worker(database, queues=["mail"], handlers=["other"])
+        return await a_ready_run(database, queue="mail", handler="unknown"), await a_waiting_run(database, delay=90)
+
+    nobody_knows, later = (str(run_id) for run_id in story(begin))
+
+    said = duly("runs", "show", nobody_knows).stdout.splitlines()
+    assert said[0] == f"run {nobody_knows} is ready"
+    assert said[-1] == duly("explain", nobody_knows).stdout.splitlines()[1].strip()
+    assert "knows handler 'unknown'" in said[-1]
+    assert "no attempts yet" in duly("runs", "show", later).stdout
+
+
 def test_a_waiting_run_is_explained_with_its_moment(duly, story):
     run_id = story(lambda database: a_waiting_run(database, delay=90))
 

@@ -268,6 +268,10 @@ class TestLook:
 
         assert remote.says("explain", name) == up.duly("explain", name).stdout
         assert remote.says("explain", run_id).startswith("run")
+        assert (
+            remote.says("runs", "show", run_id).splitlines()[-1]
+            == remote.says("explain", run_id).splitlines()[1].strip()
+        )
 
     def test_what_happens_is_heard(self, remote):
         with Client(remote.address, remote.key) as client, ThreadPoolExecutor(1) as pool:

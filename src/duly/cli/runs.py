@@ -103,7 +103,7 @@ def list_runs(
 @json_option
 @with_settings("url")
 def show_run(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
-    """Show RUN: where it stands, how far it says it has come, its attempts, its last error."""
+    """Show RUN: where it stands and what holds it back, how far it says it has come, its attempts, its last error."""
     asyncio.run(_show(settings, run_id, follow, as_json))
 
 
@@ -190,8 +190,13 @@ async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
         print_json({**plain(found), "attempts": [plain(attempt) for attempt in found["attempts"]]})
         return
     _print_found(found)
-    if found["state"] == "running":  # Attempts are told when they have ended: this one is under way.
-        say("; ".join((await desk.explain(str(run_id))).sentences))
+    if found["state"] not in FINAL:
+        say(_live(found["state"], (await desk.explain(str(run_id))).sentences))
+
+
+def _live(state: str, sentences: Sequence[str]) -> str:
+    """Say what a run does that has not ended: all of what is under way, whose attempt is not told yet; or what holds it back."""
+    return "; ".join(sentences if state == "running" else sentences[:1])
 
 
 def _print_found(found: Mapping[str, Any]) -> None:
