@@ -1330,6 +1330,18 @@ BANK = [
         "where duly.is_name(u.handler) is not true or duly.is_name(u.queue) is not true or u.at",
         "where u.at",
         "tests/moves/test_submit.py",
+        "plain SQL may nest as deep as it likes",
+        sql("options"),
+        "'strict $.**{64} ?",
+        "'strict $.**{65} ?",
+        "tests/moves/test_submit.py::TestPlainSql",
+    ),
+    Mutant(
+        "a result may be as deep as it likes",
+        "src/duly/domain/payload.py",
+        "is_deeper(text, DEPTH_MAX)",
+        "is_deeper(text, DEPTH_MAX + 1)",
+        "tests/worker/test_attempt.py",
     ),
     Mutant(
         "what stands aside is not asked for by its handler",
