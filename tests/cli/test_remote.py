@@ -183,6 +183,7 @@ class TestJobs:
                 (1, name, "x"),
             ]
         assert '"expr":"0 8 * * MON"' in remote.says("jobs", "versions", other)
+        assert remote.says("jobs", "versions", other) == up.duly("jobs", "versions", other).stdout
         assert remote.duly("jobs", "edit", name, "--queue", "mail").returncode == 4
         assert "priority" in remote.duly("jobs", "edit", other, "--priority", "12").stderr
 
@@ -238,10 +239,11 @@ class TestJobs:
 
 
 class TestDead:
-    def test_the_dead_are_listed_edited_replayed_and_discarded(self, remote):
-        first, second = (remote.says("submit", "fail", "reason=no", "-q").strip() for _ in range(2))
+    def test_the_dead_are_listed_edited_replayed_and_discarded(self, remote, up):
+        first, second = (remote.says("submit", "fail", "reason=no", "--tag", "new", "-q").strip() for _ in range(2))
         wait_for(lambda: {first, second} <= {row["run_id"] for row in remote.reads("dead", "list")})
 
+        assert remote.says("dead", "--limit", "2") == up.duly("dead", "--limit", "2").stdout
         assert "is dead: NonRetryable: no" in remote.says("dead", "show", first)
         assert "edited" in remote.says("dead", "edit", first, "--payload", '{"reason": "still no"}')
         assert "replayed" in remote.says("dead", "replay", first)

@@ -158,7 +158,7 @@ class HttpDesk:
         found = await _first(self._client.jobs.versions(job_id), limit)
         return [
             {
-                **msgspec.to_builtins(one),
+                **msgspec.to_builtins(one, builtin_types=(datetime,)),
                 "handler": rows.handler_in(one.target),
                 "schedule": one.schedule or one.on_event,
             }

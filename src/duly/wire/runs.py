@@ -235,6 +235,7 @@ class DeadLetter(Told, frozen=True):
     buried_at: Moment
     reason: str
     replays: int
+    tags: list[str] = msgspec.field(default_factory=list)  # Always there; of an older server they are not.
 
 
 class DeadGroup(Told, frozen=True):
