@@ -1330,6 +1330,8 @@ BANK = [
         "where duly.is_name(u.handler) is not true or duly.is_name(u.queue) is not true or u.at",
         "where u.at",
         "tests/moves/test_submit.py",
+    ),
+    Mutant(
         "plain SQL may nest as deep as it likes",
         sql("options"),
         "'strict $.**{64} ?",
