@@ -15,6 +15,7 @@ PATH = "tests.end_to_end.app:app"
 SINK = "DULY_TEST_SINK"
 LONG_SECONDS = 3.5
 STEADY_SECONDS = 0.5
+LASTING_SECONDS = 2.0
 
 
 class App:
@@ -59,6 +60,13 @@ async def steady(run: RunContext) -> None:
     """Long enough to be under way when a worker dies."""
     note(run)
     await asyncio.sleep(STEADY_SECONDS)
+
+
+@app.handler
+async def lasting(run: RunContext) -> None:
+    """Surely under way when a worker dies that was seen to begin it, and soon over when it is done again."""
+    note(run)
+    await asyncio.sleep(LASTING_SECONDS if run.attempt == 1 else 0)
 
 
 @app.handler

@@ -58,9 +58,9 @@ async def submit_load(url: str, name: str, ledger: Path, runs: int, seconds: flo
             await _submit_runs(database, name, file, runs, seconds)
 
 
-async def submit_steady(url: str, ledger: Path, number: int, key: str) -> None:
+async def submit_lasting(url: str, ledger: Path, number: int, key: str) -> None:
     """Submit runs that are due now and take a while."""
-    jobs = [Submission("steady", "{}", "default", 5, None, None, PLAIN)] * number
+    jobs = [Submission("lasting", "{}", "default", 5, None, None, PLAIN)] * number
     async with Database(url) as database:
         answers, asked = await _until_answered(partial(submit_many, database, jobs, key=key))
     with ledger.open("ab", buffering=0) as file:
