@@ -8,7 +8,8 @@ from duly.clock import Rng
 from duly.domain.destination import signing_key
 from duly.domain.sealing import new_key_line, read_keyring
 from duly.moves.destinations import make, rotate
-from duly.worker.targets.secrets import AGAIN_SECONDS, KEPT_SECONDS, STALE_SECONDS, Secrets
+from duly.worker.targets import secrets as module
+from duly.worker.targets.secrets import AGAIN_SECONDS, KEPT_SECONDS, PATIENCE_SECONDS, STALE_SECONDS, Secrets
 from duly.worker.targets.webhook import CannotSign
 from tests.builders import a_worker
 
@@ -19,7 +20,8 @@ KEYRING = read_keyring(LINE, "test")
 
 
 @pytest.fixture
-async def secrets(database):
+async def secrets(database, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 20.0)  # A machine may have other things to do.
     opened = Secrets(KEYRING, rng=RNG, clock=database.clock)
     await opened.begin(database, await a_worker(database))
     return opened
@@ -97,9 +99,10 @@ async def test_what_was_read_before_signs_while_the_newest_does_not_open(secrets
         await secrets.of(1, ORIGIN)
 
 
-async def test_what_was_read_before_signs_while_the_database_does_not_answer(secrets, database, clock):
+async def test_what_was_read_before_signs_while_the_database_does_not_answer(secrets, database, clock, monkeypatch):
     known = await secrets.of(1, ORIGIN)
     await clock.advance(KEPT_SECONDS)
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", PATIENCE_SECONDS)
 
     async with database.transaction() as holding:
         await holding.execute("lock table duly.destinations, duly.destination_secrets in access exclusive mode")
