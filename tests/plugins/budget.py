@@ -33,7 +33,7 @@ SUBJECTS = {
     "flow": "after aside aside_plans dead expire follow follower_plans followers gate gates hand_out limit limits lines"
     " manifest_workflow order overloads plan_claim pressure queue_weight rate_limit rates recover recovery references retries"
     " retry_options retry_rules rules scaling turns workflow workflow_plans workflow_runs workflows",
-    "dashboard": "figures many",
+    "dashboard": "doctor figures many system system_safe",
 }
 AREA_OF_SUBJECT = {subject: area for area, subjects in SUBJECTS.items() for subject in subjects.split()}
 # What the scenarios of `duly bench` measure, where it is not the engine; all of them are tried by one test.

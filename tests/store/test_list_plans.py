@@ -10,7 +10,7 @@ from duly.store import lists
 from tests.store import test_plans
 from tests.store.test_plans import BATCH, COUNTERS, FILL, GROWING, ROWS, WORKER, connect, too_much
 
-large = test_plans.large
+large, chosen = test_plans.large, test_plans.chosen
 
 # Each list, at its beginning; what it may look at is the batch, and what it then reads of each row found.
 LISTS = {
@@ -76,13 +76,10 @@ async def list_touches(connection: asyncpg.Connection, name: str, tenant: int) -
 
 @pytest.mark.parametrize("tenant", [1, 2])
 @pytest.mark.parametrize("name", LISTS)
-async def test_a_page_of_a_large_list_looks_at_no_more_than_it_may(large, name, tenant):
-    connection = await connect(large)
-    try:
-        for _ in range(7):
-            assert await list_touches(connection, name, tenant) == {}
-    finally:
-        await connection.close()
+async def test_a_page_of_a_large_list_looks_at_no_more_than_it_may(chosen, name, tenant):
+    connection, _ = chosen
+    for _ in range(7):
+        assert await list_touches(connection, name, tenant) == {}
 
 
 async def test_an_order_that_no_index_has_is_refused_before_much_is_read(large):

@@ -21,7 +21,7 @@ for module in (*PLANS, *WAITING, *READS):
     for name, thing in vars(module).items():
         if name.startswith(("test_", "Test")) and inspect.getmodule(thing) is module:
             globals()[f"{name}_{module.__name__.rpartition('_')[2]}"] = thing
-large, crowded = test_plans.large, test_aside_plans.crowded
+large, chosen, crowded = test_plans.large, test_plans.chosen, test_aside_plans.crowded
 
 
 @pytest.fixture(scope="session")

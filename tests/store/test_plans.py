@@ -561,10 +561,12 @@ async def call(connection: asyncpg.Connection, name: str, values: dict[str, Any]
     query, arguments = HOT[name]
     transaction = connection.transaction()
     await transaction.start()
-    before = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
-    answered = await connection.fetch(query, *arguments(values))
-    after = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
-    await transaction.rollback()
+    try:
+        before = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+        answered = await connection.fetch(query, *arguments(values))
+        after = {row["relname"]: row["rows"] for row in await connection.fetch(COUNTERS, GROWING)}
+    finally:
+        await transaction.rollback()
     return len(answered), {table: rows - before[table] for table, rows in after.items()}
 
 
@@ -585,17 +587,21 @@ def large(postgres, template):
     postgres.drop_database("test_large")
 
 
-@pytest.mark.parametrize("name", HOT)
-async def test_on_large_tables(large, name):
+@pytest.fixture(scope="module")
+async def chosen(large):
+    """A connection to it, and what the statements are called with there: each call is undone, so that they can share both."""
     connection = await connect(large)
-    try:
-        values = await sample(connection)
-        for _ in range(7):  # From the sixth call on, a plan that does not know the arguments is used.
-            answered, touched = await call(connection, name, values)
-            assert answered > 0 or name in ANSWER_NOTHING
-            assert too_much(name, touched) == {}
-    finally:
-        await connection.close()
+    yield connection, await sample(connection)
+    await connection.close()
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_on_large_tables(chosen, name):
+    connection, values = chosen
+    for _ in range(7):  # From the sixth call on, a plan that does not know the arguments is used.
+        answered, touched = await call(connection, name, values)
+        assert answered > 0 or name in ANSWER_NOTHING
+        assert too_much(name, touched) == {}
 
 
 async def test_on_tables_that_were_empty_when_the_statement_was_planned(own_database_url):
