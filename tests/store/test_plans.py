@@ -45,7 +45,7 @@ from tests.builders import a_key
 from tests.clock import START
 from tests.conftest import copy
 
-ROWS = 8_000
+ROWS = 4_000
 BATCH = 100
 WORKER = UUID(int=1)
 SCHEDULER = UUID(int=2)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 SQL = load("session")
 ROLE = "duly_api"
-_READ_ONLY = begin("read only")
+_READ_ONLY = "read only"
 _RETIRE = {
     "retire": workers.SQL["retire"]
 }  # The only one of its box: what live workers declare has the name of who lives.
@@ -88,7 +88,7 @@ class Sessions:
 
     def look(self, *, timeout: timedelta) -> Opening:
         """Open a transaction that only reads, of all tenants: for the operator, who looks after the whole installation."""
-        return Opening(self._database, self._pool, f"{_READ_ONLY}{_bound(timeout)}")
+        return Opening(self._database, self._pool, f"{begin(_READ_ONLY)}{_bound(timeout)}")
 
     async def close(self) -> None:
         """Close every connection."""
@@ -189,7 +189,7 @@ class Opening:
     async def _is_rolled_back(self, error: BaseException) -> bool:
         if not isinstance(error, Exception) or self._connection.is_closed():
             return False
-        if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(_READ_ONLY):
+        if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(begin(_READ_ONLY)):
             return False  # It leads to a server that takes no writes.
         try:
             await self._connection.execute("rollback")
