@@ -1574,14 +1574,14 @@ BANK = [
     Mutant(
         "the API keeps its connections to a standby",
         "src/duly/store/session.py",
-        "if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(_READ_ONLY):",
+        "if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(begin(_READ_ONLY)):",
         "if False:",
         "tests/store/test_session.py",
     ),
     Mutant(
         "a write where one only looks costs the connection",
         "src/duly/store/session.py",
-        "if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(_READ_ONLY):",
+        "if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(begin(_READ_ONLY)):",
         "if isinstance(_failure(error), ReadOnly):",
         "tests/store/test_session.py",
     ),
