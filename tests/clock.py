@@ -47,7 +47,7 @@ class ManualClock:
         """Take a reading: it can only be what we set."""
         assert database_at == self.at
 
-    def start_over(self, database_at: datetime) -> None:
+    def connected(self, database_at: datetime, server: object) -> None:
         """Take a reading of a new connection: what we set may not have reached the database yet."""
 
     async def sleep(self, seconds: float) -> None:

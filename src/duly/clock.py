@@ -3,8 +3,11 @@
 Database time rules. Each reply of the store carries its clock; at the moment of receipt, `database − monotonic` is a lower
 bound of the offset between the two, so `now()` never runs ahead of the database: firing at `now() ≥ due` is never early,
 whatever the host's wall clock says. The bound is the highest of the last ten seconds, less 0.1 % of its age, because two
-oscillators drift apart; it is dropped when a reply contradicts it, and when a connection is made anew: the server behind it may
-be another one, and a little behind the one before. A smaller step back of the same server is seen when the ten seconds are over.
+oscillators drift apart; it is dropped when a reply contradicts it, and when a new connection leads to another server, which may
+be a little behind the one before. A smaller step back of the same server is seen when the ten seconds are over.
+The best reading of ten seconds may be better than what follows it, so the bound alone goes back a little now and then; what was
+said of a moment stays true of all later ones, so `now()` stands still until the bound has come up to it. Otherwise a run that was
+due when it was taken in hand could be recorded as started before its moment, or as ended before it was started.
 """
 
 from __future__ import annotations
@@ -62,8 +65,8 @@ class Clock(Protocol):
         """Take a reading of the database's clock, at the moment it arrived."""
         ...
 
-    def start_over(self, database_at: datetime) -> None:
-        """Take a reading and drop all earlier ones: they may be of a server that kept another time."""
+    def connected(self, database_at: datetime, server: object) -> None:
+        """Take a reading over a new connection, and drop all earlier ones of another server, which may keep another time."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -81,14 +84,20 @@ class SystemClock:
     def __init__(self) -> None:
         self._readings: list[_Reading] = []  # of the last ten seconds, each better than all that came after it
         self._best: _Reading | None = None
+        self._server: object = None
+        self._said = [float("-inf")]  # A new one when the time is another, read before and set after the best reading.
 
     def now(self) -> float:
-        """Give a lower bound of the database's clock; minus infinity before the first reading."""
-        best = self._best
+        """Give a lower bound of the database's clock, which does not go back; minus infinity before the first reading."""
+        said, best = self._said, self._best
         if best is None:
             return float("-inf")
         monotonic = time.monotonic()
-        return monotonic + _aged(best, monotonic)
+        bound = monotonic + _aged(best, monotonic)
+        if bound < said[0]:
+            return said[0]
+        said[0] = bound
+        return bound
 
     def monotonic(self) -> float:
         """Give seconds that never step."""
@@ -98,9 +107,11 @@ class SystemClock:
         """Keep the reading until a better one comes or ten seconds have passed; alone, if it contradicts the best."""
         self._keep(self._readings, database_at)
 
-    def start_over(self, database_at: datetime) -> None:
-        """Keep this reading alone. At no moment there is none: another thread may ask for the time."""
-        self._keep([], database_at)
+    def connected(self, database_at: datetime, server: object) -> None:
+        """Keep this reading, of another server alone. At no moment there is none: another thread may ask for the time."""
+        earlier = self._readings if server == self._server else []
+        self._server = server
+        self._keep(earlier, database_at)
 
     def _keep(self, earlier: list[_Reading], database_at: datetime) -> None:
         received = time.monotonic()
@@ -114,6 +125,8 @@ class SystemClock:
             better = []
         self._readings = [*better, (received, offset)]
         self._best = self._readings[0]
+        if not earlier or received + offset < self._said[0] - _CONTRADICTION_SECONDS:
+            self._said = [float("-inf")]
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""

@@ -634,7 +634,7 @@ BANK = [
     Mutant(
         "a new connection tells the time of the server before it",
         "src/duly/store/database.py",
-        "            self.clock.start_over(await connection.fetchval(_CLOCK))\n",
+        "            self.clock.connected(*await connection.fetchrow(_SERVER_CLOCK))\n",
         "            self.clock.observe(await connection.fetchval(_CLOCK))\n",
         "tests/store/test_database.py",
     ),

@@ -29,6 +29,8 @@ from duly.store.transactions import transaction
 VERSION_MIN = 150_000
 TRIES_MAX = 4
 _CLOCK = "select duly.clock_now()"
+# A server is told from any other by the moment it was started.
+_SERVER_CLOCK = "select duly.clock_now(), pg_postmaster_start_time()"
 AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _GONE = (
     OSError,
@@ -116,7 +118,7 @@ class Database:
     async def open(self) -> Database:
         """Check that the database answers and can be used. Raises DatabaseUnusable, naming the remedy."""
         try:
-            self._pool = Pool(self.url, self._size_max, self._settings, self._start_over)
+            self._pool = Pool(self.url, self._size_max, self._settings, self._connected)
             async with self._pool.acquire() as connection:
                 row = await connection.fetchrow(
                     "select current_setting('server_version_num')::int as version, pg_is_in_recovery()"
@@ -204,14 +206,14 @@ class Database:
         except Exception as error:
             raise translated(error) from error
 
-    async def _start_over(self, connection: Any) -> None:
-        """Let our clock begin anew with a new connection: after a failover it leads to a server with a clock of its own."""
+    async def _connected(self, connection: Any) -> None:
+        """Tell our clock of a new connection: after a failover it leads to a server with a clock of its own."""
         with suppress(asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError):  # Nothing is migrated yet.
-            self.clock.start_over(await connection.fetchval(_CLOCK))
+            self.clock.connected(*await connection.fetchrow(_SERVER_CLOCK))
 
     def another_pool(self, size_max: int) -> Pool:
         """Give another pool to the same database, for whoever must not share connections with us."""
-        return Pool(self.url, size_max, self._settings, self._start_over)
+        return Pool(self.url, size_max, self._settings, self._connected)
 
     def beside(self, size_max: int, *, command_timeout: float | None = None) -> Self:
         """Give the same database over connections of its own, for what must not wait for ours; it is closed by itself."""
