@@ -650,6 +650,33 @@ async def test_fires_staged_ahead_look_for_the_run_before_by_its_id(large, own_d
         await connection.close()
 
 
+LOOKS = """
+select pg_stat_get_xact_numscans('duly.blocked_of_tenant'::regclass) + pg_stat_get_xact_numscans('duly.blocked_pkey'::regclass)
+"""
+
+
+@pytest.mark.parametrize("behind", ["ahead", "due"])
+async def test_each_fire_looks_once_for_the_run_before(own_database_url, behind):
+    connection = await connect(own_database_url)
+    try:
+        values = await sample(connection)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(AHEAD)
+        if behind == "due":
+            await connection.execute(
+                "update duly.timers set scheduled_at = duly.clock_now(), due_at = duly.clock_now()"
+            )
+        before = await connection.fetchval(LOOKS)
+        query, arguments = HOT["stage"]
+        [answer] = await connection.fetch(query, *arguments(values))
+        assert answer["staged"] > 0
+        assert await connection.fetchval(LOOKS) - before == answer["staged"]
+        await transaction.rollback()
+    finally:
+        await connection.close()
+
+
 ENTRIES_READ = "select pg_stat_get_xact_tuples_returned('duly.ready_by_line'::regclass)"
 IN_A_ROW = """
 insert into duly.ready

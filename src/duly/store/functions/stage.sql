@@ -87,7 +87,8 @@ create or replace function duly.stage_v2(
     p_keys bigint[], p_cohorts bigint[], p_run_at timestamptz[], p_missed integer[],
     p_next_at timestamptz[], p_windows integer[], p_skips jsonb[], p_catch_up jsonb[], p_except uuid[] default '{}', p_only uuid[] default null)
 returns table (staged integer, next_due_at timestamptz, read_at timestamptz)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -136,7 +137,8 @@ begin
                    or exists (select from duly.leased where leased.tenant = due.tenant and leased.run_id = due.last_run_id offset 0)
                    or exists (select from duly.blocked where blocked.tenant = due.tenant and blocked.run_id = due.last_run_id offset 0)
                    or exists (select from duly.timers as retry where retry.tenant = due.tenant and retry.run_id = due.last_run_id offset 0)) as overlapping
-          from (select array(select unnest(p_keys)) as list offset 0) as keys cross join due where due.run_id is null),
+          from (select array(select unnest(p_keys)) as list offset 0) as keys cross join due where due.run_id is null
+        offset 0),                                     -- So each is asked for once.
     fires as (
         select fire.*, moment.*, moment.run_at is not null and not fire.overlapping as runs,
                duly.occurrence_id(fire.job_id, coalesce(moment.run_at, fire.scheduled_at), 'schedule') as new_run_id
