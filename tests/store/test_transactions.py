@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -101,6 +101,19 @@ async def test_when_it_goes_on_it_is_told_that_nothing_is_known_and_may_ask_agai
         await way(database, frozen_after(database.url, "select 1"))
 
     assert await way(database, lambda connection: connection.fetchval("select 7")) == 7
+
+
+@pytest.mark.parametrize("way", LOCKING)
+async def test_a_failure_that_was_swallowed_is_no_success(database, way):
+    async def story(connection):
+        await connection.fetch("delete from duly.shards")
+        with suppress(asyncpg.DivisionByZeroError):
+            await connection.fetch("select 1 / 0")
+
+    with pytest.raises(asyncpg.InFailedSQLTransactionError, match="rolled back"):
+        await way(database, story)
+
+    assert await database.fetchval("select count(*) from duly.shards") == 64
 
 
 async def test_what_it_had_done_is_undone(database, impatient):

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import asyncpg
+
 if TYPE_CHECKING:
     from duly.store.pool import Lent
 
@@ -36,7 +38,9 @@ async def transaction(connection: Lent) -> AsyncIterator[None]:
         with suppress(Exception):  # Why it failed is told; a connection that is not rolled back is not kept.
             await connection.execute("rollback")
         raise
-    await connection.execute("commit")
+    # A transaction in which a statement failed answers a commit with a rollback, and with no error.
+    if await connection.execute("commit") != "COMMIT":
+        raise asyncpg.InFailedSQLTransactionError("a statement had failed, so the whole transaction was rolled back")
 
 
 @asynccontextmanager
