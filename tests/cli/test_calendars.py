@@ -45,6 +45,9 @@ def test_a_calendar_is_put_listed_shown_and_deleted(duly, write):
     ]
     assert duly("calendars", "delete", "holidays").stdout == "calendar holidays is deleted\n"
     assert "no calendars" in duly("calendars").stdout
+    duly("calendars", "put", write(HOLIDAYS))
+    deleted = json.loads(duly("calendars", "delete", "holidays", "--json").stdout)
+    assert deleted == {"name": "holidays", "deleted": True}
 
 
 def test_the_jobs_that_use_it_are_armed_anew(duly, write):

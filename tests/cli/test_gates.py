@@ -16,7 +16,8 @@ def test_a_key_is_limited_shown_and_lifted(where, request):
 
     assert json.loads(duly("gates", "show", key, "--json").stdout) == limited
     assert key in duly("gates").stdout
-    duly("gates", "lift", key)
+    lifted = json.loads(duly("gates", "lift", key, "--json").stdout)
+    assert lifted == {"key": key, "limit": None, "rate_limit": None}
     gone = duly("gates", "show", key)
     assert gone.returncode != 0
     assert f"no run is held back by the key '{key}'" in gone.stderr

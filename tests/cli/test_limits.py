@@ -28,6 +28,8 @@ def test_limits_are_set_shown_and_removed(unlimited):
     assert [(row["of"], row["places"], row["running"]) for row in shown] == [("everything", 9, 0), ("queue mail", 3, 0)]
     assert up.duly("run", "greet", "name=Ada", "--wait").returncode == 0, "under a limit work goes on"
     assert up.duly("limits", "remove", "--queue", "mail").stdout == "queue mail: no limit of its own any more\n"
+    removed = json.loads(up.duly("limits", "remove", "--all", "--json").stdout)
+    assert removed == {"of": "everything", "tenant": None, "queue": None, "places": None}
     gone = up.duly("limits", "remove", "--queue", "mail")
     assert gone.returncode != 0
     assert "no limit of queue mail; `duly limits` lists them" in gone.stderr

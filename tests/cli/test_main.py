@@ -62,6 +62,17 @@ def test_every_flag_that_the_settings_show_is_taken_by_a_command_that_heeds_it()
     assert sorted(flags["config"] - heeded) == []
 
 
+# They serve, or write what is for another program anyway.
+WITHOUT_JSON = {"up", "scheduler", "api", "worker", "init", "schema", "new-key", "completion"}
+
+
+def test_what_answers_a_person_answers_a_program_too():
+    leaves = [(name, command) for name, command in _commands(cli) if not isinstance(command, click.Group)]
+    flags = {name: {flag for parameter in command.params for flag in parameter.opts} for name, command in leaves}
+
+    assert {name for name, names in flags.items() if "--json" not in names} == WITHOUT_JSON
+
+
 def _commands(group):
     """Yield every command, at any depth, with its name."""
     context = click.Context(group)

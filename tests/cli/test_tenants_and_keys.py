@@ -41,6 +41,8 @@ class TestTenants:
         limits = json.loads(duly("tenants", "limits", "other", "--json").stdout)
 
         assert made == limits
+        assert json.loads(duly("tenants", "suspend", "other", "--json").stdout) == made | {"state": "suspended"}
+        assert json.loads(duly("tenants", "resume", "other", "--json").stdout) == made
         assert (made["name"], made["state"], made["submit_rate"], made["ready_max"]) == ("other", "active", 3.0, None)
 
     def test_what_cannot_be_is_refused_with_the_remedy(self, duly):
@@ -118,8 +120,12 @@ class TestKeys:
             made["key_id"]
         ]
         assert json.loads(duly("keys", "--tenant", "default", "--json").stdout) == []
+        gone = json.loads(duly("keys", "revoke", made["key_id"], "--json").stdout)
+        assert gone == {"key_id": made["key_id"], "revoked": True}
+        made = json.loads(duly("keys", "create", "--tenant", "other", "--scope", "admin", "--json").stdout)
         duly("tenants", "suspend", "other")
-        assert [row["state"] for row in json.loads(duly("keys", "--json").stdout)] == ["suspended"]
+        states = {row["key_id"]: row["state"] for row in json.loads(duly("keys", "--json").stdout)}
+        assert states[made["key_id"]] == "suspended"
 
     def test_what_cannot_be_is_refused_with_the_remedy(self, duly):
         assert "a key needs a scope: one or more of jobs:read" in duly("keys", "create").stderr

@@ -70,10 +70,11 @@ def put(settings: Settings, file: str, as_json: bool) -> None:
 
 @calendars.command("delete")
 @click.argument("name")
+@json_option
 @with_settings("url")
-def delete(settings: Settings, name: str) -> None:
+def delete(settings: Settings, name: str, as_json: bool) -> None:
     """Forget the calendar NAME, which no job may use."""
-    asyncio.run(_delete(settings, name))
+    asyncio.run(_delete(settings, name, as_json))
 
 
 async def _show(settings: Settings, name: str, as_json: bool) -> None:
@@ -109,10 +110,13 @@ async def _put(settings: Settings, definition: object, as_json: bool) -> None:
         say(f"next  {moment(user['scheduled_at'])}  {user['name']}")
 
 
-async def _delete(settings: Settings, name: str) -> None:
+async def _delete(settings: Settings, name: str, as_json: bool) -> None:
     async with at_desk(settings) as desk:
         await desk.delete_calendar(name)
-    say(f"calendar {name} is deleted")
+    if as_json:
+        print_json({"name": name, "deleted": True})
+    else:
+        say(f"calendar {name} is deleted")
 
 
 def _read(file: str) -> Any:

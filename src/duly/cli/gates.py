@@ -75,11 +75,15 @@ def limit(settings: Settings, key: str, places: int | None, rate: str | None, bu
 
 @gates.command("lift")
 @which
+@json_option
 @with_settings("url")
-def lift(settings: Settings, key: str) -> None:
+def lift(settings: Settings, key: str, as_json: bool) -> None:
     """Take the limits of KEY away: what its runs carry counts again."""
     _at(settings, lambda desk: desk.lift(key))
-    say(f"no limit is set for {key!r} any more")
+    if as_json:
+        print_json({"key": key, "limit": None, "rate_limit": None})
+    else:
+        say(f"no limit is set for {key!r} any more")
 
 
 def _rate(key: str, written: str, burst: int) -> Rate:

@@ -69,11 +69,12 @@ def create(
 
 @keys.command("revoke")
 @click.argument("key_id", metavar="ID")
+@json_option
 @with_settings("url")
-def revoke(settings: Settings, key_id: str) -> None:
+def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
     """End a key for good: by its id, or by the whole key."""
     whole = parse_key(key_id)
-    asyncio.run(_revoke(settings, whole[0] if whole else key_id))
+    asyncio.run(_revoke(settings, whole[0] if whole else key_id, as_json))
 
 
 async def _create(settings: Settings, as_json: bool, tenant: str | None, wanted: KeyWanted) -> None:
@@ -91,7 +92,10 @@ async def _create(settings: Settings, as_json: bool, tenant: str | None, wanted:
     )
 
 
-async def _revoke(settings: Settings, key_id: str) -> None:
+async def _revoke(settings: Settings, key_id: str, as_json: bool) -> None:
     async with at_desk(settings) as desk:
         await desk.revoke_key(key_id)
-    say(f"key {key_id} is revoked; it opens nothing from about five seconds on")
+    if as_json:
+        print_json({"key_id": key_id, "revoked": True})
+    else:
+        say(f"key {key_id} is revoked; it opens nothing from about five seconds on")

@@ -54,10 +54,11 @@ def set_limit(settings: Settings, places: int, asked: Asked, as_json: bool) -> N
 
 @limits.command("remove")
 @scope_options
+@json_option
 @with_settings("url")
-def remove(settings: Settings, asked: Asked) -> None:
+def remove(settings: Settings, asked: Asked, as_json: bool) -> None:
     """Take away the limit that was set with the same flags."""
-    asyncio.run(_remove(settings, asked))
+    asyncio.run(_remove(settings, asked, as_json))
 
 
 async def _set(settings: Settings, asked: Asked, places: int, as_json: bool) -> None:
@@ -70,11 +71,14 @@ async def _set(settings: Settings, asked: Asked, places: int, as_json: bool) -> 
         say(f"{scope}: at most {places} at once, from the next claim on; {made.running} are under way")
 
 
-async def _remove(settings: Settings, asked: Asked) -> None:
+async def _remove(settings: Settings, asked: Asked, as_json: bool) -> None:
     async with at_desk(settings) as desk:
         scope = await asked.at(desk)
         await desk.unlimit(scope)
-    say(f"{scope}: no limit of its own any more")
+    if as_json:
+        print_json({"of": str(scope), "tenant": scope.tenant, "queue": scope.queue, "places": None})
+    else:
+        say(f"{scope}: no limit of its own any more")
 
 
 def _row(limit: Limit) -> dict[str, object]:

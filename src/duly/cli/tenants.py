@@ -110,19 +110,21 @@ def create(settings: Settings, name: str, as_json: bool, **limits: object) -> No
 
 @tenants.command("suspend")
 @click.argument("name")
+@json_option
 @with_settings("url")
-def suspend(settings: Settings, name: str) -> None:
+def suspend(settings: Settings, name: str, as_json: bool) -> None:
     """Let a tenant add nothing, and its keys open nothing, for now. What it has goes on."""
     told = "is suspended: its keys open nothing; its schedules go on"
-    asyncio.run(_change(settings, name, lambda desk, tenant: desk.suspend_tenant(tenant), told))
+    asyncio.run(_change(settings, name, lambda desk, tenant: desk.suspend_tenant(tenant), told, as_json))
 
 
 @tenants.command("resume")
 @click.argument("name")
+@json_option
 @with_settings("url")
-def resume(settings: Settings, name: str) -> None:
+def resume(settings: Settings, name: str, as_json: bool) -> None:
     """Let a suspended tenant go on."""
-    asyncio.run(_change(settings, name, lambda desk, tenant: desk.resume_tenant(tenant), "is active"))
+    asyncio.run(_change(settings, name, lambda desk, tenant: desk.resume_tenant(tenant), "is active", as_json))
 
 
 @tenants.command("limits")
@@ -141,11 +143,13 @@ async def _create(settings: Settings, name: str, limits: Limits, as_json: bool) 
     _show(made, as_json, f"tenant {made.name} is made, number {made.tenant}")
 
 
-async def _change(settings: Settings, name: str, change: Callable[[Desk, int], Awaitable[None]], told: str) -> None:
+async def _change(
+    settings: Settings, name: str, change: Callable[[Desk, int], Awaitable[None]], told: str, as_json: bool
+) -> None:
     async with at_desk(settings) as desk:
-        found = await desk.tenant(name)
-        await change(desk, found.tenant)
-    say(f"tenant {found.name} {told}")
+        await change(desk, (await desk.tenant(name)).tenant)
+        changed = await desk.tenant(name)
+    _show(changed, as_json, f"tenant {changed.name} {told}")
 
 
 async def _limit(settings: Settings, name: str, changes: dict[str, object], as_json: bool) -> None:
