@@ -86,7 +86,11 @@ class Launcher:
         for descriptor in (self._control, self._status, self._woken):
             poller.register(descriptor, select.POLLIN)
         while True:
-            for descriptor, _ in poller.poll(_CPU_LOOK_MILLISECONDS if self._cpu_milliseconds else None):
+            ready = {
+                descriptor for descriptor, _ in poller.poll(_CPU_LOOK_MILLISECONDS if self._cpu_milliseconds else None)
+            }
+            # The worker last: what it asks for may be about a sandbox that has said who is in it, and was not heard yet.
+            for descriptor in sorted(ready, key=lambda one: one == self._control):
                 heard = hear(descriptor)
                 if descriptor == self._control and not heard:
                     return None
