@@ -5,9 +5,7 @@ bound of the offset between the two, so `now()` never runs ahead of the database
 whatever the host's wall clock says. The bound is the highest of the last ten seconds, less 0.1 % of its age, because two
 oscillators drift apart; it is dropped when a reply contradicts it, and when a new connection leads to another server, which may
 be a little behind the one before. A smaller step back of the same server is seen when the ten seconds are over.
-The best reading of ten seconds may be better than what follows it, so the bound alone goes back a little now and then; what was
-said of a moment stays true of all later ones, so `now()` stands still until the bound has come up to it. Otherwise a run that was
-due when it was taken in hand could be recorded as started before its moment, or as ended before it was started.
+The best reading of ten seconds may be better than what follows it, so the bound goes back a little now and then.
 """
 
 from __future__ import annotations
@@ -85,19 +83,14 @@ class SystemClock:
         self._readings: list[_Reading] = []  # of the last ten seconds, each better than all that came after it
         self._best: _Reading | None = None
         self._server: object = None
-        self._said = [float("-inf")]  # A new one when the time is another, read before and set after the best reading.
 
     def now(self) -> float:
-        """Give a lower bound of the database's clock, which does not go back; minus infinity before the first reading."""
-        said, best = self._said, self._best
+        """Give a lower bound of the database's clock; minus infinity before the first reading."""
+        best = self._best
         if best is None:
             return float("-inf")
         monotonic = time.monotonic()
-        bound = monotonic + _aged(best, monotonic)
-        if bound < said[0]:
-            return said[0]
-        said[0] = bound
-        return bound
+        return monotonic + _aged(best, monotonic)
 
     def monotonic(self) -> float:
         """Give seconds that never step."""
@@ -125,8 +118,6 @@ class SystemClock:
             better = []
         self._readings = [*better, (received, offset)]
         self._best = self._readings[0]
-        if not earlier or received + offset < self._said[0] - _CONTRADICTION_SECONDS:
-            self._said = [float("-inf")]
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""

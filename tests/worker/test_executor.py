@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -70,6 +71,20 @@ async def on_loop() -> None: ...
 
 async def _post(context: Any, run: Run) -> Succeeded:
     return Succeeded()
+
+
+@pytest.mark.parametrize(("kind", "handler"), [(Kind.LOOP, "on_loop"), (Kind.THREAD, "plain")])
+async def test_what_was_due_is_not_recorded_as_started_before_its_moment(executing, kind, handler):
+    """Our clock is the best bound of ten seconds, and goes back when that one is too old: here since the wheel looked."""
+    due = START + timedelta(seconds=5)
+    one = executing(registry_of(plain, on_loop))
+
+    one.start((kind, a_run(handler, due_at=due)))
+
+    await one.outcomes(1)
+    [item] = one.ended
+    assert isinstance(item.settled, Settled)
+    assert (item.settled.started_at, item.settled.finished_at) == (due, due)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
-from duly.clock import moment_of
 from duly.domain.outcome import Failed
 from duly.domain.payload import storable
 from duly.domain.run import Run
@@ -17,7 +16,7 @@ from duly.store import workers
 from duly.store.database import Database, Unavailable
 from duly.worker.crew import Crew, NoChild
 from duly.worker.desk import WorkerDesk
-from duly.worker.executor import Ended, Executor
+from duly.worker.executor import Ended, Executor, finished, started
 from duly.worker.hands import Held
 from duly.worker.lifeline import Lifeline
 
@@ -70,7 +69,7 @@ class Apart:
         if self._crew is None:
             self._run_here(held)
             return
-        run, started_at = held.run, moment_of(self._clock.now())
+        run, started_at = held.run, started(held.run, self._clock)
         try:
             settled = await self._attempt(self._crew, held, started_at)
         except NoChild as error:
@@ -80,7 +79,7 @@ class Apart:
         except Exception as error:  # noqa: BLE001 - as said above
             self._log.error("child_failed", run_id=run.run_id, error=repr(error))
             failed = Failed(storable(f"its child process failed: {error!r}", _REASON_CHARACTERS_MAX))
-            settled = Settled(run, started_at, moment_of(self._clock.now()), failed, left_behind=True)
+            settled = Settled(run, started_at, finished(started_at, self._clock), failed, left_behind=True)
         self._on_ended([Ended(held.kind, run, settled)])
 
     async def _attempt(self, crew: Crew, held: Held, started_at: datetime) -> Settled | None:
@@ -101,7 +100,9 @@ class Apart:
         if ended is None:
             return None
         outcome, left_behind = ended
-        return Settled(run, started_at, moment_of(self._clock.now()), outcome, left_behind or held.saved is not None)
+        return Settled(
+            run, started_at, finished(started_at, self._clock), outcome, left_behind or held.saved is not None
+        )
 
     def _run_here(self, held: Held) -> None:
         """Run one in this process, which asks all else before it calls the handler."""

@@ -36,6 +36,16 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     settled: Settled | Deferred | None
 
 
+def started(run: Run, clock: Clock) -> datetime:
+    """Say when a run starts: it was due when it was taken in hand, though our clock, a lower bound, may have gone back since."""
+    return max(run.due_at, moment_of(clock.now()))
+
+
+def finished(started_at: datetime, clock: Clock) -> datetime:
+    """Say when an attempt ends, which is not before it was started."""
+    return max(started_at, moment_of(clock.now()))
+
+
 class Executor:
     """Runs handlers on the loop it is given; it is made on any thread."""
 
@@ -127,7 +137,7 @@ class Executor:
             elif (expired := self.expired(run)) is not None:
                 ended = Ended(kind, run, expired)
             else:
-                started_at = context.started(moment_of(self._clock.now()))
+                started_at = context.started(started(run, self._clock))
                 settled: Settled | Deferred
                 if isinstance(handler, Handler):
                     timeout = None if run.options is None else run.policy.timeout_seconds
@@ -150,7 +160,7 @@ class Executor:
             elif (expired := self.expired(run)) is not None:
                 ended = Ended(kind, run, expired)
             else:
-                started_at = context.started(moment_of(self._clock.now()))
+                started_at = context.started(started(run, self._clock))
                 outcome = attempt_in_thread(handler, context, run.payload)
                 ended = Ended(kind, run, self._settled(run, started_at, outcome, context))
         except BaseException as error:  # noqa: BLE001 - as above
@@ -178,7 +188,7 @@ class Executor:
         return self._settled(run, started_at, outcome, context)
 
     def _settled(self, run: Run, started_at: datetime, outcome: Outcome, context: RunContext) -> Settled:
-        return Settled(run, started_at, moment_of(self._clock.now()), outcome, context.left_behind)
+        return Settled(run, started_at, finished(started_at, self._clock), outcome, context.left_behind)
 
     def _unstarted(self, kind: Kind, run: Run, context: RunContext) -> Ended:
         """End a run whose handler was never called: cancelled for good, or handed back."""
