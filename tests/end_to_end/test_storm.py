@@ -63,7 +63,7 @@ class Blow(NamedTuple):
 
 @pytest.mark.timeout(200)
 def test_a_storm_of_kills_loses_nothing_and_doubles_nothing(tmp_path):
-    storm(tmp_path, rounds=4, runs=4_000, seed=1)
+    storm(tmp_path, rounds=3, runs=3_000, seed=1)
 
 
 def test_the_storm_says_how_many_starts_exceeded_the_bare_bound():

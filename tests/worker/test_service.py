@@ -444,6 +444,7 @@ async def test_while_a_hand_back_is_not_answered_others_that_are_stuck_stay_in_l
             assert [[run.run_id for run in given] for given in silent.asked] == [[first]]
             silent.clear()
             await until(lambda: [run.run_id for run in silent.asked[-1]] == [second])
+            free.set()
     finally:
         free.set()
 
