@@ -23,9 +23,8 @@ BY_SIMULATION_MIN = 10  # of the whole bank
 def main() -> int:
     """Try mutants; the exit status says whether each was killed, and enough of them by the simulation alone."""
     asked = _parser().parse_args()
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # Tests under way are sessions of their own: they end with us.
+    # Told to end, we wait for the tests under way, which are sessions of their own and would go on without us.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     chosen = [mutant for mutant in BANK if not asked.names or any(name in mutant.name for name in asked.names)]
     chosen.sort(key=lambda mutant: mutant.killed_by == SIMULATION)  # A test takes seconds, the simulation minutes.
     begun = time.monotonic()

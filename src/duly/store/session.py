@@ -36,7 +36,7 @@ from duly.store import (
 from duly.store.database import AGAIN, Database, ReadOnly, Unavailable, translated
 from duly.store.pool import Pool
 from duly.store.statements import load
-from duly.store.transactions import begin, savepoint
+from duly.store.transactions import begin, commit, savepoint
 
 if TYPE_CHECKING:
     from duly.store.pool import Lent
@@ -176,8 +176,7 @@ class Opening:
             raise ours from error
 
     async def _commit(self) -> None:
-        # A transaction in which a statement failed answers a commit with a rollback, and with no error.
-        if await self._connection.execute("commit") != "COMMIT":
+        if not await commit(self._connection):
             raise RolledBack("a statement had failed, so the whole was rolled back; run it again")
 
     async def _give_back(self, error: BaseException | None) -> None:

@@ -25,6 +25,11 @@ def begin(mode: str = "") -> str:
     return f"begin {mode}; set local idle_in_transaction_session_timeout = {round(IDLE_MAX.total_seconds() * 1000)}"
 
 
+async def commit(connection: Lent) -> bool:
+    """Commit. False: a statement had failed, and the server has rolled back; it says so with no error."""
+    return await connection.execute("commit") == "COMMIT"
+
+
 @asynccontextmanager
 async def transaction(connection: Lent) -> AsyncIterator[None]:
     """Keep what is done in the block, or nothing of it when it raises.
@@ -38,8 +43,7 @@ async def transaction(connection: Lent) -> AsyncIterator[None]:
         with suppress(Exception):  # Why it failed is told; a connection that is not rolled back is not kept.
             await connection.execute("rollback")
         raise
-    # A transaction in which a statement failed answers a commit with a rollback, and with no error.
-    if await connection.execute("commit") != "COMMIT":
+    if not await commit(connection):
         raise asyncpg.InFailedSQLTransactionError("a statement had failed, so the whole transaction was rolled back")
 
 

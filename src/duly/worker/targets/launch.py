@@ -86,11 +86,9 @@ class Launcher:
         for descriptor in (self._control, self._status, self._woken):
             poller.register(descriptor, select.POLLIN)
         while True:
-            ready = {
-                descriptor for descriptor, _ in poller.poll(_CPU_LOOK_MILLISECONDS if self._cpu_milliseconds else None)
-            }
+            spoken = poller.poll(_CPU_LOOK_MILLISECONDS if self._cpu_milliseconds else None)
             # The worker last: what it asks for may be about a sandbox that has said who is in it, and was not heard yet.
-            for descriptor in sorted(ready, key=lambda one: one == self._control):
+            for descriptor, _ in sorted(spoken, key=lambda one: one[0] == self._control):
                 heard = hear(descriptor)
                 if descriptor == self._control and not heard:
                     return None
