@@ -25,9 +25,10 @@ BUDGET_MINUTES = {ENGINE: 6, "triggers": 2, "api": 3, "targets": 3, "flow": 2, "
 FOLDERS = {"schedules": "triggers", "client": "api", "wire": "api", "outbound": "targets"}
 # What the files of the other folders are about, where it is not the engine: `tests/moves/test_workflows.py` is about workflows.
 SUBJECTS = {
-    "triggers": "calendars declaration declare declared interval pause registrar runs schedules when",
-    "api": "admit api api_key api_keys apply as_code audit filter keyring list_plans lists manifest manifest_plan manifest_text"
-    " note remote session take_event tenants tenants_and_keys tenants_apart wall",
+    "triggers": "calendars declaration declare declared edit firing fixed_delay interval pause registrar runs schedules trigger"
+    " when",
+    "api": "admit api api_key api_keys apply as_code audit filter hold holds keyring list_plans lists manifest manifest_plan"
+    " manifest_text note remote roles session take_event tenants tenants_and_keys tenants_apart wall",
     "targets": "callback_token callbacks captured destinations health listen long programs receive sealing subtasks target"
     " targets tell then webhook_request webhook_url",
     "flow": "after aside aside_plans dead expire follow follower_plans followers gate gates hand_out limit limits lines"
@@ -41,6 +42,9 @@ AREA_OF_SCENARIO = {"outage": "triggers", "lists": "api", "webhooks": "targets"}
     ("fair", "gates", "herd", "strangers", "workflows"), "flow"
 )
 SCENARIO = re.compile(r"bench/test_scenarios\.py::\w+\[(\w+)\]$")
+# Files that run the tests of others again on another server; the name of each ends with that of its own file.
+_ONE_OF_THEM = "|".join(sorted(AREA_OF_SUBJECT, key=len, reverse=True))
+AGAIN = re.compile(rf"store/test_(?:oldest|servers)\.py::(?:test|Test)\w*?_({_ONE_OF_THEM})(?=\[|::|$)")
 
 in_ci = bool(os.environ.get("CI"))
 times_file = os.environ.get("TEST_TIMES")
@@ -55,10 +59,12 @@ def place_of(nodeid: str) -> str:
     """
     if scenario := SCENARIO.search(nodeid):
         return f"{AREA_OF_SCENARIO.get(scenario[1], ENGINE)}/bench"
+    if subject := AGAIN.search(nodeid):
+        return f"{AREA_OF_SUBJECT[subject[1]]}/store"
     *folders, file = nodeid.split("::")[0].removeprefix("tests/").split("/")
-    subject = file.removeprefix("test_").removesuffix(".py")
+    about = file.removeprefix("test_").removesuffix(".py")
     named = (FOLDERS.get(folder, folder) for folder in folders)
-    area = next((area for area in named if area in BUDGET_MINUTES), AREA_OF_SUBJECT.get(subject, ENGINE))
+    area = next((area for area in named if area in BUDGET_MINUTES), AREA_OF_SUBJECT.get(about, ENGINE))
     return f"{area}/{folders[0] if folders else '.'}"
 
 

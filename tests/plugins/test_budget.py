@@ -101,6 +101,11 @@ def test_a_call_whose_times_are_added_up_prints_none(suite, monkeypatch, tmp_pat
         ("tests/bench/test_scenarios.py::test_it[gates]", "flow/bench"),
         ("tests/bench/test_scenarios.py::test_it[drain]", "engine/bench"),
         ("tests/bench/test_scenarios.py::test_it", "engine/bench"),
+        ("tests/store/test_oldest.py::test_it_rates[3]", "flow/store"),
+        ("tests/store/test_oldest.py::test_lists_are_planned_list_plans", "api/store"),
+        ("tests/store/test_oldest.py::test_gates_are_planned_plans[rates]", "engine/store"),
+        ("tests/store/test_servers.py::TestNextFire_fixed_delay::test_gates[pgbouncer]", "triggers/store"),
+        ("tests/store/test_servers.py::TestKey_submit::test_it_gates", "engine/store"),
     ],
 )
 def test_a_test_belongs_to_its_folder_and_to_what_it_is_about(nodeid, place):

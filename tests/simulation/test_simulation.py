@@ -34,7 +34,7 @@ def test_no_seed_breaks_a_promise_and_every_fault_strikes(capsys):
 
 
 def test_a_seed_is_the_same_each_time_whatever_came_before_it(simulated_server):
-    first, _, second = (simulate(seed, simulated_server, verbose=True) for seed in (1, 5, 1))
+    first, _, second = (simulate(seed, simulated_server, verbose=True) for seed in (4, 2, 4))
 
     assert first.trace == second.trace
     assert first.executions > 0

@@ -3,8 +3,6 @@
 What moves runs is tried there, and through a pooler, by test_servers.py.
 """
 
-import inspect
-
 import pytest
 
 from tests.clock import ManualClock
@@ -13,14 +11,12 @@ from tests.kept import Kept
 from tests.moves import test_aside, test_follow, test_hold, test_lines, test_rates
 from tests.postgres import Postgres
 from tests.store import test_aside_plans, test_list_plans, test_plans, test_runs, test_verify
+from tests.store.again import tests_of
 
 PLANS = (test_plans, test_list_plans, test_aside_plans)
 WAITING = (test_lines, test_rates, test_follow, test_hold, test_aside)
 READS = (test_runs, test_verify)
-for module in (*PLANS, *WAITING, *READS):
-    for name, thing in vars(module).items():
-        if name.startswith(("test_", "Test")) and inspect.getmodule(thing) is module:
-            globals()[f"{name}_{module.__name__.rpartition('_')[2]}"] = thing
+globals().update(tests_of(*PLANS, *WAITING, *READS))
 large, chosen, crowded = test_plans.large, test_plans.chosen, test_aside_plans.crowded
 
 

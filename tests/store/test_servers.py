@@ -1,6 +1,5 @@
 """The moves on the oldest PostgreSQL we support, and through pgbouncer in transaction mode: the same tests, run again there."""
 
-import inspect
 from pathlib import Path
 
 import psycopg
@@ -15,14 +14,12 @@ from tests.moves import test_cancel, test_claim, test_gates, test_replay, test_s
 from tests.postgres import scratch_server
 from tests.schedules import test_edit, test_firing, test_fixed_delay, test_trigger
 from tests.store import pgbouncer
+from tests.store.again import tests_of
 from tests.store.test_migrations import migrate_in_five_processes
 
 MOVES = (test_submit, test_stage, test_claim, test_settle, test_cancel, test_replay, test_gates)
 SCHEDULES = (test_firing, test_fixed_delay, test_edit, test_trigger)
-for module in (*MOVES, *SCHEDULES):
-    for name, thing in vars(module).items():
-        if name.startswith(("test_", "Test")) and inspect.getmodule(thing) is module:
-            globals()[f"{name}_{module.__name__.rpartition('_')[2]}"] = thing
+globals().update(tests_of(*MOVES, *SCHEDULES))
 
 
 @pytest.fixture(scope="session")
