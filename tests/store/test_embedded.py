@@ -211,7 +211,12 @@ def test_callers_may_change_settings(data):
 
 @pytest.mark.parametrize(("memory", "buffers"), [(64, "32MB"), (2048, "512MB"), (4096, "1024MB"), (262144, "1024MB")])
 def test_buffers_follow_the_memory_up_to_a_limit(memory, buffers):
-    assert server_settings(durable=True, memory=memory * MEBIBYTE)["shared_buffers"] == buffers
+    assert server_settings(durable=True, memory=memory * MEBIBYTE, room=0)["shared_buffers"] == buffers
+
+
+@pytest.mark.parametrize(("room", "log"), [(0, "512MB"), (20_480, "2048MB"), (1_000_000, "8192MB")])
+def test_the_log_follows_the_room_on_the_disk_up_to_a_limit(room, log):
+    assert server_settings(durable=True, memory=0, room=room * MEBIBYTE)["max_wal_size"] == log
 
 
 def test_the_helper_in_the_wheel_is_never_imported():

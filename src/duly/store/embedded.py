@@ -8,6 +8,7 @@ the same folder stops it and starts it anew rather than adopt it: then its setti
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,7 +117,8 @@ def start(
     lock = folder.hold()
     try:
         programs = make_ready(folder, binaries, durable=durable)
-        chosen = server_settings(durable=durable, memory=memory_of_machine()) | dict(settings or {})
+        room = shutil.disk_usage(folder.pgdata).free
+        chosen = server_settings(durable=durable, memory=memory_of_machine(), room=room) | dict(settings or {})
         embedded = Embedded(folder, programs, chosen, lock)
         embedded.revive(on_wait)
     except BaseException:
