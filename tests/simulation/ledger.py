@@ -6,7 +6,7 @@ Nothing here is read from Duly's tables. Each event is held at once against what
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -63,6 +63,7 @@ class Lease(msgspec.Struct):
 
     worker_id: UUID
     fence: int
+    place: tuple[int, int]  # where its row stood when it was claimed
     attempt: int
     claimed_at: float
     tenant: int
@@ -365,13 +366,25 @@ class Ledger:
                 self.violate("a run that has ended was claimed", run_id)
             if self.workers[worker_id].has_departed:
                 self.violate("a departed worker claimed a run", run_id, worker_id)
-            self.leases[run_id] = Lease(worker_id, fence, row["attempt"], self._world.now, row["tenant"], row["queue"])
+            self.leases[run_id] = Lease(
+                worker_id, fence, row["place"], row["attempt"], self._world.now, row["tenant"], row["queue"]
+            )
             self.fences[run_id] = fence
 
     def _on_leased_finish(self, _: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        for row in rows:
-            self._accept(args[0], row[0], row[1], "succeeded", "succeeded")
-            self.settled_by_holder.add((row[0], row[1]))
+        [(is_all, run_ids, fences)] = rows
+        for run_id, fence in self._held_at(args[1], args[2]) if is_all else zip(run_ids, fences, strict=True):
+            self._accept(args[0], run_id, fence, "succeeded", "succeeded")
+            self.settled_by_holder.add((run_id, fence))
+
+    def _held_at(self, places: Sequence[tuple[int, int]], fences: Sequence[int]) -> Iterator[tuple[UUID, int]]:
+        """Say which runs were claimed into these places under these fences, and are held still."""
+        held = {(lease.place, lease.fence): run_id for run_id, lease in self.leases.items()}
+        for handle in zip(places, fences, strict=True):
+            if handle in held:
+                yield held[handle], handle[1]
+            else:
+                self.violate("a success is said to be taken of a lease that nobody has", *handle)
 
     def _on_leased_settle(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         said = {

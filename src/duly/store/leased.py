@@ -46,16 +46,17 @@ class Moved(msgspec.Struct, frozen=True):
 
 async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) -> list[Handle]:
     """Record plain successes by their place. Returns those that were there, each once."""
-    rows = await database.fetch(
+    results = [item.result for item in done]
+    [(is_all, run_ids, fences)] = await database.fetch(
         SQL["finish"],
         worker_id,
         [item.run.place for item in done],
         [item.run.fence for item in done],
         [item.started_at for item in done],
         [item.finished_at for item in done],
-        [item.result for item in done],
+        results if any(results) else [],  # What is missing at the end of an array is null.
     )
-    return list(map(tuple, rows))
+    return [(item.run.run_id, item.run.fence) for item in done] if is_all else list(zip(run_ids, fences, strict=True))
 
 
 async def settle(database: Database, worker_id: UUID, moved: Sequence[Moved], horizon: timedelta) -> set[Handle]:
@@ -141,6 +142,12 @@ async def orphans(database: Database) -> list[UUID]:
 async def vacuum(database: Database) -> None:
     """Clear the dead rows; autovacuum comes by too seldom."""
     await database.execute(SQL["vacuum"])
+
+
+async def shorten(database: Database, hollow_bytes: int) -> None:
+    """Give back to the disk what a flood has left behind, once it is over: until then nobody would wait for the lock it takes."""
+    if await database.fetchval(SQL["is_hollow"], hollow_bytes):
+        await database.execute(SQL["shorten"])
 
 
 async def void_overstayed(database: Database, stop: timedelta) -> list[UUID]:

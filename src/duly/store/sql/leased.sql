@@ -1,5 +1,8 @@
 -- name: finish
-select run_id, fence from duly.finish_v1($1, $2, $3, $4, $5, $6::text[]::jsonb[])
+-- Where all were there, which is nearly always so, it is said in one row and not in one for each of them.
+with there as materialized (select run_id, fence from duly.finish_v1($1, $2, $3, $4, $5, $6::text[]::jsonb[])),
+counted as materialized (select count(*) = cardinality($2::tid[]) as is_all from there)
+select is_all, case when not is_all then array(select run_id from there) end, case when not is_all then array(select fence from there) end from counted
 
 -- name: settle
 select run_id, fence from duly.settle_v2($1, $2, $3, $4, $5, $6::text[]::duly.outcome[], $7::text[]::duly.state[], $8, $9, $10, $11,
@@ -28,6 +31,13 @@ select duly.record_fenced_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 
 
 -- name: vacuum
 vacuum (skip_locked, truncate off) duly.leased
+
+-- name: is_hollow
+-- Whether the file is larger than so many bytes, with next to nothing in it.
+select pg_relation_size('duly.leased') > $1 and (select count(*) from (select from duly.leased order by run_id limit 1000) as first) < 1000
+
+-- name: shorten
+vacuum (skip_locked, truncate on) duly.leased
 
 -- name: void_overstayed
 select * from duly.void_overstayed_v1($1)
