@@ -254,6 +254,25 @@ class TestSweep:
         grown = {box: (await pages(own_database))[box] / once[box] for box in once}
         assert all(share < 1.5 for share in grown.values()), grown
 
+    async def test_what_a_flood_leaves_behind_is_given_back_when_it_is_over(
+        self, own_database, maintenance, monkeypatch
+    ):
+        monkeypatch.setattr(service, "HOLLOW_BYTES", 80_000)
+        worker_id = await a_worker(own_database, lease=timedelta(hours=1))
+        await many_ready_runs(own_database, 3_000)
+        await own_database.execute(
+            "delete from duly.ready where ctid = any (array(select ctid from duly.ready order by ctid desc limit 1500))"
+        )
+        full = await pages(own_database)
+        await maintenance._sweep()
+        assert await pages(own_database) == full, "while there is much in it, nobody asks for the whole of it"
+
+        await own_database.execute("delete from duly.ready")
+        await all_the_way(own_database, worker_id, 1_000)
+        await maintenance._sweep()
+
+        assert all(size < 10 for size in (await pages(own_database)).values())
+
     async def test_story_15_every_table_of_which_rows_come_and_go_is_vacuumed(self, own_database, maintenance):
         await maintenance._vacuum()
 

@@ -677,6 +677,32 @@ async def test_each_fire_looks_once_for_the_run_before(own_database_url, behind)
         await connection.close()
 
 
+TIMERS_READ = "select pg_stat_get_xact_tuples_returned('duly.timers_by_due'::regclass)"
+IN_TURN = """
+insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard, every_seconds)
+select gen_random_uuid(), at, at, 1, 1, 'default', 'greet', number % 64, 60
+  from (select number, duly.clock_now() + number * interval '1 microsecond' as at from generate_series(0, 6399) as number) as made
+"""
+
+
+async def test_what_a_batch_has_taken_is_not_walked_over_again(own_database_url):
+    connection = await connect(own_database_url)
+    try:
+        values = await sample(connection)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(IN_TURN)
+        before = await connection.fetchval(TIMERS_READ)
+        query, arguments = HOT["stage"]
+        scheduler, shards, epochs, horizon, _, *rest = arguments(values)
+        [answer] = await connection.fetch(query, scheduler, shards, epochs, horizon, 50, *rest)
+        assert answer["staged"] == 3_200
+        assert await connection.fetchval(TIMERS_READ) - before <= 3_200 + 4 * 64
+        await transaction.rollback()
+    finally:
+        await connection.close()
+
+
 ENTRIES_READ = "select pg_stat_get_xact_tuples_returned('duly.ready_by_line'::regclass)"
 IN_A_ROW = """
 insert into duly.ready

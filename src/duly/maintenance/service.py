@@ -52,6 +52,7 @@ from duly.store.duties import Work
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
+HOLLOW_BYTES = 32 * 1024 * 1024  # A box whose file is larger is made shorter when it is next to empty.
 WORKFLOWS_MAX = 100  # of a thousand nodes each
 REAP = "reap"
 EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
@@ -286,6 +287,8 @@ class Maintenance:
         await workflows.forget(self._database, self._retention.failed, WORKFLOWS_MAX)
         await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
         await audit.forget(self._database, self._retention.audit, BATCH_MAX)
+        await ready.shorten(self._database, HOLLOW_BYTES)
+        await leased.shorten(self._database, HOLLOW_BYTES)
 
     async def _repeat(self, seconds: float, duty: Duty, is_needed: Need) -> None:
         while True:

@@ -80,3 +80,9 @@ async def depth_and_own(database: Database, tenant: int) -> list[dict[str, Any]]
 async def vacuum(database: Database) -> None:
     """Clear the dead rows; autovacuum comes by too seldom."""
     await database.execute(SQL["vacuum"])
+
+
+async def shorten(database: Database, hollow_bytes: int) -> None:
+    """Give back to the disk what a flood has left behind, once it is over: until then nobody would wait for the lock it takes."""
+    if await database.fetchval(SQL["is_hollow"], hollow_bytes):
+        await database.execute(SQL["shorten"])

@@ -15,11 +15,16 @@ create or replace function duly.overloaded() returns text[] language sql stable 
     select array(select queue from duly.overloads)
 $$;
 
--- When the first timer of these shards falls due that is not left where it is. Runs under the planner settings of its caller.
-create or replace function duly.next_due(p_shards smallint[], p_overloaded text[], p_except uuid[]) returns timestamptz language plpgsql stable as $$
+-- When the first timer of these shards falls due that is not left where it is. Of the shards in p_full a whole batch was taken up to
+-- p_reached: what comes before that is not looked at again, because all of it would have to be passed over that was taken just now.
+-- Runs under the planner settings of its caller.
+create or replace function duly.next_due(
+    p_shards smallint[], p_overloaded text[], p_except uuid[], p_full smallint[], p_reached timestamptz[])
+returns timestamptz language plpgsql stable as $$
 begin
     return (select min(t.due_at) from unnest(p_shards) as held(shard) cross join lateral (
                 select due_at from duly.timers where timers.shard = held.shard and due_at < 'infinity'
+                   and timers.due_at >= coalesce(p_reached[array_position(p_full, held.shard)], '-infinity')
                    and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (p_overloaded))
                    and (p_except = '{}' or coalesce(timers.run_id, timers.job_id) <> all (p_except))
                  order by due_at limit 1) as t);
@@ -98,6 +103,8 @@ declare
     v_options jsonb[];
     v_stopped uuid[];
     v_arrived duly.blocked[];
+    v_full    smallint[];
+    v_reached timestamptz[];
     v_overloaded text[] := duly.overloaded();
 begin
     v_held := array(select shards.shard from unnest(p_shards, p_epochs) as held(shard, epoch)
@@ -105,7 +112,7 @@ begin
                      where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));
     if not exists (select from unnest(v_held) as held(shard) cross join lateral (
                        select from duly.timers where timers.shard = held.shard and timers.due_at <= v_now + p_horizon limit 1) as t) then
-        return query select 0, duly.next_due(v_held, v_overloaded, p_except), v_now;      -- Even to do nothing, what follows takes milliseconds.
+        return query select 0, duly.next_due(v_held, v_overloaded, p_except, '{}', '{}'), v_now;      -- Even to do nothing, what follows takes milliseconds.
         return;
     end if;
     with due as (
@@ -220,11 +227,14 @@ begin
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'ready', queue, handler, 'skipped_duplicate'
           from staging where (select count(*) from staged) + (select count(*) from at_gate) < (select count(*) from staging where not duly.may_pass(options))
            and not duly.may_pass(options)
-           and run_id not in (select staged.run_id from staged union all select at_gate.run_id from at_gate))
-    select (select count(*) from due), array_agg(tenant), array_agg(options),
+           and run_id not in (select staged.run_id from staged union all select at_gate.run_id from at_gate)),
+    full_shards as (
+        select shard, max(due_at) as due_at from due group by shard having count(*) >= p_per_shard)
+    select (select count(*) from due), (select array_agg(shard order by shard) from full_shards),
+           (select array_agg(due_at order by shard) from full_shards), array_agg(tenant), array_agg(options),
            (select array_agg(last_run_id) from fires where runs and overlap = 'cancel_running' and last_run_id is not null),
            (select array_agg(row(staging.*, options->'gate'->>0, v_now)::duly.blocked) from staging where duly.may_pass(options))
-      into v_staged, v_tenants, v_options, v_stopped, v_arrived
+      into v_staged, v_full, v_reached, v_tenants, v_options, v_stopped, v_arrived
       from (select tenant, options from at_gate
             union all                                  -- Others may have waited for this one, which does not run.
             select tenant, options from fires where not runs and options ? 'fifo') as looked_at;
@@ -233,7 +243,7 @@ begin
         perform duly.cancel_v1(v_stopped, 'the next occurrence is due');
         perform duly.signal_v1(v_stopped, 'cancel');
     end if;
-    return query select v_staged, duly.next_due(v_held, v_overloaded, p_except), v_now;
+    return query select v_staged, duly.next_due(v_held, v_overloaded, p_except, v_full, v_reached), v_now;
 end $$;
 
 -- An older scheduler leaves alone what it cannot answer for.

@@ -21,6 +21,13 @@ select queue, count(*) as runs, min(due_at) as oldest_due_at
 -- name: vacuum
 vacuum (skip_locked, truncate off) duly.ready
 
+-- name: is_hollow
+-- Whether the file is larger than so many bytes, with next to nothing in it.
+select pg_relation_size('duly.ready') > $1 and (select count(*) from (select from duly.ready order by run_id limit 1000) as first) < 1000
+
+-- name: shorten
+vacuum (skip_locked, truncate on) duly.ready
+
 -- name: depth_and_own
 -- Of all, and of one tenant among them; what lies behind the bound is passed over.
 select queue, count(*) as runs, min(due_at) as oldest_due_at, count(*) filter (where tenant = $1) as own_runs,
