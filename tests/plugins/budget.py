@@ -43,8 +43,8 @@ AREA_OF_SCENARIO = {"outage": "triggers", "lists": "api", "webhooks": "targets"}
 )
 SCENARIO = re.compile(r"bench/test_scenarios\.py::\w+\[(\w+)\]$")
 # Files that run the tests of others again on another server; the name of each ends with that of its own file.
-_ONE_OF_THEM = "|".join(sorted(AREA_OF_SUBJECT, key=len, reverse=True))
-AGAIN = re.compile(rf"store/test_(?:oldest|servers)\.py::(?:test|Test)\w*?_({_ONE_OF_THEM})(?=\[|::|$)")
+SUBJECT = "|".join(sorted(AREA_OF_SUBJECT, key=len, reverse=True))
+AGAIN = re.compile(rf"store/test_(?:oldest|servers)\.py::(?:test|Test)\w*?_({SUBJECT})(?=\[|::|$)")
 
 in_ci = bool(os.environ.get("CI"))
 times_file = os.environ.get("TEST_TIMES")

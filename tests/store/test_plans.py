@@ -604,6 +604,18 @@ async def test_on_large_tables(chosen, name):
         assert too_much(name, touched) == {}
 
 
+async def test_what_is_finished_there_was_there(chosen):
+    connection, values = chosen
+    query, arguments = HOT["finish"]
+    transaction = connection.transaction()
+    await transaction.start()
+    [(is_all, *_)] = await connection.fetch(query, *arguments(values))
+    await transaction.rollback()
+
+    assert is_all
+    assert values["held"] > 0
+
+
 async def test_on_tables_that_were_empty_when_the_statement_was_planned(own_database_url):
     connection = await connect(own_database_url)
     try:

@@ -154,6 +154,13 @@ async def test_a_table_that_is_not_vacuumed_is_told(well):
     await until(is_told)
 
 
+async def test_what_maintenance_vacuums_is_behind_sooner_than_autovacuum_would_come(well):
+    limits = {row["name"]: row["dead_limit"] for row in await well.fetch(system.SQL["tables"])}
+
+    assert limits["ready"] == limits["leased"] == 20_000
+    assert limits["timers"] >= 200_000
+
+
 async def until(holds) -> None:
     for _ in range(600):
         if await holds():

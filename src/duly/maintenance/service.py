@@ -52,7 +52,9 @@ from duly.store.duties import Work
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
-HOLLOW_BYTES = 32 * 1024 * 1024  # A box whose file is larger is made shorter when it is next to empty.
+HOLLOW_BYTES = (
+    32 * 1024 * 1024
+)  # What a box of a quiet system may take on the disk: whoever reads all of it does so in no time.
 WORKFLOWS_MAX = 100  # of a thousand nodes each
 REAP = "reap"
 EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known

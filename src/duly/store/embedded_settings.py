@@ -44,8 +44,8 @@ def server_settings(*, durable: bool, memory: int, room: int) -> dict[str, str]:
         "shared_buffers": f"{clamp(memory // 4 // MEBIBYTE, 32, 1024)}MB",
         "effective_cache_size": f"{max(memory // 2 // MEBIBYTE, 64)}MB",
         "maintenance_work_mem": f"{clamp(memory // 32 // MEBIBYTE, 16, 256)}MB",
-        # Half of it lies between two checkpoints under load. After each, every page is written to the log once more, whole; and
-        # as much is read again after a crash.
+        # Half of it lies between two checkpoints under load, and after each every page is written to the log once more, whole. As
+        # much as all of it may be read again after a crash.
         "max_wal_size": f"{clamp(room // 10 // MEBIBYTE, 512, 8192)}MB",
     }
     return FIXED | sized | (DURABLE if durable else SCRATCH)

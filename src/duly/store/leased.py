@@ -1,4 +1,4 @@
-"""What is in a worker's hands. Each statement names the fence; a row that is missing from its answer was lost."""
+"""What is in a worker's hands. Each statement names the fence; what is missing from its answer was lost."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def vacuum(database: Database) -> None:
 
 
 async def shorten(database: Database, hollow_bytes: int) -> None:
-    """Give back to the disk what a flood has left behind, once it is over: until then nobody would wait for the lock it takes."""
+    """Give back to the disk what a flood has left behind; while runs pass through, the lock it takes would hold them up."""
     if await database.fetchval(SQL["is_hollow"], hollow_bytes):
         await database.execute(SQL["shorten"])
 

@@ -83,6 +83,6 @@ async def vacuum(database: Database) -> None:
 
 
 async def shorten(database: Database, hollow_bytes: int) -> None:
-    """Give back to the disk what a flood has left behind, once it is over: until then nobody would wait for the lock it takes."""
+    """Give back to the disk what a flood has left behind; while runs pass through, the lock it takes would hold them up."""
     if await database.fetchval(SQL["is_hollow"], hollow_bytes):
         await database.execute(SQL["shorten"])

@@ -16,8 +16,9 @@ create or replace function duly.overloaded() returns text[] language sql stable 
 $$;
 
 -- When the first timer of these shards falls due that is not left where it is. Of the shards in p_full a whole batch was taken up to
--- p_reached: what comes before that is not looked at again, because all of it would have to be passed over that was taken just now.
--- Runs under the planner settings of its caller.
+-- p_reached: what comes before that is not looked at, because all of it would have to be passed over that was taken just now, and what
+-- stands back there, at a gate or behind the last run of its job, is found by the next look. Of timers that share one moment all are passed
+-- over as ever. Runs under the planner settings of its caller.
 create or replace function duly.next_due(
     p_shards smallint[], p_overloaded text[], p_except uuid[], p_full smallint[], p_reached timestamptz[])
 returns timestamptz language plpgsql stable as $$
@@ -229,7 +230,7 @@ begin
            and not duly.may_pass(options)
            and run_id not in (select staged.run_id from staged union all select at_gate.run_id from at_gate)),
     full_shards as (
-        select shard, max(due_at) as due_at from due group by shard having count(*) >= p_per_shard)
+        select shard, max(due_at) as due_at from due where p_only is null group by shard having count(*) >= p_per_shard)
     select (select count(*) from due), (select array_agg(shard order by shard) from full_shards),
            (select array_agg(due_at order by shard) from full_shards), array_agg(tenant), array_agg(options),
            (select array_agg(last_run_id) from fires where runs and overlap = 'cancel_running' and last_run_id is not null),

@@ -33,8 +33,9 @@ select duly.record_fenced_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 
 vacuum (skip_locked, truncate off) duly.leased
 
 -- name: is_hollow
--- Whether the file is larger than so many bytes, with next to nothing in it.
-select pg_relation_size('duly.leased') > $1 and (select count(*) from (select from duly.leased order by run_id limit 1000) as first) < 1000
+-- Whether it takes more than so many bytes on the disk, with next to nothing in it, and nothing has passed through since it was vacuumed.
+select pg_table_size('duly.leased') > $1 and pg_stat_get_dead_tuples('duly.leased'::regclass) < 1000
+       and (select count(*) from (select from duly.leased order by run_id limit 1000) as first) < 1000
 
 -- name: shorten
 vacuum (skip_locked, truncate on) duly.leased

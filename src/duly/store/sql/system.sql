@@ -15,13 +15,14 @@ select current_setting('server_version') as version, current_database()::text as
          where database = current_database()) as oldest_prepared_seconds
 
 -- name: tables
--- Partitions are told with their table. What autovacuum waits for is the table's own setting, or the server's.
+-- Partitions are told with their table. What autovacuum waits for is the table's own setting, or the server's. What maintenance vacuums every
+-- few seconds is behind sooner: there autovacuum is a belt.
 with ours as (
     select coalesce(pg_partition_root(c.oid), c.oid) as root, c.oid, c.reltuples,
-           coalesce((select option_value::double precision from pg_options_to_table(c.reloptions) where option_name = 'autovacuum_vacuum_threshold'),
+           case when c.relname in ('ready', 'leased') then 20000 else coalesce((select option_value::double precision from pg_options_to_table(c.reloptions) where option_name = 'autovacuum_vacuum_threshold'),
                     current_setting('autovacuum_vacuum_threshold')::double precision)
            + coalesce((select option_value::double precision from pg_options_to_table(c.reloptions) where option_name = 'autovacuum_vacuum_scale_factor'),
-                      current_setting('autovacuum_vacuum_scale_factor')::double precision) * greatest(c.reltuples, 0) as dead_limit
+                      current_setting('autovacuum_vacuum_scale_factor')::double precision) * greatest(c.reltuples, 0) end as dead_limit
       from pg_class as c where c.relnamespace = 'duly'::regnamespace and c.relkind = 'r')
 select root.relname::text as name, sum(pg_total_relation_size(ours.oid))::bigint as bytes,
        sum(greatest(ours.reltuples, stats.n_live_tup, 0))::bigint as rows, coalesce(sum(stats.n_dead_tup), 0)::bigint as dead_rows,
