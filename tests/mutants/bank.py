@@ -1719,4 +1719,25 @@ BANK = [
         killed_by="tests/interleavings/test_inside.py",
         function="follow_on_v1",
     ),
+    Mutant(
+        "a settle that misses some says that all were there",
+        "src/duly/store/sql/leased.sql",
+        "select count(*) = cardinality($2::tid[]) as is_all from there",
+        "select count(*) >= 0 as is_all from there",
+        "tests/moves/test_settle.py::TestSuccess",
+    ),
+    Mutant(
+        "behind a full batch what shares its last moment is passed over",
+        sql("stage"),
+        "timers.due_at >= coalesce(p_reached",
+        "timers.due_at > coalesce(p_reached",
+        "tests/moves/test_stage.py::test_behind_a_full_batch_it_says_what_comes_next",
+    ),
+    Mutant(
+        "a box is shortened while runs pass through",
+        "src/duly/store/sql/ready.sql",
+        " and pg_stat_get_dead_tuples('duly.ready'::regclass) < 1000",
+        "",
+        "tests/maintenance/test_service.py::TestSweep",
+    ),
 ]
