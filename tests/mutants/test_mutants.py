@@ -11,7 +11,7 @@ from tests.mutants.runner import ROOT, Baseline, Fate, Memory, Trial, copy_tree,
 
 SEEDS = 40
 COMMENT = re.compile(r"--.*")
-TRIED = ("everything of a dead worker counts as unstarted", "the next fire counts from now")
+TRIED = ("everything of a dead worker counts as unstarted", "the host's name is the worker's identity")
 
 
 @pytest.fixture(scope="module")
