@@ -442,6 +442,19 @@ class TestBreaker:
         await mind(database, RNG)
         assert (await the_destination(database)).state is State.HALF_OPEN
 
+    async def test_what_it_asked_for_is_over_when_it_is_over_though_the_clock_is_set_back(self, database, clock):
+        worker_id = await a_worker(database, lease=timedelta(hours=1))
+        for asked_seconds in (0.0, 5.0):
+            await told(database, worker_id, asked_seconds=asked_seconds)
+            await clock.advance(10)
+            await told(database, worker_id)
+            await clock.step(-600)
+
+            heard = await told(database, worker_id, waiting=1, wanted=1)
+
+            assert heard.health.asked_seconds == 0
+            assert heard.places > 0
+
     async def test_of_two_who_see_it_fail_one_turns_it(self, database):
         worker_id = await opened(database)
         found = await the_destination(database)

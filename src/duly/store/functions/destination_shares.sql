@@ -71,7 +71,9 @@ begin
         v_row.failing := v_row.failing + v_told.failing;
         v_row.failures_in_a_row := case when v_told.healthy > 0 then v_told.streak else v_row.failures_in_a_row + v_told.failing end;
         v_row.successes_in_a_row := case when v_told.failing > 0 then 0 else v_row.successes_in_a_row + v_told.healthy end;
-        v_row.asked_until := greatest(v_row.asked_until, v_now + make_interval(secs => v_told.asked));
+        v_row.asked_until := case                      -- What is over is forgotten: were the clock set back, it would lie ahead again.
+            when v_told.asked > 0 then greatest(v_row.asked_until, v_now + make_interval(secs => v_told.asked))
+            when v_row.asked_until > v_now then v_row.asked_until else '-infinity' end;
 
         -- Shares: a worker that is gone has none, and nobody grows into what another may use.
         delete from duly.destination_shares where destination_shares.destination_id = v_row.destination_id
