@@ -6,11 +6,13 @@ import pytest
 from msgspec import UNSET
 
 from duly.domain.api_key import Secret
+from duly.domain.errors import WorkerExpired
 from duly.domain.health import State, Turn
 from duly.domain.outcome import Parked
 from duly.domain.sealing import new_key_line, read_keyring
 from duly.moves.defer import Deferred, defer
 from duly.moves.destinations import limit, report
+from duly.moves.retire import retire
 from duly.store import destinations, workers
 from duly.store.destinations import Told
 from tests.builders import RNG, a_leased_run, a_worker, counts
@@ -74,6 +76,30 @@ class OneGivesUpWhatAnotherWants:
         assert left[0].places == 0
         assert right[0].places in (0, 4)
         assert await shares(database) == right[0].places
+
+
+@story
+class OneGivesAllUpWhileItsReportBeforeIsStillUnderWay:
+    async def set_up(self, database):
+        await with_budget(database, 4)
+        worker_id = await a_worker(database)
+        return reporting(worker_id, 1, in_flight=1, holds=1, wanted=1), reporting(worker_id, 2)
+
+    async def check(self, database, left, right):
+        assert right[0].places == 0
+        assert await shares(database) == 0
+
+
+@story
+class AWorkerIsTakenAwayWhileItReports:
+    async def set_up(self, database):
+        worker_id = await a_worker(database)
+        await reporting(worker_id, 1, waiting=1, wanted=1)(database)
+        return lambda side: retire(side, worker_id, []), reporting(worker_id, 2, waiting=1, wanted=1)
+
+    async def check(self, database, _, right):
+        assert isinstance(right, WorkerExpired) or right[0].places == 1
+        assert await database.fetchval("select count(*) from duly.destination_reports") == 0
 
 
 @story

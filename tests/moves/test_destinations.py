@@ -139,6 +139,24 @@ class TestShares:
         assert await shares(database) == 5
         assert (await the_destination(database)).healthy_total == 0
 
+    async def test_nor_does_one_that_comes_after_all_was_given_up(self, database):
+        worker_id = await a_worker(database)
+        await told(database, worker_id, number=5, waiting=1, wanted=1)
+        await told(database, worker_id, number=7)
+
+        late = Told(fresh_id=RNG.uuid(), tenant=1, origin=ORIGIN, in_flight=1, holds=1, wanted=1, healthy=3)
+        assert await report(database, worker_id, 6, [late], RNG) == []
+        assert (await the_destination(database)).in_flight == 0
+        assert (await the_destination(database)).healthy_total == 0
+
+    async def test_what_number_a_worker_was_at_is_forgotten_with_it(self, database):
+        worker_id = await a_worker(database)
+        await told(database, worker_id, waiting=1, wanted=1)
+
+        await retire(database, worker_id, [])
+
+        assert await database.fetchval("select count(*) from duly.destination_reports") == 0
+
     async def test_the_share_of_a_worker_that_is_gone_is_free(self, database):
         await budget(database, 5)
         first, second = await a_worker(database), await a_worker(database)
@@ -444,16 +462,15 @@ class TestBreaker:
 
     async def test_what_it_asked_for_is_over_when_it_is_over_though_the_clock_is_set_back(self, database, clock):
         worker_id = await a_worker(database, lease=timedelta(hours=1))
-        for asked_seconds in (0.0, 5.0):
-            await told(database, worker_id, asked_seconds=asked_seconds)
+        for before in ("-infinity", clock.at.isoformat()):  # One that is over may stand there still.
+            await told(database, worker_id)
+            await database.execute("update duly.destinations set asked_until = $1::text::timestamptz", before)
             await clock.advance(10)
             await told(database, worker_id)
             await clock.step(-600)
 
-            heard = await told(database, worker_id, waiting=1, wanted=1)
-
-            assert heard.health.asked_seconds == 0
-            assert heard.places > 0
+            assert (await told(database, worker_id, waiting=1, wanted=1)).places > 0
+            await clock.step(600)
 
     async def test_of_two_who_see_it_fail_one_turns_it(self, database):
         worker_id = await opened(database)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FLOOD, SINGLE = 2, 3  # tenants
 _FLOOD_RUNS, _SINGLE_RUNS = 40, 4
-_CLAIMS_MAX = 3  # that give something to the flood before one gives the single run its share
+_CLAIMS_MAX = 3  # that give something to the flood before one gives the other tenant its share
 _START_SECONDS = 2.0
 
 
@@ -33,7 +33,7 @@ class Floods(Part):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._passed: dict[UUID, int] = {}  # claims by the flood, for each single run that has not been claimed
+        self._passed: dict[UUID, int] = {}  # for each single run, the claims that gave the flood something and it nothing
 
     def populate(self) -> None:
         self.world.add(Role("flood", self._submit, is_once=True))
@@ -62,7 +62,7 @@ class Floods(Part):
             is_waiting = run_id not in self.ledger.fences and run_id not in self.ledger.final
             if run_id in claimed and FLOOD in tenants | self._waiting_tenants():
                 self.world.count("passed_the_flood")
-            elif is_waiting and run_id not in claimed and FLOOD in tenants:
+            elif is_waiting and FLOOD in tenants and SINGLE not in tenants:  # Another of its own may have come first.
                 self._passed[run_id] = passed + 1
                 if passed >= _CLAIMS_MAX:
                     self.ledger.violate("a flood keeps another tenant's run waiting", run_id, passed + 1)

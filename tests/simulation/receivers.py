@@ -71,7 +71,7 @@ class Receivers(Part):
         self._states: dict[str, str] = defaultdict(lambda: "closed")
         self._limited: dict[str, int] = {}
         self._promised: list[Promised] = []
-        self._charged: dict[UUID, int] = defaultdict(int)  # failures of this life that are laid at the run's door
+        self._charged: dict[UUID, set[int]] = defaultdict(set)  # fences of attempts that failed at the run's expense
         self._deadlines: dict[tuple[UUID, int], datetime] = {}
         self._origins: dict[UUID, str] = {}
 
@@ -141,11 +141,11 @@ class Receivers(Part):
             await asyncio.sleep(process.random.choice((0.01, 0.2, 0.5)) if what != "hang" else 10_000)
         except asyncio.CancelledError:
             execution.ended_as = "interrupted"
-            self._charge(run.id, state)
+            self._charge(run, state)
             raise
         if self._is_down[origin]:
             execution.ended_as = "failed"
-            self._charge(run.id, state)
+            self._charge(run, state)
             return self._unwell(process)
         return self._answer(process, run, what, execution, request, state)
 
@@ -166,12 +166,13 @@ class Receivers(Part):
             return Answer(status, {HEADER: request.headers[HEADER]}, b"", True)
         execution.ended_as = "succeeded" if status == 200 else "failed"
         if status != 200:
-            self._charge(run.id, state)
+            self._charge(run, state)
         return Answer(status, {}, b"", True)
 
-    def _charge(self, run_id: UUID, state: str) -> None:
+    def _charge(self, run: Any, state: str) -> None:
         """Note a failure that counts against the run: not one of a request that finds out how its destination is."""
-        self._charged[run_id] += state != "half_open"
+        if state != "half_open":
+            self._charged[run.id].add(run.fence)
 
     async def _settle(self, process: Process) -> None:
         """Say what became of what we have taken on; ask again while no answer comes."""
@@ -248,10 +249,12 @@ class Receivers(Part):
         execution = self.ledger.executions[run_id][-1:]
         is_buried = any("bury" in item.script.acts or item.told for item in execution)
         if state == "dead" and not is_buried and self.plan.lets_workers_look:
-            script = self.ledger.executions[run_id][-1].script
-            lost = sum(item.ended_as in ("died", "awaited") for item in self.ledger.executions[run_id])
-            if self._charged[run_id] + lost < script.most:
-                self.ledger.violate("a run gave up though its attempts were not used up", run_id, self._charged[run_id])
+            executions, accepted = self.ledger.executions[run_id], self.ledger.accepted
+            used = self._charged[run_id] | {item.fence for item in executions if item.ended_as == "awaited"}
+            # Whether what was lost had been sent before its worker died, nobody can tell.
+            used |= {fence for (lost_id, fence), outcome in accepted.items() if (lost_id, outcome) == (run_id, "lost")}
+            if len(used) < executions[-1].script.most:
+                self.ledger.violate("a run gave up though its attempts were not used up", run_id, sorted(used))
         self._charged.pop(run_id, None)
 
 

@@ -144,8 +144,8 @@ select gen_random_uuid(), 1, 'default', 'greet', 60, at, at, at, 'paused', case 
 insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at, answers_at)
 select gen_random_uuid(), 1, 'https://' || n || '.example', at, at, at, at, at, at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
-insert into duly.destination_shares (destination_id, worker_id, number, places, in_flight, waiting)
-select destination_id, gen_random_uuid(), 1, 1, 1, 0 from duly.destinations;
+insert into duly.destination_shares (destination_id, worker_id, places, in_flight, waiting)
+select destination_id, gen_random_uuid(), 1, 1, 0 from duly.destinations;
 insert into duly.blocked
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, 'default', '@webhook', '{{}}', null,
        '@https://' || n % 20 || '.example', at

@@ -43,6 +43,11 @@ begin
     if not found then
         raise exception using errcode = 'DU010', message = format('worker %s has no live lease', p_worker_id);
     end if;
+    insert into duly.destination_reports (worker_id, number) values (p_worker_id, p_number)
+    on conflict (worker_id) do update set number = excluded.number where destination_reports.number < excluded.number;
+    if not found then                                  -- A later report has been answered.
+        return;
+    end if;
     for v_told in select * from unnest(p_ids, p_tenants, p_origins, p_healthy, p_failing, p_streaks, p_asked, p_in_flight, p_waiting, p_wanted,
                                        p_holds, p_tokens, p_spares, p_retries, p_turned_away)
                       as u(id, tenant, origin, healthy, failing, streak, asked, in_flight, waiting, wanted, holds, tokens, spare, retries, turned_away)
@@ -107,15 +112,13 @@ begin
             v_waiting := case when v_row.state = 'closed' then greatest(0, v_told.tokens - granted) else v_told.waiting end;
         end if;
         if v_places + v_told.in_flight + v_told.waiting > 0 then
-            insert into duly.destination_shares (destination_id, worker_id, number, places, in_flight, waiting)
-            values (v_row.destination_id, p_worker_id, p_number, v_places, v_told.in_flight, v_waiting)
+            insert into duly.destination_shares (destination_id, worker_id, places, in_flight, waiting)
+            values (v_row.destination_id, p_worker_id, v_places, v_told.in_flight, v_waiting)
             on conflict (destination_id, worker_id) do update
-               set number = excluded.number, places = excluded.places, in_flight = excluded.in_flight, waiting = excluded.waiting
-             where destination_shares.number < excluded.number;
-            continue when not found;                   -- A later report has been answered.
+               set places = excluded.places, in_flight = excluded.in_flight, waiting = excluded.waiting;
         else
             delete from duly.destination_shares where destination_shares.destination_id = v_row.destination_id
-               and destination_shares.worker_id = p_worker_id and destination_shares.number < p_number;
+               and destination_shares.worker_id = p_worker_id;
         end if;
 
         update duly.destinations
