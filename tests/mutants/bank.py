@@ -228,6 +228,13 @@ BANK = [
         ORDERED,
     ),
     Mutant(
+        "the oldest line has all of a claim",
+        sql("claim"),
+        "v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);",
+        "v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now order by line.due_at limit 1);",
+        SIMULATION,
+    ),
+    Mutant(
         "no priority has a floor",
         sql("lines"),
         "0.1::double precision * parts.part / parts.lines as share,",
@@ -903,6 +910,13 @@ BANK = [
         "covered = [node]",
     ),
     # Destinations.
+    Mutant(
+        "a report of a destination that comes late counts",
+        sql("destination_shares"),
+        "do update set number = excluded.number where destination_reports.number < excluded.number;",
+        "do update set number = excluded.number;",
+        "tests/moves/test_destinations.py::TestShares",
+    ),
     Mutant(
         "a destination is sent one request too many",
         "src/duly/worker/targets/share.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,19 +22,21 @@ if TYPE_CHECKING:
 
 FLOOD, SINGLE = 2, 3  # tenants
 _FLOOD_RUNS, _SINGLE_RUNS = 40, 4
-_CLAIMS_MAX = 3  # that give something to the flood before one gives the other tenant its share
+_IN_A_ROW_MAX = (
+    16  # runs of the flood while another tenant's waits: a claim of one draws lots, and so often nobody loses
+)
 _START_SECONDS = 2.0
 
 
 class Floods(Part):
-    """The documented bound: another tenant's single run starts within two seconds, and within so many claims."""
+    """The documented bound: another tenant's single run starts within two seconds, and has its share of what is claimed."""
 
     name = "floods"
     counted = ("flooded", "passed_the_flood")
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._passed: dict[UUID, int] = {}  # for each single run, the claims that gave the flood something and it nothing
+        self._in_a_row = 0  # runs of the flood that were claimed while another tenant's waited, since that had one
 
     def populate(self) -> None:
         self.world.add(Role("flood", self._submit, is_once=True))
@@ -49,30 +52,23 @@ class Floods(Part):
                 await asyncio.sleep(random.uniform(0, 0.5))
                 await submit_until_answered(process, database, [_quick()], f"{process.name}/{number}/{single}", SINGLE)
 
-    def on_statement(self, process: Process, name: str, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        if name == "ready.claim":
-            self._count_claim(rows)
-        for run_id, created in self.ledger.created.items():
-            if created.tenant == SINGLE and run_id not in self._passed:
-                self._passed[run_id] = 0
+    def _on_ready_claim(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        if not rows:
+            return
+        taken, waiting = Counter(row["tenant"] for row in rows), self._waiting()
+        if taken[SINGLE] or SINGLE not in waiting:
+            self._in_a_row = 0
+            self.world.struck["passed_the_flood"] += taken[SINGLE] if taken[FLOOD] or FLOOD in waiting else 0
+            return
+        self._in_a_row += taken[FLOOD]
+        if self._in_a_row > _IN_A_ROW_MAX:
+            self.ledger.violate("a flood keeps another tenant's run waiting", waiting[SINGLE], self._in_a_row)
 
-    def _count_claim(self, rows: list[Any]) -> None:
-        claimed, tenants = {row["run_id"] for row in rows}, {row["tenant"] for row in rows}
-        for run_id, passed in self._passed.items():
-            is_waiting = run_id not in self.ledger.fences and run_id not in self.ledger.final
-            if run_id in claimed and FLOOD in tenants | self._waiting_tenants():
-                self.world.count("passed_the_flood")
-            elif is_waiting and FLOOD in tenants and SINGLE not in tenants:  # Another of its own may have come first.
-                self._passed[run_id] = passed + 1
-                if passed >= _CLAIMS_MAX:
-                    self.ledger.violate("a flood keeps another tenant's run waiting", run_id, passed + 1)
-
-    def _waiting_tenants(self) -> set[int]:
-        return {
-            created.tenant
-            for run_id, created in self.ledger.created.items()
-            if run_id not in self.ledger.fences and run_id not in self.ledger.final
-        }
+    def _waiting(self) -> dict[int, UUID]:
+        """Give, for each tenant that has a run which nobody has claimed yet, one of them."""
+        fences, final = self.ledger.fences, self.ledger.final
+        created = self.ledger.created.items()
+        return {run.tenant: run_id for run_id, run in created if run_id not in fences and run_id not in final}
 
     def on_start(self, execution: Execution, run: Any) -> None:
         created = self.ledger.created.get(run.id)
