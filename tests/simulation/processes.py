@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 QUEUES = ("mail", "reports")
 HANDLER = "act"
-LONG_LEASES = 10
+LONG_LEASES = 4
 _RETRY_SECONDS = 0.3
 _CROWD = Crowd(runs=3, runs_more=2, looks=6)
 
