@@ -4,7 +4,7 @@ import inspect
 from types import ModuleType
 
 
-def tests_of(*modules: ModuleType) -> dict[str, object]:
+def gathered_from(*modules: ModuleType) -> dict[str, object]:
     """Give the tests of these files, each name ending with that of its file, which says what it is about."""
     return {
         f"{name}_{module.__name__.rpartition('.test_')[2]}": thing

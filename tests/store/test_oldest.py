@@ -11,12 +11,12 @@ from tests.kept import Kept
 from tests.moves import test_aside, test_follow, test_hold, test_lines, test_rates
 from tests.postgres import Postgres
 from tests.store import test_aside_plans, test_list_plans, test_plans, test_runs, test_verify
-from tests.store.again import tests_of
+from tests.store.again import gathered_from
 
 PLANS = (test_plans, test_list_plans, test_aside_plans)
 WAITING = (test_lines, test_rates, test_follow, test_hold, test_aside)
 READS = (test_runs, test_verify)
-globals().update(tests_of(*PLANS, *WAITING, *READS))
+globals().update(gathered_from(*PLANS, *WAITING, *READS))
 large, chosen, crowded = test_plans.large, test_plans.chosen, test_aside_plans.crowded
 
 

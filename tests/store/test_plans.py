@@ -88,7 +88,7 @@ insert into duly.jobs (job_id, tenant, queue, handler, schedule, cohort, created
 select gen_random_uuid(), 1, 'default', 'greet', '{{}}', n % 50, duly.clock_now(), duly.clock_now()
   from generate_series(1, {ROWS // 10}) as n;
 insert into duly.timers (job_id, scheduled_at, due_at, generation, tenant, queue, handler, shard, cohort, last_run_id)
-select job_id, at, at, 1, 1, queue, handler, duly.shard_of(job_id), cohort, gen_random_uuid()
+select job_id, at, at, 1, 1, queue, handler, row_number() over () % 60, cohort, gen_random_uuid()    -- Four shards have none.
   from (select *, created_at - interval '2 days' as at from duly.jobs) as made where cohort is not null;
 insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, state, from_at, to_at, cursor_at, rate, total, due_at,
                             asked_at)

@@ -14,12 +14,12 @@ from tests.moves import test_cancel, test_claim, test_gates, test_replay, test_s
 from tests.postgres import scratch_server
 from tests.schedules import test_edit, test_firing, test_fixed_delay, test_trigger
 from tests.store import pgbouncer
-from tests.store.again import tests_of
+from tests.store.again import gathered_from
 from tests.store.test_migrations import migrate_in_five_processes
 
 MOVES = (test_submit, test_stage, test_claim, test_settle, test_cancel, test_replay, test_gates)
 SCHEDULES = (test_firing, test_fixed_delay, test_edit, test_trigger)
-globals().update(tests_of(*MOVES, *SCHEDULES))
+globals().update(gathered_from(*MOVES, *SCHEDULES))
 
 
 @pytest.fixture(scope="session")

@@ -60,13 +60,14 @@ returns table (cohort bigint, scheduled_at timestamptz, since timestamptz)
 language plpgsql stable set enable_seqscan = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
+    v_until      timestamptz := duly.clock_now() + p_horizon;
     v_overloaded text[] := duly.overloaded();
 begin
     return query
     select distinct due.cohort, due.scheduled_at, job.since
       from unnest(p_shards) as held(shard) cross join lateral (
            select timers.cohort, timers.scheduled_at, timers.job_id, timers.previous_scheduled_at from duly.timers
-            where timers.shard = held.shard and timers.due_at <= duly.clock_now() + p_horizon and timers.cohort is not null and (timers.priority < 7 or timers.queue <> all (v_overloaded))
+            where timers.shard = held.shard and timers.due_at <= v_until and timers.cohort is not null and (timers.priority < 7 or timers.queue <> all (v_overloaded))
             order by due_at limit p_per_shard) as due
       join unnest(p_cohorts, p_scheduled, p_firsts) as taken(cohort, scheduled_at, first)
         on taken.cohort = due.cohort and taken.scheduled_at = due.scheduled_at

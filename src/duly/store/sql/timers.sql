@@ -10,5 +10,5 @@ select staged, next_due_at, read_at from duly.stage_v2($1, $2, $3, $4, $5, $6, $
 -- name: due
 -- What falls due within the horizon in a shard, behind a place, by run or, of a next fire, by job.
 select due_at, coalesce(run_id, job_id) from duly.timers
- where shard = $1::smallint and due_at <= duly.clock_now() + $2::interval and due_at >= $3 and (due_at, coalesce(run_id, job_id)) > ($3, $4)
+ where shard = $1::smallint and due_at <= (select duly.clock_now() + $2::interval) and due_at >= $3 and (due_at, coalesce(run_id, job_id)) > ($3, $4)
  order by due_at, coalesce(run_id, job_id) limit $5
