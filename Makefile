@@ -10,8 +10,10 @@ at_once := 5
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
 waiting := tests/end_to_end tests/dashboard
 waiting_at_once := 3
-# These fill the machine by themselves, so they run after the others.
-alone := tests/simulation/test_simulation.py tests/end_to_end/test_storm.py
+# These fill the machine by themselves, so they run after the others; the simulation last, for as long as the others have left.
+storm := tests/end_to_end/test_storm.py
+simulation := tests/simulation/test_simulation.py
+alone := $(storm) $(simulation)
 times := .venv/test-times
 # Each process gets a stretch of files, so that what the tests of a file share is mostly made once, and takes from the others at
 # its end. What fails beside others is asked once more, alone; a run of the simulation is not, it is the same each time.
@@ -55,7 +57,8 @@ test: install-dev   ## Lint, then run the tests.
 	@rm -f $(times)
 	$(second_look) -n $(at_once) --dist worksteal $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
 	$(second_look) -n $(waiting_at_once) --dist loadfile $(waiting) $(alone:%=--ignore=%) $(PYTEST_ARGS)
-	$(bin)/pytest $(alone) $(PYTEST_ARGS)
+	$(bin)/pytest $(storm) $(PYTEST_ARGS)
+	$(bin)/pytest $(simulation) $(PYTEST_ARGS)
 	@$(bin)/python -m tests.plugins.budget $(times)
 
 lint: install-dev   ## Style, types and layers.

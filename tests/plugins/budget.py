@@ -120,6 +120,12 @@ def add_times(file: Path, spent: Mapping[str, float]) -> None:
     file.write_text(json.dumps(Counter(before) + Counter(spent)))
 
 
+def seconds_left(area: str) -> float:
+    """Say what the calls before this one have left of the budget of an area."""
+    spent = json.loads(Path(times_file).read_text()) if times_file and Path(times_file).exists() else {}
+    return BUDGET_MINUTES[area] * 60 - sum(seconds for place, seconds in spent.items() if place.startswith(f"{area}/"))
+
+
 def summary_lines(seconds_by_place: Mapping[str, float]) -> list[str]:
     """Write one line a folder, slowest first, under one line for each area that was tested."""
     lines = []

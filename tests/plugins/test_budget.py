@@ -49,6 +49,17 @@ def test_elsewhere_a_skip_stays_a_skip(suite, monkeypatch):
     result.assertoutcome(skipped=2)
 
 
+def test_what_earlier_calls_have_left_of_an_areas_budget_is_known(monkeypatch, tmp_path):
+    times = tmp_path / "times"
+    monkeypatch.setattr(budget, "times_file", str(times))
+    assert budget.seconds_left("engine") == 360
+
+    budget.add_times(times, {"engine/store": 100.0, "triggers/moves": 50.0})
+    budget.add_times(times, {"engine/store": 20.0, "engine/cli": 30.0})
+
+    assert budget.seconds_left("engine") == 210
+
+
 def test_a_folder_counts_towards_its_area():
     lines = budget.summary_lines(
         {"engine/store": 300.0, "engine/moves": 90.0, "triggers/triggers": 10.0, "triggers/moves": 5.0}
