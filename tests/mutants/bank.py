@@ -918,6 +918,14 @@ BANK = [
         "tests/moves/test_destinations.py::TestShares",
     ),
     Mutant(
+        "a report of a destination that comes late counts where nothing is held",
+        sql("destination_shares"),
+        "where destination_reports.number < excluded.number;",
+        "where destination_reports.number < excluded.number"
+        " or not exists (select from duly.destination_shares as held where held.worker_id = p_worker_id);",
+        "tests/moves/test_destinations.py::TestShares",
+    ),
+    Mutant(
         "a destination is sent one request too many",
         "src/duly/worker/targets/share.py",
         "not is_barred and self.in_flight < self.places",

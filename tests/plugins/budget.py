@@ -3,8 +3,8 @@
 At the end the time of each top-level folder of tests is printed against the budget of its area: that of the capability which a
 test is about, told by its folder or, where a folder mirrors a package that all of them share, by the name of its file; of a
 benchmark by what it measures. With `TEST_TIMES` set it is added to what that file says of earlier calls, and
-`python -m tests.plugins.budget FILE` prints the sum. With `CI` set a skip is a failure: there everything a test
-needs is meant to be installed.
+`python -m tests.plugins.budget FILE` prints the sum; a test that takes what time there is asks what is left. With `CI` set a
+skip is a failure: there everything a test needs is meant to be installed.
 """
 
 import json
@@ -122,7 +122,9 @@ def add_times(file: Path, spent: Mapping[str, float]) -> None:
 
 def seconds_left(area: str) -> float:
     """Say what the calls before this one have left of the budget of an area."""
-    spent = json.loads(Path(times_file).read_text()) if times_file and Path(times_file).exists() else {}
+    spent: dict[str, float] = (
+        json.loads(Path(times_file).read_text()) if times_file and Path(times_file).exists() else {}
+    )
     return BUDGET_MINUTES[area] * 60 - sum(seconds for place, seconds in spent.items() if place.startswith(f"{area}/"))
 
 

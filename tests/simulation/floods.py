@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 FLOOD, SINGLE = 2, 3  # tenants
 _FLOOD_RUNS, _SINGLE_RUNS = 40, 4
-_IN_A_ROW_MAX = (
-    16  # runs of the flood while another tenant's waits: a claim of one draws lots, and so often nobody loses
-)
+_IN_A_ROW_MAX = 16  # runs of the flood while another tenant's waits; a claim of one run is a fair draw between the two
 _START_SECONDS = 2.0
 
 
@@ -36,7 +34,7 @@ class Floods(Part):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._in_a_row = 0  # runs of the flood that were claimed while another tenant's waited, since that had one
+        self._in_a_row = 0  # runs of the flood that were claimed, one after the other, while another tenant's waited
 
     def populate(self) -> None:
         self.world.add(Role("flood", self._submit, is_once=True))

@@ -222,7 +222,7 @@ class Ledger:
         for other in earlier:
             if other.attempt >= run.attempt:
                 self.violate("an attempt number was started again", run.id, run.attempt, other.attempt)
-            if other.ended_as is None and other.worker_id and not self.workers[other.worker_id].has_departed:
+            if other.ended_as is None and other.worker_id and not self.has_departed(other.worker_id):
                 self.violate("two executions overlap though the first lease had not expired", run.id)
         self._check_holds(run.id)
         if run.id in self.final:
@@ -252,6 +252,10 @@ class Ledger:
         """Say whether an execution goes on under a lease that stands."""
         lease = self.leases.get(execution.run_id)
         return lease is not None and lease.fence == execution.fence
+
+    def has_departed(self, worker_id: UUID | None) -> bool:
+        """Say whether a worker is gone, with its lease, whatever its process may still do."""
+        return worker_id is not None and self.workers[worker_id].has_departed
 
     def _check_not_early(self, process: Process, run: Any, claimed_at: float) -> None:
         offset = max(self._world.clock_offset, process.clock.offset_since(claimed_at))

@@ -72,6 +72,7 @@ class Receivers(Part):
         self._limited: dict[str, int] = {}
         self._promised: list[Promised] = []
         self._charged: dict[UUID, set[int]] = defaultdict(set)  # fences of attempts that failed at the run's expense
+        self._ended_at_fence: dict[UUID, int] = defaultdict(int)  # What is replayed has another life.
         self._deadlines: dict[tuple[UUID, int], datetime] = {}
         self._origins: dict[UUID, str] = {}
 
@@ -198,7 +199,9 @@ class Receivers(Part):
             return
         ledger = self.ledger
         beside = [
-            item.run_id for item in ledger.running() if self._origin(item.run_id) == origin and ledger.holds(item)
+            item.run_id
+            for item in ledger.running()  # A worker's share ends with its lease, also where it stands still with all it has sent.
+            if self._origin(item.run_id) == origin and ledger.holds(item) and not ledger.has_departed(item.worker_id)
         ]
         if len(beside) >= self._limited.get(origin, len(beside) + 1):
             ledger.violate("more requests at once than a destination takes", run.id, *beside)
@@ -249,13 +252,17 @@ class Receivers(Part):
         execution = self.ledger.executions[run_id][-1:]
         is_buried = any("bury" in item.script.acts or item.told for item in execution)
         if state == "dead" and not is_buried and self.plan.lets_workers_look:
-            executions, accepted = self.ledger.executions[run_id], self.ledger.accepted
-            used = self._charged[run_id] | {item.fence for item in executions if item.ended_as == "awaited"}
-            # Whether what was lost had been sent before its worker died, nobody can tell.
-            used |= {fence for (lost_id, fence), outcome in accepted.items() if (lost_id, outcome) == (run_id, "lost")}
-            if len(used) < executions[-1].script.most:
-                self.ledger.violate("a run gave up though its attempts were not used up", run_id, sorted(used))
-        self._charged.pop(run_id, None)
+            used = sorted(fence for fence in self._used_up_by(run_id) if fence > self._ended_at_fence[run_id])
+            if len(used) < self.ledger.created[run_id].options.retry.max_attempts:
+                self.ledger.violate("a run gave up though its attempts were not used up", run_id, used)
+        self._ended_at_fence[run_id] = self.ledger.fences.get(run_id, 0)
+
+    def _used_up_by(self, run_id: UUID) -> set[int]:
+        """Give the fences of all attempts that counted; whether one was sent before its worker died, nobody can tell."""
+        awaited = {item.fence for item in self.ledger.executions[run_id] if item.ended_as == "awaited"}
+        accepted = self.ledger.accepted.items()
+        lost = {fence for (lost_id, fence), outcome in accepted if (lost_id, outcome) == (run_id, "lost")}
+        return self._charged[run_id] | awaited | lost
 
 
 class SimulatedCaller:

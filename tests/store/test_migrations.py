@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import AsyncMock
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -15,6 +16,7 @@ from duly.store import embedded, in_force
 from duly.store import migrate as module
 from duly.store.database import Database
 from duly.store.migrate import Applied, Migration, check, known, migrate
+from tests.builders import a_worker
 from tests.store.schema import describe, texts
 from tests.worker.stories import until
 
@@ -160,6 +162,29 @@ async def test_the_right_to_create_is_needed_once(empty, monkeypatch):
     carry(monkeypatch, "alter table duly.ready add column more integer")
 
     assert [one.name for one in (await migrate(empty)).migrations] == ["more"]
+
+
+NUMBERS_IN_SHARES = """
+drop table duly.destination_reports;
+alter table duly.destination_shares add column number bigint;
+delete from duly.migrations where name = 'destination_reports';
+"""
+
+
+async def test_the_report_that_each_worker_is_at_outlives_the_column_it_stood_in(empty):
+    await migrate(empty)
+    worker_id, gone_id = await a_worker(empty), uuid4()
+    await empty.execute(NUMBERS_IN_SHARES)
+    await empty.execute(
+        "insert into duly.destination_shares (destination_id, worker_id, number, places, in_flight, waiting)"
+        " select gen_random_uuid(), worker_id, number, 1, 0, 0 from unnest($1::uuid[], $2::bigint[]) as u(worker_id, number)",
+        [worker_id, worker_id, gone_id],
+        [7, 5, 9],
+    )
+
+    await migrate(empty)
+
+    assert [tuple(row) for row in await empty.fetch("select * from duly.destination_reports")] == [(worker_id, 7)]
 
 
 READ = "grant select, insert on duly.migrations to duly_api; grant select on duly.functions to duly_api;"

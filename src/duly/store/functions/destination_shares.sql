@@ -16,7 +16,9 @@ $$;
 
 -- What a worker has seen of the destinations it uses, and what it may do until its next report. p_holds is what it keeps to at this
 -- moment: it has no more under way, and starts no more before it is answered. Where there is a rate it is granted turns: the first in
--- first_seconds, each next one 1 / rate later, none beyond p_ahead. Rows are locked in one order.
+-- first_seconds, each next one 1 / rate later, none beyond p_ahead. A worker numbers its reports upwards: one that comes late, or again,
+-- changes nothing and is not answered. Locked are the worker's row, that of its number, so that its reports follow each other, and then the
+-- destinations by tenant and origin.
 create or replace function duly.report_destinations_v3(
     p_worker_id uuid, p_number bigint, p_ids uuid[], p_tenants integer[], p_origins text[], p_healthy integer[], p_failing integer[],
     p_streaks integer[], p_asked double precision[], p_in_flight integer[], p_waiting integer[], p_wanted integer[], p_holds integer[],
@@ -45,7 +47,7 @@ begin
     end if;
     insert into duly.destination_reports (worker_id, number) values (p_worker_id, p_number)
     on conflict (worker_id) do update set number = excluded.number where destination_reports.number < excluded.number;
-    if not found then                                  -- A later report has been answered.
+    if not found then                                  -- This report or a later one has been answered.
         return;
     end if;
     for v_told in select * from unnest(p_ids, p_tenants, p_origins, p_healthy, p_failing, p_streaks, p_asked, p_in_flight, p_waiting, p_wanted,
