@@ -926,6 +926,13 @@ BANK = [
         "tests/moves/test_destinations.py::TestShares",
     ),
     Mutant(
+        "a webhook that waits for its place times out",
+        "src/duly/worker/targets/webhook.py",
+        "                return False  # Nothing was sent, so there is nothing that has timed out.\n",
+        "                pass\n",
+        "tests/worker/targets/test_webhook.py",
+    ),
+    Mutant(
         "a destination is sent one request too many",
         "src/duly/worker/targets/share.py",
         "not is_barred and self.in_flight < self.places",

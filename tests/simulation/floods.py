@@ -53,7 +53,7 @@ class Floods(Part):
     def _on_ready_claim(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         if not rows:
             return
-        taken, waiting = Counter(row["tenant"] for row in rows), self._waiting()
+        taken, waiting = Counter(row["tenant"] for row in rows), self._waiting(at)
         if taken[SINGLE] or SINGLE not in waiting:
             self._in_a_row = 0
             self.world.struck["passed_the_flood"] += taken[SINGLE] if taken[FLOOD] or FLOOD in waiting else 0
@@ -62,11 +62,14 @@ class Floods(Part):
         if self._in_a_row > _IN_A_ROW_MAX:
             self.ledger.violate("a flood keeps another tenant's run waiting", waiting[SINGLE], self._in_a_row)
 
-    def _waiting(self) -> dict[int, UUID]:
-        """Give, for each tenant that has a run which nobody has claimed yet, one of them."""
-        fences, final = self.ledger.fences, self.ledger.final
-        created = self.ledger.created.items()
-        return {run.tenant: run_id for run_id, run in created if run_id not in fences and run_id not in final}
+    def _waiting(self, at: datetime) -> dict[int, UUID]:
+        """Give, for each tenant that has a run which is due and which nobody has claimed yet, one of them."""
+        ledger = self.ledger
+        return {
+            run.tenant: run_id
+            for run_id, run in ledger.created.items()
+            if run_id not in ledger.fences and run_id not in ledger.final and ledger.earliest[run_id] <= at
+        }
 
     def on_start(self, execution: Execution, run: Any) -> None:
         created = self.ledger.created.get(run.id)

@@ -450,6 +450,19 @@ class TestRetryBudget:
 
         assert [share.spend_retry(8.0) for _ in range(3)] == [True, True, False]
 
+    async def test_who_is_told_to_end_while_it_waits_has_paid_nothing(self, database):
+        await budget(database, 1)
+        [sender] = await senders(database, 1)
+        assert await sender.send() == 1
+        waiting = [asyncio.create_task(sender.permits.enter(1, ORIGIN, is_retry=True)) for _ in range(4)]
+        await asyncio.sleep(0)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        sender.end(1)
+
+        assert await self.entered(sender, 50, is_retry=True) == 10
+
     async def test_what_was_sent_and_kept_back_is_told(self, database):
         [sender] = await senders(database, 1)
         await sender.send()

@@ -59,11 +59,14 @@ class Permits:
         is_charged = is_retry and not share.is_tried  # Somebody has to try it, whoever it is.
         if is_charged and not share.spend_retry(now):
             return False
-        has_entered = await self._find_place(share, now)
+        has_entered = False
+        try:
+            has_entered = await self._find_place(share, now)
+        finally:
+            if is_charged and not has_entered:
+                share.refund_retry()
         if has_entered and not is_retry:
             share.earn_retries(now)
-        elif is_charged and not has_entered:
-            share.refund_retry()
         return has_entered
 
     def is_trying(self, tenant: int, origin: str) -> bool:

@@ -174,7 +174,7 @@ class Sender:
 
     async def _within_permit(self, context: RunContext, call: _Call) -> Outcome | Deferral:
         tenant, origin = call.run.tenant, call.url.origin
-        if not await self._permits.enter(tenant, origin, is_retry=is_retry(call.run, call.policy)):
+        if not await self._has_entered(context, call):
             return Parked(origin)
         verdict, wait, is_probe = Verdict.IGNORED, None, self._permits.is_trying(tenant, origin)
         try:
@@ -188,6 +188,15 @@ class Sender:
             raise
         finally:
             self._permits.leave(tenant, origin, verdict, None if wait is None else wait.total_seconds())
+
+    async def _has_entered(self, context: RunContext, call: _Call) -> bool:
+        retries = is_retry(call.run, call.policy)
+        try:
+            return await self._permits.enter(call.run.tenant, call.url.origin, is_retry=retries)
+        except asyncio.CancelledError:
+            if self._is_late(call) and not context.cancelled:
+                return False  # Nothing was sent, so there is nothing that has timed out.
+            raise
 
     def _is_late(self, call: _Call) -> bool:
         return self._left(call) <= 0
