@@ -110,6 +110,13 @@ class Door:
         self.left.append((tenant, origin, verdict, retry_after))
 
 
+class Crowd(Door):
+    """So many wait that nobody has a turn."""
+
+    async def enter(self, tenant, origin, *, is_retry=False):
+        await asyncio.sleep(60)
+
+
 class Attempt:
     """One attempt of a webhook, and what it left behind."""
 
@@ -359,10 +366,6 @@ async def test_a_worker_that_was_held_up_still_blames_a_receiver_that_took_too_l
 
 @pytest.mark.parametrize("held_up_seconds", [0.0, 0.3])
 async def test_time_that_runs_out_before_it_is_sent_is_not_laid_at_the_receivers_door(held_up_seconds):
-    class Crowd(Door):
-        async def enter(self, tenant, origin, *, is_retry=False):
-            await asyncio.sleep(60)
-
     attempt = Attempt(Crowd())
     asyncio.get_running_loop().call_later(0.1, time.sleep, held_up_seconds)
     async with asyncio.timeout(0.2):
@@ -372,10 +375,6 @@ async def test_time_that_runs_out_before_it_is_sent_is_not_laid_at_the_receivers
 
 
 async def test_who_is_told_to_end_while_it_waits_for_a_place_ends():
-    class Crowd(Door):
-        async def enter(self, tenant, origin, *, is_retry=False):
-            await asyncio.sleep(60)
-
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await Attempt(Crowd()).of(HOOK, timeout_seconds=30)
