@@ -2,6 +2,7 @@
 
 import pytest
 
+from duly.moves import recall
 from duly.store import history
 from tests.clock import START
 from tests.interleavings.stepper import Order, Side, run
@@ -16,6 +17,12 @@ async def sides(database_url, clock):
     yield left, right
     await left.connection.close()
     await right.connection.close()
+
+
+@pytest.fixture(autouse=True)
+def no_worker_answers(monkeypatch):
+    """Let a recall look once: where nobody answers, fifty looks are fifty times the same order."""
+    monkeypatch.setattr(recall, "_LOOKS_MAX", 0)
 
 
 @pytest.fixture

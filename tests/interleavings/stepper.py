@@ -1,13 +1,14 @@
 """Runs two moves statement by statement over two connections, in every order.
 
-Each statement of a move is two steps: it runs in a transaction, and it commits. (The begin before it takes no snapshot, so it
-has no order to speak of.) After each step whoever can go on is asked in turn; a move that waits for a lock is left waiting
-while the other goes on. All orders are found as a tree is searched: run, then turn the last free choice, until none is left.
+Each statement of a move is two steps: it runs in a transaction, and it commits; of a transaction of several, each is a step.
+(The begin before it takes no snapshot, so it has no order to speak of.) After each step whoever can go on is asked in turn; a
+move that waits for a lock is left waiting while the other goes on. All orders are found as a tree is searched: run, then turn
+the last free choice, until none is left.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -65,6 +66,20 @@ class Side(Database):
         """Run one statement whose rows nobody wants."""
         await self.fetch(query, *args)
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """Run several statements as one transaction: each is a step, and so is the commit."""
+        transaction = self.connection.transaction()
+        await self._step()
+        await transaction.start()
+        try:
+            yield Stepping(self)
+        except BaseException as error:
+            await transaction.rollback()
+            raise (translated(error) if isinstance(error, Exception) else error) from error
+        await self._step()
+        await transaction.commit()
+
     async def _step(self) -> None:
         self.parked.set()
         await self.turn.wait()
@@ -85,6 +100,21 @@ class Side(Database):
     def has_ended(self) -> bool:
         """Whether the move is done."""
         return self.task is not None and self.task.done()
+
+
+class Stepping:
+    """The connection of an open transaction, on which each further statement is a step."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._is_first = True
+
+    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
+        """Run one statement. The first one runs with the step that opened the transaction, which takes no snapshot."""
+        if not self._is_first:
+            await self._side._step()
+        self._is_first = False
+        return await self._side.connection.fetch(query, *args)
 
 
 class Order:

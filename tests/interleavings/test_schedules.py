@@ -9,13 +9,14 @@ import pytest
 from duly.domain.outcome import Succeeded
 from duly.domain.run import HORIZON, Run
 from duly.moves.backfill import backfill, go_on
+from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.edit import edit
 from duly.moves.pause import pause, resume
-from duly.moves.settle import Settled, settle
+from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.skip_next import skip_next
 from duly.moves.stage import Cohorts, stage
 from duly.moves.trigger import TriggerState, trigger
-from duly.store import shards, timers
+from duly.store import runs, shards, timers
 from duly.store.database import Database
 from tests.builders import RNG, a_schedule, a_scheduler, a_worker, claimed, counts, seconds, settled, staged
 from tests.clock import START
@@ -169,6 +170,79 @@ class PauseAndClaim(OnOneSchedule):
         assert fire is not None
         assert fire["scheduled_at"] == START + (2 * MINUTE if held else MINUTE)
         assert await counts(database) == {"timers": 1} | ({"leased": 1} if held else {})
+
+
+class OnARecalledRun(OnOneSchedule):
+    """The next occurrence was held by a worker, who gave it back on request; whoever asked is gone."""
+
+    async def recall_next(self, database: Database) -> Run:
+        await staged(database)
+        worker_id = await a_worker(database)
+        [run] = await claimed(database, worker_id)
+        await runs.recall(database, [self.job_id], [])
+        await hand_back(database, worker_id, [run])
+        assert await counts(database) == {"timers": 1, "blocked": 1}
+        return run
+
+
+@story
+class PauseAndHandBackOfARecalledRun(OnOneSchedule):
+    async def moves(self, database):
+        await staged(database)
+        worker_id = await a_worker(database)
+        [run] = await claimed(database, worker_id)
+        await runs.recall(database, [self.job_id], [])
+        return lambda side: pause(side, self.job_id), lambda side: hand_back(side, worker_id, [run])
+
+    async def check(self, database, paused, _):
+        assert paused == "paused"
+        fire = await next_fire(database, self.job_id)
+        assert fire is not None
+        boxes = await counts(database)
+        assert boxes in ({"timers": 1}, {"timers": 1, "ready": 1}), "taken back, or handed back after the answer"
+        assert fire["scheduled_at"] == START + (2 * MINUTE if "ready" in boxes else MINUTE)
+
+
+@story
+class PauseAndPutBack(OnARecalledRun):
+    async def moves(self, database):
+        await self.recall_next(database)
+        return lambda side: pause(side, self.job_id), lambda side: runs.put_back(side, None, seconds(-1))
+
+    async def check(self, database, paused, _):
+        assert paused == "paused"
+        assert await counts(database) == {"timers": 1}, "wherever it was found, it is taken back"
+        assert (await next_fire(database, self.job_id) or {})["scheduled_at"] == START + MINUTE
+
+
+@story
+class CancelAndPutBack(OnARecalledRun):
+    async def moves(self, database):
+        self.run = await self.recall_next(database)
+        return lambda side: cancel_run(side, self.run.run_id), lambda side: runs.put_back(side, None, seconds(-1))
+
+    async def check(self, database, cancelled, _):
+        assert cancelled is CancelAnswer.CANCELLED
+        assert await counts(database) == {"timers": 1}
+
+
+@story
+class PauseAndStageOfASpentSchedule(OnOneSchedule):
+    """Its last occurrence is staged and has not started: whoever looks whether it has must not end it."""
+
+    more: ClassVar = {"max_runs": 2}
+
+    async def moves(self, database):
+        await staged(database)
+        assert (await next_fire(database, self.job_id) or {})["runs_left"] == 0
+        return lambda side: pause(side, self.job_id), await self.staging(database)
+
+    async def check(self, database, paused, _):
+        assert paused == "paused"
+        assert await counts(database) == {"timers": 1}
+        fire = await next_fire(database, self.job_id)
+        assert fire is not None
+        assert (fire["scheduled_at"], fire["runs_left"]) == (START + MINUTE, 1)
 
 
 @story

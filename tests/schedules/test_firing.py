@@ -334,6 +334,8 @@ class TestTheEnd:
         await staged_all(database)
 
         assert await occurrences(database, job.job_id) == [START + 5 * MINUTE + seconds(0.25)]
+        await clock.advance(0.25)
+        await staged(database)
         assert await state_of(database, job.job_id) == "completed"
 
     async def test_a_one_shot_past_by_less_than_the_grace_is_taken(self, database):

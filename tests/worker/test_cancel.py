@@ -47,14 +47,14 @@ async def test_a_run_that_waits_in_the_wheel_is_not_started(url, store):
     async with working(url, registry_of(work)) as worker:
         run_id = await submitted(store, "work", delay=3)
         await until(lambda: worker.health.held == 1)
-        assert await cancel_run(store, run_id) == CancelAnswer.REQUESTED
+        assert await cancel_run(store, run_id) == CancelAnswer.CANCELLED
         assert await ended(store, run_id) == "cancelled"
         await until(lambda: worker.health.held == 0)
         after = await submitted(store, "work", delay=3.2)
         await ended(store, after)
 
     assert started == [True]
-    assert await attempts_of(store, run_id) == [(1, "cancelled")]
+    assert await attempts_of(store, run_id) == [(0, "cancelled")]
 
 
 async def test_a_run_that_waits_in_line_is_not_started_and_its_slot_goes_to_the_next(url, store, monkeypatch):
@@ -71,7 +71,7 @@ async def test_a_run_that_waits_in_line_is_not_started_and_its_slot_goes_to_the_
         await until(lambda: started)
         second = await submitted(store, "work", payload={"name": "second"}, delay=0.5)
         await until(lambda: worker.health.waiting == 1)
-        assert await cancel_run(store, second) == CancelAnswer.REQUESTED
+        assert await cancel_run(store, second) == CancelAnswer.CANCELLED
         assert await ended(store, second) == "cancelled"
         third = await submitted(store, "work", payload={"name": "third"})
         release.set()

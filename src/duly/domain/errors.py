@@ -136,10 +136,10 @@ class NotFound(Refused):
 
 
 class Unsettled(DulyError):
-    """What was to be changed kept changing while we looked; try again."""
+    """The change could not be made just now, and nothing was changed; try again."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: it kept changing while we looked; try again")
+    def __init__(self, what: str, why: str = "it kept changing while we looked") -> None:
+        super().__init__(f"{what}: {why}; try again")
 
 
 class DatabaseUnusable(DulyError):

@@ -24,6 +24,7 @@ from duly.moves.expire import expire
 from duly.moves.follow import check_followers
 from duly.moves.overload import note_overloads
 from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
+from duly.moves.recall import put_back
 from duly.moves.tell import tell
 from duly.moves.workflow_runs import settle_ended
 from duly.moves.workflows import run_errands
@@ -183,8 +184,9 @@ class Maintenance:
             self._log.warning("run_overstayed", run_id=run_id)
 
     async def _release(self) -> None:
-        """Let in what waits at a gate that has a place."""
+        """Let in what waits at a gate that has a place, and what was recalled by somebody who is gone."""
         await history.release_waiting(self._database, BATCH_MAX)
+        await put_back(self._database)
 
     async def _time_out(self) -> None:
         """End what its receiver has not settled in time."""

@@ -13,6 +13,7 @@ from duly.domain.audit import Action, Subject
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, Unsettled
 from duly.moves.note import actor_of, audited, note, note_runs
+from duly.moves.recall import recalled
 from duly.moves.schedule import see
 from duly.store import awaited, declared, jobs, leased, runs
 from duly.store.database import Database
@@ -67,8 +68,11 @@ async def _cancel_run(database: Database, run_id: UUID, reason: str) -> CancelAn
     for _ in range(_LOOKS_MAX):  # A row may be on the move between two looks; it is never nowhere for long.
         if await runs.cancel(database, [run_id], reason) or await awaited.cancel(database, [run_id], reason):
             return CancelAnswer.CANCELLED
-        if await runs.signal(database, [run_id], "cancel"):
-            return CancelAnswer.REQUESTED
+        async with recalled(database, run_ids=[run_id]):
+            if await runs.cancel(database, [run_id], reason):
+                return CancelAnswer.CANCELLED
+            if await runs.signal(database, [run_id], "cancel"):
+                return CancelAnswer.REQUESTED
         found = await runs.find(database, run_id)
         if found is None:
             raise NotFound(f"no run {run_id}; `duly runs` lists them")
@@ -108,7 +112,7 @@ async def _cancel_job(database: Database, job_id: UUID, reason: str) -> CancelAn
     for _ in range(_LOOKS_MAX):  # While the schedule is being staged its timer is not there: look again.
         if await _cancel_schedule(database, job_id):
             await _cancel_waiting(database, job_id, reason)
-            await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel")
+            await _cancel_held_ahead(database, job_id, reason)
             return CancelAnswer.CANCELLED
         job = await jobs.find(database, job_id)
         if job is None or job["state"] not in ("active", "paused"):
@@ -148,13 +152,23 @@ async def _cancel_found(database: Database, find: Callable[[], Awaitable[list[UU
     return cancelled
 
 
+async def _cancel_held_ahead(database: Database, job_id: UUID, reason: str) -> CancelAnswer | None:
+    """Cancel what workers hold ahead of its moment; a worker that does not answer is asked. None: there was nothing."""
+    held = await jobs.held_ahead(database, job_id)
+    async with recalled(database, run_ids=held):
+        taken = await runs.cancel(database, held, reason) if held else []
+        if asked := sorted(set(held) - set(taken)):
+            asked = await runs.signal(database, asked, "cancel")
+    if asked:
+        return CancelAnswer.REQUESTED
+    return CancelAnswer.CANCELLED if taken else None
+
+
 async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelAnswer:
     """Cancel what a job that fires no more has left: its last occurrence may wait for a worker, or for another attempt."""
     if await _cancel_waiting(database, job_id, reason):
         return CancelAnswer.CANCELLED
-    if await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel"):
-        return CancelAnswer.REQUESTED
-    return CancelAnswer.TOO_LATE
+    return await _cancel_held_ahead(database, job_id, reason) or CancelAnswer.TOO_LATE
 
 
 @audited
@@ -233,8 +247,8 @@ async def _cancel_unstarted(database: Database, run_id: UUID) -> CancelAnswer:
     for _ in range(_LOOKS_MAX):
         if await runs.cancel(database, [run_id], "cancelled"):
             return CancelAnswer.CANCELLED
-        if await runs.signal(database, await jobs.held_ahead(database, run_id), "cancel"):
-            return CancelAnswer.REQUESTED
+        if (answer := await _cancel_held_ahead(database, run_id, "cancelled")) is not None:
+            return answer
         found = await runs.find(database, run_id)
         if found is None:
             raise NotFound(f"no run {run_id}; `duly runs` lists them")

@@ -1,4 +1,4 @@
-"""Edit: change a recurring job. What no worker holds yet is made anew by the new definition; nothing fires twice.
+"""Edit: change a recurring job. What has not started is made anew by the new definition; nothing fires twice.
 
 An edit that leaves the timing as it was leaves the pending fire where it stands. Otherwise the new timing counts from the edit
 on, and what the old one had not fired by then is on record.
@@ -23,6 +23,7 @@ from duly.domain.triggers.edited_timing import Before, edited_timing
 from duly.domain.triggers.timing import Timing, calendars_in, read_calendars
 from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
+from duly.moves.recall import taking_back
 from duly.moves.schedule import Seen, see
 from duly.store import jobs as store
 from duly.store import schedules
@@ -65,8 +66,12 @@ async def edit_version(database: Database, job_id: UUID, version: int, job: Recu
     return await _edit(database, job_id, changed)
 
 
-@audited
 async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
+    return await taking_back(database, job_id, lambda opened, _: _edit_in(opened, job_id, changed))
+
+
+@audited
+async def _edit_in(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
     floor: datetime | None = None
 
     async def attempt() -> int | None:  # It may be edited, staged or claimed from between the look and the move.

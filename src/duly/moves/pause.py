@@ -14,15 +14,19 @@ from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.planning import arm, latest_due, left_out_behind, stretch
 from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
+from duly.moves.recall import taking_back
 from duly.moves.schedule import Seen, see
 from duly.store import schedules
 from duly.store.database import Database
 
 
-@audited
 async def pause(database: Database, job_id: UUID, reason: str = "paused on request") -> str:
-    """Pause a schedule: paused, or already. What is staged and in nobody's hands is taken back. Raises NotFound."""
+    """Pause a schedule: paused, or already. What has not started is taken back. Raises NotFound, Unsettled."""
+    return await taking_back(database, job_id, lambda opened, _: _pause(opened, job_id, reason))
 
+
+@audited
+async def _pause(database: Database, job_id: UUID, reason: str) -> str:
     async def attempt() -> str | None:  # It may be staged between the look and the move.
         seen = await see(database, job_id)
         answer = await schedules.pause(database, job_id, seen.generation, reason, seen.pending_at, seen.staged())

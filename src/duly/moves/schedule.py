@@ -44,6 +44,7 @@ class Job(msgspec.Struct, frozen=True):
     pending_at: datetime
     accountable_from: datetime
     least_period: int | None
+    runs_left: int | None
     read_at: datetime
 
 
@@ -89,7 +90,7 @@ class Seen(msgspec.Struct, frozen=True):
         """Give what it has named and not fired by now, since nothing else will tell; and what calendars took from it."""
         skips = self.left_out()
         last = None if self.schedule.trigger.is_estimate else self.schedule.latest_at_or_before(self.read_at)
-        if last is not None and last.scheduled_at >= self.pending_at:
+        if last is not None and last.scheduled_at >= self.pending_at and not self.is_spent:
             why = "skipped_paused" if self.is_paused else reason
             skips.append(stretch(self.schedule, self.pending_at, last.scheduled_at, why))
         return skips
@@ -98,6 +99,11 @@ class Seen(msgspec.Struct, frozen=True):
     def is_paused(self) -> bool:
         """Whether it was paused."""
         return self.job.state == "paused"
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether its last occurrence is staged, and is the pending one still."""
+        return self.job.runs_left == 0
 
     def staged(self) -> list[datetime]:
         """Give the occurrences that may be staged and not due: from now up to the pending one, and one held by jitter."""
@@ -108,7 +114,8 @@ class Seen(msgspec.Struct, frozen=True):
         start, held = self.read_at, self.schedule.latest_at_or_before(self.read_at) if self.schedule.jitter else None
         if held is not None:
             start = min(start, held.scheduled_at)
-        return moments_between(self.schedule, start, self.pending_at, _STAGED_MAX)
+        last = [self.pending_at] if self.is_spent else []
+        return moments_between(self.schedule, start, self.pending_at, _STAGED_MAX) + last
 
 
 async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_DEFAULT) -> UUID:

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from duly.domain.audit import Action, Subject
-from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.errors import InvalidOption, NotFound, Unsettled
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import arm, left_out_before
 from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
+from duly.moves.recall import taking_back
 from duly.moves.schedule import see
 from duly.store import schedules
 from duly.store.database import Database
 
 
-@audited
 async def skip_next(database: Database, job_id: UUID) -> datetime:
-    """Leave the next occurrence out that no worker holds yet. Returns its moment. Raises NotFound, InvalidOption."""
+    """Leave the next occurrence out that has not started. Returns its moment. Raises NotFound, InvalidOption, Unsettled."""
+    return await taking_back(
+        database,
+        job_id,
+        lambda opened, silent: _skip_next(opened, job_id, silent),
+        matters=lambda moment, run: run.scheduled_at < moment,
+    )
+
+
+@audited
+async def _skip_next(database: Database, job_id: UUID, silent: Sequence[UUID]) -> datetime:
+    if silent:  # The one after it is not meant.
+        raise Unsettled(f"job {job_id}", f"a worker that does not answer holds its next run {silent[0]}")
 
     async def attempt() -> datetime | None:  # It may be staged between the look and the move.
         seen = await see(database, job_id)

@@ -10,6 +10,7 @@ import msgspec
 from duly.domain.audit import Action, Subject
 from duly.domain.errors import NotFound
 from duly.moves.note import actor_of, audited, note
+from duly.moves.recall import taking_back
 from duly.store import jobs, schedules
 from duly.store.database import Database
 
@@ -30,11 +31,23 @@ class Triggered(msgspec.Struct, frozen=True):
     state: TriggerState
 
 
-@audited
 async def trigger(
     database: Database, job_id: UUID, *, key: str, payload: str | None = None, beside: bool = False
 ) -> Triggered:
-    """Run a job now; with `beside`, whatever its overlap policy says. One key is one run. Raises NotFound."""
+    """Run a job now; with `beside`, whatever its overlap policy says. One key is one run. Raises NotFound.
+
+    Under `skip`, a fire that has not started is taken back, and judged by this run when it is due.
+    """
+    return await taking_back(
+        database,
+        job_id,
+        lambda opened, _: _trigger(opened, job_id, key, payload, beside=beside),
+        matters=lambda made, _: made.state is TriggerState.SKIPPED,
+    )
+
+
+@audited
+async def _trigger(database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool) -> Triggered:
     run_id, answer = await schedules.trigger(database, job_id, key, payload, beside=beside)
     if answer == "over":
         raise NotFound(f"no schedule {job_id} that is active or paused; `duly jobs` lists them")

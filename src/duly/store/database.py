@@ -156,6 +156,11 @@ class Database:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @property
+    def outside(self) -> Database:
+        """The same database outside of any transaction, for what others must see before it ends."""
+        return self
+
     def acting_as(self, actor: Actor | None) -> Self:
         """Give the same database for what is asked in somebody's name, or in nobody's."""
         named = copy(self)

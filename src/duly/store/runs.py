@@ -29,6 +29,14 @@ class Signal(msgspec.Struct, frozen=True):
     what: str
 
 
+class Coming(msgspec.Struct, frozen=True):
+    """A run that is staged ahead of its moment, and the worker that holds it, if one does."""
+
+    run_id: UUID
+    scheduled_at: datetime
+    worker_id: UUID | None
+
+
 class News(msgspec.Struct, frozen=True):
     """What a worker must be told: signals of its own, what nobody may start, and how much may be under way.
 
@@ -96,8 +104,29 @@ async def look(database: Database, worker_id: UUID) -> News:
 
 async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Signal]) -> None:
     """Forget signals that were heeded."""
-    run_ids, fences = [signal.run_id for signal in heeded], [signal.fence for signal in heeded]
-    await database.execute(SQL["drop_signals"], worker_id, run_ids, fences)
+    columns = zip(*(msgspec.structs.astuple(signal) for signal in heeded), strict=True)
+    await database.execute(SQL["drop_signals"], worker_id, *map(list, columns))
+
+
+async def coming(database: Database, job_id: UUID) -> list[Coming]:
+    """Return the runs of a schedule that are staged ahead of their moment, the latest first."""
+    return [Coming(*row) for row in await database.fetch(SQL["coming"], job_id)]
+
+
+async def recall(database: Database, job_ids: Sequence[UUID], run_ids: Sequence[UUID]) -> list[tuple[UUID, int]]:
+    """Ask workers to give back what they have not started. Returns each run that was asked for, with its fence."""
+    return [tuple(row) for row in await database.fetch(SQL["recall"], list(job_ids), list(run_ids))]
+
+
+async def unanswered(database: Database, asked: Sequence[tuple[UUID, int]]) -> list[UUID]:
+    """Return the recalled runs whose worker has not answered yet."""
+    run_ids, fences = [run_id for run_id, _ in asked], [fence for _, fence in asked]
+    return [row[0] for row in await database.fetch(SQL["unanswered"], run_ids, fences)]
+
+
+async def put_back(database: Database, run_ids: Sequence[UUID] | None, age: timedelta) -> list[tuple[UUID, str]]:
+    """Make recalled runs ready again: these, or all recalled longer ago than `age`. Returns each with its queue."""
+    return [tuple(row) for row in await database.fetch(SQL["put_back"], run_ids and list(run_ids), age)]
 
 
 async def carry_out(database: Database) -> dict[UUID, str]:

@@ -112,6 +112,12 @@ class Session(Database):
         self.clock = database.clock
         self._pool = None
         self._connection = connection
+        self._outside = database
+
+    @property
+    def outside(self) -> Database:
+        """The engine's own connections. What is asked there is not bound to the tenant: check whose it is first."""
+        return self._outside
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
         """Run one statement, a move by its guarded twin, and give its rows."""

@@ -26,6 +26,12 @@ class Together(Database):
         self.actor = database.actor
         self._pool = None
         self._connection = connection
+        self._outside = database
+
+    @property
+    def outside(self) -> Database:
+        """The database that the transaction was opened on."""
+        return self._outside
 
     async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
         try:

@@ -52,11 +52,15 @@ class ResumeRequest(Asked, frozen=True):
 
 
 class JobStatus(Told, frozen=True):
-    """How a job stands now; `changed` is false when it stood so before."""
+    """How a job stands now; `changed` is false when it stood so before.
+
+    `may_start` names its coming runs that could not be taken back, because their worker did not answer.
+    """
 
     job_id: UUID
     status: Literal["active", "paused", "completed", "cancelled"]
     changed: bool
+    may_start: tuple[UUID, ...] = ()
 
 
 class SkippedNext(Told, frozen=True):

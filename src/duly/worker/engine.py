@@ -96,7 +96,8 @@ class Engine:
         self._giving_up: asyncio.Task[None] | None = None
         self._setback = Setback()
         self._finished = dict.fromkeys(Pool, 0)
-        self._signalled: dict[tuple[UUID, int], runs.Signal] = {}  # as of the last look
+        self._signalled: dict[tuple[UUID, int], runs.Signal] = {}  # cancels, as of the last look
+        self._recalled: dict[tuple[UUID, int], runs.Signal] = {}  # likewise
         self._claiming = self._claiming_for(registry, targets)
         self._apart = Apart(
             database,
@@ -231,7 +232,7 @@ class Engine:
             if held is None or held.cancelled:
                 self._slots.release(kind)
                 continue
-            if self._watch.holds.cover(run):
+            if self._watch.holds.cover(run) or self._is_recalled(run):
                 self._slots.release(kind)
                 kept_back.append(run)
                 continue
@@ -272,9 +273,12 @@ class Engine:
     async def _look_once(self) -> None:
         known, limits = self._watch.holds, self._watch.limits
         signals = (await self._watch.look()).signals
-        for signal in signals:
+        self._signalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.what == "cancel"}
+        for signal in self._signalled.values():
             self._heed(signal)
-        self._signalled = {(signal.run_id, signal.fence): signal for signal in signals}
+        self._recalled = {(signal.run_id, signal.fence): signal for signal in signals if signal.what == "recall"}
+        if self._recalled:
+            self._give_back_recalled()
         self._executor.holds = self._watch.holds
         if self._watch.holds:
             self._keep_back(self._watch.holds)
@@ -290,6 +294,21 @@ class Engine:
         """Hand back what is covered and was not started, wherever it waits."""
         ahead = self._wheel.take_out(lambda held: holds.cover(held.run))
         self._hand_back(ahead, self._slots.take_out(holds.cover))
+
+    def _give_back_recalled(self) -> None:
+        """Hand back what was recalled and not started; of what has started, drop the signal, which is the answer."""
+        ahead = self._wheel.take_out(lambda held: self._is_recalled(held.run))
+        self._hand_back(ahead, self._slots.take_out(self._is_recalled))
+        started = [signal for signal in self._recalled.values() if self._has_started(signal)]
+        if started:
+            self._spawn(self._tidy_up([], started))
+
+    def _is_recalled(self, run: Run) -> bool:
+        return (run.run_id, run.fence) in self._recalled
+
+    def _has_started(self, signal: runs.Signal) -> bool:
+        held = self._hands.find(signal.run_id, signal.fence)
+        return held is not None and held.started
 
     def _hand_back(self, ahead: list[Held], in_line: Sequence[Run] = ()) -> None:
         """Hand back what was taken out of the wheel and out of the line."""

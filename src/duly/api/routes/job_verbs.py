@@ -10,6 +10,7 @@ from duly.moves import backfill as backfills
 from duly.moves import pause as pauses
 from duly.moves.skip_next import skip_next as leave_out
 from duly.moves.trigger import TriggerState, trigger
+from duly.store import runs
 from duly.wire.shapes import Nothing
 from duly.wire.verbs import (
     BackfillAsked,
@@ -55,10 +56,14 @@ async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Answer:
     refuses=("invalid_option", "conflict"),
 )
 async def pause_job(call: Call[Nothing, PauseRequest]) -> Answer:
-    """Stop a job from firing. What was staged and has not started is taken back."""
+    """Stop a job from firing. What has not started is taken back, also from a worker that holds it ahead of its moment.
+
+    `may_start` names coming runs whose worker did not answer within a second.
+    """
     found = await find_live_job(call, call.id("job_id"))
     answer = await pauses.pause(call.database, found["job_id"], check_reason(call.body.reason))
-    return Answer(200, JobStatus(job_id=found["job_id"], status="paused", changed=answer != "already"))
+    left = tuple(run.run_id for run in await runs.coming(call.database, found["job_id"]))
+    return Answer(200, JobStatus(job_id=found["job_id"], status="paused", changed=answer != "already", may_start=left))
 
 
 @routes.add(
@@ -91,7 +96,7 @@ async def resume_job(call: Call[Nothing, ResumeRequest]) -> Answer:
     refuses=("invalid_option", "conflict"),
 )
 async def skip_next(call: Call[Nothing, None]) -> Answer:
-    """Leave the next occurrence out, and nothing else."""
+    """Leave the next occurrence out that has not started, and nothing else."""
     found = await find_live_job(call, call.id("job_id"))
     moment = await leave_out(call.database, found["job_id"])
     return Answer(200, SkippedNext(job_id=found["job_id"], scheduled_at=moment))

@@ -60,7 +60,8 @@ begin
     with stale as (
         delete from duly.signals where ctid = any (array(
             select ctid from duly.signals
-             where not exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence
+             where signals.what = 'cancel'
+               and not exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence
                                   and leased.worker_id = signals.worker_id and leased.worker_id <> duly.receiver())
              limit 1000 for update skip locked))
         returning run_id)

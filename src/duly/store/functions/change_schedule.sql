@@ -1,7 +1,8 @@
 -- What people do to a schedule: pause, resume, skip, edit and cancel it.
 --
 -- Each takes the next fire first. What it rests on was read before, so it names the moment it saw: `again` means that the
--- schedule has moved on meanwhile, and the caller looks anew. p_moments are those that may be staged and not due.
+-- schedule has moved on meanwhile, and the caller looks anew. p_moments are those that may be staged and not due. Whoever calls these has
+-- recalled what workers hold ahead (recall.sql). A spent schedule, whose last occurrence is staged, is `over` unless that is taken back.
 
 -- Stop a schedule. What is staged is taken back, so that it fires after all if the schedule goes on before its moment.
 create or replace function duly.pause_v1(p_job_id uuid, p_generation integer, p_reason text, p_seen timestamptz, p_moments timestamptz[]) returns text
@@ -20,6 +21,10 @@ begin
         return case when v_state = 'paused' then 'already' else 'again' end;
     end if;
     v_timer := duly.withdraw_v1(v_timer, p_moments, v_now);
+    if v_timer.runs_left = 0 then
+        perform duly.put_next_fire_v1(v_timer);
+        return 'over';
+    end if;
     update duly.jobs set state = 'paused', paused_at = v_now, updated_at = v_now, pause_reason = p_reason where jobs.job_id = p_job_id;
     v_timer.due_at := 'infinity';
     perform duly.put_next_fire_v1(v_timer);
@@ -73,6 +78,7 @@ declare
     v_job     duly.jobs;
     v_staged  duly.ready;
     v_skipped timestamptz;
+    v_is_spent boolean;
 begin
     if v_timer.job_id is null then
         return null;
@@ -82,23 +88,30 @@ begin
         perform duly.put_next_fire_v1(v_timer);
         return '-infinity';
     end if;
-    select * into v_staged from duly.lock_staged_v1(p_job_id, p_moments, v_now) limit 1;
+    v_is_spent := coalesce(v_timer.runs_left = 0, false);
+    select * into v_staged from duly.lock_staged_v1(p_job_id, p_moments, v_now) as staged order by staged.scheduled_at limit 1;
     if found then
         delete from duly.ready where ready.run_id = v_staged.run_id;
+        delete from duly.blocked where blocked.run_id = v_staged.run_id;
         v_skipped := v_staged.scheduled_at;
         v_timer.runs_left := v_timer.runs_left + 1;
         if v_timer.previous_scheduled_at = v_skipped then
             v_timer.previous_scheduled_at := v_staged.previous_scheduled_at;
         end if;
+    elsif v_is_spent then
+        perform duly.put_next_fire_v1(v_timer);
+        return null;
     elsif v_timer.scheduled_at = p_seen then
         v_skipped := v_timer.scheduled_at;
         perform duly.record_skips_v1(v_job, p_skips, v_now);
+    end if;
+    if v_skipped = p_seen then                         -- The pending one, or the last one of a spent schedule: what follows is armed instead.
         if p_next_at is null then
             update duly.jobs set state = 'completed', updated_at = v_now where jobs.job_id = p_job_id;
             v_timer.job_id := null;
         else
             v_timer.scheduled_at := p_next_at;
-            v_timer.due_at := case when v_timer.due_at = 'infinity' then 'infinity'
+            v_timer.due_at := case when v_timer.due_at = 'infinity' and not v_is_spent then 'infinity'
                                    else p_next_at + duly.jitter_delay(v_timer.jitter, p_job_id, p_next_at, p_window) end;
         end if;
     end if;
@@ -153,6 +166,11 @@ begin
     end if;
     perform duly.check_names(p_handler, p_queue);
     v_timer := duly.withdraw_v1(v_timer, p_moments, v_now);
+    if v_timer.runs_left = 0 then
+        perform duly.put_next_fire_v1(v_timer);
+        return query select 'over', null::timestamptz;
+        return;
+    end if;
     v_floor := (select max(moment) from unnest(p_moments) as moment where moment < v_timer.scheduled_at);
     if p_first_at is not null and v_floor > coalesce(p_floor, '-infinity') then
         perform duly.put_next_fire_v1(v_timer);        -- What was taken back is pending again.

@@ -48,7 +48,7 @@ begin
         select page.fits, page.number, page.job_id, page.tenant, page.name, page.state, page.queue, page.handler, page.priority, page.generation,
                page.every_seconds, page.anchor_at, page.schedule, page.owner, page.source, page.pause_reason, page.paused_at, page.removed_at,
                page.failures, page.options, page.created_at, page.updated_at,
-               case when timers.due_at < 'infinity' then timers.scheduled_at end, timers.scheduled_at, timers.runs_left
+               duly.next_run_at(timers), timers.scheduled_at, timers.runs_left
           from (select * from (select jobs.*, row_number() over () as number, %s as fits from (%s limit $18) as jobs) as looked
                  where looked.fits or looked.number = $18 limit $17) as page
           left join duly.timers on timers.job_id = page.job_id and timers.run_id is null
@@ -63,8 +63,8 @@ begin
             case when p_created_since is not null then 'jobs.created_at >= $13' end,
             case when p_created_before is not null then 'jobs.created_at < $14' end,
             case when p_next_since is not null or p_next_before is not null then
-                'exists (select from duly.timers as fire where fire.job_id = jobs.job_id and fire.run_id is null and fire.due_at < ''infinity''
-                            and fire.scheduled_at >= coalesce($15, ''-infinity'') and fire.scheduled_at < coalesce($16, ''infinity''))' end),
+                'exists (select from duly.timers as fire where fire.job_id = jobs.job_id and fire.run_id is null
+                            and duly.next_run_at(fire) >= coalesce($15, ''-infinity'') and duly.next_run_at(fire) < coalesce($16, ''infinity''))' end),
         v_walk)
     using p_tenant, p_value, p_before, p_from, p_states, p_queues, p_handlers, p_owners, p_names, p_beginning, p_tags, p_any_tags,
           p_created_since, p_created_before, p_next_since, p_next_before, p_limit, p_looks;
@@ -90,7 +90,7 @@ begin
     select page.fits, page.number, page.job_id, page.tenant, page.name, page.state, page.queue, page.handler, page.priority, page.generation,
            page.every_seconds, page.anchor_at, page.schedule, page.owner, page.source, page.pause_reason, page.paused_at, page.removed_at,
            page.failures, page.options, page.created_at, page.updated_at,
-           case when timers.due_at < 'infinity' then timers.scheduled_at end, timers.scheduled_at, timers.runs_left
+           duly.next_run_at(timers), timers.scheduled_at, timers.runs_left
       from (select * from (
                 select walk.*, row_number() over () as number,
                        (p_states is null or walk.state = any (p_states)) and (p_queues is null or walk.queue = any (p_queues))
@@ -102,9 +102,9 @@ begin
                        and (p_created_before is null or walk.created_at < p_created_before)
                        and (p_next_since is null and p_next_before is null or exists (
                             select from duly.timers as fire
-                             where fire.job_id = walk.job_id and fire.run_id is null and fire.due_at < 'infinity'
-                               and fire.scheduled_at >= coalesce(p_next_since, '-infinity')
-                               and fire.scheduled_at < coalesce(p_next_before, 'infinity'))) as fits
+                             where fire.job_id = walk.job_id and fire.run_id is null
+                               and duly.next_run_at(fire) >= coalesce(p_next_since, '-infinity')
+                               and duly.next_run_at(fire) < coalesce(p_next_before, 'infinity'))) as fits
                   from (select jobs.* from duly.jobs
                          where jobs.name is not null
                            and (jobs.tenant, jobs.name collate "C", jobs.job_id) > (p_tenant, p_after_name, p_after)
@@ -135,12 +135,12 @@ begin
             using errcode = 'DU005';
     end if;
     return query
-    select true, row_number() over (order by timers.scheduled_at, jobs.job_id), jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler,
+    select true, row_number() over (order by fire.next_run_at, jobs.job_id), jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler,
            jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at, jobs.schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at,
-           jobs.removed_at, jobs.failures, jobs.options, jobs.created_at, jobs.updated_at, timers.scheduled_at, timers.scheduled_at, timers.runs_left
+           jobs.removed_at, jobs.failures, jobs.options, jobs.created_at, jobs.updated_at, fire.next_run_at, timers.scheduled_at, timers.runs_left
       from duly.jobs join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
-     where jobs.tenant = p_tenant and jobs.state = 'active' and timers.due_at < 'infinity'
-       and (timers.scheduled_at, jobs.job_id) > (p_after_at, p_after)
+     cross join lateral (select duly.next_run_at(timers) as next_run_at offset 0) as fire
+     where jobs.tenant = p_tenant and jobs.state = 'active' and (fire.next_run_at, jobs.job_id) > (p_after_at, p_after)
        and (p_states is null or jobs.state = any (p_states)) and (p_queues is null or jobs.queue = any (p_queues))
        and (p_handlers is null or jobs.handler = any (p_handlers)) and (p_owners is null or jobs.owner = any (p_owners))
        and (p_names is null or jobs.name = any (p_names)) and (p_beginning is null or starts_with(jobs.name, p_beginning))
@@ -148,8 +148,8 @@ begin
        and (p_any_tags is null or coalesce(jobs.options->'tags' ?| p_any_tags, false))
        and (p_created_since is null or jobs.created_at >= p_created_since)
        and (p_created_before is null or jobs.created_at < p_created_before)
-       and timers.scheduled_at >= coalesce(p_next_since, '-infinity') and timers.scheduled_at < coalesce(p_next_before, 'infinity')
-     order by timers.scheduled_at, jobs.job_id limit p_limit;
+       and fire.next_run_at >= coalesce(p_next_since, '-infinity') and fire.next_run_at < coalesce(p_next_before, 'infinity')
+     order by fire.next_run_at, jobs.job_id limit p_limit;
 end $$;
 
 -- Runs by falling id, wherever they stand; p_boxes are those in which a run can be as it is asked for. One statement, so one moment:
@@ -265,7 +265,8 @@ end $$;
 
 -- Say what a run waits for that stands in blocked, by the gate it stands at.
 create or replace function duly.waits_for(p_gate text, p_options jsonb) returns text language sql immutable parallel safe as $$
-    select case when p_gate = '&after' then 'waits for the jobs it follows'
+    select case when p_gate = '&recalled' then 'taken back from its worker, because its job is being changed'
+                when p_gate = '&after' then 'waits for the jobs it follows'
                 when left(p_gate, 1) = '&' and p_options ? 'node' then 'waits for its parents in workflow ' || substr(p_gate, 2)
                 when left(p_gate, 1) = '&' then 'waits in workflow ' || substr(p_gate, 2)
                 when left(p_gate, 1) = '~' then 'waits for its turn at rate ' || substr(p_gate, 2)

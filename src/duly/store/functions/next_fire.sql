@@ -33,7 +33,7 @@ begin
     end if;
     select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
     v_timer.scheduled_at := p_ended_at + make_interval(secs => v_timer.every_seconds);
-    if v_timer.scheduled_at >= (v_job.schedule->>'end')::timestamptz then
+    if v_timer.runs_left = 0 or v_timer.scheduled_at >= (v_job.schedule->>'end')::timestamptz then
         update duly.jobs set state = 'completed', updated_at = p_ended_at where jobs.job_id = p_job_id;
         return;
     elsif v_job.state = 'active' then
@@ -53,7 +53,8 @@ begin
     with taken as (
         delete from duly.timers using unnest(p_job_ids, p_generations, p_seen, p_cohorts, p_next_at, p_windows)
                                    as new(job_id, generation, seen, cohort, next_at, room)
-         where timers.job_id = new.job_id and timers.run_id is null and (timers.scheduled_at = new.seen and timers.generation = new.generation) is true
+         where timers.job_id = new.job_id and timers.run_id is null and timers.runs_left is distinct from 0
+           and (timers.scheduled_at = new.seen and timers.generation = new.generation) is true
         returning timers.*, new.cohort as new_cohort, new.next_at, new.room),
     put as (
         insert into duly.timers (job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, payload_stored, queue, handler,
@@ -87,8 +88,9 @@ begin
         or exists (select from duly.timers where timers.run_id = p_run_id and timers.options ? 'rearm');
 end $$;
 
--- The runs of the given moments that are staged and can be taken back: not due, never tried, in nobody's hands. They are locked,
--- so that no claim takes them. A run at a gate is none of them: it is staged when it is due.
+-- The runs of the given moments that are staged and can be taken back: not due, never tried, in nobody's hands; and those that their
+-- worker gave back on request, due or not. They are locked, so that no claim takes them. A run at a gate is none of them: it is staged
+-- when it is due.
 create or replace function duly.lock_staged_v1(p_job_id uuid, p_moments timestamptz[], p_now timestamptz) returns setof duly.ready
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -97,6 +99,11 @@ begin
     select ready.* from duly.ready
      where run_id = any (array(select duly.occurrence_id(p_job_id, moment, 'schedule') from unnest(p_moments) as moment))
        and attempt = 0 and due_at > p_now and not duly.is_gated(options)
+     order by scheduled_at for update;
+    return query
+    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
+           queue, handler, payload, options, duly.rank(due_at, priority), false from duly.blocked
+     where job_id = p_job_id and run_id <> job_id and gate = '&recalled' and attempt = 0
      order by scheduled_at for update;
 end $$;
 
@@ -109,18 +116,19 @@ declare
     v_staged duly.ready[] := array(select staged from duly.lock_staged_v1(p_timer.job_id, p_moments, p_now) as staged);
     v_floor  timestamptz := (select max(moment) from unnest(p_moments) as moment where moment not in (select scheduled_at from unnest(v_staged)));
     v_first  duly.ready;
-    v_count  integer;
+    v_taken  uuid[];
 begin
     select * into v_first from unnest(v_staged) where scheduled_at > coalesce(v_floor, '-infinity') order by scheduled_at limit 1;
     if not found then
         return p_timer;
     end if;
-    delete from duly.ready where run_id in (select run_id from unnest(v_staged) where scheduled_at >= v_first.scheduled_at);
-    get diagnostics v_count = row_count;
+    v_taken := array(select run_id from unnest(v_staged) where scheduled_at >= v_first.scheduled_at);
+    delete from duly.ready where run_id = any (v_taken);
+    delete from duly.blocked where run_id = any (v_taken);
     p_timer.scheduled_at := v_first.scheduled_at;
     p_timer.due_at := v_first.due_at;
     p_timer.previous_scheduled_at := v_first.previous_scheduled_at;
-    p_timer.runs_left := p_timer.runs_left + v_count;
+    p_timer.runs_left := p_timer.runs_left + cardinality(v_taken);
     return p_timer;
 end $$;
 

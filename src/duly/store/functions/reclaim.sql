@@ -1,8 +1,8 @@
 -- Reclaim: runs that leave a worker's hands without an outcome of it, because they were never started, or it is gone, or it does not let go.
 
 -- Put runs back that were never started. The attempt is not used up and nothing is recorded, because nothing happened; except
--- for a run that somebody has cancelled meanwhile, which ends here. The turn at a rate is lost with the hands that held it, and the run goes
--- to the front of the line again.
+-- for a run that somebody has cancelled meanwhile, which ends here, and one that was recalled, which waits in blocked for whoever recalled it.
+-- The turn at a rate is lost with the hands that held it, and the run goes to the front of the line again.
 create or replace function duly.hand_back_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
 returns table (run_id uuid, fence bigint)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -19,12 +19,23 @@ begin
         delete from duly.leased using unnest(p_run_ids, p_fences) as held(run_id, fence)
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.*, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
+    answered as (
+        delete from duly.signals using back
+         where signals.worker_id = back.worker_id and signals.run_id = back.run_id and signals.fence = back.fence and signals.what = 'recall'
+        returning signals.run_id),
+    recalled as (
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,
+               suspect, payload_stored, queue, handler, payload, options, '&recalled', v_now
+          from back where not cancelled and run_id in (select answered.run_id from answered)
+        on conflict do nothing),
     again as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
                                 suspect, payload_stored, queue, handler, payload, options, rank)
         select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,
                suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
-          from back where not cancelled and not coalesce(options ? 'rate', false)
+          from back where not cancelled and not coalesce(options ? 'rate', false) and run_id not in (select answered.run_id from answered)
         on conflict do nothing),
     in_line as (
         insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,

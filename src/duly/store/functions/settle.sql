@@ -177,7 +177,8 @@ declare
     v_timer    duly.timers := duly.take_next_fire_v1(p_job_id);
     v_failures integer;
 begin
-    if v_timer.job_id is null then
+    if v_timer.job_id is null or v_timer.runs_left = 0 then
+        perform duly.put_next_fire_v1(v_timer) where v_timer.job_id is not null;
         return;
     end if;
     update duly.jobs set failures = jobs.failures + 1 where jobs.job_id = p_job_id returning jobs.failures into v_failures;

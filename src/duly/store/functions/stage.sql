@@ -112,6 +112,7 @@ begin
     v_held := array(select shards.shard from unnest(p_shards, p_epochs) as held(shard, epoch)
                       join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder
                      where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));
+    perform duly.complete_v1(v_held, v_now);
     if not exists (select from unnest(v_held) as held(shard) cross join lateral (
                        select from duly.timers where timers.shard = held.shard and timers.due_at <= v_now + p_horizon limit 1) as t) then
         return query select 0, duly.next_due(v_held, v_overloaded, p_except, '{}', '{}'), v_now;      -- Even to do nothing, what follows takes milliseconds.
@@ -150,6 +151,7 @@ begin
         offset 0),                                     -- So each is asked for once.
     fires as (
         select fire.*, moment.*, moment.run_at is not null and not fire.overlapping as runs,
+               coalesce(moment.next_at is null or fire.runs_left = (moment.run_at is not null and not fire.overlapping)::integer, false) as is_last,
                duly.occurrence_id(fire.job_id, coalesce(moment.run_at, fire.scheduled_at), 'schedule') as new_run_id
           from answered as fire cross join lateral (
                select case when fire.cohort is null then fire.scheduled_at + make_interval(secs => late.count * fire.every_seconds::double precision)
@@ -165,16 +167,17 @@ begin
     next_fires as (
         insert into duly.timers (job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, payload_stored,
                                  queue, handler, payload, options, shard, every_seconds, cohort, last_run_id, overlap, jitter, runs_left, grace_seconds)
-        select job_id, case when next_at = 'infinity' then scheduled_at else next_at end,
-               case when jitter is null then next_at else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,
+        select job_id, case when next_at = 'infinity' or is_last then scheduled_at else next_at end,
+               case when is_last then 'infinity' when jitter is null then next_at
+                    else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,
                case when runs then run_at when p_catch_up[answer] is not null then (p_catch_up[answer]->>'last_at')::timestamptz
                     else previous_scheduled_at end, generation, tenant, priority, payload_stored,
                queue, handler, payload, options, shard, every_seconds, cohort, case when runs then new_run_id else last_run_id end, overlap, jitter,
-               runs_left - runs::integer, grace_seconds
-          from fires where next_at is not null and (runs_left is null or runs_left > runs::integer)),
+               case when is_last then 0 else runs_left - runs::integer end, grace_seconds
+          from fires where not is_last or (runs and due_at > v_now)),       -- Spent: its last occurrence is staged and has not started.
     completed as (
         update duly.jobs set state = 'completed', updated_at = v_now
-          from fires where jobs.job_id = fires.job_id and (fires.next_at is null or fires.runs_left = fires.runs::integer)),
+          from fires where jobs.job_id = fires.job_id and fires.is_last and not (fires.runs and fires.due_at > v_now)),
     skipped as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, detail)
         select duly.occurrence_id(job_id, scheduled_at, 'schedule'), job_id, scheduled_at, scheduled_at, v_now, tenant, 0,

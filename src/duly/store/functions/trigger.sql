@@ -36,7 +36,11 @@ begin
         return query select keys.job_id, 'replayed' from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key;
         return;
     end if;
-    if not p_beside and (v_timer.overlap is null or v_timer.overlap = 'after_end') and duly.is_active(v_timer.last_run_id) then
+    if not p_beside and v_timer.overlap is null then   -- What has not started is judged by this run when it is due, and not this run by it.
+        v_timer := duly.withdraw_v1(v_timer, array[v_timer.previous_scheduled_at], v_now);
+    end if;
+    if not p_beside and (v_timer.overlap is null or v_timer.overlap = 'after_end') and duly.is_active(v_timer.last_run_id)
+       and not (v_timer.overlap is not null and exists (select from duly.staged_ahead_v1(p_job_id, v_timer.previous_scheduled_at, v_now))) then
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
         values (v_run_id, p_job_id, v_now, v_now, v_now, v_timer.tenant, 0, 'skipped', 'skipped', v_timer.queue, v_timer.handler, 'skipped_overlap');
         v_answer := 'skipped_overlap';

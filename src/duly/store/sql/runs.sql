@@ -23,8 +23,22 @@ union all
 select duly.clock_now(), null, null, 'drain', null, null, null from duly.workers where worker_id = $1 and draining_at is not null
 
 -- name: drop_signals
-delete from duly.signals using unnest($2::uuid[], $3::bigint[]) as heeded(run_id, fence)
- where signals.worker_id = $1 and signals.run_id = heeded.run_id and signals.fence = heeded.fence
+delete from duly.signals using unnest($2::uuid[], $3::bigint[], $4::text[]) as heeded(run_id, fence, what)
+ where signals.worker_id = $1 and signals.run_id = heeded.run_id and signals.fence = heeded.fence and signals.what = heeded.what
+
+-- name: recall
+select run_id, fence from duly.recall_v1($1, $2)
+
+-- name: coming
+select coming.run_id, coming.scheduled_at, coming.worker_id
+  from duly.timers cross join lateral duly.staged_ahead_v1(timers.job_id, timers.previous_scheduled_at, duly.clock_now()) as coming
+ where timers.job_id = $1 and timers.run_id is null
+
+-- name: unanswered
+select run_id from duly.unanswered_v1($1, $2) as run_id
+
+-- name: put_back
+select run_id, queue from duly.put_back_v1($1, $2)
 
 -- name: carry_out
 select run_id, answer from duly.carry_out_v1()

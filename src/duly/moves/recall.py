@@ -1,0 +1,106 @@
+"""Recall: take runs back from the workers that hold them ahead of their moment, so that somebody can change them.
+
+A worker gives back what it has not started, and the run waits in `blocked`, where nothing claims it. Whoever recalled it then
+cancels it, or makes it a pending fire again; what is left over becomes ready when the block ends, or by maintenance if the
+caller dies. Signals go through the database outside of any open transaction: a worker sees nothing of that before its commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import TypeVar
+from uuid import UUID
+
+from duly.domain.errors import DulyError, NotFound, Unsettled
+from duly.store import hints, runs
+from duly.store.database import Database
+from duly.store.runs import Coming
+from duly.store.together import together
+
+# Within a second: a worker that holds something looks for signals four times as often.
+_LOOKS_MAX = 50
+_LOOK_SECONDS = 0.02
+_TRIES_MAX = 10
+ABANDONED_AFTER = timedelta(seconds=3)
+T = TypeVar("T")
+
+
+class _Held(Exception):
+    """A coming run of the job was on its way to a worker or from one, so the change is undone."""
+
+
+async def taking_back(
+    database: Database,
+    job_id: UUID,
+    change: Callable[[Database, Sequence[UUID]], Awaitable[T]],
+    *,
+    matters: Callable[[T, Coming], bool] = lambda *_: True,
+) -> T:
+    """Change a schedule, and take back what it has staged and nobody has started, also from workers.
+
+    The change is one transaction. Where a coming run is left after it that `matters`, it is undone, the run is recalled, and
+    the change is made again; it is told which runs stay with a worker that does not answer. Raises Unsettled.
+    """
+
+    async def attempt(silent: Sequence[UUID]) -> T:
+        async def unless_left(opened: Database) -> T:
+            try:
+                answer = await change(opened, silent)
+            except NotFound:  # It is over, unless its last run is taken back.
+                if not silent and await runs.coming(opened, job_id):
+                    raise _Held from None
+                raise
+            if not silent and any(matters(answer, run) for run in await runs.coming(opened, job_id)):
+                raise _Held
+            return answer
+
+        return await together(database, unless_left)
+
+    with suppress(_Held):
+        return await attempt(())
+    for _ in range(_TRIES_MAX):  # Another may be staged and claimed between the recall and the change.
+        async with recalled(database, job_ids=[job_id]) as silent:
+            with suppress(_Held):
+                return await attempt(silent)
+    raise Unsettled(f"job {job_id}")
+
+
+@asynccontextmanager
+async def recalled(
+    database: Database, *, job_ids: Sequence[UUID] = (), run_ids: Sequence[UUID] = ()
+) -> AsyncIterator[list[UUID]]:
+    """Keep coming runs of these schedules, and these runs, out of workers' hands for the block.
+
+    Gives the runs whose worker did not answer: those may still start.
+    """
+    outside = database.outside
+    asked = await runs.recall(outside, job_ids, run_ids)
+    if not asked:
+        yield []
+        return
+    try:
+        with suppress(DulyError):  # A lost hint costs the worker's next look.
+            await hints.send_holds_changed(outside)
+        yield await _until_answered(outside, asked)
+    finally:
+        await put_back(outside, [run_id for run_id, _ in asked])
+
+
+async def put_back(database: Database, run_ids: Sequence[UUID] | None = None) -> int:
+    """Make recalled runs ready that nobody took: these, or all whose caller is gone. Returns how many."""
+    back = await runs.put_back(database, run_ids, ABANDONED_AFTER)
+    if back:
+        await hints.send(database, sorted({queue for _, queue in back}))
+    return len(back)
+
+
+async def _until_answered(database: Database, asked: Sequence[tuple[UUID, int]]) -> list[UUID]:
+    silent = await runs.unanswered(database, asked)
+    for _ in range(_LOOKS_MAX):
+        if not silent:
+            break
+        await database.clock.sleep(_LOOK_SECONDS)
+        silent = await runs.unanswered(database, asked)
+    return silent

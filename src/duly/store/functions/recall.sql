@@ -1,0 +1,124 @@
+-- Recall: take runs back that a worker holds ahead of their moment. docs/decisions/0054-coming-runs.md says why.
+
+-- The runs of a schedule that are staged ahead of their moment, the latest first. Each run names the occurrence before it, so the walk
+-- starts at the last one staged and ends at the first that is due, is gone, or has been tried. A recalled run counts, due or not: nothing
+-- has started it.
+create or replace function duly.staged_ahead_v1(p_job_id uuid, p_last_at timestamptz, p_now timestamptz)
+returns table (run_id uuid, scheduled_at timestamptz, due_at timestamptz, worker_id uuid, fence bigint)
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_moment timestamptz := p_last_at;
+    v_run_id uuid;
+begin
+    for step in 1 .. 64 loop
+        exit when v_moment is null;
+        v_run_id := duly.occurrence_id(p_job_id, v_moment, 'schedule');
+        select found.scheduled_at, found.due_at, found.worker_id, found.fence, found.previous
+          into scheduled_at, due_at, worker_id, fence, v_moment
+          from (select ready.scheduled_at, ready.due_at, null::uuid as worker_id, null::bigint as fence, ready.previous_scheduled_at as previous
+                  from duly.ready where ready.run_id = v_run_id and ready.attempt = 0 and ready.due_at > p_now
+                union all
+                select leased.scheduled_at, leased.due_at, leased.worker_id, leased.fence, leased.previous_scheduled_at
+                  from duly.leased where leased.run_id = v_run_id and leased.attempt = 1 and leased.due_at > p_now
+                union all
+                select blocked.scheduled_at, blocked.due_at, null, null, blocked.previous_scheduled_at
+                  from duly.blocked where blocked.run_id = v_run_id and blocked.attempt = 0 and blocked.gate = '&recalled') as found;
+        exit when not found;
+        run_id := v_run_id;
+        return next;
+    end loop;
+end $$;
+
+-- When a schedule fires next: its first coming run, else its pending fire; nothing while it is paused. Most have nothing staged, which is
+-- seen without a look: without jitter what is due later was scheduled later.
+create or replace function duly.next_run_at(p_timer duly.timers) returns timestamptz
+language plpgsql stable as $$
+declare
+    v_now   timestamptz := duly.clock_now();
+    v_first timestamptz;
+begin
+    if (p_timer).previous_scheduled_at > v_now or (p_timer).jitter is not null then
+        select min(coming.scheduled_at) into v_first from duly.staged_ahead_v1((p_timer).job_id, (p_timer).previous_scheduled_at, v_now) as coming;
+    end if;
+    return coalesce(v_first, case when (p_timer).due_at < 'infinity' then (p_timer).scheduled_at end);
+end $$;
+
+-- Ask the workers that hold coming runs to give them back: those of these schedules that are ahead of their moment, and these runs, due or
+-- not, if they have not started. A run with a concurrency key or a rate is never held ahead, and a worker over HTTP takes only what is due.
+-- Answers which runs were asked for.
+create or replace function duly.recall_v1(p_job_ids uuid[], p_run_ids uuid[]) returns table (run_id uuid, fence bigint)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    with held as (
+        select coming.run_id from duly.timers cross join lateral duly.staged_ahead_v1(timers.job_id, timers.previous_scheduled_at, v_now) as coming
+         where timers.job_id = any (p_job_ids) and timers.run_id is null and coming.worker_id is not null
+        union
+        select asked.run_id from unnest(p_run_ids) as asked(run_id))
+    insert into duly.signals (worker_id, run_id, fence, what, sent_at)
+    select leased.worker_id, leased.run_id, leased.fence, 'recall', v_now from held join duly.leased on leased.run_id = held.run_id
+     where (leased.due_at > v_now or leased.run_id = any (p_run_ids))
+       and exists (select from duly.workers where workers.worker_id = leased.worker_id and workers.tenant is null) and not coalesce(leased.options ?| array['gate', 'rate'], false)
+       and not exists (select from duly.signals as sent where sent.worker_id = leased.worker_id and sent.run_id = leased.run_id
+                          and sent.fence = leased.fence and sent.what = 'cancel')
+    on conflict (worker_id, run_id, fence, what) do update set sent_at = excluded.sent_at
+    returning run_id, fence;
+end $$;
+
+-- Which recalls have no answer yet. A worker answers by giving the run back, or by dropping the signal because it has started the run.
+create or replace function duly.unanswered_v1(p_run_ids uuid[], p_fences bigint[]) returns setof uuid
+language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+begin
+    return query
+    select leased.run_id from unnest(p_run_ids, p_fences) as asked(run_id, fence)
+      join duly.leased on leased.run_id = asked.run_id and leased.fence = asked.fence
+     where exists (select from duly.signals where signals.worker_id = leased.worker_id and signals.run_id = leased.run_id
+                      and signals.fence = leased.fence and signals.what = 'recall');
+end $$;
+
+-- Let recalled runs go on to ready: those that nobody took, and with them the recalls that nobody answered. Without ids, all that have
+-- waited for longer than p_age, because whoever recalled them is gone.
+create or replace function duly.put_back_v1(p_run_ids uuid[], p_age interval) returns table (run_id uuid, queue text)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    delete from duly.signals where signals.what = 'recall'
+       and case when p_run_ids is null then signals.sent_at < v_now - p_age else signals.run_id = any (p_run_ids) end;
+    return query
+    with waiting as (
+        delete from duly.blocked where ctid = any (array(
+            select ctid from duly.blocked where blocked.gate = '&recalled'
+               and case when p_run_ids is null then blocked.blocked_at < v_now - p_age else blocked.run_id = any (p_run_ids) end
+             limit 1000 for update skip locked))
+        returning *)
+    insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                            suspect, payload_stored, queue, handler, payload, options, rank)
+    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+           suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
+      from waiting
+    on conflict do nothing
+    returning run_id, queue;
+end $$;
+
+-- End schedules whose last occurrence has started or is gone: until then its spent next fire is kept, so that the schedule can still be
+-- paused, edited and skipped.
+create or replace function duly.complete_v1(p_shards smallint[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+    with spent as (
+        delete from duly.timers where ctid = any (array(
+            select last.ctid from duly.timers as last
+             where last.run_id is null and last.runs_left = 0 and last.shard = any (p_shards)
+               and not exists (select from duly.staged_ahead_v1(last.job_id, last.previous_scheduled_at, p_now))
+             limit 1000 for update skip locked))
+        returning job_id)
+    update duly.jobs set state = 'completed', updated_at = p_now from spent where jobs.job_id = spent.job_id and jobs.state = 'active';
+end $$;
+
+grant execute on function duly.staged_ahead_v1, duly.next_run_at to duly_api;

@@ -1,0 +1,377 @@
+"""Until its handler has been called, a run is coming, not running: it can be paused, changed, skipped, cancelled and passed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from duly.domain.errors import InvalidOption, NotFound, Unsettled
+from duly.domain.run import Run
+from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run
+from duly.moves.edit import amend
+from duly.moves.pause import pause, resume
+from duly.moves.recall import ABANDONED_AFTER, put_back, recalled
+from duly.moves.settle import hand_back
+from duly.moves.skip_next import skip_next
+from duly.moves.trigger import TriggerState, trigger
+from duly.store import jobs, runs
+from duly.store.database import Database
+from tests.builders import (
+    a_row,
+    a_waiting_run,
+    a_worker,
+    an_active_schedule,
+    boxes_of,
+    claimed,
+    counts,
+    history_of,
+    jobs_listed,
+    seconds,
+    settled,
+    staged,
+)
+from tests.clock import START
+from tests.schedules.stories import (
+    MINUTE,
+    a_cron,
+    a_delay,
+    is_sound,
+    next_fire,
+    occurrences,
+    pending,
+    run_through,
+    skipped,
+    skips,
+    state_of,
+)
+
+ONCE = {"type": "at", "at": "2026-11-02T09:00:04Z"}
+MINUTELY = {"type": "interval", "every": "PT60S", "anchor": "2026-11-02T09:00:04Z"}
+AHEAD = START + seconds(4)
+
+
+@asynccontextmanager
+async def a_worker_that_holds(database: Database, **claim: Any) -> AsyncIterator[list[Run]]:
+    """Claim what is ready, and answer recalls as a worker does that has started nothing."""
+    worker_id = await a_worker(database)
+    held = await claimed(database, worker_id, **claim)
+
+    async def listen() -> None:
+        while True:
+            news = await runs.look(database, worker_id)
+            asked = {(signal.run_id, signal.fence) for signal in news.signals if signal.what == "recall"}
+            await hand_back(database, worker_id, [run for run in held if (run.run_id, run.fence) in asked])
+            await asyncio.sleep(0.005)
+
+    listening = asyncio.create_task(listen())
+    try:
+        yield held
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+async def shown(database: Database, job_id: UUID) -> dict[str, Any]:
+    found = await jobs.find(database, job_id)
+    assert found is not None
+    return found
+
+
+async def a_minutely_held_ahead(database: Database, clock: Any, **more: Any) -> UUID:
+    """Give a schedule whose next fire, in three seconds, is staged."""
+    job = await a_cron(database, **more)
+    await staged(database)
+    await run_through(database)
+    await clock.advance(57)
+    await staged(database)
+    return job.job_id
+
+
+class TestPause:
+    async def test_what_a_worker_holds_ahead_is_taken_back(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        async with a_worker_that_holds(database) as held:
+            assert [run.scheduled_at for run in held] == [START + MINUTE]
+
+            assert await pause(database, job_id) == "paused"
+
+        assert await counts(database) == {"timers": 1}
+        assert (await next_fire(database, job_id) or {})["scheduled_at"] == START + MINUTE
+        assert await is_sound(database)
+
+    async def test_resumed_before_its_moment_it_fires_after_all(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        async with a_worker_that_holds(database):
+            await pause(database, job_id)
+
+        await resume(database, job_id)
+        await staged(database)
+
+        assert await occurrences(database, job_id) == [START + MINUTE]
+        assert await is_sound(database)
+
+    async def test_a_silent_worker_keeps_its_run_and_the_caller_is_told(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        [run] = await claimed(database, await a_worker(database))
+
+        async with recalled(database, job_ids=[job_id]) as silent:
+            assert silent == [run.run_id]
+        await pause(database, job_id)
+
+        assert [left.run_id for left in await runs.coming(database, job_id)] == [run.run_id]
+        assert await boxes_of(database, run.run_id) == ["leased"]
+        assert await database.fetchval("select count(*) from duly.signals") == 0, "nobody waits for its answer"
+
+    async def test_a_one_shot_is_taken_back_and_stands_paused(self, database):
+        job = await an_active_schedule(database, trigger=ONCE)
+        await staged(database)
+        async with a_worker_that_holds(database):
+            assert await pause(database, job.job_id) == "paused"
+
+        assert await state_of(database, job.job_id) == "paused"
+        await resume(database, job.job_id)
+        await staged(database)
+        assert await occurrences(database, job.job_id) == [AHEAD]
+        assert await is_sound(database)
+
+    async def test_a_one_shot_that_is_due_is_over(self, database, clock):
+        job = await an_active_schedule(database, trigger=ONCE)
+        await staged(database)
+        await claimed(database, await a_worker(database))
+        await clock.advance(4)
+
+        with pytest.raises(NotFound):
+            await pause(database, job.job_id)
+        await staged(database)
+        assert await state_of(database, job.job_id) == "completed"
+
+
+class TestEdit:
+    async def test_what_a_worker_holds_ahead_runs_with_the_new_payload(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        async with a_worker_that_holds(database):
+            await amend(database, job_id, lambda job: msgspec.structs.replace(job, payload='{"new": true}'))
+        await staged(database)
+
+        [run] = await claimed(database, await a_worker(database))
+        assert (run.scheduled_at, run.payload, run.attempt) == (START + MINUTE, '{"new": true}', 1)
+        assert await is_sound(database)
+
+    async def test_a_one_shot_can_be_moved_until_it_starts(self, database, clock):
+        job = await an_active_schedule(database, trigger=ONCE)
+        await staged(database)
+        later = {"trigger": {"type": "at", "at": "2026-11-02T10:00:00Z"}}
+        async with a_worker_that_holds(database):
+            await amend(database, job.job_id, lambda job: msgspec.structs.replace(job, schedule=later))
+
+        assert await pending(database, job.job_id) == START + timedelta(hours=1)
+        assert await counts(database) == {"timers": 1}
+        assert await is_sound(database)
+
+    async def test_a_refused_edit_lets_the_run_go_on(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+
+        def refuse(_: Any) -> Any:
+            raise InvalidOption("no")
+
+        async with a_worker_that_holds(database) as held:
+            with pytest.raises(InvalidOption):
+                await amend(database, job_id, refuse)
+
+        assert await boxes_of(database, held[0].run_id) == ["leased"], "its worker was not asked"
+        assert await is_sound(database)
+
+
+class TestSkipNext:
+    async def test_it_is_the_next_one_that_is_skipped(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        async with a_worker_that_holds(database):
+            assert await skip_next(database, job_id) == START + MINUTE
+
+        assert await pending(database, job_id) == START + 2 * MINUTE
+        assert await skips(database, job_id) == [skipped("on_request", 1)]
+        assert await is_sound(database)
+
+    async def test_with_a_silent_worker_it_is_refused_and_not_the_one_after_it(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        await claimed(database, await a_worker(database))
+
+        with pytest.raises(Unsettled):
+            await skip_next(database, job_id)
+
+        assert await skips(database, job_id) == []
+
+    async def test_of_a_one_shot_it_is_the_end(self, database):
+        job = await an_active_schedule(database, trigger=ONCE)
+        await staged(database)
+        async with a_worker_that_holds(database):
+            assert await skip_next(database, job.job_id) == AHEAD
+
+        assert await state_of(database, job.job_id) == "completed"
+        assert await counts(database) == {}
+        assert await is_sound(database)
+
+    async def test_of_the_last_of_many_runs_another_takes_its_place(self, database):
+        job = await an_active_schedule(database, trigger=MINUTELY, max_runs=1)
+        await staged(database)
+
+        assert await skip_next(database, job.job_id) == AHEAD
+
+        assert await pending(database, job.job_id) == AHEAD + MINUTE
+        assert await state_of(database, job.job_id) == "active"
+        assert await is_sound(database)
+
+
+class TestTrigger:
+    @pytest.mark.parametrize("place", ["ready", "leased"])
+    async def test_before_a_fire_it_runs_and_the_fire_is_judged_by_it(self, database, clock, place):
+        job_id = await a_minutely_held_ahead(database, clock, overlap={"policy": "skip"})
+        queues = ["default"] if place == "leased" else ["another"]
+        async with a_worker_that_holds(database, queues=queues):
+            assert await counts(database) == {"timers": 1, place: 1}
+            made = await trigger(database, job_id, key="k")
+
+        assert made.state is TriggerState.READY
+        worker_id = await a_worker(database)
+        [run] = await claimed(database, worker_id)
+        assert run.run_id == made.run_id
+        await clock.advance(3)
+        await staged(database)
+        assert await skips(database, job_id) == [skipped("overlap", 1)], "the triggered run is active when it is due"
+        await settled(database, worker_id, run)
+        assert await is_sound(database)
+
+    async def test_a_schedule_of_two_seconds_can_be_triggered(self, database, clock):
+        every = {"type": "interval", "every": "PT2S"}
+        job = await an_active_schedule(database, trigger=every, overlap={"policy": "skip"})
+        await staged(database)
+        await run_through(database)
+        await staged(database)
+        async with a_worker_that_holds(database):
+            made = await trigger(database, job.job_id, key="k")
+
+        assert made.state is TriggerState.READY
+        await run_through(database)
+        await clock.advance(2)
+        await staged(database)
+        assert START + seconds(2) in await occurrences(database, job.job_id)
+        assert await skips(database, job.job_id) == []
+        assert await is_sound(database)
+
+    async def test_between_two_runs_of_a_fixed_delay_it_runs(self, database, clock):
+        job = await a_delay(database)
+        await staged(database)
+        await run_through(database)
+        await clock.advance(57)
+        await staged(database)
+        assert await occurrences(database, job.job_id) == [START + MINUTE]
+
+        made = await trigger(database, job.job_id, key="k")
+
+        assert made.state is TriggerState.READY
+        assert await is_sound(database)
+
+
+class TestCancel:
+    async def test_a_run_held_ahead_is_cancelled_for_certain(self, database):
+        await a_waiting_run(database, delay=4)
+        await staged(database)
+        async with a_worker_that_holds(database) as held:
+            assert await cancel_run(database, held[0].run_id) is CancelAnswer.CANCELLED
+
+        assert await history_of(database, held[0].run_id) == [(0, "cancelled", "cancelled")]
+        assert await is_sound(database)
+
+    async def test_a_schedule_takes_what_is_held_ahead_along(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        async with a_worker_that_holds(database) as held:
+            assert await cancel_job(database, job_id) is CancelAnswer.CANCELLED
+
+        assert await boxes_of(database, held[0].run_id) == []
+        assert await is_sound(database)
+
+    async def test_a_one_shot_with_a_name_is_cancelled_until_it_starts(self, database):
+        job = await an_active_schedule(database, trigger=ONCE)
+        await staged(database)
+        async with a_worker_that_holds(database) as held:
+            assert await cancel_job(database, job.job_id) is CancelAnswer.CANCELLED
+
+        assert await history_of(database, held[0].run_id) == [(0, "cancelled", "cancelled")]
+        assert await state_of(database, job.job_id) == "cancelled"
+        assert await is_sound(database)
+
+
+class TestWhatPeopleSee:
+    async def test_a_one_shot_is_active_until_it_starts(self, database, clock):
+        job = await an_active_schedule(database, trigger=ONCE, name="once")
+        await staged(database)
+        found = await shown(database, job.job_id)
+        assert (found["state"], found["next_run_at"]) == ("active", AHEAD)
+
+        await claimed(database, await a_worker(database))
+        found = await shown(database, job.job_id)
+        assert (found["state"], found["next_run_at"]) == ("active", AHEAD)
+        [listed] = await jobs_listed(database, f'next_run_at<"{(AHEAD + seconds(1)).isoformat()}"')
+        assert (listed["state"], listed["next_run_at"]) == ("active", AHEAD)
+
+        await clock.advance(4)
+        await staged(database)
+        found = await shown(database, job.job_id)
+        assert (found["state"], found["next_run_at"]) == ("completed", None)
+        assert await is_sound(database)
+
+    async def test_the_next_run_is_the_imminent_one(self, database, clock):
+        every = {"type": "interval", "every": "PT1S"}
+        job = await an_active_schedule(database, trigger=every, overlap={"policy": "allow"})
+        await staged(database)
+        await staged(database)
+        await staged(database)
+        assert len(await occurrences(database, job.job_id)) > 1
+        await run_through_due(database)
+
+        assert (await shown(database, job.job_id))["next_run_at"] == START + seconds(1)
+
+    async def test_the_last_of_several_runs_completes_the_schedule_when_it_starts(self, database, clock):
+        job = await an_active_schedule(database, trigger=MINUTELY, max_runs=1)
+        await staged(database)
+        assert await state_of(database, job.job_id) == "active"
+
+        await clock.advance(4)
+        await staged(database)
+
+        assert await state_of(database, job.job_id) == "completed"
+        assert await occurrences(database, job.job_id) == [AHEAD]
+        assert await is_sound(database)
+
+
+class TestAnAbandonedRecall:
+    async def test_its_run_is_made_ready_again(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        async with a_worker_that_holds(database) as held:
+            await runs.recall(database, [job_id], [])
+            while await boxes_of(database, held[0].run_id) == ["leased"]:
+                await asyncio.sleep(0.005)
+        assert await boxes_of(database, held[0].run_id) == ["blocked"]
+        assert await put_back(database) == 0, "its caller may still be there"
+
+        await clock.advance(ABANDONED_AFTER + seconds(1))
+
+        assert await put_back(database) == 1
+        row = await a_row(database, "ready", held[0].run_id)
+        assert (row["attempt"], row["due_at"]) == (0, START + MINUTE)
+        assert await is_sound(database)
+
+
+async def run_through_due(database: Database) -> None:
+    """Run what is due, and leave what is ahead of its moment where it is."""
+    worker_id = await a_worker(database)
+    for run in await claimed(database, worker_id, limit=10):
+        if run.scheduled_at <= START:
+            await settled(database, worker_id, run)
+        else:
+            await hand_back(database, worker_id, [run])
