@@ -23,7 +23,7 @@ from duly.domain.triggers.edited_timing import Before, edited_timing
 from duly.domain.triggers.timing import Timing, calendars_in, read_calendars
 from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
-from duly.moves.recall import taking_back
+from duly.moves.recall import taking_back, unless_held
 from duly.moves.schedule import Seen, see
 from duly.store import jobs as store
 from duly.store import schedules
@@ -67,11 +67,15 @@ async def edit_version(database: Database, job_id: UUID, version: int, job: Recu
 
 
 async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
-    return await taking_back(database, job_id, lambda opened, _: _edit_in(opened, job_id, changed))
+    return await taking_back(
+        database, job_id, lambda settles: _edit_or_held(database, job_id, changed, settles=settles)
+    )
 
 
 @audited
-async def _edit_in(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
+async def _edit_or_held(
+    database: Database, job_id: UUID, changed: Callable[[Seen], Recurring], *, settles: bool
+) -> int:
     floor: datetime | None = None
 
     async def attempt() -> int | None:  # It may be edited, staged or claimed from between the look and the move.
@@ -83,9 +87,19 @@ async def _edit_in(database: Database, job_id: UUID, changed: Callable[[Seen], R
         if timing.first_at is not None:
             moments, skips = [moment for moment in moments if moment >= seen.read_at], _skips(seen)
         answer = await store.edit(
-            database, job_id, seen.generation, job, timing, seen.pending_at, moments, floor, skips, seen.read_at
+            database,
+            job_id,
+            seen.generation,
+            job,
+            timing,
+            seen.pending_at,
+            moments,
+            floor,
+            skips,
+            seen.read_at,
+            settles=settles,
         )
-        if answer.answer == "over":
+        if unless_held(answer.answer) == "over":
             raise NotFound(f"job {job_id} has ended; submit a new one")
         floor = answer.floor
         if answer.answer != "edited":

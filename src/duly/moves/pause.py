@@ -14,7 +14,7 @@ from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.planning import arm, latest_due, left_out_behind, stretch
 from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
-from duly.moves.recall import taking_back
+from duly.moves.recall import taking_back, unless_held
 from duly.moves.schedule import Seen, see
 from duly.store import schedules
 from duly.store.database import Database
@@ -22,14 +22,17 @@ from duly.store.database import Database
 
 async def pause(database: Database, job_id: UUID, reason: str = "paused on request") -> str:
     """Pause a schedule: paused, or already. What has not started is taken back. Raises NotFound, Unsettled."""
-    return await taking_back(database, job_id, lambda opened, _: _pause(opened, job_id, reason))
+    return await taking_back(database, job_id, lambda settles: _pause(database, job_id, reason, settles=settles))
 
 
 @audited
-async def _pause(database: Database, job_id: UUID, reason: str) -> str:
+async def _pause(database: Database, job_id: UUID, reason: str, *, settles: bool) -> str:
     async def attempt() -> str | None:  # It may be staged between the look and the move.
         seen = await see(database, job_id)
-        answer = await schedules.pause(database, job_id, seen.generation, reason, seen.pending_at, seen.staged())
+        staged = seen.staged()
+        answer = unless_held(
+            await schedules.pause(database, job_id, seen.generation, reason, seen.pending_at, staged, settles=settles)
+        )
         if answer == "already" and seen.job.pause_reason == REMOVED:
             # So that the code's return does not resume it.
             await schedules.give_reason(database, job_id, REMOVED, reason)

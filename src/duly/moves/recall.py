@@ -13,11 +13,9 @@ from datetime import timedelta
 from typing import TypeVar
 from uuid import UUID
 
-from duly.domain.errors import DulyError, NotFound, Unsettled
+from duly.domain.errors import DulyError, Unsettled
 from duly.store import hints, runs
 from duly.store.database import Database
-from duly.store.runs import Coming
-from duly.store.together import together
 
 # Within a second: a worker that holds something looks for signals four times as often.
 _LOOKS_MAX = 50
@@ -27,44 +25,30 @@ ABANDONED_AFTER = timedelta(seconds=3)
 T = TypeVar("T")
 
 
-class _Held(Exception):
-    """A coming run of the job was on its way to a worker or from one, so the change is undone."""
+class Held(Exception):
+    """A worker holds a coming run of the schedule, or it is on its way there or back; nothing was changed."""
 
 
-async def taking_back(
-    database: Database,
-    job_id: UUID,
-    change: Callable[[Database, Sequence[UUID]], Awaitable[T]],
-    *,
-    matters: Callable[[T, Coming], bool] = lambda *_: True,
-) -> T:
+async def taking_back(database: Database, job_id: UUID, change: Callable[[bool], Awaitable[T]]) -> T:
     """Change a schedule, and take back what it has staged and nobody has started, also from workers.
 
-    The change is one transaction. Where a coming run is left after it that `matters`, it is undone, the run is recalled, and
-    the change is made again; it is told which runs stay with a worker that does not answer. Raises Unsettled.
+    A change that raises `Held` is made again after a recall. It is told whether it must settle for a run that stays where it
+    is, because its worker does not answer. Raises Unsettled.
     """
-
-    async def attempt(silent: Sequence[UUID]) -> T:
-        async def unless_left(opened: Database) -> T:
-            try:
-                answer = await change(opened, silent)
-            except NotFound:  # It is over, unless its last run is taken back.
-                if not silent and await runs.coming(opened, job_id):
-                    raise _Held from None
-                raise
-            if not silent and any(matters(answer, run) for run in await runs.coming(opened, job_id)):
-                raise _Held
-            return answer
-
-        return await together(database, unless_left)
-
-    with suppress(_Held):
-        return await attempt(())
+    with suppress(Held):
+        return await change(False)
     for _ in range(_TRIES_MAX):  # Another may be staged and claimed between the recall and the change.
         async with recalled(database, job_ids=[job_id]) as silent:
-            with suppress(_Held):
-                return await attempt(silent)
+            with suppress(Held):
+                return await change(bool(silent))
     raise Unsettled(f"job {job_id}")
+
+
+def unless_held(answer: str) -> str:
+    """Give an answer of the store, unless it is `held`: then raise Held."""
+    if answer == "held":
+        raise Held
+    return answer
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -14,7 +13,7 @@ from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import arm, left_out_before
 from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
-from duly.moves.recall import taking_back
+from duly.moves.recall import taking_back, unless_held
 from duly.moves.schedule import see
 from duly.store import schedules
 from duly.store.database import Database
@@ -22,18 +21,13 @@ from duly.store.database import Database
 
 async def skip_next(database: Database, job_id: UUID) -> datetime:
     """Leave the next occurrence out that has not started. Returns its moment. Raises NotFound, InvalidOption, Unsettled."""
-    return await taking_back(
-        database,
-        job_id,
-        lambda opened, silent: _skip_next(opened, job_id, silent),
-        matters=lambda moment, run: run.scheduled_at < moment,
-    )
+    return await taking_back(database, job_id, lambda settles: _skip_next(database, job_id, settles=settles))
 
 
 @audited
-async def _skip_next(database: Database, job_id: UUID, silent: Sequence[UUID]) -> datetime:
-    if silent:  # The one after it is not meant.
-        raise Unsettled(f"job {job_id}", f"a worker that does not answer holds its next run {silent[0]}")
+async def _skip_next(database: Database, job_id: UUID, *, settles: bool) -> datetime:
+    if settles:  # The one after it is not meant.
+        raise Unsettled(f"job {job_id}", "a worker that does not answer holds its next run")
 
     async def attempt() -> datetime | None:  # It may be staged between the look and the move.
         seen = await see(database, job_id)
@@ -47,7 +41,7 @@ async def _skip_next(database: Database, job_id: UUID, silent: Sequence[UUID]) -
         answer, moment = await schedules.skip_next(
             database, job_id, seen.generation, seen.pending_at, next_at, window, seen.staged(), skips
         )
-        if answer == "over":
+        if unless_held(answer) == "over":
             raise NotFound(f"job {job_id} has ended; it fires no more")
         if moment is not None:
             subject = Subject("job", str(job_id), seen.job.name)

@@ -10,7 +10,7 @@ import msgspec
 from duly.domain.audit import Action, Subject
 from duly.domain.errors import NotFound
 from duly.moves.note import actor_of, audited, note
-from duly.moves.recall import taking_back
+from duly.moves.recall import taking_back, unless_held
 from duly.store import jobs, schedules
 from duly.store.database import Database
 
@@ -41,15 +41,16 @@ async def trigger(
     return await taking_back(
         database,
         job_id,
-        lambda opened, _: _trigger(opened, job_id, key, payload, beside=beside),
-        matters=lambda made, _: made.state is TriggerState.SKIPPED,
+        lambda settles: _trigger(database, job_id, key, payload, beside=beside, settles=settles),
     )
 
 
 @audited
-async def _trigger(database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool) -> Triggered:
-    run_id, answer = await schedules.trigger(database, job_id, key, payload, beside=beside)
-    if answer == "over":
+async def _trigger(
+    database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool, settles: bool
+) -> Triggered:
+    run_id, answer = await schedules.trigger(database, job_id, key, payload, beside=beside, settles=settles)
+    if unless_held(answer) == "over":
         raise NotFound(f"no schedule {job_id} that is active or paused; `duly jobs` lists them")
     state = TriggerState(answer)
     if actor_of(database) is not None and state is not TriggerState.REPLAYED:

@@ -31,10 +31,17 @@ async def definitions(database: Database, cohorts: Sequence[int]) -> list[Defini
 
 
 async def pause(
-    database: Database, job_id: UUID, generation: int, reason: str, seen: datetime, staged: Sequence[datetime]
+    database: Database,
+    job_id: UUID,
+    generation: int,
+    reason: str,
+    seen: datetime,
+    staged: Sequence[datetime],
+    *,
+    settles: bool,
 ) -> str:
-    """Pause a schedule: paused, already, again, or over."""
-    return await _answer(database, "pause", job_id, generation, reason, seen, list(staged))
+    """Pause a schedule: paused, already, again, over, or held by a worker unless the caller settles for that."""
+    return await _answer(database, "pause", job_id, generation, reason, seen, list(staged), settles)
 
 
 async def give_reason(database: Database, job_id: UUID, before: str, reason: str) -> None:
@@ -65,16 +72,18 @@ async def skip_next(
     staged: Sequence[datetime],
     skips: str | None,
 ) -> tuple[str, datetime | None]:
-    """Leave one occurrence out: skipped with its moment, again, or over. `skips` go with the pending one."""
+    """Leave one occurrence out: skipped with its moment, again, over, or held. `skips` go with the pending one."""
     values = (job_id, generation, seen, next_at, window, list(staged), zones.database_version(), skips)
     row = await database.fetchrow(SQL["skip_next"], *values)
     assert row is not None
     return row[0], row[1]
 
 
-async def trigger(database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool) -> tuple[UUID, str]:
-    """Run a schedule's job now: the run, and ready, blocked, skipped_overlap, replayed, or over."""
-    row = await database.fetchrow(SQL["trigger"], job_id, key, payload, beside)
+async def trigger(
+    database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool, settles: bool
+) -> tuple[UUID, str]:
+    """Run a schedule's job now: the run, and ready, blocked, skipped_overlap, replayed, over, or held."""
+    row = await database.fetchrow(SQL["trigger"], job_id, key, payload, beside, settles)
     assert row is not None
     return row[0], row[1]
 

@@ -1,11 +1,14 @@
 -- What people do to a schedule: pause, resume, skip, edit and cancel it.
 --
 -- Each takes the next fire first. What it rests on was read before, so it names the moment it saw: `again` means that the
--- schedule has moved on meanwhile, and the caller looks anew. p_moments are those that may be staged and not due. Whoever calls these has
--- recalled what workers hold ahead (recall.sql). A spent schedule, whose last occurrence is staged, is `over` unless that is taken back.
+-- schedule has moved on meanwhile, and the caller looks anew. p_moments are those that may be staged and not due. A
+-- schedule whose coming run a worker holds is `held`: nothing is changed, and the caller recalls that run first (recall.sql), unless
+-- p_settles says that its worker did not answer. A spent schedule, whose last occurrence is staged, is `over` unless that is taken back.
 
 -- Stop a schedule. What is staged is taken back, so that it fires after all if the schedule goes on before its moment.
-create or replace function duly.pause_v1(p_job_id uuid, p_generation integer, p_reason text, p_seen timestamptz, p_moments timestamptz[]) returns text
+create or replace function duly.pause_v1(
+    p_job_id uuid, p_generation integer, p_reason text, p_seen timestamptz, p_moments timestamptz[], p_settles boolean)
+returns text
 language plpgsql set lock_timeout = '2s' as $$
 declare
     v_now   timestamptz := duly.clock_now();
@@ -19,6 +22,10 @@ begin
     if v_state = 'paused' or v_timer.scheduled_at <> p_seen or v_timer.generation <> p_generation then
         perform duly.put_next_fire_v1(v_timer);
         return case when v_state = 'paused' then 'already' else 'again' end;
+    end if;
+    if not p_settles and duly.is_held_v1(v_timer, p_moments, v_now) then
+        perform duly.put_next_fire_v1(v_timer);
+        return 'held';
     end if;
     v_timer := duly.withdraw_v1(v_timer, p_moments, v_now);
     if v_timer.runs_left = 0 then
@@ -69,8 +76,8 @@ end $$;
 -- Leave one occurrence out: the first that is staged and in nobody's hands, else the pending one. p_skips is what calendars took just before
 -- the pending one: no fire will tell of that.
 create or replace function duly.skip_next_v2(
-    p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[], p_skips jsonb)
-returns timestamptz
+    p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[], p_skips jsonb,
+    out answer text, out moment timestamptz)
 language plpgsql set lock_timeout = '2s' as $$
 declare
     v_now     timestamptz := duly.clock_now();
@@ -80,13 +87,15 @@ declare
     v_skipped timestamptz;
     v_is_spent boolean;
 begin
+    answer := 'over';
     if v_timer.job_id is null then
-        return null;
+        return;
     end if;
     select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
-    if v_timer.generation <> p_generation then
+    if v_timer.generation <> p_generation or duly.is_held_v1(v_timer, p_moments, v_now) then
+        answer := case when v_timer.generation <> p_generation then 'again' else 'held' end;
         perform duly.put_next_fire_v1(v_timer);
-        return '-infinity';
+        return;
     end if;
     v_is_spent := coalesce(v_timer.runs_left = 0, false);
     select * into v_staged from duly.lock_staged_v1(p_job_id, p_moments, v_now) as staged order by staged.scheduled_at limit 1;
@@ -100,7 +109,7 @@ begin
         end if;
     elsif v_is_spent then
         perform duly.put_next_fire_v1(v_timer);
-        return null;
+        return;
     elsif v_timer.scheduled_at = p_seen then
         v_skipped := v_timer.scheduled_at;
         perform duly.record_skips_v1(v_job, p_skips, v_now);
@@ -120,7 +129,8 @@ begin
             'reason', 'skipped_on_request', 'first', v_skipped, 'last', v_skipped, 'count', 1)), v_now);
     end if;
     perform duly.put_next_fire_v1(v_timer) where v_timer.job_id is not null;
-    return coalesce(v_skipped, '-infinity');
+    answer := case when v_skipped is null then 'again' else 'skipped' end;
+    moment := v_skipped;
 end $$;
 
 -- Change a schedule. What is staged and in nobody's hands is taken back, and made anew by the new definition. p_first_at is its
@@ -130,7 +140,7 @@ create or replace function duly.edit_v1(
     p_job_id uuid, p_generation integer, p_hash bytea, p_name text, p_source text, p_handler text, p_payload jsonb,
     p_queue text, p_priority smallint, p_options jsonb, p_schedule jsonb, p_cohort bigint, p_every integer, p_anchor timestamptz,
     p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
-    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb, p_read_at timestamptz)
+    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb, p_read_at timestamptz, p_settles boolean)
 returns table (answer text, floor timestamptz)
 language plpgsql set lock_timeout = '2s' as $$
 #variable_conflict use_column
@@ -165,6 +175,11 @@ begin
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
     end if;
     perform duly.check_names(p_handler, p_queue);
+    if not p_settles and duly.is_held_v1(v_timer, p_moments, v_now) then
+        perform duly.put_next_fire_v1(v_timer);
+        return query select 'held', null::timestamptz;
+        return;
+    end if;
     v_timer := duly.withdraw_v1(v_timer, p_moments, v_now);
     if v_timer.runs_left = 0 then
         perform duly.put_next_fire_v1(v_timer);
@@ -242,10 +257,12 @@ end $$;
 
 ---------------------------------------------------------------------------------------------------- as the API calls it
 
-create or replace function duly.api_pause_v1(p_job_id uuid, p_generation integer, p_reason text, p_seen timestamptz, p_moments timestamptz[]) returns text
+create or replace function duly.api_pause_v1(
+    p_job_id uuid, p_generation integer, p_reason text, p_seen timestamptz, p_moments timestamptz[], p_settles boolean)
+returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return case when duly.is_our_job(p_job_id) then duly.pause_v1(p_job_id, p_generation, p_reason, p_seen, p_moments) else 'over' end;
+    return case when duly.is_our_job(p_job_id) then duly.pause_v1(p_job_id, p_generation, p_reason, p_seen, p_moments, p_settles) else 'over' end;
 end $$;
 
 create or replace function duly.api_give_reason_v1(p_job_id uuid, p_before text, p_reason text) returns void
@@ -264,19 +281,22 @@ begin
 end $$;
 
 create or replace function duly.api_skip_next_v2(
-    p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[], p_skips jsonb)
-returns timestamptz
+    p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[], p_skips jsonb,
+    out answer text, out moment timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return case when duly.is_our_job(p_job_id)
-                then duly.skip_next_v2(p_job_id, p_generation, p_seen, p_next_at, p_window, p_moments, p_skips) end;
+    answer := 'over';
+    if duly.is_our_job(p_job_id) then
+        select skip.answer, skip.moment into answer, moment
+          from duly.skip_next_v2(p_job_id, p_generation, p_seen, p_next_at, p_window, p_moments, p_skips) as skip;
+    end if;
 end $$;
 
 create or replace function duly.api_edit_v1(
     p_job_id uuid, p_generation integer, p_hash bytea, p_name text, p_source text, p_handler text, p_payload jsonb,
     p_queue text, p_priority smallint, p_options jsonb, p_schedule jsonb, p_cohort bigint, p_every integer, p_anchor timestamptz,
     p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
-    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb, p_read_at timestamptz)
+    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb, p_read_at timestamptz, p_settles boolean)
 returns table (answer text, floor timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -288,7 +308,7 @@ begin
     select edited.answer, edited.floor from duly.edit_v1(
         p_job_id, p_generation, p_hash, p_name, p_source, p_handler, p_payload, p_queue, p_priority, p_options, p_schedule, p_cohort, p_every,
         p_anchor, p_first_at, p_window, p_jitter, p_overlap, p_overlap_limit, p_max_runs, p_grace, p_watch, p_seen, p_moments, p_floor, p_skips,
-        p_read_at) as edited;
+        p_read_at, p_settles) as edited;
 end $$;
 
 create or replace function duly.api_cancel_schedule_v2(p_job_id uuid, p_seen timestamptz, p_skips jsonb) returns setof uuid

@@ -107,6 +107,16 @@ begin
      order by scheduled_at for update;
 end $$;
 
+-- Whether a coming run of a schedule is out of reach: a worker holds it, or it is on its way there or back. What can be taken back stays
+-- locked, so that the answer holds until the end of the transaction.
+create or replace function duly.is_held_v1(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns boolean
+language plpgsql as $$
+declare
+    v_ours uuid[] := array(select staged.run_id from duly.lock_staged_v1(p_timer.job_id, p_moments, p_now) as staged);
+begin
+    return exists (select from duly.staged_ahead_v1(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming where coming.run_id <> all (v_ours));
+end $$;
+
 -- Take back what a schedule has staged, of the given moments those after the last one that cannot be taken back: it is in a
 -- worker's hands, is due, or was left out. The next fire then stands as if they had not been staged.
 create or replace function duly.withdraw_v1(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns duly.timers

@@ -3,7 +3,8 @@
 
 -- Run a schedule's job now, beside its schedule. It obeys overlap, unless told to run beside what is active; only a run that
 -- obeys is what the next occurrence is judged by. One that has a rate waits for its turn. The key makes a repeated request one run.
-create or replace function duly.trigger_v1(p_job_id uuid, p_key text, p_payload jsonb, p_beside boolean) returns table (run_id uuid, answer text)
+create or replace function duly.trigger_v1(p_job_id uuid, p_key text, p_payload jsonb, p_beside boolean, p_settles boolean default true)
+returns table (run_id uuid, answer text)
 language plpgsql set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
@@ -37,6 +38,12 @@ begin
         return;
     end if;
     if not p_beside and v_timer.overlap is null then   -- What has not started is judged by this run when it is due, and not this run by it.
+        if not p_settles and duly.is_held_v1(v_timer, array[v_timer.previous_scheduled_at], v_now) then
+            delete from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key;
+            perform duly.put_next_fire_v1(v_timer);
+            return query select null::uuid, 'held';
+            return;
+        end if;
         v_timer := duly.withdraw_v1(v_timer, array[v_timer.previous_scheduled_at], v_now);
     end if;
     if not p_beside and (v_timer.overlap is null or v_timer.overlap = 'after_end') and duly.is_active(v_timer.last_run_id)
@@ -140,12 +147,13 @@ end $$;
 
 ---------------------------------------------------------------------------------------------------- as the API calls it
 
-create or replace function duly.api_trigger_v1(p_job_id uuid, p_key text, p_payload jsonb, p_beside boolean, out run_id uuid, out answer text)
+create or replace function duly.api_trigger_v1(
+    p_job_id uuid, p_key text, p_payload jsonb, p_beside boolean, p_settles boolean, out run_id uuid, out answer text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     answer := 'over';
     if duly.is_our_job(p_job_id) then
-        select triggered.run_id, triggered.answer into run_id, answer from duly.trigger_v1(p_job_id, p_key, p_payload, p_beside) as triggered;
+        select triggered.run_id, triggered.answer into run_id, answer from duly.trigger_v1(p_job_id, p_key, p_payload, p_beside, p_settles) as triggered;
     end if;
     if answer in ('ready', 'blocked') then
         perform duly.admit_v1(duly.current_tenant(), 0, 1);

@@ -4,7 +4,7 @@ select jobs.cohort, jobs.schedule::text, duly.calendars_of(jobs.tenant, jobs.sch
        select cohort, tenant, schedule from duly.jobs where jobs.cohort = asked.cohort and jobs.state in ('active', 'paused') limit 1) as jobs
 
 -- name: pause
-select duly.pause_v1($1, $2, $3, $4, $5)
+select duly.pause_v1($1, $2, $3, $4, $5, $6)
 
 -- name: give_reason
 update duly.jobs set pause_reason = $3, updated_at = duly.clock_now() where job_id = $1 and state = 'paused' and pause_reason = $2
@@ -13,12 +13,10 @@ update duly.jobs set pause_reason = $3, updated_at = duly.clock_now() where job_
 select answer, duly.timed_by_v1($1, $7)::text, case when answer = 'active' then duly.timed_anew_v1($1, null)::text end from duly.resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
 
 -- name: skip_next
-select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity'),
-       duly.timed_by_v1($1, $7)::text
-  from duly.skip_next_v2($1, $2, $3, $4, $5, $6, $8::text::jsonb) as moment
+select answer, moment, duly.timed_by_v1($1, $7)::text from duly.skip_next_v2($1, $2, $3, $4, $5, $6, $8::text::jsonb)
 
 -- name: trigger
-select run_id, answer from duly.trigger_v1($1, $2, $3::text::jsonb, $4)
+select run_id, answer from duly.trigger_v1($1, $2, $3::text::jsonb, $4, $5)
 
 -- name: retime
 select job_id, duly.timed_by_v1(job_id, $8)::text, duly.timed_anew_v1(job_id, ($7::text[])[array_position($1, job_id)]::jsonb)::text

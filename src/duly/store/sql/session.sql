@@ -20,13 +20,13 @@ select job_id, scheduled_at, replayed, case when not replayed then duly.api_time
 select answer, floor, case when answer = 'edited' then duly.api_timed_by_v1($1, $28)::text end,
        case when answer = 'edited' and $15::timestamptz is not null then duly.api_timed_anew_v1($1, null)::text end from duly.api_edit_v1(
     $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-    $23, $24, $25, $26::text::jsonb, $27)
+    $23, $24, $25, $26::text::jsonb, $27, $29)
 
 -- name: cancel_schedule
 select job_id from duly.api_cancel_schedule_v2($1, $2, $3::text::jsonb) as job_id
 
 -- name: pause
-select duly.api_pause_v1($1, $2, $3, $4, $5)
+select duly.api_pause_v1($1, $2, $3, $4, $5, $6)
 
 -- name: give_reason
 select duly.api_give_reason_v1($1, $2, $3)
@@ -35,12 +35,10 @@ select duly.api_give_reason_v1($1, $2, $3)
 select answer, duly.api_timed_by_v1($1, $7)::text, case when answer = 'active' then duly.api_timed_anew_v1($1, null)::text end from duly.api_resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
 
 -- name: skip_next
-select case when moment is null then 'over' when moment = '-infinity' then 'again' else 'skipped' end, nullif(moment, '-infinity'),
-       duly.api_timed_by_v1($1, $7)::text
-  from duly.api_skip_next_v2($1, $2, $3, $4, $5, $6, $8::text::jsonb) as moment
+select answer, moment, duly.api_timed_by_v1($1, $7)::text from duly.api_skip_next_v2($1, $2, $3, $4, $5, $6, $8::text::jsonb)
 
 -- name: trigger
-select run_id, answer from duly.api_trigger_v1($1, $2, $3::text::jsonb, $4)
+select run_id, answer from duly.api_trigger_v1($1, $2, $3::text::jsonb, $4, $5)
 
 -- name: retime
 select job_id, duly.api_timed_by_v1(job_id, $8)::text, duly.api_timed_anew_v1(job_id, ($7::text[])[array_position($1, job_id)]::jsonb)::text
