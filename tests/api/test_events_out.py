@@ -1,6 +1,7 @@
 """Events that go out: each thing that happens to a tenant's runs is heard once, in order, and a gap is never silent."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from itertools import count
 
@@ -21,6 +22,7 @@ from duly.moves.pause import pause, resume
 from duly.moves.submit import submit, submit_recurring
 from duly.moves.workflows import cancel_workflow, pause_workflow, replay_workflow, resume_workflow
 from duly.store import changes
+from duly.store.database import Database
 from tests.builders import (
     a_key,
     a_leased_run,
@@ -47,8 +49,10 @@ class Stream:
     async def events(self, number):
         """Read so many events."""
         found: list[dict] = []
-        while len(found) < number:
-            found += [read(block) for block in (await anext(self._lines)).split(b"\n\n") if block.startswith(b"id:")]
+        async with asyncio.timeout(30):
+            while len(found) < number:
+                blocks = (await anext(self._lines)).split(b"\n\n")
+                found += [read(block) for block in blocks if block.startswith(b"id:")]
         return found
 
     async def close(self):
@@ -67,12 +71,6 @@ async def always():
 
 
 @pytest.fixture
-def database(own_database):
-    """A database of its own: where tests have deleted rows, history does not grow at its end alone, as it does in earnest."""
-    return own_database
-
-
-@pytest.fixture
 async def hub(database):
     made = Hub(database, Log("test"))
     yield made
@@ -88,6 +86,12 @@ async def a_running_one(database, *, queue, tenant=1):
     submitted = await submit(database, a_submission(queue=queue), key=a_key(), tenant=tenant)
     await claimed(database, await a_worker(database, queues=[queue]), queues=[queue])
     return str(submitted.job_id)
+
+
+async def finished(connection, worker_id, run, clock):
+    """Let a run succeed in a transaction that may stay open."""
+    finish = "select duly.finish_v1($1, array[$2::tid], array[$3::bigint], array[$4::timestamptz], array[$4], array[null::jsonb])"
+    assert await connection.fetchval(finish, worker_id, run.place, run.fence, clock.at)
 
 
 def kinds(events):
@@ -207,6 +211,85 @@ class TestResuming:
         [ended] = await resumed.events(1)
         other.close()
         assert (ended["subject"], kinds([ended])) == (str(run.run_id), ["succeeded"])
+
+    async def test_in_another_process_an_end_is_told_whenever_its_transaction_commits(self, hub, database, clock):
+        """It ended before the last event that was heard, and became visible after it."""
+        stream = await listening(hub)
+        worker_id, run = await a_leased_run(database)
+        await stream.events(1)
+        async with database.transaction() as slow:
+            await finished(slow, worker_id, run, clock)
+            await clock.advance(20)
+            await a_leased_run(database)
+            [last] = await stream.events(1)
+        await stream.close()
+        other = Hub(database, Log("test"))
+
+        [ended] = await (await listening(other, last_id=last["place"])).events(1)
+
+        other.close()
+        assert (ended["subject"], kinds([ended])) == (str(run.run_id), ["succeeded"])
+
+    async def test_a_place_names_few_of_many_open_transactions_and_loses_none(self, hub, database, clock):
+        stream = await listening(hub)
+        worker_id = await a_worker(database)
+        runs = []
+        for _ in range(3):
+            await a_ready_run(database)
+            runs += await claimed(database, worker_id)
+        await stream.events(3)
+        async with AsyncExitStack() as late:
+            for run in runs:
+                await finished(await late.enter_async_context(database.transaction()), worker_id, run, clock)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(module, "_OPEN_MAX", 1)
+                await a_leased_run(database, worker_id)
+                [last] = await stream.events(1)
+        other = Hub(database, Log("test"))
+
+        ended = await (await listening(other, last_id=last["place"])).events(3)
+
+        other.close()
+        assert {event["subject"] for event in ended} == {str(run.run_id) for run in runs}
+
+    async def test_an_event_of_another_server_is_one_gap(self, hub, database, postgres_15, template_15):
+        async with Database(postgres_15.url(postgres_15.create(template_15)), clock=database.clock) as far:
+            theirs = Hub(far, Log("test"))
+            stream = await listening(theirs)
+            await a_leased_run(far)
+            [heard] = await stream.events(1)
+            await stream.close()
+            theirs.close()
+
+        [gap] = await (await listening(hub, last_id=heard["place"])).events(1)
+
+        assert kinds([gap]) == ["gap"]
+        assert "another database" in gap["data"]["reason"]
+
+    async def test_what_ends_while_a_look_for_others_is_under_way_is_heard(self, hub, database, monkeypatch):
+        await listening(hub, Wanted(2))
+        hub._looking.cancel()
+        looking, go_on = asyncio.Event(), asyncio.Event()
+        look = hub._endings.look
+
+        async def slowly(tenants):
+            looking.set()
+            await go_on.wait()
+            return await look(tenants)
+
+        monkeypatch.setattr(hub._endings, "look", slowly)
+        stepping = asyncio.create_task(hub.step())
+        await looking.wait()
+        joining = asyncio.create_task(listening(hub, Wanted(1, types={"duly.run.succeeded.v1"})))
+        await asyncio.sleep(0)
+        worker_id, run = await a_leased_run(database)
+        go_on.set()
+        await stepping
+        stream = await joining
+        await settled(database, worker_id, run)
+        await hub.step()
+
+        assert [event["subject"] for event in await stream.events(1)] == [str(run.run_id)]
 
     @pytest.mark.parametrize("last_id", ["nonsense", "00000000-0-1", "00000000-0-999999999999999"])
     async def test_too_far_back_is_one_gap_that_says_so(self, hub, database, last_id):

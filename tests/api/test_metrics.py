@@ -1,6 +1,5 @@
 """Counters count each attempt once, whenever it becomes visible, at a cost that follows what is new."""
 
-import json
 from contextlib import suppress
 from datetime import timedelta
 
@@ -11,7 +10,7 @@ from duly.log import Log
 from duly.moves.hold import hold, lift
 from duly.store import history, migrate
 from duly.store.database import Database
-from duly.store.tail import Ended, Snapshot, Tail, _statement
+from duly.store.tail import Ended, Snapshot, Tail
 from tests.api.conftest import parts_of
 from tests.builders import a_dead_run, a_leased_run, a_ready_run, a_worker, claimed, settled, staged
 from tests.clock import START
@@ -71,18 +70,6 @@ async def test_a_transaction_that_rolls_back_is_not_counted(own_database):
     assert await counted(tail) == 1
 
 
-async def test_the_tail_is_read_from_where_it_was_some_seconds_ago(own_database, clock):
-    tail = Tail(own_database)
-    await tail.look()
-    for _ in range(5):
-        await insert(own_database, 1_000)
-        await clock.advance(6)
-        assert await counted(tail) == 1_000
-    floors = tail._floors(await tail._leaves())
-
-    assert floors[0][0] > 20, "the beginning of the day is not read again"
-
-
 async def test_a_partition_made_later_is_read_from_its_beginning(own_database):
     tail = Tail(own_database)
     await tail.look()
@@ -90,46 +77,6 @@ async def test_a_partition_made_later_is_read_from_its_beginning(own_database):
     await insert(own_database, 4, at=START + timedelta(days=1))
 
     assert await counted(tail) == 4
-
-
-async def test_partitions_of_days_gone_by_are_left_alone(own_database):
-    await history.make_partitions(own_database, 4)
-    for day in range(4):
-        await insert(own_database, 1, at=START + timedelta(days=day))
-    await own_database.clock.advance(timedelta(days=2))
-
-    assert await Tail(own_database)._leaves() == [
-        f"duly.attempts_succeeded_{START + timedelta(days=day):%Y%m%d}" for day in (1, 2, 3)
-    ]
-
-
-async def test_a_look_scans_a_range_of_blocks_never_the_table(own_database):
-    await insert(own_database, 5_000)
-    tail = Tail(own_database)
-    await tail.look()
-    leaves = await tail._leaves()
-    statement = _statement(leaves).replace("${", "$")
-    async with own_database.transaction() as connection:
-        plan = await connection.fetch(f"explain (format json) {literal(statement, tail, leaves)}")
-
-    assert "Tid Range Scan" in plan[0][0]
-    assert not any(node["Node Type"] == "Seq Scan" for node in nodes(json.loads(plan[0][0])[0]["Plan"]))
-
-
-def literal(statement, tail, leaves):
-    """Put the arguments into the text, because EXPLAIN takes none."""
-    end, oldest, still_open = tail._snapshot.arguments()
-    values = [f"{end}", f"{oldest}", f"array{still_open}", "array[1.0]", "array[1.0]"]
-    values += [f"'({block},{item})'" for block, item in tail._floors(leaves)]
-    for number, value in reversed(list(enumerate(values, 1))):
-        statement = statement.replace(f"${number}", value)
-    return statement
-
-
-def nodes(plan):
-    yield plan
-    for inner in plan.get("Plans", []):
-        yield from nodes(inner)
 
 
 async def test_it_counts_on_the_oldest_postgresql_too(postgres_15):

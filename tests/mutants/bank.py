@@ -1769,4 +1769,25 @@ BANK = [
         "",
         "tests/maintenance/test_service.py::TestSweep",
     ),
+    Mutant(
+        "an end whose transaction commits late is never read",
+        sql("tail"),
+        "attempts.xid = any (p_open) and",
+        "false and",
+        "tests/store/test_tail.py::TestOnce",
+    ),
+    Mutant(
+        "counters lack the ends of transactions that were open",
+        "src/duly/store/tail.py",
+        "tuple(number for number in self.open if number < end)",
+        "()",
+        "tests/store/test_tail.py::TestUnderLoad",
+    ),
+    Mutant(
+        "ends restored from another cluster are read as new",
+        sql("tail"),
+        "& 4294967295 >= 2147483648",
+        "& 4294967295 >= 0",
+        "tests/store/test_tail.py::TestOnce",
+    ),
 ]

@@ -3,13 +3,14 @@
 There is one in a process. What it finds goes into a ring, the newest last; a listener has a place in the ring and nothing
 else, so a slow one costs no memory: when the ring has gone past its place, it is told that there is a gap. A listener who
 comes back names the last event it got. If the ring still holds what came after, it goes on there; if not, what ended since is
-read from history, as far as a bounded look goes, and otherwise there is a gap. Runs that ended may then come twice, with the
-same id.
+read from history, as far as a bounded look goes, and otherwise there is a gap. For that the id of an event carries a position
+in history, of which any hub can tell what came after it. Runs that ended may then come twice, with the same id.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
@@ -36,7 +37,8 @@ from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.store import job_changes, workflow_changes, workflow_ends
 from duly.store.database import Database
-from duly.store.stream import Beginnings, Ended, Endings, recent
+from duly.store.stream import Beginnings, Ended, Endings
+from duly.store.tail import Position, position
 from duly.store.workflow_ends import WorkflowEnds
 
 LOOK_SECONDS = 0.25
@@ -47,7 +49,10 @@ REPLAY_MAX = 1_000
 REPLAY_AGE_MAX = timedelta(hours=1)
 _ASK_SECONDS = 2.0  # whether a listener is still admitted
 _SKEW = timedelta(seconds=2)  # rows become visible in another order than they were written
-_PLACE = re.compile(r"([0-9a-f]{8})-(\d{1,18})-(\d{1,15})", re.ASCII)
+_OPEN_MAX = 16  # of the open transactions that a place names; with more open, it lies a little further back
+_PLACE = re.compile(
+    r"([0-9a-f]{8})-(\d{1,18})-(\d{1,15})-([0-9a-f]{8})-([0-9a-f]{1,16}(?:\.[0-9a-f]{1,16}){0,16})", re.ASCII
+)
 _BEAT = b": alive\n\n"
 _ELSEWHERE = "0" * 8
 
@@ -81,6 +86,13 @@ class Joined(msgspec.Struct, frozen=True):
     first: list[bytes]
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """A happening in the ring. Everything that its position has seen came before it."""
+
+    happening: Happening
+    position: Position
+
+
 class Hub:
     """Finds what happens, for those who listen."""
 
@@ -89,8 +101,10 @@ class Hub:
         self._clock = database.clock
         self._log = log
         self._name = Rng().uuid().hex[:8]
-        self._ring: deque[Happening] = deque(maxlen=RING_MAX)
+        self._ring: deque[Kept] = deque(maxlen=RING_MAX)
         self._count = 0  # of all that ever went into the ring
+        self._position = Position("", 0)  # what this has seen is in the ring, or was
+        self._stepping = asyncio.Lock()
         self._until: dict[int, float] = {}  # how long to look for a tenant
         self._since: dict[int, int] = {}  # from where on the ring holds all of a tenant
         self._listeners: set[asyncio.Event] = set()
@@ -145,15 +159,20 @@ class Hub:
 
     async def step(self) -> None:
         """Look once, and pass on what is new."""
-        tenants = list(self._until)
-        ends = await self._workflow_ends.look(tenants)  # First, and told last: by then the ends of its nodes are seen.
-        begun = await self._beginnings.look(tenants)
-        ended = await self._endings.look(tenants)
-        changes, turns = await self._changes.look(tenants), await self._workflow_changes.look(tenants)
-        of_runs = [*map(began, begun), *(one for row in ended for one in self._of(row))]
-        self._publish([*map(changed, changes), *map(workflow_changed, turns), *of_runs, *map(workflow_ended, ends)])
-        if any(reader.left_out for reader in self._readers):
-            self._skip("more happened at once than is passed on")
+        async with self._stepping:
+            tenants = list(self._until)
+            seen = await position(self._database)
+            ends = await self._workflow_ends.look(
+                tenants
+            )  # First, and told last: by then the ends of its nodes are seen.
+            begun = await self._beginnings.look(tenants)
+            ended = await self._endings.look(tenants)
+            changes, turns = await self._changes.look(tenants), await self._workflow_changes.look(tenants)
+            of_runs = [*map(began, begun), *(one for row in ended for one in self._of(row))]
+            self._publish([*map(changed, changes), *map(workflow_changed, turns), *of_runs, *map(workflow_ended, ends)])
+            self._position = seen
+            if any(reader.left_out for reader in self._readers):
+                self._skip("more happened at once than the stream passes on, or the database failed over")
 
     async def _look_for_ever(self) -> None:
         has_failed = False
@@ -175,12 +194,16 @@ class Hub:
     async def _look_for(self, tenant: int) -> None:
         """See that a tenant is looked for from now on, and for a while."""
         self._until[tenant] = self._clock.monotonic() + LINGER_SECONDS
-        self._since.setdefault(tenant, self._count)
         async with self._starting:
             if self._looking is None and not self._closed:
                 self._start_over()
                 await self.step()  # Takes its place in history, so that nothing from here on is missed.
                 self._looking = asyncio.create_task(self._look_for_ever(), name="hub")
+        if tenant not in self._since:
+            async with (
+                self._stepping
+            ):  # A look that is under way was not for this tenant, and passes over what ends meanwhile.
+                self._since.setdefault(tenant, self._count)
 
     def _start_over(self) -> None:
         self._beginnings, self._endings = Beginnings(self._database), Endings(self._database)
@@ -199,7 +222,8 @@ class Hub:
         """Forget tenants of whom nobody has listened for a while, and say whether there are others."""
         now = self._clock.monotonic()
         for tenant in [tenant for tenant, until in self._until.items() if until < now]:
-            del self._until[tenant], self._since[tenant]
+            del self._until[tenant]
+            self._since.pop(tenant, None)
         return bool(self._until) and not self._closed
 
     def _of(self, ended: Ended) -> Iterable[Happening]:
@@ -212,7 +236,7 @@ class Hub:
         yield from came_to(ended)
 
     def _publish(self, happenings: Collection[Happening]) -> None:
-        self._ring.extend(happenings)
+        self._ring.extend(Kept(one, self._position) for one in happenings)
         self._count += len(happenings)
         if happenings:
             self._wake()
@@ -233,13 +257,13 @@ class Hub:
         """Give what comes after a place, and the place behind it."""
         if place < self._since[wanted.tenant] or self._count - place > len(self._ring):
             told = gap(self._moment(), "you read more slowly than things happen, and some have gone by")
-            return told.lines(self._place(self._count, told.at)), self._count
+            return told.lines(self._place(self._count, told.at, self._position)), self._count
         fresh = islice(self._ring, len(self._ring) - (self._count - place), None)
-        lines = [
-            one.lines(self._place(number, one.at))
-            for number, one in enumerate(fresh, place + 1)
-            if self._fits(wanted, one)
-        ]
+        found = [(number, kept) for number, kept in enumerate(fresh, place + 1) if self._fits(wanted, kept.happening)]
+        if found:  # Whoever has got the last of them has got all there is.
+            number, last = found[-1]
+            found[-1] = number, Kept(last.happening, self._position)
+        lines = [kept.happening.lines(self._place(number, kept.happening.at, kept.position)) for number, kept in found]
         return b"".join(lines), self._count
 
     @staticmethod
@@ -247,8 +271,8 @@ class Hub:
         is_gap = happening.type == GAP and happening.tenant == wanted.tenant
         return is_gap or wanted.fits(happening)
 
-    def _place(self, number: int, at: datetime) -> str:
-        return f"{self._name}-{number}-{int(at.timestamp() * 1000)}"
+    def _place(self, number: int, at: datetime, seen: Position, name: str | None = None) -> str:
+        return f"{name or self._name}-{number}-{int(at.timestamp() * 1000)}-{_text_of(seen)}"
 
     def _place_of(self, last_id: str, tenant: int) -> int | None:
         """Find a place that the ring still holds; None when it is another's, or gone."""
@@ -263,24 +287,29 @@ class Hub:
         """Read from history what ended since an event; where that cannot be told in full, tell that there is a gap."""
         now, found = self._moment(), _PLACE.fullmatch(last_id)
         since = None if found is None else _moment_at(int(found[3]))
-        if since is None or now - since > REPLAY_AGE_MAX:
-            told = gap(now, "the Last-Event-ID is not one of ours, or more than an hour old")
-            return [told.lines(self._place(self._count, now))]
-        rows, is_all = await recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
+        if found is None or since is None or now - since > REPLAY_AGE_MAX:
+            return [self._gap(now, "the Last-Event-ID is not one of ours, or more than an hour old")]
+        here = await position(self._database)
+        seen = _position_of(found, here)
+        if seen is None:
+            return [self._gap(now, "the Last-Event-ID is of another database, or of one before a failover")]
+        endings = Endings(self._database, seen)
+        rows = await endings.look([wanted.tenant])
         changes = await job_changes.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
         turns = await workflow_changes.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
         ends = await workflow_ends.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
+        if endings.left_out or len(rows) > REPLAY_MAX or max(len(changes), len(turns), len(ends)) >= REPLAY_MAX:
+            return [self._gap(now, "more has happened since the Last-Event-ID than can be told")]
         of_runs = [one for row in rows for one in came_to(row)]
         told_of = [*of_runs, *map(changed, changes), *map(workflow_changed, turns), *map(workflow_ended, ends)]
-        lines = [
-            one.lines(f"{_ELSEWHERE}-0-{int(one.at.timestamp() * 1000)}")
+        return [
+            one.lines(self._place(0, one.at, seen, _ELSEWHERE))
             for one in sorted(told_of, key=lambda one: one.at)
             if wanted.fits(one)
         ]
-        if is_all and max(len(changes), len(turns), len(ends)) < REPLAY_MAX:
-            return lines
-        told = gap(now, "more has happened since the Last-Event-ID than can be told")
-        return [told.lines(self._place(self._count, now))]
+
+    def _gap(self, now: datetime, reason: str) -> bytes:
+        return gap(now, reason).lines(self._place(self._count, now, self._position))
 
     def _moment(self) -> datetime:
         return moment_of(self._clock.now())
@@ -291,3 +320,21 @@ def _moment_at(milliseconds: int) -> datetime | None:
         return datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return None
+
+
+def _text_of(seen: Position) -> str:
+    """Write a position as part of an event's id: the server, the end, and how far before it each open transaction is."""
+    short = seen.shortened(_OPEN_MAX)
+    return f"{_digest(seen.cluster)}-{'.'.join([f'{short.end:x}', *(f'{short.end - one:x}' for one in short.open)])}"
+
+
+def _position_of(place: re.Match[str], here: Position) -> Position | None:
+    """Read a position out of an event's id; None when it is another server's."""
+    end, *distances = (int(part, 16) for part in place[5].split("."))
+    if place[4] != _digest(here.cluster) or end > here.end or any(distance > end for distance in distances):
+        return None
+    return Position(here.cluster, end, tuple(end - distance for distance in distances))
+
+
+def _digest(cluster: str) -> str:
+    return hashlib.sha256(cluster.encode()).hexdigest()[:8]

@@ -209,8 +209,7 @@ class Metrics:
     async def look(self) -> None:
         """Count what ended since the last look, and measure the queues."""
         async with self._looking:
-            for ended in await self._tail.look():
-                self.totals.add(ended)
+            await self._count_ended()
             now = await self._vitals.database.read_clock()
             rows = await ready.depth(self._vitals.database)
             held = await holds.standing(self._vitals.database)
@@ -225,6 +224,18 @@ class Metrics:
         self.totals.depths = emptied | {
             row["queue"]: Depth(row["runs"], max(0.0, ages[row["queue"]])) for row in rows[:QUEUES_MAX]
         }
+
+    async def _count_ended(self) -> None:
+        """Count what ended since the last look; after a long silence that takes several."""
+        is_behind = True
+        while is_behind:
+            for ended in await self._tail.look():
+                self.totals.add(ended)
+            is_behind = self._tail.is_behind
+            if self._tail.was_cut_off:
+                self._log.warning(
+                    "metrics_cut_off", next="counters lack the runs that ended before this and since the last look"
+                )
 
     async def _look_safely(self) -> None:
         try:

@@ -1,6 +1,6 @@
 """What happens to runs, as it happens: those that start and those that end, each once, at a cost that follows what is new.
 
-Ends are read from the end of history, as the metrics read them (see `tail`). Starts are read from the box of what workers hold:
+Ends are read from the tail of history, as the metrics read them (see `tail`). Starts are read from the box of what workers hold:
 a run is said to have started when it is in a worker's hands and due.
 """
 
@@ -12,16 +12,15 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import asyncpg
 import msgspec
 
 from duly.store.database import Database
 from duly.store.statements import load
-from duly.store.tail import OVERLAP_SECONDS, Growth, Snapshot
+from duly.store.tail import OVERLAP_SECONDS, Follower, Position, Snapshot
 
 SQL = load("stream")
 ROWS_MAX = 5_000
-_BLOCKS_MAX = 256  # of each leaf, looked back at
+SCAN_MAX = 50_000  # of all tenants; a look that finds more leaves a gap
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -58,48 +57,56 @@ class Ended(msgspec.Struct, frozen=True):
     reason: str | None
 
 
-class Endings(Growth):
+class Endings(Follower):
     """Reads history from where the last look ended, row by row. `left_out`: there may have been more than the last look gave."""
 
     left_out = False
 
     async def look(self, tenants: Iterable[int]) -> list[Ended]:
         """Give what ended since the last look, `ROWS_MAX` at most; the first look only takes its place."""
-        leaves = await self._leaves()
-        if self._snapshot is None:
-            await self._take_place()
+        if self._position is None:
+            await self._take_position()
             return []
-        if not leaves:
-            return []
-        arguments = (*self._snapshot.arguments(), list(tenants), ROWS_MAX, *self._floors(leaves))
-        try:
-            rows = await self._database.fetch(_statement(leaves), *arguments)
-        except asyncpg.UndefinedTableError:
-            return []  # A partition was dropped between the two statements: the next look sees it.
-        self._snapshot = Snapshot.parse(rows[0]["snapshot"])
-        self.left_out = len(rows) >= ROWS_MAX
-        return [Ended(*row[1:]) for row in rows if row["run_id"] is not None]
+        end, still_open = self._position.arguments()
+        rows = await self._database.fetch(SQL["look"], end, still_open, SCAN_MAX, list(tenants), ROWS_MAX)
+        found = [Ended(*row[4:]) for row in rows if row["run_id"] is not None]
+        has_moved_on = self._has_moved_on(rows[0], rows[0]["newest"] or 0)
+        self.left_out = not has_moved_on or rows[0]["scanned"] >= SCAN_MAX or len(found) >= ROWS_MAX
+        if self.left_out:  # Whoever is told of a gap goes on from here.
+            self._position = Position.at(rows[0]["cluster"], rows[0]["snapshot"])
+        return found if has_moved_on else []
 
 
 class Beginnings:
-    """Reads what has begun since the last look. Fences become visible in another order than they rise, so looks overlap."""
+    """Reads what has begun since the last look: claimed since and due, or due since.
+
+    A lease keeps its fence for life and may be written anew under it, so only fences of the last seconds are new. They become
+    visible in another order than they rise, so the last seconds overlap, and of these a look gives what the last one could
+    not see.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._places: deque[tuple[float, int, datetime]] = deque()
+        self._fences: deque[tuple[float, int]] = deque()
+        self._seen: tuple[Snapshot, datetime] | None = None
         self._known: dict[tuple[UUID, int], float] = {}  # All runs of a claim have one fence.
         self.left_out = False  # whether there may have been more than the last look gave
 
     async def look(self, tenants: Iterable[int]) -> list[Started]:
         """Give what began since the last look, `ROWS_MAX` at most; the first look only takes its place."""
-        if not self._places:
-            row = await self._database.fetchrow(SQL["place"])
-            assert row is not None
-            self._places.append((self._database.clock.monotonic(), row["fence"], row["read_at"]))
+        if self._seen is None:
+            self._move_on(await self._database.fetch(SQL["place"]))
             return []
-        _, fence, since = self._places[0]
-        rows = await self._database.fetch(SQL["started"], list(tenants), fence, since, ROWS_MAX)
-        return self._new(rows)
+        snapshot, read_at = self._seen
+        arguments = (*snapshot.arguments(), list(tenants), self._fences[0][1], read_at, ROWS_MAX)
+        rows = await self._database.fetch(SQL["started"], *arguments)
+        self._move_on(rows)
+        begun = [Started(*row[2:]) for row in rows if row["run_id"] is not None]
+        self.left_out = len(begun) >= ROWS_MAX
+        found = [one for one in begun if not self.has_told(one.run_id, one.fence)]
+        for one in found:
+            self.tell(one.run_id, one.fence)
+        return found
 
     def has_told(self, run_id: UUID, fence: int) -> bool:
         """Say whether the run under this fence was given already."""
@@ -109,40 +116,12 @@ class Beginnings:
         """Remember that the start of a run is known."""
         self._known[run_id, fence] = self._database.clock.monotonic()
 
-    def _new(self, rows: Sequence[Any]) -> list[Started]:
-        found = [Started(*row[:10]) for row in rows if not self.has_told(row["run_id"], row["fence"])]
-        self.left_out = len(found) >= ROWS_MAX
-        for one in found:
-            self.tell(one.run_id, one.fence)
-        if rows:
-            self._move_on(max(row["fence"] for row in rows), rows[0]["read_at"])
-        return found
-
-    def _move_on(self, fence: int, read_at: datetime) -> None:
+    def _move_on(self, rows: Sequence[Any]) -> None:
         """Note how far we have read, and forget what no look goes back to."""
         now = self._database.clock.monotonic()
-        self._places.append((now, max(fence, self._places[-1][1]), read_at))
-        while len(self._places) > 1 and now - self._places[1][0] >= OVERLAP_SECONDS:
-            self._places.popleft()
+        self._seen = Snapshot.parse(rows[0]["snapshot"]), rows[0]["read_at"]
+        before = self._fences[-1][1] if self._fences else 0
+        self._fences.append((now, max(before, *(row["fence"] or 0 for row in rows))))
+        while len(self._fences) > 1 and now - self._fences[1][0] >= OVERLAP_SECONDS:
+            self._fences.popleft()
         self._known = {known: at for known, at in self._known.items() if now - at < 3 * OVERLAP_SECONDS}
-
-
-async def recent(database: Database, tenant: int, since: datetime, limit: int) -> tuple[list[Ended], bool]:
-    """Read what ended of a tenant since a moment, in order, and whether that is all: only so far back is looked."""
-    found: list[Ended] = []
-    is_all = True
-    for name, blocks in await Growth(database).sizes():
-        floor = max(0, blocks - _BLOCKS_MAX)
-        statement = SQL["recent"].format(leaf=name)
-        rows = await database.fetch(statement, (floor, 0), tenant, since, limit + 1)
-        found += [Ended(*row) for row in rows]
-        if floor:
-            first = await database.fetchval(SQL["first_of_block"].format(leaf=name), (floor, 0), (floor + 1, 0))
-            is_all = is_all and first is not None and first < since
-    found.sort(key=lambda one: one.finished_at)
-    return found[:limit], is_all and len(found) <= limit
-
-
-def _statement(leaves: Sequence[str]) -> str:
-    unseen = " union all ".join(SQL["unseen"].format(leaf=leaf, number=number) for number, leaf in enumerate(leaves, 6))
-    return SQL["look"].format(unseen=unseen)

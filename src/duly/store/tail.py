@@ -1,25 +1,25 @@
-"""Counting what ended, as it ends: each row of history exactly once, at a cost that follows the new rows only.
+"""The tail of history: reads each end once, in the order of transactions, at a cost that follows what is new.
 
-History is append-only, so what is new stands at the end of the day's partitions: a look reads each from the block where it
-ended some seconds ago. Rows become visible in another order than they were written; so of these a look counts the ones
-that the snapshot of the look before could not see, by their transaction. Nothing is counted twice, and nothing is missed
-but the rows of a transaction that stayed open longer than the overlap while others wrote whole blocks behind it. A row
-that is written anew counts anew; that happens only to what fell into a default partition before its day's was made.
+Rows lie in the table in any order and commit in any order, so a reader goes by the transaction that recorded each row. Its
+position is an end and a set of transactions before it that were still open: it has seen the rows of all others before the
+end. The next look reads the rows from the end on, and those of the open ones that have committed since. No look waits for an
+open transaction, however long it stays open. After a failover, or a restore into another cluster, transaction ids mean
+nothing to an earlier position: the reader starts over, and says that it did.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
 from datetime import date, timedelta
+from typing import Any
 
-import asyncpg
 import msgspec
 
 from duly.store.database import Database
 from duly.store.statements import load
 
 OVERLAP_SECONDS = 10.0
+# Counters that have fallen behind read so many transactions at a time, so that each look ends in time and gets on.
+TRANSACTIONS_MAX = 10_000
 SKEW_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 DURATION_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
 
@@ -57,66 +57,102 @@ class Snapshot(msgspec.Struct, frozen=True):
         return self.end % 2**32, self.oldest_open - self.end, [number - self.end for number in self.open]
 
 
+class Position(msgspec.Struct, frozen=True):
+    """How far history was read: every transaction before `end` but those that were `open`, on the server `cluster` names."""
+
+    cluster: str
+    end: int
+    open: tuple[int, ...] = ()
+
+    @staticmethod
+    def at(cluster: str, snapshot: str) -> Position:
+        """Return the position that has seen all that a snapshot sees."""
+        seen = Snapshot.parse(snapshot)
+        return Position(cluster, seen.end, seen.open)
+
+    def is_before(self, now: Position) -> bool:
+        """Say whether `now` can follow this position: the same server's, and not of an earlier moment."""
+        return self.cluster == now.cluster and self.end <= now.end
+
+    def cut(self, end: int) -> Position:
+        """Return the position that has seen what this one has, before another end."""
+        end = min(self.end, end)
+        return Position(self.cluster, end, tuple(number for number in self.open if number < end))
+
+    def shortened(self, open_max: int) -> Position:
+        """Return a position with fewer open transactions, which has seen the same or less."""
+        return self if len(self.open) <= open_max else self.cut(sorted(self.open)[open_max])
+
+    def arguments(self) -> tuple[str, list[str]]:
+        """Give it as statements take it."""
+        return str(self.end), [str(number) for number in self.open]
+
+
+class Follower:
+    """Knows which rows of history were read. `was_cut_off`: the last look could not go on, and started over from now."""
+
+    def __init__(self, database: Database, position: Position | None = None) -> None:
+        self._database = database
+        self._position = position
+        self.is_behind = False  # whether the last look stopped before what there is
+        self.was_cut_off = False
+
+    async def _take_position(self) -> None:
+        self._position = await position(self._database)
+
+    def _has_moved_on(self, first: Any, newest: int, stop: int | None = None) -> bool:
+        """Take the position behind what was read; False, where transaction ids have started over and it means nothing."""
+        assert self._position is not None
+        now = Position.at(first["cluster"], first["snapshot"])
+        self.was_cut_off = not self._position.is_before(now)
+        self.is_behind = not self.was_cut_off and stop is not None and stop < now.end
+        if self.was_cut_off:
+            self._position = now
+        elif stop is not None and stop < now.end:
+            self._position = now.cut(stop)
+        else:
+            # Behind the newest row, and not where the snapshot ends: after a crash of the server, ids that never reached the disk
+            # are given out again. A row that was seen had reached it.
+            self._position = now.cut(max(self._position.end, newest + 1))
+        return not self.was_cut_off
+
+
+class Tail(Follower):
+    """Counts what ended, from where the last look ended."""
+
+    async def look(self) -> list[Ended]:
+        """Count what ended since the last look, and while that `is_behind`, a part of it; the first one only takes its place."""
+        if self._position is None:
+            await self._take_position()
+            return []
+        end, still_open = self._position.arguments()
+        stop = self._position.end + TRANSACTIONS_MAX
+        rows = await self._database.fetch(SQL["look"], end, str(stop), still_open, SKEW_BOUNDS, DURATION_BOUNDS)
+        if not self._has_moved_on(rows[0], max(row["newest"] or 0 for row in rows), stop):
+            return []
+        return [Ended(*row[3:]) for row in rows if row["runs"] is not None]
+
+
+async def position(database: Database) -> Position:
+    """Return the position that has seen everything there is."""
+    row = await database.fetchrow(SQL["position"])
+    assert row is not None
+    return Position.at(row["cluster"], row["snapshot"])
+
+
 class Growth:
-    """Knows where history ended some seconds ago, and which of its rows a look before could not see."""
+    """Knows which partitions of history may still grow."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._snapshot: Snapshot | None = None
-        self._sizes: deque[tuple[float, dict[str, int]]] = deque()
 
     async def sizes(self) -> list[tuple[str, int]]:
         """Give the partitions that may still grow, and how many blocks each has."""
         rows = await self._database.fetch(SQL["leaves"])
         return [(row["name"], row["blocks"]) for row in rows if _may_grow(row["name"], row["read_at"].date())]
 
-    async def _take_place(self) -> None:
-        self._snapshot = Snapshot.parse(await self._database.fetchval(SQL["snapshot"]))
-
-    async def _leaves(self) -> list[str]:
-        """Name the partitions that may still grow, and note how large each is."""
-        sizes = dict(await self.sizes())
-        now = self._database.clock.monotonic()
-        self._sizes.append((now, sizes))
-        # Keep one note older than the overlap, to begin from.
-        while len(self._sizes) > 1 and now - self._sizes[1][0] >= OVERLAP_SECONDS:
-            self._sizes.popleft()
-        return sorted(sizes)
-
-    def _floors(self, leaves: Sequence[str]) -> list[tuple[int, int]]:
-        """Say where to begin: in the block that was the last one when the overlap began, which may have filled up since.
-
-        A partition may also have shrunk since: a vacuum gives back what was deleted at its end.
-        """
-        return [(max(0, min(sizes.get(leaf, 0) for _, sizes in self._sizes) - 1), 0) for leaf in leaves]
-
-
-class Tail(Growth):
-    """Counts what ended, from where the last look ended."""
-
-    async def look(self) -> list[Ended]:
-        """Count what ended since the last look; the first one only takes its place."""
-        leaves = await self._leaves()
-        if self._snapshot is None:
-            await self._take_place()
-            return []
-        if not leaves:
-            return []
-        arguments = (*self._snapshot.arguments(), SKEW_BOUNDS, DURATION_BOUNDS, *self._floors(leaves))
-        try:
-            rows = await self._database.fetch(_statement(leaves), *arguments)
-        except asyncpg.UndefinedTableError:
-            return []  # A partition was dropped between the two statements: the next look sees it.
-        self._snapshot = Snapshot.parse(rows[0]["snapshot"])
-        return [Ended(*row[1:]) for row in rows if row["runs"] is not None]
-
 
 def _may_grow(leaf: str, today: date) -> bool:
     """Say whether rows may still come: to the default, and to the days around today."""
     suffix = leaf.rpartition("_")[2].strip('"')
     return not suffix.isdigit() or suffix >= f"{today - timedelta(days=1):%Y%m%d}"
-
-
-def _statement(leaves: Sequence[str]) -> str:
-    unseen = " union all ".join(SQL["unseen"].format(leaf=leaf, number=number) for number, leaf in enumerate(leaves, 6))
-    return SQL["look"].format(unseen=unseen)

@@ -1,33 +1,25 @@
--- name: unseen
--- As in tail.sql, but row by row and of some tenants. $1 to $3: the last snapshot; $4: the tenants; $6 and on: where to begin.
-select run_id, job_id, tenant, attempt, fence, outcome, became, queue, handler, scheduled_at, due_at, started_at, finished_at, reason
-  from (select run_id, job_id, tenant, attempt, fence, outcome::text as outcome, became::text as became, queue, handler, scheduled_at,
-               due_at, started_at, finished_at, reason,
-               ((xmin::text::bigint - $1::bigint + 2147483648) & 4294967295) - 2147483648 as distance
-          from only {leaf} where ctid >= ${number}::tid and tenant = any ($4::integer[])) as tail
- where distance >= $2::bigint and (distance >= 0 or distance = any ($3::bigint[]))
-
 -- name: look
-select pg_current_snapshot()::text as snapshot, ended.*
-  from (select 1) as one left join (select * from ({unseen}) as unseen order by finished_at limit $5::integer) as ended on true
+-- $1 and $2: the reader's position; $3: how many ends of all tenants are looked at; $4: the tenants; $5: how many are given.
+with unseen as materialized (
+    select xid, run_id, job_id, tenant, attempt, fence, outcome::text as outcome, became::text as became, queue, handler, scheduled_at, due_at,
+           started_at, finished_at, reason
+      from duly.ended_since_v1($1::text::xid8, $2::text[]::xid8[], $3::integer))
+select pg_current_snapshot()::text as snapshot, duly.cluster_v1() as cluster, scan.scanned, scan.newest, ended.*
+  from (select count(*) as scanned, max(xid)::text::bigint as newest from unseen) as scan
+  left join (select run_id, job_id, tenant, attempt, fence, outcome, became, queue, handler, scheduled_at, due_at, started_at, finished_at, reason
+               from unseen where tenant = any ($4::integer[]) order by finished_at limit $5::integer) as ended on true
 
 -- name: place
-select coalesce(max(fence), 0) as fence, duly.clock_now() as read_at from duly.leased
+select pg_current_snapshot()::text as snapshot, duly.clock_now() as read_at, max(fence) as fence from duly.leased
 
 -- name: started
 -- What is in a worker's hands and due, and was not both at the last look: claimed since, or due since. The box is as large as what
--- workers hold.
-select run_id, job_id, tenant, attempt, fence, queue, handler, scheduled_at, due_at, greatest(due_at, claimed_at) as started_at,
-       (select duly.clock_now()) as read_at
-  from duly.leased
- where tenant = any ($1::integer[]) and due_at <= (select duly.clock_now()) and (fence > $2::bigint or due_at > $3::timestamptz)
- order by fence limit $4::integer
-
--- name: recent
--- The end of one leaf: what ended of a tenant since a moment, and whether that is all of it, told by an older row before it.
-select run_id, job_id, tenant, attempt, fence, outcome::text as outcome, became::text as became, queue, handler, scheduled_at, due_at,
-       started_at, finished_at, reason
-  from only {leaf} where ctid >= $1::tid and tenant = $2 and finished_at > $3::timestamptz order by finished_at limit $4::integer
-
--- name: first_of_block
-select min(finished_at) from only {leaf} where ctid >= $1::tid and ctid < $2::tid
+-- workers hold. $1 to $3: what the last snapshot could not see, as in workflow_ends.sql; $5: a fence of some seconds ago.
+select pg_current_snapshot()::text as snapshot, now.read_at, begun.*
+  from (select duly.clock_now() as read_at) as now
+  left join lateral (
+       select run_id, job_id, tenant, attempt, fence, queue, handler, scheduled_at, due_at, greatest(due_at, claimed_at) as started_at
+         from (select *, ((xmin::text::bigint - $1::bigint + 2147483648) & 4294967295) - 2147483648 as distance from duly.leased
+                where tenant = any ($4::integer[]) and due_at <= now.read_at and (fence > $5::bigint or due_at > $6::timestamptz)) as due
+        where due_at > $6::timestamptz or (distance >= $2::bigint and (distance >= 0 or distance = any ($3::bigint[])))
+        order by fence limit $7::integer) as begun on true

@@ -1,0 +1,49 @@
+-- The tail of history: the ends that a reader has not seen. docs/decisions/0053-the-order-of-history.md says why each is read once.
+--
+-- A reader's position is an end and a set of open transactions: it has seen every row whose transaction is before the end and is not in the
+-- set. These return the rows that it has not seen: those from the end on, and those of the open ones that have committed. They are stable, so they
+-- see what the statement around them sees, whose snapshot is the reader's next position.
+
+-- The identity of this server's transaction ids: its cluster, and the timeline, which a failover changes. Empty where the server does not say.
+create or replace function duly.cluster_v1() returns text language plpgsql stable as $$
+begin
+    return format('%s/%s', (select system_identifier from pg_control_system()), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8));
+exception when insufficient_privilege or undefined_function or feature_not_supported then
+    return '';
+end $$;
+
+-- Whether a row was written by the transaction it names, or copied by a later one of this cluster. A row that was restored from another
+-- cluster names a transaction that is yet to come here. p_xmin: of the row, modulo 2^32.
+create or replace function duly.is_of_this_cluster(p_xid xid8, p_xmin xid) returns boolean language sql stable parallel safe as $$
+    select (p_xmin::text::bigint - p_xid::text::bigint + 2147483648) & 4294967295 >= 2147483648
+$$;
+
+-- The unseen ends, p_limit of them at most, in no order.
+create or replace function duly.ended_since_v1(p_end xid8, p_open xid8[], p_limit integer) returns setof duly.attempts
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+begin
+    return query
+    select * from duly.attempts
+     where attempts.xid >= p_end and attempts.xid < pg_snapshot_xmax(pg_current_snapshot()) and duly.is_of_this_cluster(attempts.xid, attempts.xmin)
+    union all
+    select * from duly.attempts where attempts.xid = any (p_open) and duly.is_of_this_cluster(attempts.xid, attempts.xmin)
+    limit p_limit;
+end $$;
+
+-- The unseen ends before p_stop, counted by kind, with the newest transaction of each. Runs that had to wait have no start delay.
+create or replace function duly.count_ended_v1(p_end xid8, p_stop xid8, p_open xid8[], p_delays double precision[], p_durations double precision[])
+returns table (queue text, outcome text, became text, delay_bucket integer, duration_bucket integer, runs bigint, delay double precision,
+               duration double precision, newest xid8)
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
+begin
+    return query
+    select queue, outcome::text, became::text, width_bucket(delay, p_delays), width_bucket(duration, p_durations), count(*), sum(delay), sum(duration), max(xid)
+      from (select queue, outcome, became, xid, date_part('epoch', finished_at - started_at) as duration,
+                   case when marks->'waited' is null then date_part('epoch', started_at - due_at) end as delay
+              from (select * from duly.attempts
+                     where xid >= p_end and xid < least(p_stop, pg_snapshot_xmax(pg_current_snapshot())) and duly.is_of_this_cluster(xid, xmin)
+                    union all
+                    select * from duly.attempts where xid = any (p_open) and duly.is_of_this_cluster(xid, xmin)) as unseen) as ended
+     group by 1, 2, 3, 4, 5;
+end $$;

@@ -1,0 +1,3 @@
+-- History is followed in the order of transactions, and not by where its rows lie. docs/decisions/0053-the-order-of-history.md says why.
+alter table duly.attempts add column xid xid8 not null default pg_current_xact_id();    -- the transaction that recorded it
+create index attempts_by_transaction on duly.attempts (xid);
