@@ -49,11 +49,17 @@ def read_tls(certificate: Path | None, key: Path | None) -> Tls | None:
 
 
 def listen(
-    host: str, port: int, *, tls: Tls | None = None, plain_http: bool = False, command: str = "duly up"
+    host: str,
+    port: int,
+    *,
+    tls: Tls | None = None,
+    plain_http: bool = False,
+    command: str = "duly up",
+    setting: str = "port",
 ) -> socket.socket:
     """Bind the port. Raises WrongSettings when others could listen in, PortTaken when it is taken; both name the remedy.
 
-    `command` is what people typed, so that the remedy is one for it.
+    `command` is what people typed, and `setting` what names the port, so that the remedy is one for it.
     """
     if not is_loopback(host) and tls is None and not plain_http:
         raise WrongSettings(
@@ -67,7 +73,7 @@ def listen(
         listener.listen(256)
     except OSError as error:
         listener.close()
-        raise _refusal(error, host, port, command) from None
+        raise _refusal(error, host, port, f"{command} --{setting.replace('_', '-')}") from None
     return listener
 
 
@@ -110,6 +116,6 @@ def _refusal(error: OSError, host: str, port: int, command: str) -> Refused:
     if error.errno == errno.EADDRINUSE:
         other = port + 1 if port < 65_535 else 7300
         return PortTaken(
-            f"port {port} on {host} is taken by another process; stop that one, or choose another: {command} --port {other}"
+            f"port {port} on {host} is taken by another process; stop that one, or choose another: {command} {other}"
         )
-    return Refused(f"cannot listen on {host} port {port}: {error.strerror}; choose another: {command} --port 7300")
+    return Refused(f"cannot listen on {host} port {port}: {error.strerror}; choose another: {command} 7300")

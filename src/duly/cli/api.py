@@ -16,6 +16,7 @@ from duly.cli.connect import database_url, run_loop
 from duly.cli.front_door import allowed_by, opened_door, pages_of
 from duly.cli.keyring import keyring_of
 from duly.cli.options import span, with_settings
+from duly.cli.role_metrics import listen_for_metrics, tell
 from duly.cli.say import say
 from duly.cli.stopping import stop_on_signals
 from duly.domain.run import HORIZON
@@ -31,7 +32,17 @@ _COMMAND_SECONDS = 2.0
 
 @click.command
 @with_settings(
-    "host", "port", "tls_certificate", "tls_key", "plain_http", "pooler", "secrets_key", "queue_age_limit", "dashboard"
+    "host",
+    "port",
+    "tls_certificate",
+    "tls_key",
+    "plain_http",
+    "pooler",
+    "secrets_key",
+    "queue_age_limit",
+    "dashboard",
+    "metrics_host",
+    "metrics_port",
 )
 def api(settings: Settings) -> None:
     """Serve the HTTP API, health and metrics. Schedulers and workers run elsewhere, on the same database."""
@@ -58,18 +69,23 @@ async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> 
         refuse_without_keys(settings.host, has_keys=await api_keys.any_usable(database))
         vitals = vitals_of(database)
         metrics = Metrics(vitals, Log("metrics"), age_limit)
-        server = Server(create(vitals, metrics, Log("api"), door, pages_of(settings)), listener, tls)
+        servers = [Server(create(vitals, metrics, Log("api"), door, pages_of(settings)), listener, tls)]
+        if settings.metrics_port is not None:
+            apart = listen_for_metrics(settings, "duly api")
+            servers.append(Server(create(vitals, metrics, Log("api")), apart))
+            tell(apart)
 
         def stop() -> None:
             door.close()
-            server.stop()
+            for one in servers:
+                one.stop()
 
         loop = asyncio.get_running_loop()
         stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
         counting = asyncio.create_task(metrics.run(), name="metrics")
         say(f"api at {address_of(listener, tls)}, {reach_of(settings.host, tls)}. Ctrl-C stops it.")
         try:
-            await server.run()
+            await asyncio.gather(*(one.run() for one in servers))
         finally:
             counting.cancel()
 

@@ -27,6 +27,8 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "tls_certificate": (("--tls-certificate",), {"type": click.Path(path_type=Path), "metavar": "FILE"}),
     "tls_key": (("--tls-key",), {"type": click.Path(path_type=Path), "metavar": "FILE"}),
     "plain_http": (("--plain-http/--no-plain-http",), {"default": None}),
+    "metrics_host": (("--metrics-host",), {}),
+    "metrics_port": (("--metrics-port",), {"type": int}),
     "dashboard": (("--dashboard/--no-dashboard",), {"default": None}),
     "app": (("--app",), {"metavar": "MODULE:NAME"}),
     "pooler": (("--pooler/--no-pooler",), {"default": None}),

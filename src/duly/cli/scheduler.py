@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from contextlib import AbstractContextManager, nullcontext
 
 import click
 
@@ -27,7 +28,14 @@ CONNECTIONS_MAX = 8  # Staging and the duties go on side by side, and none shoul
 @click.command
 @click.option("--name", help="How others see it; default: host and process.")
 @with_settings(
-    "pooler", "retention_succeeded", "retention_failed", "retention_audit", "queue_age_limit", "recovery_after"
+    "pooler",
+    "retention_succeeded",
+    "retention_failed",
+    "retention_audit",
+    "queue_age_limit",
+    "recovery_after",
+    "metrics_host",
+    "metrics_port",
 )
 def scheduler(settings: Settings, name: str | None) -> None:
     """Run a scheduler: it fires its share of the shards, and keeps history, leases and tables in order."""
@@ -68,4 +76,11 @@ async def _run(settings: Settings, name: str) -> None:
         loop = asyncio.get_running_loop()
         stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
         say(f"scheduler {name} runs. Ctrl-C hands its shards over.")
-        await asyncio.gather(stager.run(), maintenance.run())
+        with nullcontext() if settings.metrics_port is None else _served(settings, stager, maintenance):
+            await asyncio.gather(stager.run(), maintenance.run())
+
+
+def _served(settings: Settings, stager: Scheduler, maintenance: Maintenance) -> AbstractContextManager[None]:
+    from duly.cli.role_metrics import SchedulerFigures, served  # It loads a server, which `duly up` has its own of.
+
+    return served(settings, "duly scheduler", SchedulerFigures(stager, maintenance))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import click
@@ -42,7 +43,18 @@ _TIDY_SECONDS = 5.0  # So long the interpreter has for its own end, when all our
 @click.option("--tied", is_flag=True, hidden=True, help="End when standard input ends.")
 @click.option("--quiet", is_flag=True, hidden=True, help="Say nothing at the start.")
 @with_settings(
-    "queues", "slots", "threads", "processes", "lease", "grace", "pooler", "egress_loopback", "webhooks", "secrets_key"
+    "queues",
+    "slots",
+    "threads",
+    "processes",
+    "lease",
+    "grace",
+    "pooler",
+    "egress_loopback",
+    "webhooks",
+    "secrets_key",
+    "metrics_host",
+    "metrics_port",
 )
 def worker(settings: Settings, app: str | None, reload: bool, name: str | None, tied: bool, quiet: bool) -> int:
     """Run a worker for MODULE:APP, by default the `app` of the settings.
@@ -108,8 +120,16 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
         elif settings.webhooks and settings.database_url is None and not settings.egress_loopback:
             say("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
     spare_what_stays()
-    await service.run()
+    # Those of `duly up` are told of by it, and would all want one port.
+    with nullcontext() if settings.metrics_port is None or tied else _served(settings, service):
+        await service.run()
     end_within(_TIDY_SECONDS)
+
+
+def _served(settings: Settings, service: Worker) -> AbstractContextManager[None]:
+    from duly.cli.role_metrics import WorkerFigures, served  # It loads a server, which few workers need.
+
+    return served(settings, "duly worker", WorkerFigures(service))
 
 
 def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: Declarations | None) -> None:

@@ -41,7 +41,7 @@ class Rounds:
 
     def ages(self, now: float) -> dict[str, float]:
         """Say how long ago each loop ended a round, or began."""
-        return {name: max(0.0, now - ended) for name, ended in self._ended.items()}
+        return {name: max(0.0, now - ended) for name, ended in list(self._ended.items())}  # Another thread may ask.
 
 
 def overdue(ages: Mapping[str, float]) -> list[str]:

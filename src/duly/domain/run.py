@@ -174,6 +174,12 @@ class Run(msgspec.Struct, frozen=True, gc=False):
         return text is not None and '"node"' in text
 
     @property
+    def has_waited(self) -> bool:
+        """Whether it had to wait for a concurrency key or a destination, so that its start delay says nothing."""
+        text = self.marks or self.options
+        return text is not None and '"waited"' in text
+
+    @property
     def node(self) -> tuple[UUID, str] | None:
         """The workflow that it is part of, and its name there."""
         if not self.is_node:

@@ -30,6 +30,7 @@ from duly.worker.claiming import Claiming
 from duly.worker.crew import Crew
 from duly.worker.desk import WorkerDesk
 from duly.worker.executor import Ended, Executor
+from duly.worker.figures import Figures
 from duly.worker.handlers import Registry
 from duly.worker.hands import Hands, Held
 from duly.worker.lifeline import Lifeline
@@ -70,10 +71,12 @@ class Engine:
         slots: Slots,
         crew: Crew | None,
         on_late: Callable[[Sequence[Settled | Deferred]], None],
+        figures: Figures,
         rng: Rng,
         log: Log,
     ) -> None:
         self.identity = identity
+        self._figures = figures
         self._database = database
         self._clock = database.clock
         self._executor = executor
@@ -201,6 +204,7 @@ class Engine:
                 continue
             starting = self._slots.take()
             self._start(starting)
+            self._figures.turned_at = self._clock.monotonic()
             measured = self._measure(measured)
             await self._clock.wait(self._wake_line, self._pause(len(starting)))
             if self._slots.waiting:
@@ -237,6 +241,7 @@ class Engine:
                 kept_back.append(run)
                 continue
             held.started = True
+            self._figures.started += 1
             if kind is Kind.ALONE:
                 suspects.append(held)
             elif kind is Kind.CHILD:
@@ -244,6 +249,7 @@ class Engine:
             else:
                 batch.append((kind, run, held.saved))
         if batch and (without_thread := self._executor.start(self._desk, batch)):
+            self._figures.started -= len(without_thread)
             self._put_off([Ended(kind, run, None) for kind, run in without_thread])
         if suspects:
             self._spawn(self._apart.run_alone(suspects))
@@ -379,6 +385,7 @@ class Engine:
 
     def _settle(self, settled: Sequence[Settled | Deferred]) -> None:
         """Send outcomes on their way, also those that come when nobody empties our outbox any more."""
+        self._figures.add(settled)
         if self.outbox.is_done:
             self._on_late(settled)
         else:

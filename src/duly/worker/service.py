@@ -32,6 +32,7 @@ from duly.store.workers import Identity
 from duly.worker.crew import Crew
 from duly.worker.engine import Engine
 from duly.worker.executor import Ended, Executor
+from duly.worker.figures import Figures
 from duly.worker.handlers import Registry
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
@@ -113,6 +114,7 @@ class Worker:
         self._past_settled = 0
         self._past_fenced = 0
         self._lives = 0
+        self.figures = Figures()
 
     async def run(self) -> None:
         """Work until stopped. Raises DatabaseUnusable when there is none to start with."""
@@ -210,6 +212,7 @@ class Worker:
                 slots=Slots(self._capacity()),
                 crew=crew,
                 on_late=partial(self._settle_late, settling, identity.worker_id),
+                figures=self.figures,
                 rng=self._rng,
                 log=self._log,
             )
@@ -280,6 +283,11 @@ class Worker:
         targets = {target.name: capacity[POOL_OF[target.kind]] for target in self._targets}
         return {FUNCTIONS: capacity[Pool.LOOP] + capacity[Pool.PLAIN], **targets}
 
+    @property
+    def slots(self) -> dict[str, int]:
+        """How many runs it may run at once, by pool, of those it has."""
+        return {str(pool): number for pool, number in self._capacity().items() if number}
+
     def _capacity(self) -> dict[Pool, int]:
         has_async = any(handler.is_async for handler in self._registry)
         has_plain = any(not handler.is_async for handler in self._registry)
@@ -317,7 +325,9 @@ class Worker:
         if self._engine is not None and self._engine.worker_id == worker_id:
             self._engine.on_ended(ended)
         else:
-            self._settle_late(settling, worker_id, [item.settled for item in ended if item.settled is not None])
+            late = [item.settled for item in ended if item.settled is not None]
+            self.figures.add(late)
+            self._settle_late(settling, worker_id, late)
 
     def _settle_late(self, settling: Database, worker_id: UUID, late: Sequence[Settled | Deferred]) -> None:
         """Offer outcomes from an earlier life under the name they were claimed with: taken where nobody else holds the run."""
