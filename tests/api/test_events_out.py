@@ -464,7 +464,7 @@ class TestWorkflows:
         assert [event["data"]["state"] for event in (failed, done)] == ["failed", "succeeded"]
         assert failed["id"] != done["id"]
 
-    async def test_an_end_is_heard_when_its_transaction_ends_and_not_before(self, hub, database):
+    async def test_an_end_is_heard_when_its_transaction_ends_and_not_before(self, hub, database, clock):
         stream = await listening(hub, self.ENDS)
         first, second = await a_workflow(database, "a"), await a_workflow(database, "a")
         async with database.transaction() as slow:
@@ -472,6 +472,7 @@ class TestWorkflows:
             await slow.execute("set constraints all immediate")
             await cancel_workflow(database, 1, second, "enough")
             assert [event["subject"] for event in await stream.events(1)] == [str(second)]
+            await clock.advance(20)
             await hub.step()
 
         assert [event["subject"] for event in await stream.events(1)] == [str(first)]

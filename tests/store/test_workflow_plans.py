@@ -115,17 +115,18 @@ async def test_the_runs_of_one_are_found_by_its_nodes(database, one):
     assert await fetched(database, (lists.SQL["workflow_runs"], 2, *asked[1:])) < 3 * WIDTH
 
 
-async def test_ends_are_found_by_their_moment(database, one):
+async def test_ends_are_found_by_their_transaction_and_by_their_moment(database, one):
     await database.execute(
-        "update duly.workflows set state = 'succeeded', open_nodes = 0, ended_at = submitted_at - number * interval '1 minute'"
+        "update duly.workflows set state = 'succeeded', open_nodes = 0, ended_at = submitted_at - number * interval '1 minute',"
+        " ended_xid = (pg_current_xact_id()::text::bigint - number)::text::xid8"
         " from (select workflow_id as id, row_number() over () as number from duly.workflows) as numbered where workflow_id = id"
     )
-    snapshot: tuple[int, int, list[int]] = (0, -1, [])
+    end = await database.fetchval("select max(ended_xid)::text::bigint - 1 from duly.workflows")
     since = await database.fetchval("select max(ended_at) from duly.workflows")
 
     by_index = ("set local enable_seqscan = off",)  # They are so few that the whole table is read as fast.
 
-    assert await fetched(database, by_index, (ends_sql["look"], *snapshot, since - timedelta(minutes=2), [1], 100)) < 12
+    assert await fetched(database, by_index, (ends_sql["look"], str(end), [str(end - 1)], 100, [1])) < 12
     assert await fetched(database, by_index, (ends_sql["recent"], 1, since - timedelta(minutes=2), 100)) < 12
 
 

@@ -1,25 +1,19 @@
-"""Ends of workflows, as they come: each once, read from the workflows themselves, so that nobody pays for a note of them.
-
-Rows become visible in another order than they end, so looks overlap, and of these one gives what the snapshot of the look
-before could not see. Missed is only what was committed later after its end than the overlap is long.
-"""
+"""Ends of workflows, as they come: each once, read from the workflows themselves in the order of transactions (see `tail`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Iterable
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from duly.store.database import Database
 from duly.store.statements import load
-from duly.store.tail import OVERLAP_SECONDS, Snapshot
+from duly.store.tail import Follower, Position
 
 SQL = load("workflow_ends")
 ROWS_MAX = 5_000
-_OVERLAP = timedelta(seconds=OVERLAP_SECONDS)
 
 
 class WorkflowEnd(msgspec.Struct, frozen=True):
@@ -38,28 +32,22 @@ class WorkflowEnd(msgspec.Struct, frozen=True):
     ended_at: datetime
 
 
-class WorkflowEnds:
-    """Reads what has ended since the last look."""
+class WorkflowEnds(Follower):
+    """Reads what has ended since the last look. `left_out`: there may have been more than the last look gave."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._seen: tuple[Snapshot, datetime] | None = None
-        self.left_out = False  # whether there may have been more than the last look gave
+    left_out = False
 
     async def look(self, tenants: Iterable[int]) -> list[WorkflowEnd]:
-        """Give what ended since the last look, `ROWS_MAX` at most; the first look only takes its place."""
-        if self._seen is None:
-            self._note(await self._database.fetch(SQL["place"]))
+        """Give what ended since the last look, of at most `ROWS_MAX` of all tenants; the first look only takes its place."""
+        if self._position is None:
+            await self._take_position()
             return []
-        snapshot, read_at = self._seen
-        arguments = (*snapshot.arguments(), read_at - _OVERLAP, list(tenants), ROWS_MAX)
-        rows = await self._database.fetch(SQL["look"], *arguments)
-        self._note(rows)
-        self.left_out = len(rows) >= ROWS_MAX
-        return [WorkflowEnd(*row[2:]) for row in rows if row["workflow_id"] is not None]
-
-    def _note(self, rows: Sequence[Any]) -> None:
-        self._seen = Snapshot.parse(rows[0]["snapshot"]), rows[0]["read_at"]
+        rows = await self._database.fetch(SQL["look"], *self._position.arguments(), ROWS_MAX, list(tenants))
+        has_moved_on = self._has_moved_on(rows[0], rows[0]["newest"] or 0)
+        self.left_out = not has_moved_on or rows[0]["scanned"] >= ROWS_MAX
+        if self.left_out:  # Whoever is told of a gap goes on from here.
+            self._position = Position.at(rows[0]["cluster"], rows[0]["snapshot"])
+        return [WorkflowEnd(*row[4:]) for row in rows if row["workflow_id"] is not None] if has_moved_on else []
 
 
 async def recent(database: Database, tenant: int, since: datetime, limit: int) -> list[WorkflowEnd]:

@@ -30,6 +30,20 @@ begin
     limit p_limit;
 end $$;
 
+-- The unseen ends of workflows, p_limit of them at most, in no order.
+create or replace function duly.workflows_ended_since_v1(p_end xid8, p_open xid8[], p_limit integer) returns setof duly.workflows
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+begin
+    return query
+    select * from duly.workflows
+     where workflows.ended_xid >= p_end and workflows.ended_xid < pg_snapshot_xmax(pg_current_snapshot()) and workflows.ended_at is not null
+       and duly.is_of_this_cluster(workflows.ended_xid, workflows.xmin)
+    union all
+    select * from duly.workflows
+     where workflows.ended_xid = any (p_open) and workflows.ended_at is not null and duly.is_of_this_cluster(workflows.ended_xid, workflows.xmin)
+    limit p_limit;
+end $$;
+
 -- The unseen ends before p_stop, counted by kind, with the newest transaction of each. Runs that had to wait have no start delay.
 create or replace function duly.count_ended_v1(p_end xid8, p_stop xid8, p_open xid8[], p_delays double precision[], p_durations double precision[])
 returns table (queue text, outcome text, became text, delay_bucket integer, duration_bucket integer, runs bigint, delay double precision,

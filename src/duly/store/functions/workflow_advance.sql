@@ -112,7 +112,8 @@ begin
         update duly.workflows set open_nodes = open_nodes - counted.ended,
                state = case when open_nodes > counted.ended then state when state = 'cancelling' then 'cancelled'
                             else duly.end_of_workflow(workflows.workflow_id) end,
-               ended_at = case when open_nodes = counted.ended then v_now end
+               ended_at = case when open_nodes = counted.ended then v_now end,
+               ended_xid = case when open_nodes = counted.ended then pg_current_xact_id() end
           from counted where workflows.workflow_id = counted.workflow_id
         returning workflows.*)
     select array_agg(workflow_id) into v_workflows from lowered where ended_at is not null and (then_tell is not null or run_id is not null);

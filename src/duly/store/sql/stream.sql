@@ -14,7 +14,8 @@ select pg_current_snapshot()::text as snapshot, duly.clock_now() as read_at, max
 
 -- name: started
 -- What is in a worker's hands and due, and was not both at the last look: claimed since, or due since. The box is as large as what
--- workers hold. $1 to $3: what the last snapshot could not see, as in workflow_ends.sql; $5: a fence of some seconds ago.
+-- workers hold. $1: where the last snapshot ended, modulo 2^32; $2: how far below that its oldest open transaction was; $3: those that were
+-- open, as distances too; $5: a fence of some seconds ago.
 select pg_current_snapshot()::text as snapshot, now.read_at, begun.*
   from (select duly.clock_now() as read_at) as now
   left join lateral (
