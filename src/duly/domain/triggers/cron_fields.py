@@ -103,10 +103,9 @@ class Reader(msgspec.Struct, frozen=True):
         if step_text is None:
             return Term(folded(spec, mask_of(low, high)))
         step = self._step(spec, item, step_text, low, high, span)
-        mask = folded(spec, mask_of(low, high, step))
-        if mask.bit_count() < 2:
-            self._refuse_step(spec, item, step_text, low, high, span)
-        return Term(mask, step=step, is_uneven=runs_to_end and is_uneven(spec, low, step))
+        return Term(
+            folded(spec, mask_of(low, high, step)), step=step, is_uneven=runs_to_end and is_uneven(spec, low, step)
+        )
 
     def _hash(self, spec: Spec, item: str, match: re.Match[str], step_text: str | None, span: tuple[int, int]) -> Term:
         low, high = spec.low, spec.hash_high
