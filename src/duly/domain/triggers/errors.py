@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from reprlib import Repr
 from typing import Any
 
@@ -138,6 +139,7 @@ def nearest(word: str, known: Iterable[str], share_min: float = 0.4) -> str | No
     return best
 
 
-def _pairs(word: str) -> set[str]:
+@lru_cache(maxsize=1024)
+def _pairs(word: str) -> frozenset[str]:
     padded = f" {word} "
-    return {padded[index : index + 2] for index in range(len(padded) - 1)} if word else set()
+    return frozenset(padded[index : index + 2] for index in range(len(padded) - 1) if word)

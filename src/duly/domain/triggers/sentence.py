@@ -9,12 +9,6 @@ import msgspec
 
 from duly.domain.triggers.errors import TriggerError
 
-FORMS = (
-    "every 15 minutes", "every day at 9am", "every weekday at 9:30am", "every monday and friday at 17:00", "daily", "hourly",
-    "weekly on monday at noon", "on the 1st and 15th at 09:00", "first monday of the month at 9am",
-    "last day of the month at midnight", "every year on march 5 at 9am", "in 20 minutes", "tomorrow at 9am",
-    "next friday at 17:00", "2026-12-24 at noon",
-)  # fmt: skip
 _TOKEN = re.compile(r"[^ \t,]+|,")
 
 
@@ -33,6 +27,8 @@ class Sentence:
         self.text = text
         self.tokens = [Token(match[0].lower(), *match.span()) for match in _TOKEN.finditer(text)]
         self.at = 0
+        # A time of day that came first, until the days it goes with have been read.
+        self.time: tuple[int, int] | None = None
 
     @property
     def word(self) -> str:
@@ -68,12 +64,4 @@ class Sentence:
         else:
             end = len(self.text.rstrip())
             where, span = "it ends too early", (end, end + 1)
-        forms = _nearest_forms(self.tokens)
-        message = f"text: {where}; {why}; accepted are such as {'; '.join(forms)}"
-        raise TriggerError("TEXT_UNREADABLE", message, "text", forms[0], expression=self.text, span=span)
-
-
-def _nearest_forms(tokens: list[Token]) -> list[str]:
-    """Give the accepted forms that share most words with what was written."""
-    words = {token.word for token in tokens[:30]}
-    return sorted(FORMS, key=lambda form: -len(words & set(form.split())))[:3]
+        raise TriggerError("TEXT_UNREADABLE", f"text: {where}; {why}", "text", expression=self.text, span=span)
