@@ -113,3 +113,20 @@ async def test_an_export_says_what_there_is(api):
         assert (await apply(api, body)).status_code == 200
     assert (await api.get("/v1/jobs:export")).status_code == 422, "which of the two?"
     assert list((await api.get("/v1/jobs:export", params={"source": "a"})).json()["jobs"]) == ["a"]
+
+
+async def test_the_zone_of_a_period_is_read_exported_and_planned_as_it_was_given(api):
+    trigger = {"type": "interval", "every": "PT15M", "tz": "Europe/Paris"}
+    made = await api.a_job(name="often", schedule={"trigger": trigger})
+    assert made["next_fires"][0]["offset"] in ("+01:00", "+02:00")
+    job = await read(api, made)
+    assert job["schedule"] == {"trigger": trigger}
+
+    exported = (await api.get("/v1/jobs:export?by_hand=true")).json()
+    assert exported["jobs"]["often"]["schedule"]["tz"] == "Europe/Paris"
+    assert (await apply(api, exported, adopt=True, dry_run=True)).json()["steps"][0]["differences"] == []
+
+    file = {"source": "shop", "jobs": {"short": {"target": "app:a", "schedule": {"every": "PT1H", "tz": "Asia/Tokyo"}}}}
+    applied = (await apply(api, file)).json()
+    assert (await read(api, applied["done"][0]))["schedule"]["trigger"]["tz"] == "Asia/Tokyo"
+    assert (await apply(api, file, dry_run=True)).json()["steps"] == []

@@ -159,7 +159,7 @@ CRON = ("--cron", "0 2 * * *")
         ([*CRON, "--when", "hourly"], 2, "--cron and --when both say when it fires"),
         ([*CRON, "--at", "2026-11-05T00:00:00Z"], 2, "with --cron, give --start"),
         ([*CRON, "--delay", "5"], 2, "a schedule takes no --delay"),
-        (["--every", "60", "--tz", "UTC"], 2, "a period is the same in every zone"),
+        (["--every", "60", "--tz", "Nope/Zone"], 1, "'Nope/Zone' is not a time zone here"),
         (["--every", "99999999999999"], 1, "every 99999999999999 is too long; the longest is 300 years, 9486720000 s"),
         (
             ["--cron", "0 9 * * *", "--tz", "Nope/Zone"],

@@ -83,6 +83,7 @@ def test_tags_alone_leave_the_rest_to_the_handler():
     ("written", "trigger"),
     [
         ("every day at 9am", {"type": "text", "text": "every day at 9am"}),
+        ("{every: PT15M, tz: Europe/Paris}", {"type": "interval", "every": "PT15M", "tz": "Europe/Paris"}),
         ("{when: daily, tz: Asia/Tokyo}", {"type": "text", "text": "daily", "tz": "Asia/Tokyo"}),
         ("{cron: 0 1 * * *}", {"type": "cron", "expr": "0 1 * * *"}),
         ("{every: PT5M, mode: fixed_delay}", {"type": "interval", "every": "PT5M", "mode": "fixed_delay"}),
@@ -124,7 +125,7 @@ jobs:
     schedule: {cron: 61 * * * *, tz: UTC}
     retry: {max_attempts: "3"}
   b: {target: x, schedule: {every: PT5M, cron: 0 1 * * *}}
-  c: {target: x, schedule: {every: PT5M, tz: UTC}, priority: 11}
+  c: {target: x, schedule: {cron: 0 1 * * *, mode: x}, priority: 11}
   d: {target: x, schedule: {}, timeout: -1, payload: {a: "\\0"}}
   e: 7
   f: {target: x, schedule: {trigger: {type: cron, expr: "* *"}, tz: UTC}}
@@ -144,8 +145,8 @@ jobs:
         "f:10:16: jobs.a.schedule.cron: minute 61 is outside 0–59",
         "f:11:13: jobs.a.retry.max_attempts: '3' does not do: expected `int`, got `str`",
         "f:12:42: jobs.b.schedule.cron: every and cron both say when it fires; keep one",
-        "f:13:42: jobs.c.schedule.tz: tz is for cron, when, at, not for every; take it out",
-        "f:13:52: jobs.c.priority: 11 does not do: expected `int` <= 9",
+        "f:13:46: jobs.c.schedule.mode: mode is for every, not for cron; take it out",
+        "f:13:56: jobs.c.priority: 11 does not do: expected `int` <= 9",
         "f:14:18: jobs.d.schedule: nothing says when it fires; give every, cron, when, at or trigger",
         "f:14:32: jobs.d.timeout: timeout -1.0 must be more than 0; leave it out for none",
         "f:14:45: jobs.d.payload: payload contains a NUL character, which PostgreSQL cannot store; remove it",

@@ -200,7 +200,7 @@ async def test_what_is_past_is_refused_by_the_databases_clock(tick):
         ({"cron": "0 2 * * *", "at": START}, InvalidOption, "with cron=, give start="),
         ({"cron": "0 2 * * *", "delay": 5}, InvalidOption, "delay= goes with neither at= nor every="),
         ({"cron": "0 2 * * *", "mode": "fixed_delay"}, InvalidOption, "mode= is for every="),
-        ({"every": 60, "tz": "Europe/Paris"}, InvalidOption, "a period is the same in every zone"),
+        ({"every": 60, "tz": "Nope/Zone"}, TriggerError, "'Nope/Zone' is not a time zone here"),
         ({"schedule": {"trigger": {}}, "tz": "UTC"}, InvalidOption, "tz= goes into the trigger of schedule="),
         (
             {"schedule": {"trigger": {}, "overlap": {"policy": "skip"}}, "overlap": "queue"},

@@ -13,7 +13,7 @@ from duly.domain.triggers.errors import TriggerError, shown
 
 # What is said in short: the type of trigger it stands for, the key that it fills, and what else may stand beside it.
 SHORT: Mapping[str, tuple[str, str, Sequence[str]]] = {
-    "every": ("interval", "every", ("anchor", "mode")),
+    "every": ("interval", "every", ("anchor", "mode", "tz")),
     "cron": ("cron", "expr", ("tz",)),
     "when": ("text", "text", ("tz",)),
     "at": ("at", "at", ("tz",)),

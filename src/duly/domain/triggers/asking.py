@@ -26,8 +26,10 @@ from duly.domain.triggers.zones import UTC_ZONE
 KINDS = ("every", "cron", "when", "schedule")
 PARTS = ("start", "end", "max_runs", "jitter", "misfire", "overlap", "calendars", "pause_on_failure")
 OPTIONS = (*KINDS, "at", "tz", "mode", *PARTS)
-# The triggers that are read in a zone, and so can be moved to another.
-_ZONED = ("cron", "text", "rrule", "iso8601")
+# What a trigger of another kind takes over from the one before it.
+_KEPT = {"every": "mode", "cron": "tz", "when": "tz"}
+# The triggers that are read or shown in a zone, and so can be moved to another.
+_ZONED = ("cron", "text", "rrule", "iso8601", "interval")
 
 Said = Mapping[str, Any]
 Spell = Callable[[str], str]
@@ -87,13 +89,6 @@ def _base(kind: str, said: Said, spell: Spell) -> Shape:
             _refuse(said, ("at", "tz", "mode"), lambda key: f"{spell(key)} goes into the trigger of {spell(kind)}")
             return _object(said[kind], spell(kind))
         case "every":
-            _refuse(
-                said,
-                ("tz",),
-                lambda key: (
-                    f"{spell(key)} is for {spell('cron')} and {spell('when')}; a period is the same in every zone"
-                ),
-            )
             return _every(said)
     _refuse(
         said,
@@ -113,7 +108,7 @@ def _every(said: Said) -> Shape:
     at = said.get("at")
     anchor = None if at is None else check_moment(at, "at")
     shape = every_shape(int(parse_every(said["every"]).total_seconds()), anchor)
-    return shape if said.get("mode") is None else {"trigger": {**shape["trigger"], "mode": said["mode"]}}
+    return {"trigger": shape["trigger"] | {key: said[key] for key in ("mode", "tz") if said.get(key) is not None}}
 
 
 def _with_parts(shape: Shape, said: Said, spell: Spell) -> Shape:
@@ -127,7 +122,7 @@ def _with_parts(shape: Shape, said: Said, spell: Spell) -> Shape:
 def _amended_trigger(trigger: Mapping[str, Any], said: Said, spell: Spell, kind: str | None) -> Mapping[str, Any]:
     """Change a trigger: to one that keeps its zone or its mode, or these alone."""
     if kind is not None:
-        kept = {"every": "mode", "cron": "tz", "when": "tz"}[kind]
+        kept = ("mode", "tz") if trigger["type"] == "interval" and kind == "every" else (_KEPT[kind],)
         return {**_kept(trigger, kept), **_base(kind, said, spell)["trigger"]}
     _refuse(said, ("at",), lambda key: f"{spell(key)} goes with {spell('every')}; give both")
     changes = {key: said[key] for key in ("tz", "mode") if said.get(key) is not None}
@@ -138,8 +133,8 @@ def _amended_trigger(trigger: Mapping[str, Any], said: Said, spell: Spell, kind:
     return {**trigger, **changes}
 
 
-def _kept(trigger: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    return {} if trigger.get(key) is None else {key: trigger[key]}
+def _kept(trigger: Mapping[str, Any], keys: Iterable[str]) -> Mapping[str, Any]:
+    return {key: trigger[key] for key in keys if trigger.get(key) is not None}
 
 
 def read_part(key: str, value: Any) -> Any:

@@ -122,7 +122,7 @@ def _interval(shape: Mapping[str, Any], context: Context) -> Compiled:
     if mode not in (None, "fixed_rate", "fixed_delay"):
         message = f"mode {shown(mode)} is unknown; use fixed_rate or fixed_delay"
         raise TriggerError("TRIGGER_VALUE", message, "mode", "fixed_rate")
-    return FixedDelay(every, start) if mode == "fixed_delay" else FixedRate(every, start)
+    return (FixedDelay if mode == "fixed_delay" else FixedRate)(every, start, zone=zone)
 
 
 def _iso8601(shape: Mapping[str, Any], context: Context) -> Compiled:

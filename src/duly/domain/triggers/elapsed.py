@@ -10,6 +10,7 @@ from duly.domain.triggers.english import counted
 from duly.domain.triggers.interval import describe_every
 from duly.domain.triggers.moments import LAST_SECOND, utc_text
 from duly.domain.triggers.periods import clock_iso
+from duly.domain.triggers.zones import UTC_ZONE, Zone
 
 _DENSE = 60
 
@@ -20,17 +21,19 @@ class FixedRate(WholeSeconds):
     kind = "elapsed"
     steps_per_count = 0
 
-    def __init__(self, every: int, anchor: int, count: int | None = None) -> None:
+    def __init__(self, every: int, anchor: int, count: int | None = None, zone: Zone | None = None) -> None:
         self.every = every
         self.anchor = anchor
         self.count = count
+        self.zone = zone or UTC_ZONE
         self._last = LAST_SECOND if count is None else anchor + (count - 1) * every
         self.fires_per_hour_max = max(1, 3600 // every)
 
     @property
     def canonical(self) -> dict[str, Any]:
-        """The period and the anchor, each in one way."""
-        return {"type": "interval", "every": clock_iso(self.every), "anchor": utc_text(self.anchor)}
+        """The period, the anchor and the zone its fires are shown in, each in one way."""
+        shape = {"type": "interval", "every": clock_iso(self.every), "anchor": utc_text(self.anchor)}
+        return shape if self.zone.name == "UTC" else shape | {"tz": self.zone.name}
 
     def describe(self) -> str:
         """Say it in English."""
