@@ -87,13 +87,19 @@ class TestWork:
             remote.says("submit", "greet", "name=x", "--at", "2040-01-01T00:00Z", "--tag", tag)
         assert remote.says("runs", "cancel", *which, "--yes") == "2 runs cancelled, or asked to stop\n"
 
-    def test_a_delay_counts_from_here_and_takes_no_key(self, remote):
-        delayed = remote.says("submit", "greet", "name=x", "--delay", "PT1H", "-q").strip()
-        refused = remote.duly("submit", "greet", "name=x", "--delay", "PT1H", "--key", a_name())
+    def test_a_delay_counts_from_the_servers_clock_and_is_found_again_under_its_key(self, remote):
+        delayed = ("submit", "greet", "name=x", "--delay", "PT1H", "--key", a_name(), "-q")
+        made, again = remote.says(*delayed).strip(), remote.says(*delayed).strip()
 
-        assert remote.reads("runs", "show", delayed)["state"] == "scheduled"
+        assert again == made
+        assert remote.reads("runs", "show", made)["state"] == "scheduled"
+
+    def test_a_moment_in_the_past_is_refused_with_its_code(self, remote):
+        refused = remote.duly("submit", "greet", "name=x", "--at", "2020-01-01T00:00:00Z")
+
         assert refused.returncode == 1
-        assert "give --at" in refused.stderr
+        assert "at 2020-01-01 00:00:00+00 is past" in refused.stderr
+        assert "AT_PAST" in refused.stderr
 
     def test_options_cross_the_wire(self, remote):
         name = a_name()

@@ -84,6 +84,7 @@ def test_tags_alone_leave_the_rest_to_the_handler():
     [
         ("every day at 9am", {"type": "text", "text": "every day at 9am"}),
         ("{every: PT15M, tz: Europe/Paris}", {"type": "interval", "every": "PT15M", "tz": "Europe/Paris"}),
+        ("{delay: PT1H}", {"type": "at", "delay": "PT1H"}),
         ("{when: daily, tz: Asia/Tokyo}", {"type": "text", "text": "daily", "tz": "Asia/Tokyo"}),
         ("{cron: 0 1 * * *}", {"type": "cron", "expr": "0 1 * * *"}),
         ("{every: PT5M, mode: fixed_delay}", {"type": "interval", "every": "PT5M", "mode": "fixed_delay"}),
@@ -147,7 +148,7 @@ jobs:
         "f:12:42: jobs.b.schedule.cron: every and cron both say when it fires; keep one",
         "f:13:46: jobs.c.schedule.mode: mode is for every, not for cron; take it out",
         "f:13:56: jobs.c.priority: 11 does not do: expected `int` <= 9",
-        "f:14:18: jobs.d.schedule: nothing says when it fires; give every, cron, when, at or trigger",
+        "f:14:18: jobs.d.schedule: nothing says when it fires; give every, cron, when, at, delay or trigger",
         "f:14:32: jobs.d.timeout: timeout -1.0 must be more than 0; leave it out for none",
         "f:14:45: jobs.d.payload: payload contains a NUL character, which PostgreSQL cannot store; remove it",
         "f:15:3: jobs.e: 7 is not a mapping with keys such as target",

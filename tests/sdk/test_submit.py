@@ -23,7 +23,7 @@ from duly import (
     UnknownHandler,
     UnknownQueue,
 )
-from duly.domain.errors import DulyError
+from duly.domain.errors import AtPast, DulyError
 from duly.domain.retry import Retry as RetryPolicy
 from duly.domain.run import Options
 from duly.domain.triggers.errors import TriggerError
@@ -377,8 +377,14 @@ async def test_an_option_that_makes_no_sense_is_refused_when_it_is_said(options,
 
 
 async def test_a_moment_in_the_past_beyond_grace_is_refused_by_the_database(greet, database):
-    with pytest.raises(InvalidSchedule, match=r"is past: the database's clock says .* Give a moment to come"):
+    with pytest.raises(InvalidSchedule, match=r"is past: the database's clock says .* Give a moment to come") as caught:
         await greet.options(at=START - timedelta(minutes=2)).submit("world")
+    assert isinstance(caught.value, AtPast)
+    assert (caught.value.code, caught.value.field) == ("AT_PAST", "at")
+    at = (START - timedelta(minutes=2)).isoformat()
+    with pytest.raises(TriggerError) as caught_too:
+        await greet.options(schedule={"trigger": {"type": "at", "at": at}}).submit("world")
+    assert (caught_too.value.code, caught_too.value.field) == ("AT_PAST", "trigger.at")
     assert await counts(database) == {}
 
     await greet.options(at=START - timedelta(seconds=30)).submit("world")

@@ -14,7 +14,7 @@ from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, InvalidWorkflow, Refused
 from duly.domain.expiry import check_expires_after, check_expires_at, expiry_moment
 from duly.domain.gate import Rate, check_concurrency, check_rate, told_concurrency, told_rate
-from duly.domain.job import Recurring, Submission, check_name, check_tags, check_timeout
+from duly.domain.job import Recurring, Submission, check_delay, check_name, check_tags, check_timeout
 from duly.domain.references import Reference
 from duly.domain.retry import Retry, retry_policy, told_policy
 from duly.domain.run import (
@@ -81,13 +81,14 @@ def is_for_now(job: JobDefinition) -> bool:
 def one_shot(job: JobDefinition, extra: Mapping[str, Any]) -> Submission:
     """Read a plain one-shot. Raises Refused."""
     handler, target = _target(job)
+    delay = delay_of_shape(job.schedule)
     return Submission(
         handler,
         payload_text(job.payload, handler),
         check_name(job.queue, "queue"),
         job.priority,
-        None if job.schedule is None else _moment(job.schedule),
-        None,
+        None if job.schedule is None or delay is not None else _moment(job.schedule),
+        delay,
         options_text(job, target, extra),
     )
 
@@ -335,11 +336,22 @@ def _iso(seconds: float) -> str:
 
 
 def moment_of_shape(shape: Mapping[str, Any] | None) -> datetime | None:
-    """Give the moment of a schedule that fires once, at a moment; None of any other. Raises TriggerError."""
-    if shape is None:
+    """Give the moment of a schedule that fires once, at a moment; None of a delay and of any other. Raises TriggerError."""
+    if shape is None or delay_of_shape(shape) is not None:
         return None
     trigger = asking.check(shape).trigger
     return trigger.moment if isinstance(trigger, At) else None
+
+
+def delay_of_shape(shape: Mapping[str, Any] | None) -> timedelta | None:
+    """Give how long after its creation a one-shot fires, where that is what it says. Raises TriggerError."""
+    if shape is None:
+        return None
+    trigger = shape.get("trigger")
+    if not isinstance(trigger, Mapping) or trigger.get("type") != "at" or trigger.get("delay") is None:
+        return None
+    asking.check(shape)
+    return check_delay(trigger["delay"])
 
 
 def _moment(shape: Mapping[str, Any]) -> datetime:

@@ -111,6 +111,8 @@ def _faults_in(error: Exception, base: str) -> list[Fault]:
             return [Fault(pointer=wrong.pointer, message=wrong.message) for wrong in error.errors]
         case InvalidFilter():
             return [Fault(pointer="filter", message=error.message, code=error.code, hint=error.hint)]
+        case errors.AtPast():
+            return [Fault(pointer=_pointer(base, f"trigger.{error.field}"), message=str(error), code=error.code)]
         case errors.InvalidWorkflow():
             return [Fault(pointer=Problem(error.where, "").pointer, message=str(error))]
         case InvalidManifest():

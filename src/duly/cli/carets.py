@@ -22,7 +22,12 @@ def explained_error(error: TriggerError) -> str:
 
 
 def _lines(error: Mapping[str, Any], expression: str | None) -> Iterable[str]:
-    yield f"{PREFIX}{error['message']}"
+    is_placed = expression is not None and error.get("span")
+    yield (
+        f"{PREFIX}{error['message']}"
+        if is_placed or "code" not in error
+        else f"{PREFIX}{error['message']} ({error['code']})"
+    )
     if expression is not None and (span := error.get("span")):
         width = max(1, min(span[1], max(len(expression), span[0] + 1)) - span[0])
         # A tab takes one column here, so that the caret stands where it should.

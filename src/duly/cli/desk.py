@@ -160,11 +160,6 @@ class KeyWanted(msgspec.Struct, frozen=True):
 class Desk(Protocol):
     """What commands ask for. What is not there raises NotFound; what is refused, Refused."""
 
-    @property
-    def keeps_delays(self) -> bool:
-        """Whether a delay is kept as such, so that a request with one can be made again."""
-        ...
-
     async def submit(self, job: Submission | Recurring, key: str) -> Sent:
         """Make a job durable, and say when it fires."""
         ...

@@ -87,8 +87,6 @@ _USERS_SHOWN = 50
 class DatabaseDesk:
     """Asks the database."""
 
-    keeps_delays = True
-
     def __init__(self, database: Database, check_call: Check) -> None:
         self._database = database
         self._check_call = check_call

@@ -54,15 +54,13 @@ T = TypeVar("T")
 class HttpDesk:
     """Asks a Duly over HTTP."""
 
-    keeps_delays = False
-
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
     async def submit(self, job: Submission | Recurring, key: str) -> Sent:
         """Make a job durable, and say when it fires."""
         made = await self._client.jobs.create(
-            rows.target_of_job(job), key=key, after=rows.after_of(job), **rows.fields_of(job, host_now())
+            rows.target_of_job(job), key=key, after=rows.after_of(job), **rows.fields_of(job)
         )
         what = f"{made.description}: {what_job_runs(job)} on queue {job.queue}"
         if isinstance(job, Recurring):

@@ -26,7 +26,7 @@ async def amend(client: AsyncClient, job_id: UUID, change: Callable[[Recurring],
         if rows.is_one_shot(standing):
             raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
         wanted = change(recurring_of(standing))
-        fields = rows.fields_of(wanted, host_now())
+        fields = rows.fields_of(wanted)
         try:
             return (
                 await client.jobs.replace(job_id, rows.target_of_job(wanted), version=standing.version, **fields)

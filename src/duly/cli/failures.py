@@ -30,8 +30,9 @@ def _explained(error: Exception) -> tuple[str, int]:
     from duly.api.listening import WrongSettings
     from duly.cli.carets import PREFIX, explained, explained_error
     from duly.client.address import InvalidAddress
+    from duly.client.errors import Invalid
     from duly.client.errors import Unavailable as NoAnswer
-    from duly.domain.errors import DatabaseUnusable, DulyError, NotFound
+    from duly.domain.errors import AtPast, DatabaseUnusable, DulyError, NotFound
     from duly.domain.filter import InvalidFilter
     from duly.domain.triggers.errors import TriggerError
     from duly.settings import SettingsError
@@ -46,6 +47,10 @@ def _explained(error: Exception) -> tuple[str, int]:
             return str(error), DATABASE
         case TriggerError():
             return explained_error(error), REFUSED
+        case AtPast():
+            return f"{error} ({error.code})", REFUSED
+        case Invalid() if codes := ", ".join(dict.fromkeys(fault.code for fault in error.errors if fault.code)):
+            return f"{error} ({codes})", REFUSED
         case InvalidFilter():
             return explained([(error.as_json(), error.expression)]).removeprefix(PREFIX), REFUSED
         case DulyError():

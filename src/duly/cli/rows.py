@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
 import msgspec
 
 from duly.client.definitions import JobFields
+from duly.domain.duration import to_iso
 from duly.domain.expiry import expiry_moment
 from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.job import Recurring, Submission
@@ -108,15 +109,17 @@ def target_of_job(job: Submission | Recurring) -> Target:
     return FunctionTarget(handler=job.handler) if target is None else asked_target(target)
 
 
-def fields_of(job: Submission | Recurring, now: datetime) -> JobFields:
-    """Give the fields with which a job is created. A delay counts from the clock of this host."""
+def fields_of(job: Submission | Recurring) -> JobFields:
+    """Give the fields with which a job is created."""
     fields: JobFields = {"queue": job.queue, "priority": job.priority, "payload": msgspec.json.decode(job.payload)}
     if isinstance(job, Recurring):
         fields |= _waits_for(job)
         if job.name is not None:
             fields["name"] = job.name
-    elif (at := job.at or (_after(job.delay, now) if job.delay else None)) is not None:
-        fields["schedule"] = {"trigger": {"type": "at", "at": at.isoformat()}}
+    elif job.at is not None:
+        fields["schedule"] = {"trigger": {"type": "at", "at": job.at.isoformat()}}
+    elif job.delay:
+        fields["schedule"] = {"trigger": {"type": "at", "delay": to_iso(job.delay)}}
     return {**fields, **_options_of(job.options)}
 
 
@@ -130,12 +133,6 @@ def _waits_for(job: Recurring) -> JobFields:
     if is_on_event(job.schedule):
         return {"on_event": dict(job.schedule[ON_EVENT])}
     return {"schedule": dict(job.schedule)}
-
-
-def _after(delay: timedelta, now: datetime) -> datetime:
-    """Give the moment a delay ends, to the millisecond, and never early."""
-    exact = now + delay
-    return exact + timedelta(microseconds=-exact.microsecond % 1000)
 
 
 def _options_of(options: str | None) -> JobFields:

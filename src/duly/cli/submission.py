@@ -16,7 +16,6 @@ from duly.cli.target_flags import read_target
 from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.after import check_after, read_after
-from duly.domain.errors import InvalidOption
 from duly.domain.job import (
     Recurring,
     Submission,
@@ -105,11 +104,6 @@ def read(typed: Typed, app: Any | None) -> Submission | Recurring:
 
 async def send(desk: Desk, job: Submission | Recurring, key: str | None, rng: Rng) -> Sent:
     """Make the job durable."""
-    if key is not None and not desk.keeps_delays and isinstance(job, Submission) and job.delay:
-        raise InvalidOption(
-            "over HTTP a --delay counts from the clock of this host, so --key would not find the same job again;"
-            " give --at with the moment"
-        )
     return await desk.submit(job, key if key is not None else str(rng.uuid()))
 
 

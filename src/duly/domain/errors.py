@@ -5,6 +5,7 @@ DulyError
 │   ├── InvalidPayload         not JSON we take: too large, too deep, NaN, NUL, a lone surrogate
 │   ├── InvalidArguments       the arguments do not fit the handler's annotations
 │   ├── InvalidSchedule        a moment, delay or interval that cannot be kept
+│   │   └── AtPast             a one-shot whose moment is past
 │   ├── TriggerError           a trigger or schedule that is not one: see domain/triggers/errors.py
 │   ├── InvalidOption          an option outside its range
 │   ├── InvalidWorkflow        a workflow that cannot be kept: circles, unknown parents, too many nodes
@@ -55,6 +56,13 @@ class InvalidArguments(Refused):
 
 class InvalidSchedule(Refused):
     """A moment, a delay or an interval that cannot be kept."""
+
+
+class AtPast(InvalidSchedule):
+    """A one-shot whose moment is past by more than the grace; the code and the field are those of a trigger that is."""
+
+    code = "AT_PAST"
+    field = "at"
 
 
 class InvalidOption(Refused):

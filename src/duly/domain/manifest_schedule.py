@@ -17,6 +17,7 @@ SHORT: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "cron": ("cron", "expr", ("tz",)),
     "when": ("text", "text", ("tz",)),
     "at": ("at", "at", ("tz",)),
+    "delay": ("at", "delay", ("tz",)),
 }
 KEYS = ("trigger", *SHORT, "anchor", "mode", "tz", *PARTS)
 # The triggers that are read in a zone, so that a file's default zone is theirs.

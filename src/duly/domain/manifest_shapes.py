@@ -31,9 +31,10 @@ class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class AtTrigger(_Shape, frozen=True, tag_field="type", tag="at"):
-    """Once, at a moment."""
+    """Once, at a moment or after a delay: one of the two."""
 
-    at: Moment
+    at: Moment | None = None
+    delay: Period | None = None
     tz: Zone | None = None
 
 
@@ -121,13 +122,14 @@ class CalendarUse(_Shape, frozen=True):
 
 
 class ScheduleShape(_Shape, frozen=True):
-    """When it fires: a trigger, or in short one of every, cron, when and at; and what is done when it cannot."""
+    """When it fires: a trigger, or in short one of every, cron, when, at and delay; and what is done when it cannot."""
 
     trigger: Trigger | None = None
     every: Annotated[str, Meta(description="In short for an interval.", examples=["PT5M"])] | None = None
     cron: Annotated[str, Meta(description="In short for a cron expression.", examples=["30 2 * * 1-5"])] | None = None
     when: Annotated[str, Meta(description="In short for English.", examples=["every day at 9am"])] | None = None
     at: Annotated[str, Meta(description="In short for once, at a moment.")] | None = None
+    delay: Annotated[Period, Meta(description="In short for once, so long after it was applied.")] | None = None
     anchor: Annotated[str, Meta(description="With every: the moment it counts from.")] | None = None
     mode: Mode | None = None
     tz: Zone | None = None

@@ -7,6 +7,7 @@ import re
 import asyncpg
 
 from duly.domain.errors import (
+    AtPast,
     ClaimOver,
     DatabaseUnusable,
     DulyError,
@@ -30,7 +31,7 @@ BAD_ROW = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg
 _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
     "DU001": (KeyConflict, "{message} (job {detail}). Use another key, or send the same job again"),
     "DU002": (
-        InvalidSchedule,
+        AtPast,
         "{message}: the database's clock says {detail}. Give a moment to come, or leave it out for now",
     ),
     "DU003": (InvalidSchedule, "{message}; a delay counts from now and is 0 or more"),

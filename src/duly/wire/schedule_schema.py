@@ -51,9 +51,20 @@ def _trigger(kind: str, about: str, required: Schema, optional: Schema | None = 
 _TRIGGERS: dict[str, Schema] = {
     "TriggerAt": _trigger(
         "at",
-        "Once, at a moment.",
-        {"at": {**_MOMENT, "description": "With an offset, or local with `tz`."}},
-        {"tz": _or_null(_ZONE)},
+        "Once, at a moment or after a delay: give one of `at` and `delay`.",
+        {},
+        {
+            "at": {
+                **_MOMENT,
+                "description": "With an offset, or local with `tz`; to the microsecond. Past by more than a minute: AT_PAST.",
+            },
+            "delay": {
+                "type": ["string", "number"],
+                "description": "From the creation on, by the database's clock: ISO 8601 in clock units, or seconds.",
+                "examples": ["PT30S", 0.25],
+            },
+            "tz": _or_null(_ZONE),
+        },
     ),
     "TriggerCron": _trigger(
         "cron",

@@ -11,7 +11,7 @@ import msgspec
 from duly.api import definitions
 from duly.api.operations import NDJSON, Answer, Call, Routes
 from duly.api.refusals import Refusal, found_in
-from duly.api.routes.jobs import extra_of, now_of
+from duly.api.routes.jobs import due_of, extra_of, now_of
 from duly.domain.errors import QuotaReached, Refused
 from duly.domain.job import Recurring, Submission, check_key
 from duly.domain.triggers.on_event import NEVER
@@ -113,7 +113,7 @@ async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answ
             job = definitions.one_shot(asked, extra) if plain else definitions.recurring(asked, now, extra)
             job = definitions.admitted(job, call.allowed)
             if isinstance(job, Submission) or definitions.is_for_now(asked):
-                at = job.at if isinstance(job, Submission) else None
+                at = due_of(job, now) if isinstance(job, Submission) else None
                 call.shedding.check(job.queue, job.priority, at, now)
             key = None if asked.idempotency_key is None else check_key(asked.idempotency_key)
             read.append(_Line(number, job, key))

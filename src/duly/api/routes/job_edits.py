@@ -112,15 +112,16 @@ async def put_job_by_name(call: Call[Nothing, JobDefinition]) -> Answer:
 
 
 async def _over(call: Call[Any, Any], definition: JobDefinition) -> Answer | None:
-    """Give the one-shot of this name and moment that has fired already: asked for again, it is not made again."""
-    moment = definitions.moment_of_shape(definition.schedule)
-    if moment is None:
+    """Give the one-shot of this name and moment, or delay, that has fired already: asked for again, it is not made again."""
+    moment, delay = definitions.moment_of_shape(definition.schedule), definitions.delay_of_shape(definition.schedule)
+    if moment is None and delay is None:
         return None
     chosen = Filter({"name": (str(definition.name),), "state": ("completed",)})
     page = await lists.jobs(call.database, call.tenant, chosen, 1)
     for row in page.rows:
         shown = await shown_job(call.database, call.tenant, row["job_id"])
-        if definitions.moment_of_shape(shown.schedule) == moment:
+        was = definitions.moment_of_shape(shown.schedule), definitions.delay_of_shape(shown.schedule)
+        if was == (moment, delay):
             return Answer(200, shown, {"ETag": tag_of(shown.version)})
     return None
 

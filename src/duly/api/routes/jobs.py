@@ -15,7 +15,7 @@ from duly.api.routes.runs import shown_explanation
 from duly.clock import moment_of
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.filter import JOBS, parse
-from duly.domain.job import check_traceparent
+from duly.domain.job import Submission, check_traceparent
 from duly.domain.run import HORIZON
 from duly.domain.triggers.on_event import NEVER
 from duly.domain.triggers.summary import sentence
@@ -170,14 +170,15 @@ async def _is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
 async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
     shot = definitions.admitted(definitions.one_shot(call.body, extra_of(call)), call.allowed)
     await call.shedding.look()
-    call.shedding.check(shot.queue, shot.priority, shot.at, now_of(call))
+    call.shedding.check(shot.queue, shot.priority, due_of(shot, now_of(call)), now_of(call))
     if call.key is None and not call.database.in_transaction:
         submitted = await call.gatherer.submit(shot, call.tenant, call.actor)
     else:
         submitted = await moves.submit(call.database, shot, key=_key(call), tenant=call.tenant)
     if submitted.scheduled_at - now_of(call) <= HORIZON:
         call.wake(shot.queue)
-    words = "Once, now" if shot.at is None else f"Once, at {shot.at.astimezone(UTC).isoformat()}"
+    is_now = shot.at is None and shot.delay is None
+    words = "Once, now" if is_now else f"Once, at {submitted.scheduled_at.astimezone(UTC).isoformat()}"
     return _created(submitted.job_id, submitted.job_id, None, submitted.scheduled_at, [], words)
 
 
@@ -195,6 +196,11 @@ async def submit_defined(call: Call[Any, Any], asked: JobDefinition) -> CreatedJ
     if accepted.scheduled_at != NEVER and accepted.scheduled_at - now_of(call) <= HORIZON:
         call.wake(DUE)
     return _scheduled(accepted, job.name)
+
+
+def due_of(shot: Submission, now: datetime) -> datetime | None:
+    """Give when a one-shot is due, as far as it is known without asking the database; None: now."""
+    return shot.at if shot.delay is None else now + shot.delay
 
 
 def extra_of(call: Call[Any, Any]) -> dict[str, Any]:

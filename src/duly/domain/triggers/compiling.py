@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, NoReturn, overload
 
 import msgspec
 
+from duly.domain.errors import InvalidSchedule
+from duly.domain.job import check_delay
 from duly.domain.triggers import periods, stamps, text, zones
 from duly.domain.triggers.any_of import MEMBERS_MAX, MEMBERS_MIN, AnyOf
 from duly.domain.triggers.at import At
@@ -16,7 +18,7 @@ from duly.domain.triggers.cron import compile_cron
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
 from duly.domain.triggers.errors import TriggerError, nearest, shown, together
 from duly.domain.triggers.iso8601 import compile_iso
-from duly.domain.triggers.moments import second_of
+from duly.domain.triggers.moments import EPOCH, second_of
 from duly.domain.triggers.rrule import compile_rrule
 from duly.domain.triggers.zones import UTC_ZONE, Zone
 
@@ -104,8 +106,22 @@ def _zone(shape: Mapping[str, Any]) -> Zone | None:
 
 
 def _at(shape: Mapping[str, Any], context: Context) -> Compiled:
-    zone = _zone(shape)
-    return At(stamps.read_fine(shape["at"], "at", zone), zone)
+    zone, at, delay = _zone(shape), shape.get("at"), shape.get("delay")
+    if at is not None and delay is not None:
+        raise TriggerError("TRIGGER_KEY", "at and delay both say when it fires; give one of them", "delay")
+    if at is None and delay is None:
+        raise TriggerError("TRIGGER_KEY", "at is missing; give it, or delay", "at")
+    if at is not None:
+        return At(stamps.read_fine(at, "at", zone), zone)
+    return At((context.now + _delay(delay) - EPOCH) // timedelta(microseconds=1), zone)
+
+
+def _delay(value: Any) -> timedelta:
+    """Read how long after its creation a one-shot fires. Raises TriggerError."""
+    try:
+        return check_delay(value)
+    except InvalidSchedule as error:
+        raise TriggerError("DURATION_SYNTAX", str(error), "delay", "PT30S") from None
 
 
 def _cron(shape: Mapping[str, Any], context: Context) -> Compiled:
@@ -180,7 +196,7 @@ def _member(member: object, context: Context) -> Compiled:
 
 _Build = Callable[[Mapping[str, Any], Context], Compiled]
 _TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], _Build]] = {
-    "at": (("at",), ("tz",), _at),
+    "at": ((), ("at", "delay", "tz"), _at),
     "cron": (("expr",), ("tz",), _cron),
     "interval": (("every",), ("anchor", "mode", "tz"), _interval),
     "iso8601": (("text",), ("tz",), _iso8601),

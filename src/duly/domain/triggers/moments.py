@@ -63,6 +63,13 @@ def utc_text(second: int) -> str:
     return local_text(second) + "Z"
 
 
+def fraction_text(microseconds: int) -> str:
+    """Write a part of a second as `.250` or `.250001`; nothing where there is none."""
+    if not microseconds:
+        return ""
+    return f".{microseconds:06}" if microseconds % 1000 else f".{microseconds // 1000:03}"
+
+
 def offset_text(offset: int) -> str:
     """Write an offset from UTC as `+01:00`."""
     sign, size = ("-", -offset) if offset < 0 else ("+", offset)

@@ -11,7 +11,7 @@ import msgspec
 from duly.domain.triggers import zones
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.errors import TriggerError, shown
-from duly.domain.triggers.moments import local_text, offset_text, second_of, utc_text
+from duly.domain.triggers.moments import fraction_text, local_text, offset_text, second_of, utc_text
 from duly.domain.triggers.schedule_reading import compile_schedule
 from duly.domain.triggers.schedules import Fire, Schedule
 
@@ -80,7 +80,7 @@ def _fires(schedule: Schedule, fire: Fire | None, n: int, job_id: str | None) ->
 
 def _shape(schedule: Schedule, fire: Fire, job_id: str | None, *, is_first: bool) -> dict[str, Any]:
     zone, second = schedule.trigger.zone, second_of(fire.scheduled_at)
-    fraction = f".{fire.scheduled_at.microsecond // 1000:03}" if fire.scheduled_at.microsecond else ""
+    fraction = fraction_text(fire.scheduled_at.microsecond)
     local = zone.local_at(second)
     return {
         "scheduled_at": utc_text(second)[:-1] + fraction + "Z",
@@ -96,8 +96,7 @@ def _due(schedule: Schedule, fire: Fire, job_id: str | None) -> str | None:
     if schedule.jitter is not None and job_id is None:
         return None
     due = schedule.due_at(fire, job_id or "")
-    fraction = f".{due.microsecond // 1000:03}" if due.microsecond else ""
-    return utc_text(second_of(due))[:-1] + fraction + "Z"
+    return utc_text(second_of(due))[:-1] + fraction_text(due.microsecond) + "Z"
 
 
 def _note(schedule: Schedule, fire: Fire, second: int, *, is_first: bool) -> str | None:

@@ -100,10 +100,8 @@ def _check(schedule: Schedule, now: datetime, least_period: int | None) -> None:
     trigger = schedule.trigger
     check_density(trigger, now, least_period)
     if isinstance(trigger, At) and trigger.moment < now - timedelta(seconds=schedule.misfire.grace_seconds):
-        message = (
-            f"trigger: {trigger.moment:%Y-%m-%dT%H:%M:%SZ} is past; give a later moment, or leave it out to run now"
-        )
-        raise TriggerError("AT_PAST", message, "trigger")
+        message = f"at {trigger.moment:%Y-%m-%dT%H:%M:%SZ} is past; give a later moment, or leave it out to run now"
+        raise TriggerError("AT_PAST", message, "trigger.at" if trigger.words is None else "trigger.text")
     _check_window(schedule, now)
     check_calendars(schedule, now)
 

@@ -10,6 +10,7 @@ from duly.domain.triggers.moments import DAY, EPOCH_ORDINAL, LAST_SECOND, LAST_Y
 from duly.domain.triggers.zones import Zone
 
 FIRST_YEAR = 1900
+SECOND = 1_000_000  # in microseconds
 _STAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?(Z|[+-]\d\d:\d\d(?::\d\d)?)?", re.ASCII
 )
@@ -18,28 +19,28 @@ _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 
 def read(value: object, field: str, zone: Zone | None) -> int:
     """Read a moment of whole seconds. Raises TriggerError."""
-    milliseconds = read_fine(value, field, zone)
-    if milliseconds % 1000:
+    microseconds = read_fine(value, field, zone)
+    if microseconds % SECOND:
         message = f"{field} {shown(value)} names a part of a second; whole seconds only"
-        raise TriggerError("SUB_SECOND", message, field, local_text(milliseconds // 1000) + "Z")
-    return milliseconds // 1000
+        raise TriggerError("SUB_SECOND", message, field, local_text(microseconds // SECOND) + "Z")
+    return microseconds // SECOND
 
 
 def read_fine(value: object, field: str, zone: Zone | None) -> int:
-    """Read a moment, in milliseconds since 1970. Raises TriggerError."""
-    local, milliseconds, offset = _parts(value, field)
+    """Read a moment, in microseconds since 1970. Raises TriggerError."""
+    local, microseconds, offset = _parts(value, field)
     if offset is not None:
-        return _in_reach(local - offset, field, value) * 1000 + milliseconds
+        return _in_reach(local - offset, field, value) * SECOND + microseconds
     if zone is None:
         message = f"{field} {shown(value)} has no offset; add one, such as Z or +01:00, or give tz"
         raise TriggerError("DATETIME_SYNTAX", message, field)
-    return _in_reach(only_instant(local, zone, field), field, value) * 1000 + milliseconds
+    return _in_reach(only_instant(local, zone, field), field, value) * SECOND + microseconds
 
 
 def read_local(value: object, field: str) -> tuple[int, int | None]:
     """Read a date and time of whole seconds as it stands: the local time, and the offset if one is written."""
-    local, milliseconds, offset = _parts(value, field)
-    if milliseconds:
+    local, microseconds, offset = _parts(value, field)
+    if microseconds:
         raise TriggerError("SUB_SECOND", f"{field} {shown(value)} names a part of a second; whole seconds only", field)
     return local, offset
 
@@ -69,7 +70,7 @@ def only_instant(local: int, zone: Zone, field: str) -> int:
 
 
 def _parts(value: object, field: str) -> tuple[int, int, int | None]:
-    """Take a stamp apart: local time, milliseconds, offset."""
+    """Take a stamp apart: local time, microseconds, offset."""
     if isinstance(value, datetime):
         value = value.isoformat()
     if not isinstance(value, str):
@@ -83,7 +84,7 @@ def _parts(value: object, field: str) -> tuple[int, int, int | None]:
         message = f"{field} {shown(value)}: there is no such time of day; the last is 23:59:59"
         raise TriggerError("DATETIME_SYNTAX", message, field)
     local = _day(match, field, value) * DAY + hour * 3600 + minute * 60 + second
-    return local, _milliseconds(match[7], field, value), _offset(match[8], field, value)
+    return local, _microseconds(match[7], field, value), _offset(match[8], field, value)
 
 
 def _day(match: re.Match[str], field: str, value: object) -> int:
@@ -94,14 +95,14 @@ def _day(match: re.Match[str], field: str, value: object) -> int:
         raise TriggerError("DATETIME_SYNTAX", message, field) from None
 
 
-def _milliseconds(fraction: str | None, field: str, value: object) -> int:
+def _microseconds(fraction: str | None, field: str, value: object) -> int:
     if not fraction:
         return 0
-    if fraction[3:].strip("0"):
+    if fraction[6:].strip("0"):
         raise TriggerError(
-            "SUB_SECOND", f"{field} {shown(value)} is finer than a millisecond; write three digits at most", field
+            "SUB_SECOND", f"{field} {shown(value)} is finer than a microsecond; write six digits at most", field
         )
-    return int(fraction[:3].ljust(3, "0"))
+    return int(fraction[:6].ljust(6, "0"))
 
 
 def _offset(text: str | None, field: str, value: object) -> int | None:
