@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from duly.store import answers
-from tests.api.front import A_TARGET
+from tests.api.front import A_TARGET, EVERY_HOUR
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 EVERY_DAY = {"trigger": {"type": "cron", "expr": "0 3 * * *"}}  # its first is hours away
@@ -155,7 +155,15 @@ class TestKey:
             "/v1/jobs", json={**ONE_SHOT, "idempotency_key": "k1"}, headers={"Idempotency-Key": "k2"}
         )
 
-        assert (answer.status_code, answer.json()["code"]) == (422, "key_reused")
+        assert (answer.status_code, answer.json()["code"]) == (422, "key_mismatch")
+        assert "'k2' and the body 'k1'" in answer.json()["detail"]
+
+    @pytest.mark.parametrize("key", ["", "  ", "a\nb", "x" * 201])
+    async def test_a_key_in_the_body_that_is_none_is_refused_with_its_field(self, api, key):
+        answer = await api.post("/v1/jobs", json={**ONE_SHOT, "idempotency_key": key})
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body")
+        assert [fault["pointer"] for fault in answer.json()["errors"]] == ["/idempotency_key"]
 
     async def test_a_moment_now_past_is_answered_as_it_was(self, api, database, clock):
         soon = (await database.read_clock() + timedelta(minutes=5)).isoformat()
@@ -169,15 +177,41 @@ class TestKey:
         assert first.json() == again.json()
         assert (await api.post("/v1/jobs", json=body)).status_code == 422
 
-    async def test_a_refusal_is_kept_too_and_leaves_nothing(self, api, database):
-        wrong = {"target": A_TARGET, "schedule": {"trigger": {"type": "cron", "expr": "61 * * * *"}}}
-        first = await api.post("/v1/jobs", json=wrong, headers={"Idempotency-Key": "k1"})
-        again = await api.post("/v1/jobs", json=wrong, headers={"Idempotency-Key": "k1"})
+    @pytest.mark.parametrize(
+        ("wrong", "status"),
+        [
+            ('{"target": ', 400),
+            ({"target": {"type": "function"}}, 422),
+            ({"target": A_TARGET, "schedule": {"trigger": {"type": "cron", "expr": "61 * * * *"}}}, 422),
+            ({"target": A_TARGET, "schedule": {"trigger": {"type": "at", "at": "2020-01-01T00:00Z"}}}, 422),
+        ],
+    )
+    async def test_a_request_that_is_refused_leaves_its_key_free(self, api, database, wrong, status):
+        headers = {"Idempotency-Key": "k1"}
+        content = wrong if isinstance(wrong, str) else msgspec.json.encode(wrong)
+        first = await api.post("/v1/jobs", content=content, headers={**headers, "Content-Type": "application/json"})
+        assert first.status_code == status
+        assert await stored(database, "answers") == 0
 
-        assert (first.status_code, again.status_code) == (422, 422)
+        mended = await api.post("/v1/jobs", json=ONE_SHOT, headers=headers)
+        again = await api.post("/v1/jobs", json=ONE_SHOT, headers=headers)
+
+        assert (mended.status_code, again.status_code) == (202, 202)
         assert again.headers["idempotency-replayed"] == "true"
-        assert again.json()["request_id"] == first.json()["request_id"], "it is the same answer"
-        assert await stored(database, "jobs") == 0
+        assert again.json()["job_id"] == mended.json()["job_id"]
+        assert await stored(database) == 1
+
+    async def test_what_is_not_there_and_what_cannot_be_done_now_leave_their_key_free(self, api):
+        headers = {"Idempotency-Key": "k1"}
+        made = await api.a_job(name="taken")
+        body = {"target": A_TARGET, "name": "taken", "schedule": EVERY_HOUR}
+        assert (await api.post("/v1/jobs", json=body, headers=headers)).status_code == 409
+        missing = "/v1/jobs/00000000-0000-4000-8000-000000000000/trigger"
+        assert (await api.post(missing, headers=headers)).status_code == 404
+
+        await api.delete(f"/v1/jobs/{made['job_id']}")
+
+        assert (await api.post("/v1/jobs", json=body, headers=headers)).status_code == 202
 
     async def test_after_a_day_the_key_is_free(self, api, clock):
         first = await api.post("/v1/jobs", json=ONE_SHOT, headers={"Idempotency-Key": "k1"})

@@ -15,6 +15,7 @@ from duly.api.refusals import Refusal
 from duly.domain.errors import InvalidOption
 from duly.domain.job import check_key
 from duly.wire.binary_events import attributes
+from duly.wire.fitting import Wrong
 from duly.wire.reading import Misshapen, read_body, read_query
 
 AnyRequest = Request[Any, Any, Any]
@@ -66,23 +67,23 @@ def _is_binary(operation: Operation, request: AnyRequest) -> bool:
 
 
 def key_of(operation: Operation, request: AnyRequest, body: bytes) -> str | None:
-    """Give the idempotency key, from the header or the body; both must say the same. Raises Refusal."""
+    """Give the idempotency key, from the header or the body; both must say the same. Raises Refusal, Misshapen."""
     if not operation.is_keyed:
         return None
     header, inside = request.headers.get("idempotency-key"), _key_inside(operation, body)
     if header is not None and inside is not None and header != inside:
-        raise Refusal(
-            "key_reused", f"The header says Idempotency-Key {header!r} and the body {inside!r}; give one of them."
-        )
+        raise Refusal("key_mismatch", f"The header says Idempotency-Key {header!r} and the body {inside!r}.")
     key = inside if header is None else header
     try:
         return None if key is None else check_key(key)
     except InvalidOption as error:
+        if header is None:
+            raise Misshapen([Wrong("/idempotency_key", str(error))]) from None
         raise Refusal("invalid_header", str(error)) from None
 
 
 def _key_inside(operation: Operation, body: bytes) -> str | None:
-    if operation.media_type != JSON or b'"idempotency_key"' not in body:
+    if not operation.has_key_inside or b'"idempotency_key"' not in body:
         return None
     try:
         return msgspec.json.decode(body, type=_Peek).idempotency_key

@@ -202,6 +202,8 @@ def refusals_of(operation: Operation) -> list[str]:
         found.append("not_found")
     if operation.is_keyed:
         found += ["invalid_header", "key_in_progress", "key_reused"]
+    if operation.has_key_inside:
+        found.append("key_mismatch")
     if operation.is_matched:
         found += ["precondition_required", "version_changed"]
     return list(dict.fromkeys([*found, *operation.refuses]))

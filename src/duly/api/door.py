@@ -162,9 +162,8 @@ class Door:
         if key is None:
             answer = await self._act(operation, identity, act)
         else:
-            refuse = partial(self._refusal, operation, request, request_id)
             digest = asked.digest(operation, request, body)
-            answer = await act_once(self._sessions, operation, identity, key, digest, act, refuse)
+            answer = await act_once(self._sessions, operation, identity, key, digest, act)
         if operation.takes_prefer:
             waiter = Waiter(identity.tenant, self._database.clock, partial(self._sessions.open, identity.tenant))
             answer = unless_ended(waiter, request.headers.get("prefer"), answer)

@@ -66,6 +66,4 @@ def headers_of_answer(operation: Operation, status: int, properties: Mapping[str
 def headers_of_refusal(operation: Operation, codes: Sequence[str]) -> dict[str, Schema]:
     """Name the headers of a refusal of one of these kinds."""
     names = ["X-Request-ID", *(name for code in codes for name in _HEADERS_OF_CODE.get(code, ()))]
-    if operation.is_keyed:
-        names.append("Idempotency-Replayed")
     return {name: _reference(name) for name in dict.fromkeys(names)}

@@ -1,6 +1,7 @@
-"""Once under a key: what is done and what is answered are one transaction, so that asked again it is answered the same.
+"""Idempotency keys: what is done and what is answered are one transaction, so that asked again it is answered the same.
 
-See docs/decisions/0016-the-front-door.md. A refusal undoes what was done, and is an answer too; failures of ours are not kept.
+See docs/decisions/0016-the-front-door.md. Only the answer of a request that was carried out is kept: one that was refused, or
+failed, has changed nothing and leaves its key free.
 """
 
 from __future__ import annotations
@@ -8,54 +9,31 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from duly.api.operations import Answer, Identity, Operation
-from duly.api.refusals import Refusal, found_in
+from duly.api.refusals import Refusal
 from duly.store import answers
 from duly.store.answers import KeptAnswer
 from duly.store.database import Database
 from duly.store.session import Sessions
 from duly.wire import problems
-from duly.wire.problems import KINDS
 
 Act = Callable[[Database], Awaitable[Answer]]
 
-# What a key is not held against: it says nothing of the request itself.
-_NOT_KEPT = frozenset(
-    {"unauthorized", "forbidden", "rate_limited", "quota_reached", "shed", "key_in_progress", "key_reused", "conflict"}
-)
-
 
 async def act_once(
-    sessions: Sessions,
-    operation: Operation,
-    identity: Identity,
-    key: str,
-    digest: bytes,
-    act: Act,
-    refusal: Callable[[Exception], Answer],
+    sessions: Sessions, operation: Operation, identity: Identity, key: str, digest: bytes, act: Act
 ) -> Answer:
-    """Act, unless the same was asked under the key before: then give that answer. Raises Refusal."""
+    """Act, unless the same was asked under the key before: then give that answer. Raises Refusal, and what acting raises."""
     async with sessions.open(identity.tenant) as session:
         held = await answers.hold(session, identity.tenant, operation.name, key)
         if held.answer is not None:
             return _replayed(held.answer, digest, key)
         if not held.is_ours:
             raise _busy(key)
-        try:
-            async with session.savepoint():
-                answer = await act(session)
-        except Exception as error:
-            if not _is_kept(error):
-                raise
-            answer = refusal(error)
+        answer = await act(session)
         kept = KeptAnswer(digest, answer.status, {**answer.headers, "Content-Type": answer.media_type}, encoded(answer))
         if not await answers.keep(session, identity.tenant, operation.name, key, kept):
             raise _busy(key)
         return answer
-
-
-def _is_kept(error: Exception) -> bool:
-    found = found_in(error)
-    return found is not None and found.code not in _NOT_KEPT and KINDS[found.code].status < 500
 
 
 def _busy(key: str) -> Refusal:

@@ -269,6 +269,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     is_figure: bool
 
     @property
+    def has_key_inside(self) -> bool:
+        """Whether its body may name the idempotency key, too."""
+        return self.is_keyed and "idempotency_key" in getattr(self.body, "__struct_fields__", ())
+
+    @property
     def is_open(self) -> bool:
         """Whether it needs no key."""
         return self.scope == OPEN

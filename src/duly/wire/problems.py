@@ -85,6 +85,9 @@ KINDS: dict[str, Kind] = {
         422, "The filter is not understood", 'Write conditions as field:value or field>"2026-11-01", joined by AND.'
     ),
     "key_reused": Kind(422, "The idempotency key was used for another body", "Use a new key for a new request."),
+    "key_mismatch": Kind(
+        422, "The header and the body name different idempotency keys", "Send one of them, or the same key in both."
+    ),
     "precondition_required": Kind(428, "If-Match is missing", "Send the ETag of what you read in If-Match."),
     "rate_limited": Kind(429, "Too many requests", "Ask again after the seconds in Retry-After."),
     "quota_reached": Kind(

@@ -146,6 +146,11 @@ async def _(scene, operation, asked):
     return await keyed.with_query("another=1").by(scene.api)
 
 
+@provokes("key_mismatch")
+async def _(scene, operation, asked):
+    return await asked.with_fields(idempotency_key="one").with_headers(Idempotency_Key="another").by(scene.api)
+
+
 @provokes("precondition_required")
 async def _(scene, operation, asked):
     del asked.headers["If-Match"]

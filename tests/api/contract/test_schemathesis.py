@@ -55,6 +55,7 @@ NOT_IN_SCHEMAS = {
     "version_changed",
     "precondition_required",
     "key_reused",
+    "key_mismatch",
     "key_in_progress",
     "invalid_schedule",
     "invalid_option",
