@@ -136,6 +136,10 @@ def test_the_same_key_submits_once(up):
         (["greet", "--when", "2020-01-01 at noon"], "AT_PAST"),
         (["greet", "--delay", "-1"], "negative"),
         (["greet", "--queue", ""], "queue ''"),
+        (["greet", "--queue", "  "], "queue '  ' is not a name: it is blank"),
+        (["greet", "--every", "60", "--name", " "], "name ' ' is not a name: it is blank"),
+        (["greet", "--key", " "], "key ' ' is not a key"),
+        (["greet", "--tag", " "], "tag ' ' is not a name: it is blank"),
     ],
 )
 def test_what_the_app_would_refuse_is_refused_at_submit(up, arguments, words):

@@ -20,6 +20,7 @@ from duly.wire.reading import Malformed, Misshapen
 RETRY_SECONDS = 1
 QUOTA_SECONDS = 10
 _FAULTS_MAX = 100
+_FIELD = re.compile(r"[a-z_.]+")
 
 CODES: Mapping[type[Exception], str] = {
     Malformed: "malformed_json",
@@ -111,6 +112,8 @@ def _faults_in(error: Exception, base: str) -> list[Fault]:
             return [Fault(pointer=wrong.pointer, message=wrong.message) for wrong in error.errors]
         case InvalidFilter():
             return [Fault(pointer="filter", message=error.message, code=error.code, hint=error.hint)]
+        case errors.InvalidOption() if error.field is not None and _FIELD.fullmatch(error.field):
+            return [Fault(pointer=error.field, message=str(error))]
         case errors.AtPast():
             return [Fault(pointer=_pointer(base, f"trigger.{error.field}"), message=str(error), code=error.code)]
         case errors.InvalidWorkflow():

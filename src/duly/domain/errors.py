@@ -66,7 +66,11 @@ class AtPast(InvalidSchedule):
 
 
 class InvalidOption(Refused):
-    """An option outside its range."""
+    """An option outside its range. `field` names it, where one value alone is at fault and has a name."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class InvalidWorkflow(Refused):

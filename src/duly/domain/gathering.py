@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from duly.domain.problems import Path, Problem, path_of
+from duly.domain.run import NOT_BLANK
 from duly.domain.triggers.errors import nearest, shown
 from duly.domain.wanted import wanted
 
@@ -55,6 +56,8 @@ def _read(value: object, kind: Any, path: Path, problems: list[Problem]) -> Any:
         message, _, place = str(error).partition(" - at `$")
         within = path_of(place.rstrip("`"))
         told = f"{shown(_at(value, within))} does not do: {_lower(message)}{_choices(message, kind, within)}"
+        if message.endswith(f"matching regex {NOT_BLANK!r}"):
+            told = f"{shown(_at(value, within))} is blank; give at least one character that is no space"
         problems.append(Problem((*path, *within), told))
         return None
 

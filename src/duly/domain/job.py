@@ -25,6 +25,7 @@ YEAR_MIN, YEAR_MAX = 2, 9998
 GATE_PLACES_MAX = 999_999
 GATE_KEPT = RESERVED + "&~"  # Gates that begin so are ours: destinations, what else a run waits for, rates.
 TAGS_MAX = 32
+_PRINTABLE = f"1 to {NAME_CHARACTERS_MAX} printable characters"
 _WAITING = ("queue", "buffer_one", "cancel_running")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[0-9a-f-]{1,100})?")
 
@@ -63,9 +64,11 @@ class Recurring(msgspec.Struct, frozen=True):
 
 
 def check_name(value: str, what: str) -> str:
-    """Take a name of printable characters. Raises InvalidOption."""
+    """Take a name of printable characters, not all of them spaces. Raises InvalidOption with the field `what`."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):
-        raise InvalidOption(f"{what} {shown(value)} is not a name: 1 to {NAME_CHARACTERS_MAX} printable characters")
+        is_blank = str(value).isspace()
+        why = "it is blank; give at least one character that is no space" if is_blank else _PRINTABLE
+        raise InvalidOption(f"{what} {shown(value)} is not a name: {why}", what)
     return value
 
 
@@ -198,4 +201,6 @@ def check_timeout(value: Duration | None) -> float | None:
 
 
 def _is_printable(value: object, characters_max: int) -> bool:
-    return isinstance(value, str) and 1 <= len(value) <= characters_max and value.isprintable()
+    if not isinstance(value, str) or not 1 <= len(value) <= characters_max:
+        return False
+    return value.isprintable() and not value.isspace()

@@ -8,14 +8,14 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from duly.domain.job import GATE_PLACES_MAX, TAGS_MAX
-from duly.domain.run import NAME_CHARACTERS_MAX, PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.run import NAME_CHARACTERS_MAX, NOT_BLANK, PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.domain.workflow import NODES_MAX
 
 JOBS_MAX = 10_000
 CALENDARS_MAX = 1_000
 
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=NOT_BLANK)]
 Period = Annotated[
     str | float,
     Meta(description="An ISO 8601 duration such as PT30S or P1D, or a number of seconds.", examples=["PT5M"]),

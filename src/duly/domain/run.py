@@ -17,6 +17,7 @@ from duly.domain.then import Then
 QUEUE_DEFAULT = "default"
 PRIORITY_DEFAULT = 5
 TENANT_DEFAULT = 1
+NOT_BLANK = r"\S"  # What a name must hold, as a pattern of shapes.
 NAME_CHARACTERS_MAX = 200
 HORIZON = timedelta(seconds=5)  # What is due within it is ready: a worker may hold it ahead of its moment.
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from duly.domain.run import NOT_BLANK
 from duly.domain.target_secrets import is_secret
 from duly.domain.triggers.errors import shown
 from duly.domain.wanted import one_of, spread, wanted_of
@@ -31,6 +32,7 @@ _MISFIT = re.compile(r"(?:Expected|Invalid) ")
 _LENGTH = re.compile(r"of length [<>]= ")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _SOME_KEY = "..."
+BLANK = f"matching regex {NOT_BLANK!r}"
 # Keys that name something, and open nothing.
 _OPEN_KEYS = frozenset({("concurrency", "key"), ("rate_limit", "key")})
 
@@ -84,6 +86,8 @@ def _misfit(what: str, steps: Steps, shape: Any, value: Any) -> str:
         remedy = f"; give {one_of(choices)}" if choices else _remedy(kinds)
         return f"{_told(value, steps, what) or 'the value'} is not known here{remedy}"
     told = _told(value, steps, what)
+    if what.endswith(BLANK):
+        return f"{told or 'the value'} is blank; give at least one character that is no space"
     return f"{told} does not do: {_sentence(what)}{_remedy(kinds)}" if told else f"{_sentence(what)}{_remedy(kinds)}"
 
 

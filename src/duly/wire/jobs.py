@@ -14,7 +14,7 @@ from duly.wire.events import EventMatch
 from duly.wire.pages import NextPageToken
 from duly.wire.runs import FollowedJob, Run, TargetSummary
 from duly.wire.schedule_schema import ScheduleShape
-from duly.wire.shapes import PRINTABLE, TAGS_MAX, Asked, Duration, Moment, Name, Priority, Told
+from duly.wire.shapes import TAGS_MAX, Asked, Duration, IdempotencyKey, Moment, Name, Priority, Told
 
 NODES_MAX = 1_000
 AFTER_MAX = 100
@@ -228,7 +228,7 @@ JobPatch = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/componen
 class NewJob(JobDefinition, frozen=True):
     """A job to be created. `idempotency_key` means the same as the header."""
 
-    idempotency_key: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=PRINTABLE)] | None = None
+    idempotency_key: IdempotencyKey | None = None
     parent: (
         Annotated[UUID, Meta(description="The run whose subtask this is. It waits or runs; this is a one-shot.")] | None
     ) = None

@@ -14,7 +14,7 @@ from duly.wire.callbacks import Callback
 from duly.wire.jobs import NODE_PATTERN, NodeDefinition, NodeName, Nodes, Tags
 from duly.wire.pages import NextPageToken
 from duly.wire.runs import TargetSummary
-from duly.wire.shapes import PRINTABLE, Asked, Moment, Name, Told
+from duly.wire.shapes import PRINTABLE, Asked, IdempotencyKey, Moment, Name, Told
 
 WorkflowState = Literal["running", "paused", "cancelling", "succeeded", "failed", "cancelled"]
 NodeState = Literal["waiting", "ready", "running", "succeeded", "failed", "cancelled", "skipped", "expired"]
@@ -37,7 +37,7 @@ class WorkflowDefinition(Asked, frozen=True):
 class NewWorkflow(WorkflowDefinition, frozen=True):
     """A workflow to be started. `idempotency_key` means the same as the header."""
 
-    idempotency_key: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=PRINTABLE)] | None = None
+    idempotency_key: IdempotencyKey | None = None
 
 
 class StartedWorkflow(Told, frozen=True):

@@ -8,7 +8,7 @@ $$;
 -- The name of a queue, a key or a handler: what an index can hold besides what else stands there. A longer one would be refused where a batch
 -- is moved, and hold up all others of it.
 create or replace function duly.is_name(p_value text) returns boolean language sql immutable parallel safe as $$
-    select octet_length(p_value) between 1 and 1000
+    select octet_length(p_value) between 1 and 1000 and btrim(p_value) <> ''
 $$;
 
 -- Whether every program of ours can read this JSON: at most 64 levels, and no number of more than 4300 digits. What is no longer than 128

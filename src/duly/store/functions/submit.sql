@@ -27,7 +27,7 @@ begin
         raise exception using errcode = 'DU005', message = 'at and delay are both given',
             hint = 'Give at for a moment, or delay for a span that counts from now.';
     elsif not duly.is_name(p_key) then
-        raise exception using errcode = 'DU005', message = format('a key of %s bytes is none: it has 1 to 1000', octet_length(p_key)),
+        raise exception using errcode = 'DU005', message = format('a key of %s bytes is none: it has 1 to 1000, not all of them spaces', octet_length(p_key)),
             hint = 'Leave it out if the job needs none.';
     elsif p_priority not between 0 and 9 then
         raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', p_priority),
