@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from duly.domain.run import NOT_BLANK
 from duly.wire import manifests
 from duly.wire.schedule_schema import COMPONENTS
-from duly.wire.shapes import Told
+from duly.wire.shapes import NAME_PATTERN, Told
 from duly.wire.verbs import BACKFILL_NAMES
 
 Schema = dict[str, Any]
@@ -35,8 +36,8 @@ class Schemas:
         )
         if "BackfillRequest" in self._components:
             self._components["BackfillRequest"] |= BACKFILL_NAMES
-        if "JobDefinition" in self._components:
-            self._components["JobPatch"] = {"title": "JobPatch"} | self._patch(self._components["JobDefinition"])
+        if "PutJob" in self._components:
+            self._components["JobPatch"] = {"title": "JobPatch"} | self._patch(_writable(self._components["PutJob"]))
 
     def of(self, shape: Any) -> Schema:
         """Give the schema of a shape: in most cases a reference."""
@@ -105,13 +106,23 @@ def _all_required(schema: Schema) -> Schema:
 
 
 def _plain(schema: Any) -> Any:
-    """Take away what says nothing: a type beside a reference, and null as what an absent field means."""
+    """Take away what says nothing: a type beside a reference, and null as what an absent field means.
+
+    Of a name, the pattern tells all that is checked, and not only what the reader of its shape does.
+    """
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     left_out = {"type"} if "$ref" in schema else {"default"} if schema.get("default", "") is None else set()
-    return {key: _plain(value) for key, value in schema.items() if key not in left_out}
+    whole = {"pattern": NAME_PATTERN} if schema.get("pattern") == NOT_BLANK else {}
+    return {key: _plain(value) for key, value in schema.items() if key not in left_out} | whole
+
+
+def _writable(schema: Schema) -> Schema:
+    """Leave out the fields that only the server writes."""
+    properties = {name: field for name, field in schema["properties"].items() if not field.get("readOnly")}
+    return {**schema, "properties": properties}
 
 
 def _never_null(schema: Schema) -> Schema:

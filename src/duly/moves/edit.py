@@ -1,12 +1,12 @@
 """Edit: change a recurring job. What has not started is made anew by the new definition; nothing fires twice.
 
 An edit that leaves the timing as it was leaves the pending fire where it stands. Otherwise the new timing counts from the edit
-on, and what the old one had not fired by then is on record.
+on, and what the old one had not fired by then is on record. An edit that changes nothing makes no version and no audit entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from duly.domain.audit import Action, Subject
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, VersionChanged
 from duly.domain.job import Recurring
-from duly.domain.run import read_options
+from duly.domain.run import Options, is_marks_only, read_options
 from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.edited_timing import Before, edited_timing
 from duly.domain.triggers.timing import Timing, calendars_in, read_calendars
@@ -82,7 +82,14 @@ async def _edit_or_held(
         nonlocal floor
         seen = await see(database, job_id)
         job = changed(seen)
+        # A program's own words are kept whatever they mean: they are how its workers know that they were heard.
+        may_be_same = job.owner != OWNER
+        if may_be_same and _parts(seen.definition) == _parts(job):
+            return seen.generation  # Not timed anew: its moment may be past.
         timing = await _timing(database, seen, job, floor)
+        differing = _differing(seen, job, timing)
+        if may_be_same and not differing:
+            return seen.generation
         moments, skips = seen.staged(), None
         if timing.first_at is not None:
             moments, skips = [moment for moment in moments if moment >= seen.read_at], _skips(seen)
@@ -104,30 +111,54 @@ async def _edit_or_held(
         floor = answer.floor
         if answer.answer != "edited":
             return None
-        await _note(database, seen, job, timing)
-        return seen.generation + 1
+        subject = Subject("job", str(seen.job_id), job.name)
+        version = seen.generation + 1
+        await note(database, seen.job.tenant, Action.JOB_EDITED, subject, version=version, changed=differing or None)
+        return version
 
     return await until_settled(f"job {job_id}", attempt)
 
 
-async def _note(database: Database, seen: Seen, job: Recurring, timing: Timing) -> None:
-    """Note which parts have changed, and not to what: the versions of the job tell that, with secrets masked."""
+def _differing(seen: Seen, job: Recurring, timing: Timing) -> list[str]:
+    """Name the parts that change, and not to what: the versions of the job tell that, with secrets masked."""
     before, after = _parts(seen.definition), _parts(job)
     # As it is kept, so that like is compared with like.
-    after["schedule"] = asked_shape(timing.schedule, timing.every_seconds)
-    changed = [part for part, value in before.items() if after[part] != value]
-    subject = Subject("job", str(seen.job_id), job.name)
-    await note(
-        database, seen.job.tenant, Action.JOB_EDITED, subject, version=seen.generation + 1, changed=changed or None
-    )
+    after["schedule"] = _plain(asked_shape(timing.schedule, timing.every_seconds))
+    if timing.first_at is None:  # It fires as before, so an anchor that is named now was its anchor.
+        before["schedule"], after["schedule"] = map(_without_anchor, (before["schedule"], after["schedule"]))
+    return [part for part, value in before.items() if after[part] != value]
 
 
 def _parts(job: Recurring) -> dict[str, Any]:
     return {
-        **{part: getattr(job, part) for part in ("name", "handler", "queue", "priority", "schedule")},
+        **{part: getattr(job, part) for part in ("name", "handler", "queue", "priority", "owner", "source")},
+        "schedule": _plain(job.schedule),
         "payload": msgspec.json.decode(job.payload),
-        "options": msgspec.structs.replace(read_options(job.options, None), request_id=None, traceparent=None),
+        "options": (_options(job), job.options is None or is_marks_only(job.options)),
     }
+
+
+def _options(job: Recurring) -> Options:
+    """Read what runs carry, but for the request that asked for it."""
+    return msgspec.structs.replace(read_options(job.options, None), request_id=None, traceparent=None)
+
+
+def _plain(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out of a schedule what is said to be nothing."""
+    trigger = shape.get("trigger")
+    inner = {} if not isinstance(trigger, Mapping) else {"trigger": _said(trigger)}
+    return _said(shape) | inner
+
+
+def _said(shape: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in shape.items() if value is not None}
+
+
+def _without_anchor(shape: Mapping[str, Any]) -> dict[str, Any]:
+    trigger = shape.get("trigger")
+    if not isinstance(trigger, Mapping) or trigger.get("type") != "interval":
+        return dict(shape)
+    return {**shape, "trigger": {key: value for key, value in trigger.items() if key != "anchor"}}
 
 
 async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetime | None) -> Timing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 from uuid import UUID
 
 import msgspec
@@ -290,6 +290,21 @@ class Job(Told, frozen=True):
     expires_at: Moment | None = None
     expires_after: str | None = None
     after: list[FollowedJob] = msgspec.field(default_factory=list)
+
+
+# The fields of a job that only the server writes, in its place in the body of a PUT: what was read can be put back as it is.
+_READ_ONLY = Annotated[Any, Meta(description="Told by the server; ignored here.", extra_json_schema={"readOnly": True})]
+_PutJob = msgspec.defstruct(
+    "PutJob",
+    [(name, _READ_ONLY, None) for name in Job.__struct_fields__ if name not in JobDefinition.__struct_fields__],
+    bases=(JobDefinition,),
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    module=__name__,
+    namespace={"__doc__": "A definition, or a job as it was read: fields that only the server writes are ignored."},
+)
+PutJob = cast("type[JobDefinition]", _PutJob)
 
 
 class JobSummary(Told, frozen=True):

@@ -13,10 +13,11 @@ from duly.domain.run import NAME_CHARACTERS_MAX, NOT_BLANK
 TAGS_MAX = 32
 
 # What schemas say and the domain checks, which has better words for it than a pattern.
+TEXT_PATTERN = r"^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$"
 NAME_PATTERN = r"^ *[\p{L}\p{M}\p{N}\p{P}\p{S}][\p{L}\p{M}\p{N}\p{P}\p{S} ]*$"
 DURATION_PATTERN = r"^P(\d+W)?(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d{1,6})?S)?)?$"
 
-PRINTABLE = {"pattern": NAME_PATTERN}
+PRINTABLE = {"pattern": TEXT_PATTERN}
 Name = Annotated[
     str,
     Meta(
@@ -24,10 +25,9 @@ Name = Annotated[
         max_length=NAME_CHARACTERS_MAX,
         pattern=NOT_BLANK,
         description="1 to 200 printable characters, not all of them spaces.",
-        extra_json_schema=PRINTABLE,
     ),
 ]
-IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=200, pattern=NOT_BLANK, extra_json_schema=PRINTABLE)]
+IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=200, pattern=NOT_BLANK)]
 Priority = Annotated[int, Meta(ge=0, le=9, description="0 goes first, 9 last; 5 is the default.")]
 Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339; any offset in, UTC out.")]
 Duration = Annotated[

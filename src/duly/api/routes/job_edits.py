@@ -19,7 +19,7 @@ from duly.domain.job import check_name
 from duly.moves.edit import edit_version
 from duly.moves.overtaken import until_settled
 from duly.store import lists, overview
-from duly.wire.jobs import Job, JobDefinition, JobPatch
+from duly.wire.jobs import Job, JobDefinition, JobPatch, PutJob
 from duly.wire.reading import merge_patch, read_value
 from duly.wire.shapes import Nothing
 
@@ -31,13 +31,16 @@ _DEFINITION = tuple(JobDefinition.__struct_fields__)
     "PUT",
     "/v1/jobs/{job_id}",
     scope="jobs:write",
-    body=JobDefinition,
+    body=PutJob,
     answers={200: Job},
     refuses=(*REFUSED, "declared_in_code", "conflict"),
     is_matched=True,
 )
 async def replace_job(call: Call[Nothing, JobDefinition]) -> Answer:
-    """Replace a job's definition, from now on. `If-Match` names the version that was read, or is `*`."""
+    """Replace a job's definition, from now on. `If-Match` names the version that was read, or is `*`.
+
+    A job as it was read can be put back: fields that only the server writes are ignored. What changes nothing makes no version.
+    """
 
     async def replaced(_: Mapping[str, Any]) -> JobDefinition:
         return call.body
@@ -74,7 +77,7 @@ async def change_job(call: Call[Nothing, dict[str, Any]]) -> Answer:
     "PUT",
     "/v1/jobs/by-name/{name}",
     scope="jobs:write",
-    body=JobDefinition,
+    body=PutJob,
     answers={200: Job, 201: Job},
     refuses=(
         "invalid_schedule",
