@@ -231,6 +231,20 @@ def test_a_job_is_run_now(duly, nightly):
     assert 'payload {"day": 7}' in duly("runs", "show", run["run_id"]).stdout
 
 
+def test_an_edit_that_changes_nothing_makes_no_version(duly, nightly):
+    said = duly("jobs", "edit", "nightly", "--cron", "30 2 * * *", "--tz", "Europe/Paris")
+
+    assert (said.returncode, said.stdout.splitlines()[0]) == (0, f"job {nightly}: version 1")
+    assert shown(duly)["generation"] == 1
+
+
+def test_the_zone_of_a_period_is_kept(duly):
+    said = duly("submit", "report", "--every", "PT15M", "--tz", "Europe/Paris", "--name", "often")
+
+    assert said.returncode == 0, said
+    assert json.loads(duly("jobs", "show", "often", "--json").stdout)["schedule"]["trigger"]["tz"] == "Europe/Paris"
+
+
 def test_an_edit_changes_only_what_is_typed(duly, nightly):
     said = duly("jobs", "edit", "nightly", "--cron", "0 3 * * *", "--jitter", "PT5M", "--end", "2027-01-01T00:00:00Z")
     more = duly("jobs", "edit", nightly, "day=2", "hour=3", "--priority", "1", "--max-attempts", "2", "--end", "none")

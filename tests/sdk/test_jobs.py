@@ -10,6 +10,7 @@ import pytest
 from duly import App, InvalidArguments, InvalidOption, InvalidSchedule, NotFound, Retry, TriggerError
 from duly.domain.outcome import Succeeded
 from duly.domain.run import read_options
+from duly.domain.triggers.asking import asked_shape
 from duly.store import jobs
 from tests.builders import a_worker, claimed, counts, runs_listed, settled, staged
 from tests.clock import START
@@ -197,6 +198,33 @@ async def test_an_edit_keeps_the_zone_the_mode_and_the_other_parts(greet, databa
     assert msgspec.json.decode((await found(database, after))["schedule"])["trigger"]["mode"] == "fixed_delay"
     await nightly.edit(tz="America/New_York")
     assert (await nightly.details()).description == "At 03:00, America/New_York time"
+
+
+async def test_an_edit_that_changes_nothing_makes_no_version(noon, greet, database):
+    every = await greet.options(every="PT1H", overlap="queue").submit("x")
+
+    assert await noon.edit(cron="0 12 * * *") == 1
+    assert await noon.edit(arguments={"name": "world"}) == 1
+    assert await every.edit(every=3600) == 1
+    assert await every.edit(queue="default", overlap="queue") == 1
+
+    assert await database.fetchval("select max(generation) from duly.jobs") == 1
+
+
+async def test_the_zone_of_a_period_is_kept(greet, database):
+    often = await greet.options(every="PT15M", tz="Europe/Paris").submit("x")
+
+    await often.edit(priority=1)
+    await often.edit(every="PT30M")
+
+    shape = asked_shape((await found(database, often))["schedule"], None)
+    assert shape == {"trigger": {"type": "interval", "every": "PT30M", "tz": "Europe/Paris"}}
+
+
+async def test_a_delay_in_a_schedule_counts_from_the_databases_clock(greet, database):
+    later = await greet.options(schedule={"trigger": {"type": "at", "delay": "PT90S"}}, name="later").submit("x")
+
+    assert (await later.details()).next_fires[0] == await database.read_clock() + timedelta(seconds=90)
 
 
 async def test_what_counts_from_its_creation_is_not_shifted_by_an_edit_of_something_else(greet, database, clock):

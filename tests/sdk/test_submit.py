@@ -23,7 +23,7 @@ from duly import (
     UnknownHandler,
     UnknownQueue,
 )
-from duly.domain.errors import AtPast, DulyError
+from duly.domain.errors import AtPast, DulyError, Refused
 from duly.domain.retry import Retry as RetryPolicy
 from duly.domain.run import Options
 from duly.domain.triggers.errors import TriggerError
@@ -388,6 +388,20 @@ async def test_a_moment_in_the_past_beyond_grace_is_refused_by_the_database(gree
     assert await counts(database) == {}
 
     await greet.options(at=START - timedelta(seconds=30)).submit("world")
+    assert await counts(database) == {"ready": 1}
+
+
+async def test_a_submission_that_is_refused_leaves_its_key_free(greet, database):
+    for choices in (
+        {"at": START - timedelta(hours=1)},
+        {"schedule": {"trigger": {"type": "at", "at": "2020-01-01T00:00Z"}}},
+    ):
+        with pytest.raises(Refused):
+            await greet.options(key="order-7", **choices).submit("world")
+
+    made = await greet.options(key="order-7").submit("world")
+
+    assert (await greet.options(key="order-7").submit("world")).job_id == made.job_id
     assert await counts(database) == {"ready": 1}
 
 
