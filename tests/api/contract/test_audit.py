@@ -37,6 +37,8 @@ async def request_that_changes(yard: Yard, name: str) -> Asked:
             return asked.with_fields(places=7)
         case "change_tenant":
             return asked.with_fields(state="suspended")
+        case "change_job":
+            return asked.with_fields(priority=3)
         case "change_queue":
             return asked.with_fields(age_limit="PT90S")
         case "close_destination":
