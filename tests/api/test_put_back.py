@@ -130,6 +130,15 @@ class TestNothingChanged:
         assert (answer.status_code, answer.json()["version"], answer.headers["etag"]) == (200, 1, '"1"')
         assert await entries(api, made) == []
 
+    async def test_another_anchor_is_a_change(self, api):
+        made = await api.a_job(name="same")
+
+        patch = {"schedule": {"trigger": {"anchor": "2026-11-02T09:17:00Z"}}}
+        answer = await api.patch(f"/v1/jobs/{made['job_id']}", patch, headers={"If-Match": '"1"'})
+
+        assert (answer.json()["version"], answer.json()["next_run_at"][13:20]) == (2, ":17:00Z")
+        assert [one["detail"]["changed"] for one in await entries(api, made)] == [["schedule"]]
+
     async def test_a_change_makes_one(self, api):
         made = await api.a_job(name="same")
 

@@ -352,7 +352,7 @@ jobs:
         with pytest.raises(InvalidManifest) as refused:
             await verb(database, file)
         [past, lost] = refused.value.problems
-        assert (past.path, past.line) == (("jobs", "past", "schedule", "trigger"), 4)
+        assert (past.path, past.line) == (("jobs", "past", "schedule", "trigger", "at"), 4)
         assert (lost.path[:3], lost.line, "did you mean holiday?" in lost.message) == (
             ("jobs", "lost", "schedule"),
             6,

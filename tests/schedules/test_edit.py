@@ -135,6 +135,8 @@ class TestAnotherDefinition:
         assert (await next_fire(database, job_id) or {})["runs_left"] == 1
 
         await edit(database, job_id, cron(max_runs=3))
+        assert (await next_fire(database, job_id) or {})["runs_left"] == 1, "nothing was changed"
+        await edit(database, job_id, cron(max_runs=3, priority=1))
 
         assert (await next_fire(database, job_id) or {})["runs_left"] == 3
 

@@ -124,9 +124,11 @@ def _differing(seen: Seen, job: Recurring, timing: Timing) -> list[str]:
     before, after = _parts(seen.definition), _parts(job)
     # As it is kept, so that like is compared with like.
     after["schedule"] = _plain(asked_shape(timing.schedule, timing.every_seconds))
-    if timing.first_at is None:  # It fires as before, so an anchor that is named now was its anchor.
+    fires_as_before = timing.first_at is None
+    if fires_as_before:  # So an anchor that is named now was its anchor.
         before["schedule"], after["schedule"] = map(_without_anchor, (before["schedule"], after["schedule"]))
-    return [part for part, value in before.items() if after[part] != value]
+    is_timed_anew = {"schedule"} if not fires_as_before else set()
+    return [part for part, value in before.items() if after[part] != value or part in is_timed_anew]
 
 
 def _parts(job: Recurring) -> dict[str, Any]:
