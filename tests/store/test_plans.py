@@ -247,7 +247,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         ),
     ),
     "due timers": (timers.SQL["due"], lambda s: (s["shards"][0], "5 seconds", *timers.FIRST, BATCH // 50)),
-    "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], 1, "", s["pending"], [START] * 9)),
+    "pause": (schedules.SQL["pause"], lambda s: (s["cohort job"], 1, "", s["pending"], [START] * 9, False)),
     "skip next": (
         schedules.SQL["skip_next"],
         lambda s: (s["cohort job"], 1, s["pending"], START, 0, [START] * 9, "2026a", None),
@@ -258,7 +258,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "note staging": (recovery.SQL["note_staging"], lambda s: ("1 hour", WORKER)),
     "shards": (shards.SQL["hold"], lambda s: (SCHEDULER, "scheduler", "0", "1 hour", "2026a")),
     "take an event": (events.SQL["take_event"], lambda s: (9, "/shop", a_key(), "type 7", "{}", None)),
-    "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False)),
+    "trigger": (schedules.SQL["trigger"], lambda s: (s["cohort job"], a_key(), None, False, False)),
     "backfills of a tenant": (
         schedules.SQL["backfills_of_tenant"],
         lambda s: (1, START + timedelta(days=99), WORKER, BATCH),

@@ -84,9 +84,11 @@ PLAIN = {
     "handed_v2",
     "made_at",
     "marks_of",
+    "next_run_at",
     "waits_for",
     "occurrence_id",
     "run_id",
+    "staged_ahead_v1",
     "standing_v1",
 }
 READ_BY = {"least_period", "owns", "load_of_destination", "page_failures_v1"}  # functions that plain reads call

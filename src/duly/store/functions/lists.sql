@@ -48,7 +48,7 @@ begin
         select page.fits, page.number, page.job_id, page.tenant, page.name, page.state, page.queue, page.handler, page.priority, page.generation,
                page.every_seconds, page.anchor_at, page.schedule, page.owner, page.source, page.pause_reason, page.paused_at, page.removed_at,
                page.failures, page.options, page.created_at, page.updated_at,
-               duly.next_run_at(timers), timers.scheduled_at, timers.runs_left
+               duly.next_run_at(timers, (select duly.clock_now())), timers.scheduled_at, timers.runs_left
           from (select * from (select jobs.*, row_number() over () as number, %s as fits from (%s limit $18) as jobs) as looked
                  where looked.fits or looked.number = $18 limit $17) as page
           left join duly.timers on timers.job_id = page.job_id and timers.run_id is null
@@ -64,7 +64,7 @@ begin
             case when p_created_before is not null then 'jobs.created_at < $14' end,
             case when p_next_since is not null or p_next_before is not null then
                 'exists (select from duly.timers as fire where fire.job_id = jobs.job_id and fire.run_id is null
-                            and duly.next_run_at(fire) >= coalesce($15, ''-infinity'') and duly.next_run_at(fire) < coalesce($16, ''infinity''))' end),
+                            and duly.next_run_at(fire, (select duly.clock_now())) >= coalesce($15, ''-infinity'') and duly.next_run_at(fire, (select duly.clock_now())) < coalesce($16, ''infinity''))' end),
         v_walk)
     using p_tenant, p_value, p_before, p_from, p_states, p_queues, p_handlers, p_owners, p_names, p_beginning, p_tags, p_any_tags,
           p_created_since, p_created_before, p_next_since, p_next_before, p_limit, p_looks;
@@ -90,7 +90,7 @@ begin
     select page.fits, page.number, page.job_id, page.tenant, page.name, page.state, page.queue, page.handler, page.priority, page.generation,
            page.every_seconds, page.anchor_at, page.schedule, page.owner, page.source, page.pause_reason, page.paused_at, page.removed_at,
            page.failures, page.options, page.created_at, page.updated_at,
-           duly.next_run_at(timers), timers.scheduled_at, timers.runs_left
+           duly.next_run_at(timers, (select duly.clock_now())), timers.scheduled_at, timers.runs_left
       from (select * from (
                 select walk.*, row_number() over () as number,
                        (p_states is null or walk.state = any (p_states)) and (p_queues is null or walk.queue = any (p_queues))
@@ -103,8 +103,8 @@ begin
                        and (p_next_since is null and p_next_before is null or exists (
                             select from duly.timers as fire
                              where fire.job_id = walk.job_id and fire.run_id is null
-                               and duly.next_run_at(fire) >= coalesce(p_next_since, '-infinity')
-                               and duly.next_run_at(fire) < coalesce(p_next_before, 'infinity'))) as fits
+                               and duly.next_run_at(fire, (select duly.clock_now())) >= coalesce(p_next_since, '-infinity')
+                               and duly.next_run_at(fire, (select duly.clock_now())) < coalesce(p_next_before, 'infinity'))) as fits
                   from (select jobs.* from duly.jobs
                          where jobs.name is not null
                            and (jobs.tenant, jobs.name collate "C", jobs.job_id) > (p_tenant, p_after_name, p_after)
@@ -139,7 +139,7 @@ begin
            jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at, jobs.schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at,
            jobs.removed_at, jobs.failures, jobs.options, jobs.created_at, jobs.updated_at, fire.next_run_at, timers.scheduled_at, timers.runs_left
       from duly.jobs join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
-     cross join lateral (select duly.next_run_at(timers) as next_run_at offset 0) as fire
+     cross join lateral (select duly.next_run_at(timers, (select duly.clock_now())) as next_run_at offset 0) as fire
      where jobs.tenant = p_tenant and jobs.state = 'active' and (fire.next_run_at, jobs.job_id) > (p_after_at, p_after)
        and (p_states is null or jobs.state = any (p_states)) and (p_queues is null or jobs.queue = any (p_queues))
        and (p_handlers is null or jobs.handler = any (p_handlers)) and (p_owners is null or jobs.owner = any (p_owners))

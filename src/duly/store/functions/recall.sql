@@ -32,14 +32,13 @@ end $$;
 
 -- When a schedule fires next: its first coming run, else its pending fire; nothing while it is paused. Most have nothing staged, which is
 -- seen without a look: without jitter what is due later was scheduled later.
-create or replace function duly.next_run_at(p_timer duly.timers) returns timestamptz
+create or replace function duly.next_run_at(p_timer duly.timers, p_now timestamptz) returns timestamptz
 language plpgsql stable as $$
 declare
-    v_now   timestamptz := duly.clock_now();
     v_first timestamptz;
 begin
-    if (p_timer).previous_scheduled_at > v_now or (p_timer).jitter is not null then
-        select min(coming.scheduled_at) into v_first from duly.staged_ahead_v1((p_timer).job_id, (p_timer).previous_scheduled_at, v_now) as coming;
+    if (p_timer).previous_scheduled_at > p_now or (p_timer).jitter is not null then
+        select min(coming.scheduled_at) into v_first from duly.staged_ahead_v1((p_timer).job_id, (p_timer).previous_scheduled_at, p_now) as coming;
     end if;
     return coalesce(v_first, case when (p_timer).due_at < 'infinity' then (p_timer).scheduled_at end);
 end $$;
@@ -110,15 +109,20 @@ end $$;
 -- paused, edited and skipped.
 create or replace function duly.complete_v1(p_shards smallint[], p_now timestamptz) returns void
 language plpgsql as $$
+declare
+    v_over uuid[];
 begin
     with spent as (
         delete from duly.timers where ctid = any (array(
             select last.ctid from duly.timers as last
-             where last.run_id is null and last.runs_left = 0 and last.shard = any (p_shards)
+             where last.run_id is null and last.runs_left = 0 and last.shard + 0 = any (p_shards)       -- So timers_spent alone can serve.
                and not exists (select from duly.staged_ahead_v1(last.job_id, last.previous_scheduled_at, p_now))
              limit 1000 for update skip locked))
         returning job_id)
-    update duly.jobs set state = 'completed', updated_at = p_now from spent where jobs.job_id = spent.job_id and jobs.state = 'active';
+    select array_agg(job_id) into v_over from spent;
+    if v_over is not null then
+        update duly.jobs set state = 'completed', updated_at = p_now where jobs.job_id = any (v_over) and jobs.state = 'active';
+    end if;
 end $$;
 
 grant execute on function duly.staged_ahead_v1, duly.next_run_at to duly_api;

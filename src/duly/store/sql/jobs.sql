@@ -63,7 +63,7 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
        jobs.cohort, jobs.schedule::text as schedule, jobs.owner, jobs.source, jobs.pause_reason, jobs.paused_at, jobs.removed_at,
        jobs.failures,
        coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options,
-       array(select jsonb_array_elements_text(jobs.options->'tags')) as tags, jobs.created_at, duly.next_run_at(timers) as next_run_at,
+       array(select jsonb_array_elements_text(jobs.options->'tags')) as tags, jobs.created_at, duly.next_run_at(timers, duly.clock_now()) as next_run_at,
        timers.scheduled_at as pending_at, greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at) as accountable_from, timers.runs_left,
        duly.least_period(jobs.tenant) as least_period, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
