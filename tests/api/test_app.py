@@ -52,7 +52,6 @@ async def test_verbose_shows_every_check_the_tick_and_the_precision(client, quer
         "database",
         "stage_age_seconds",
         "staging_lag_seconds",
-        "oldest_ready_seconds",
         "holds",
         "reaper_age_seconds",
         "round_age_seconds",

@@ -5,7 +5,7 @@ import json
 from duly.moves.overload import note_overloads
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_queues import queue
-from tests.builders import a_ready_run
+from tests.builders import a_ready_run, staged
 
 
 async def overload(database, clock, name: str = "default", seconds: float = 90) -> None:
@@ -23,7 +23,7 @@ async def test_work_of_low_priority_is_refused_and_told_when_to_come_back(api, d
     assert (refused.status_code, refused.json()["code"]) == (429, "shed")
     assert refused.headers["retry-after"] == "60"
     assert (
-        "queue mail is overloaded: its oldest run has waited for 90 s, and its limit is 60 s"
+        "queue mail is overloaded for this tenant: its oldest run has waited for 90 s, and its limit is 60 s"
         in refused.json()["detail"]
     )
     for taken in (
@@ -92,6 +92,31 @@ async def test_the_key_of_a_request_that_was_shed_is_free(api, database, clock):
     assert (await api.post("/v1/jobs", json=body, headers=headers)).status_code == 202
 
 
+async def test_a_flood_of_one_tenant_sheds_nothing_of_another(front, api, database, clock):
+    other = await front.stranger()
+    schedule = {"trigger": {"type": "cron", "expr": "* * * * *", "tz": "UTC"}}
+    flooding, calm = [await caller.a_job(priority=8, schedule=schedule) for caller in (api, other)]
+    low = {"target": A_TARGET, "priority": 8}
+    for _ in range(3):
+        assert (await api.post("/v1/jobs", json=low)).status_code == 202
+    await clock.advance(90)
+    await note_overloads(database)
+
+    assert (await api.post("/v1/jobs", json=low)).json()["code"] == "shed"
+    assert (await other.post("/v1/jobs", json=low)).status_code == 202
+    [line] = (
+        await other.post("/v1/jobs:batch", content=json.dumps(low), headers={"Content-Type": "application/x-ndjson"})
+    ).text.splitlines()
+    assert "error" not in json.loads(line)
+    nodes = {"a": {"target": A_TARGET, "priority": 9}}
+    assert (await other.post("/v1/workflows", json={"name": "w", "nodes": nodes})).status_code == 202
+    await staged(database)
+    fired = {row[0] for row in await database.fetch("select job_id::text from duly.ready")}
+    assert calm["job_id"] in fired
+    assert flooding["job_id"] not in fired
+    assert [(await queue(caller, "default"))["is_overloaded"] for caller in (api, other)] == [True, False]
+
+
 async def test_the_database_is_asked_twice_a_second_and_not_for_each_request(front, api, database, clock, monkeypatch):
     asked = []
 
@@ -117,8 +142,9 @@ async def test_it_is_seen_in_queues_and_metrics(front, api, database, clock):
 
     assert (seen["is_overloaded"], seen["age_limit_seconds"], seen["desired_workers"]) == (True, 60.0, 1)
     assert len(seen["coming"]) == 15
-    assert 'duly_queue_overloaded{queue="mail"} 1.0' in scraped
-    assert 'duly_shed_submissions_total{queue="mail"} 1.0' in scraped
+    assert 'duly_queue_overloaded{queue="mail",tenant="1"} 1.0' in scraped
+    assert 'duly_queue_overload_age_seconds{queue="mail",tenant="1"} 90.0' in scraped
+    assert 'duly_shed_submissions_total{queue="mail",tenant="1"} 1.0' in scraped
     assert 'duly_desired_workers{queue="mail"} 1.0' in scraped
 
 

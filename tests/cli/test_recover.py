@@ -104,14 +104,14 @@ def test_a_choice_is_taken_by_the_word_of_the_policy_and_by_the_shorter_one(duly
 
 
 def test_a_queue_that_is_overloaded_needs_attention(duly, story):
-    noted = "insert into duly.overloads (queue, oldest_due_at, noted_at) values ('mail', '2020-01-01', 'infinity')"
+    noted = "insert into duly.overloads (tenant, queue, oldest_due_at, noted_at) values (1, 'mail', '2020-01-01', 'infinity')"
     story(lambda database, _: a_ready_run(database, queue="mail"))
     story(lambda database, _: database.execute(noted))
 
     [mail] = json.loads(duly("queues", "--json").stdout)
 
     assert (mail["state"], mail["is_overloaded"]) == ("overloaded", True)
-    assert "overloaded: its oldest run has waited for" in mail["attention"]
+    assert "tenant 1 overloaded: its oldest run has waited for" in mail["attention"]
     assert "overloaded: its oldest run" in duly("queues").stdout
 
 

@@ -243,7 +243,7 @@ NOBODY = ()
 RUN = UUID(int=5)
 A_HOLD = Hold(Scope(queue="mail"), "broken", "somebody", START)
 LATE_BY = START - seconds(30)
-AN_OVERLOAD = Overload("mail", seconds(90), seconds(60))
+AN_OVERLOAD = Overload(1, "mail", seconds(90), seconds(60))
 HELD_RUNS: list[tuple[str, RunFacts, str, timedelta | None]] = [
     ("not_due", a_run("scheduled", due_at=START + seconds(90)), "its moment", seconds(90)),
     ("not_due", a_run("ready", due_at=START + seconds(3)), "its moment", seconds(3)),

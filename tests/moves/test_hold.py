@@ -7,7 +7,7 @@ from duly.domain.hold import EVERYTHING, HOLDS_MAX, TENANT_HOLDS_MAX, Hold, Scop
 from duly.moves.hold import Change, HoldAnswer, hold, lift
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit
-from duly.store import history, holds, overview, runs
+from duly.store import history, holds, runs
 from tests.builders import (
     a_key,
     a_leased_run,
@@ -237,20 +237,6 @@ class TestRefusals:
             await held(database, Scope(7, "mail"))
         assert await held(database, Scope(8, "mail")) is HoldAnswer.PAUSED
         assert await held(database) is HoldAnswer.PAUSED
-
-
-async def test_what_is_held_is_not_the_oldest_that_waits(database, clock):
-    await a_ready_run(database, queue="mail")
-    await clock.advance(10)
-    await a_ready_run(database)
-    await a_worker(database, queues=QUEUES)
-    assert (await overview.backlog(database)).oldest_due_at == START
-
-    await held(database, Scope(1, "mail"))
-    assert (await overview.backlog(database)).oldest_due_at == clock.at
-
-    await held(database, Scope(queue="default"))
-    assert (await overview.backlog(database)).oldest_due_at is None
 
 
 async def test_the_schema_refuses_a_hold_of_nobody(database):

@@ -5,7 +5,8 @@ from tests.builders import a_ready_run, a_waiting_run, an_active_schedule, boxes
 from tests.clock import START
 
 BEHIND = (
-    "insert into duly.overloads (queue, oldest_due_at, noted_at) values ('default', duly.clock_now(), duly.clock_now())"
+    "insert into duly.overloads (tenant, queue, oldest_due_at, noted_at)"
+    " values (1, 'default', duly.clock_now(), duly.clock_now())"
 )
 NIGHTLY = {"type": "cron", "expr": "* * * * *", "tz": "UTC"}
 

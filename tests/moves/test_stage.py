@@ -322,7 +322,8 @@ create function duly.refuse() returns trigger language plpgsql as $$ begin perfo
 create trigger refuse before insert on duly.ready for each row when (new.handler = 'bad') execute function duly.refuse();
 """
 OVERLOADED = (
-    "insert into duly.overloads (queue, oldest_due_at, noted_at) values ('default', duly.clock_now(), duly.clock_now())"
+    "insert into duly.overloads (tenant, queue, oldest_due_at, noted_at)"
+    " values (1, 'default', duly.clock_now(), duly.clock_now())"
 )
 
 

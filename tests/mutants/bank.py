@@ -298,11 +298,18 @@ BANK = [
         HELD,
     ),
     Mutant(
-        "what is held counts as waiting in vain",
-        "src/duly/store/sql/overview.sql",
-        "and not exists (select from duly.holds where",
-        "and not exists (select from duly.holds where false and",
-        HELD,
+        "an overload postpones the fires of every tenant",
+        sql("stage"),
+        "and p_overloaded ? (p_tenant || '/' || p_queue)",
+        "",
+        "tests/api/test_shedding.py",
+    ),
+    Mutant(
+        "an overload sheds the submissions of every tenant",
+        "src/duly/api/shedding.py",
+        "found = self._standing.get((tenant, queue))",
+        "found = next((one for one in self._standing.values() if one.queue == queue), None)",
+        "tests/api/test_shedding.py",
     ),
     Mutant(
         "a worker keeps in its wheel what is held",

@@ -1,4 +1,4 @@
-"""A queue is overloaded when its oldest due run is older than its limit, and until that is younger than half of it."""
+"""A tenant is overloaded in a queue when its oldest due run there exceeds the limit, until it is below half of it."""
 
 from datetime import timedelta
 
@@ -9,8 +9,19 @@ from duly.domain.hold import Scope
 from duly.moves.aside import Crowd, set_aside
 from duly.moves.hold import hold, lift
 from duly.moves.overload import limit_age, note_overloads
+from duly.moves.submit import submit
 from duly.store import overloads
-from tests.builders import a_ready_run, a_worker, an_active_schedule, claimed, seconds, settled, staged
+from tests.builders import (
+    a_key,
+    a_ready_run,
+    a_submission,
+    a_worker,
+    an_active_schedule,
+    claimed,
+    seconds,
+    settled,
+    staged,
+)
 from tests.schedules.stories import lane
 
 MINUTE = timedelta(minutes=1)
@@ -20,7 +31,7 @@ async def noted(database, clock, default=MINUTE) -> set[str]:
     """Note, and read what stands."""
     await clock.advance(0.5)
     assert await note_overloads(database, default) is not None
-    return set(await overloads.standing(database))
+    return {queue for _, queue in await overloads.standing(database)}
 
 
 async def test_a_queue_is_overloaded_from_its_limit_on_until_half_of_it(database, clock):
@@ -52,12 +63,13 @@ async def test_what_it_says_of_itself(database, clock):
     await clock.advance(100)
     await noted(database, clock)
 
-    found = (await overloads.standing(database))["default"]
+    found = (await overloads.standing(database))[1, "default"]
 
     assert (found.age, found.age_limit) == (seconds(100.5), MINUTE)
     assert found.retry_seconds == 60
-    assert "queue default is overloaded: its oldest run has waited for 100 s, and its limit is 60 s" in str(
-        found.refusal(9)
+    assert (
+        "queue default is overloaded for this tenant: its oldest run has waited for 100 s, and its limit is 60 s"
+        in str(found.refusal(9))
     )
 
 
@@ -114,7 +126,7 @@ async def test_what_nobody_who_serves_the_queue_knows_is_left_out(database, cloc
     await a_ready_run(database)
     await clock.advance(61)
     assert await noted(database, clock) == {"default"}, "what waits behind it can be taken"
-    assert (await overloads.standing(database))["default"].age == seconds(61.5)
+    assert (await overloads.standing(database))[1, "default"].age == seconds(61.5)
 
 
 async def test_what_stands_aside_counts_as_soon_as_nobody_serves_its_queue(database, clock):
@@ -127,7 +139,7 @@ async def test_what_stands_aside_counts_as_soon_as_nobody_serves_its_queue(datab
 
     await database.execute("delete from duly.workers where worker_id = $1", serving)
     assert await noted(database, clock) == {"default"}
-    assert (await overloads.standing(database))["default"].age == seconds(91)
+    assert (await overloads.standing(database))[1, "default"].age == seconds(91)
     await hold(database, Scope(queue="default"), reason="broken", held_by="a test")
     assert await noted(database, clock) == set(), "what is held waits on purpose"
 
@@ -166,3 +178,22 @@ async def test_many_tenants_and_priorities_are_looked_through(database, clock):
     )
 
     assert await noted(database, clock, seconds(499)) == {"q1", "q2"}  # of 499 and 500 seconds
+
+
+async def test_each_tenant_is_judged_by_its_own_oldest_run(database, clock):
+    await submit(database, a_submission(queue="mail"), key=a_key(), tenant=2)
+    await clock.advance(45)
+    await submit(database, a_submission(queue="mail"), key=a_key(), tenant=3)
+    await clock.advance(30)
+    await noted(database, clock)
+
+    assert {of: one.age for of, one in (await overloads.standing(database)).items()} == {(2, "mail"): seconds(75.5)}
+
+    await clock.advance(45)
+    await noted(database, clock)
+    assert set(await overloads.standing(database)) == {(2, "mail"), (3, "mail")}
+    assert [one.tenant for one in await overloads.oldest(database, 1)] == [2]
+
+    await database.execute("delete from duly.ready where tenant = 2")
+    await noted(database, clock)
+    assert set(await overloads.standing(database)) == {(3, "mail")}

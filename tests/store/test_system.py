@@ -11,10 +11,12 @@ from duly import __version__
 from duly.clock import host_now
 from duly.domain.doctor import Replica, Slot, findings, is_well
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
+from duly.moves.overload import note_overloads
+from duly.moves.submit import submit
 from duly.store import duties, history, migrate, system
 from duly.store.database import Database, Unavailable
 from duly.store.session import Sessions
-from tests.builders import a_scheduler, a_worker
+from tests.builders import a_key, a_scheduler, a_submission, a_worker
 
 LOOK = timedelta(seconds=20)  # A busy machine is no fault of ours.
 # The server of the tests forgets everything in a crash, and vacuums nothing by itself.
@@ -51,6 +53,19 @@ async def well(database):
 
 async def test_what_does_well_has_nothing(well):
     assert await found_in(well) == {}
+
+
+async def test_doctor_names_the_tenant_and_the_queue_of_an_old_backlog(well, clock):
+    await submit(well, a_submission(queue="mail"), key=a_key(), tenant=7)
+    await well.execute("update duly.ready set due_at = due_at - interval '3 days'")
+    await note_overloads(well)
+
+    [(code, says)] = (await found_in(well)).items()
+
+    assert code == "queue_overloaded"
+    assert says.startswith(
+        "Queue mail of tenant 7 is overloaded: its oldest run has waited for 259200 s, and its limit is 60 s"
+    )
 
 
 async def test_a_server_that_can_lose_what_was_accepted_is_told(well):

@@ -26,7 +26,7 @@ from duly.api.destination_metrics import PARKED_MAX, families
 from duly.api.health import Vitals
 from duly.domain.errors import DulyError
 from duly.domain.hold import SCOPE_KINDS
-from duly.domain.overload import AGE_LIMIT
+from duly.domain.overload import AGE_LIMIT, Overload
 from duly.log import Log
 from duly.store import destinations, holds, overloads, ready
 from duly.store.overview import staging_lag_seconds
@@ -86,7 +86,7 @@ class Totals(Collector):
         self.stage = Histogram(STAGE_BOUNDS)
         self.depths: dict[str, Depth] = {}
         self.holds: Counter[str] = Counter()
-        self.overloaded: frozenset[str] = frozenset()
+        self.overloads: Sequence[Overload] = ()
         self.desired: dict[str, int] = {}
         self.lag_seconds = 0.0
         self.destinations = destinations.Totals({}, 0, 0, 0, 0, 0, 0)
@@ -154,15 +154,25 @@ class Totals(Collector):
 
     def _pressure(self) -> Iterator[Metric]:
         overloaded = GaugeMetricFamily(
-            "duly_queue_overloaded", "1 while the oldest due run of a queue is older than its limit.", labels=["queue"]
+            "duly_queue_overloaded",
+            "1 while the oldest due run of a tenant in a queue is older than the queue's limit.",
+            labels=["tenant", "queue"],
         )
+        age = GaugeMetricFamily(
+            "duly_queue_overload_age_seconds",
+            "How long the oldest run of a tenant has been due in a queue in which it is overloaded.",
+            labels=["tenant", "queue"],
+        )
+        for one in self.overloads:
+            overloaded.add_metric([str(one.tenant), one.queue], 1)
+            age.add_metric([str(one.tenant), one.queue], one.age.total_seconds())
         desired = GaugeMetricFamily(
             "duly_desired_workers", "How many workers keep up with a queue and meet its next peak.", labels=["queue"]
         )
-        for queue in sorted({*self.depths, *self.desired, *self.overloaded}):
-            overloaded.add_metric([queue], queue in self.overloaded)
+        for queue in sorted({*self.depths, *self.desired}):
             desired.add_metric([queue], self.desired.get(queue, 0))
         yield overloaded
+        yield age
         yield desired
 
     def _label(self, queue: str) -> str:
@@ -214,7 +224,7 @@ class Metrics:
             rows = await ready.depth(self._vitals.database)
             held = await holds.standing(self._vitals.database)
             self.totals.destinations = await destinations.totals(self._vitals.database, PARKED_MAX)
-            self.totals.overloaded = frozenset(await overloads.standing(self._vitals.database))
+            self.totals.overloads = await overloads.oldest(self._vitals.database, QUEUES_MAX)
             pressure = await self._gauge.read()
             self.totals.lag_seconds = await staging_lag_seconds(self._vitals.database)
         self.totals.desired = {queue: pressure.desired_workers(queue) for queue in sorted(pressure.loads)[:QUEUES_MAX]}

@@ -1,4 +1,4 @@
-"""Shedding: what a process knows of overloaded queues, asked of the database at most twice a second, and not per request."""
+"""Shedding: what a process knows of overloads, asked of the database at most twice a second, and not per request."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from duly.store import overloads
 from duly.store.database import Database
 
 LOOK_SECONDS = 0.5
-# Users choose the names of queues: beyond this many, the others share one label.
-_QUEUES_MAX = 200
+# Users choose the names of queues: beyond this many pairs of a tenant and a queue, the others share one label.
+_LABELS_MAX = 200
 _OTHER = "other"
 
 
 class Shedding(Collector):
-    """Turns work of low priority away from queues that are overloaded. One for each process."""
+    """Turns work of low priority away from tenants that are overloaded in its queue. One for each process."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._standing: Mapping[str, Overload] = {}
+        self._standing: Mapping[tuple[int, str], Overload] = {}
         self._looked_at: float | None = None
-        self._shed: Counter[str] = Counter()
+        self._shed: Counter[tuple[str, str]] = Counter()
 
     async def look(self) -> None:
         """Learn what is overloaded, unless that was just now; a database that does not answer changes nothing."""
@@ -41,29 +41,32 @@ class Shedding(Collector):
         except DulyError:
             self._looked_at = None
 
-    def check(self, queue: str, priority: int, at: datetime | None, now: datetime) -> None:
+    def check(self, tenant: int, queue: str, priority: int, at: datetime | None, now: datetime) -> None:
         """Let a one-shot in that is due at a moment, None: now. Raises Shed."""
-        found = self._standing.get(queue)
+        found = self._standing.get((tenant, queue))
         if found is None or not is_shed(priority) or (at is not None and at > now + HORIZON):
             return
         raise self._counted(found, priority)
 
-    def check_all(self, first: Sequence[tuple[str, int]]) -> None:
+    def check_all(self, tenant: int, first: Sequence[tuple[str, int]]) -> None:
         """Let a workflow in by the queues and priorities of its first nodes, unless all would be shed. Raises Shed."""
-        found = [self._standing.get(queue) if is_shed(priority) else None for queue, priority in first]
+        found = [self._standing.get((tenant, queue)) if is_shed(priority) else None for queue, priority in first]
         if found and found[0] is not None and None not in found:
             raise self._counted(found[0], first[0][1])
 
     def _counted(self, found: Overload, priority: int) -> Shed:
-        is_known = found.queue in self._shed or len(self._shed) < _QUEUES_MAX
-        self._shed[found.queue if is_known else _OTHER] += 1
+        label = (str(found.tenant), found.queue)
+        is_known = label in self._shed or len(self._shed) < _LABELS_MAX
+        self._shed[label if is_known else (_OTHER, _OTHER)] += 1
         return found.refusal(priority)
 
     def collect(self) -> Iterator[Metric]:
         """Give what was turned away."""
         shed = CounterMetricFamily(
-            "duly_shed_submissions", "Submissions refused because their queue is overloaded.", labels=["queue"]
+            "duly_shed_submissions",
+            "Submissions refused because their tenant is overloaded in their queue.",
+            labels=["tenant", "queue"],
         )
-        for queue, count in sorted(self._shed.items()):
-            shed.add_metric([queue], count)
+        for label, count in sorted(self._shed.items()):
+            shed.add_metric(label, count)
         yield shed

@@ -27,7 +27,10 @@ async def read_queues(database: Database) -> Sequence[Row]:
     standing = await holds.standing(database)
     paused = (hold.scope.queue for hold in standing if hold.scope.queue is not None)
     names = sorted({*depths, *(queue for row in living for queue in row.queues), *paused})
-    pressure, overloaded = await Gauge(database).read(), await overloads.standing(database)
+    pressure = await Gauge(database).read()
+    overloaded: dict[str, list[Overload]] = {}
+    for overload in (await overloads.standing(database)).values():
+        overloaded.setdefault(overload.queue, []).append(overload)
     return [
         {
             **_queue(
@@ -36,7 +39,7 @@ async def read_queues(database: Database) -> Sequence[Row]:
                 [row for row in living if name in row.queues],
                 unknown,
                 standing,
-                overloaded.get(name),
+                overloaded.get(name, []),
                 now,
                 handler=pressure.busiest_handler(name),
             ),
@@ -55,7 +58,7 @@ def _queue(
     serving: Sequence[store.WorkerRow],
     unknown: Sequence[Row],
     standing: Sequence[Hold],
-    overload: Overload | None,
+    overloaded: Sequence[Overload],
     now: datetime,
     *,
     handler: str | None,
@@ -68,15 +71,15 @@ def _queue(
         "oldest_age_seconds": max(0.0, age),
         "workers": len(serving),
         "slots": sum(row.slots_for(handler) for row in serving),
-        "state": _state(touching, overload),
+        "state": _state(touching, overloaded),
         "paused": touching,
-        "attention": _attention(name, serving, [row for row in unknown if row["queue"] == name], touching, overload),
+        "attention": _attention(name, serving, [row for row in unknown if row["queue"] == name], touching, overloaded),
     }
 
 
-def _state(touching: Sequence[Hold], overload: Overload | None) -> str:
+def _state(touching: Sequence[Hold], overloaded: Sequence[Overload]) -> str:
     if not touching:
-        return "open" if overload is None else "overloaded"
+        return "overloaded" if overloaded else "open"
     return "paused" if any(hold.scope.tenant is None for hold in touching) else "paused for some"
 
 
@@ -85,13 +88,21 @@ def _attention(
     serving: Sequence[store.WorkerRow],
     unknown: Sequence[Row],
     touching: Sequence[Hold],
-    overload: Overload | None,
+    overloaded: Sequence[Overload],
 ) -> str:
     paused = [f"paused: {told(hold)}" for hold in touching[:_HOLDS_TOLD_MAX]]
     more = [f"and {len(touching) - len(paused)} pauses more"] if len(touching) > len(paused) else []
-    if overload is not None:
-        more.append(overload_told(overload.age.total_seconds(), overload.age_limit.total_seconds()))
+    if overloaded:
+        more.append(_overloaded(overloaded))
     if not serving:
         return "; ".join([*paused, *more, f"nobody serves it: duly worker module:app --queue {name}"])
     unknown_handlers = [f"no live worker knows {row['handler']} ({row['runs']} runs)" for row in unknown]
     return "; ".join([*paused, *more, *unknown_handlers])
+
+
+def _overloaded(overloaded: Sequence[Overload]) -> str:
+    """Say whose backlog is the oldest, and how many others there are."""
+    oldest = max(overloaded, key=lambda one: one.age)
+    others = f" and {len(overloaded) - 1} more" if len(overloaded) > 1 else ""
+    told = overload_told(oldest.age.total_seconds(), oldest.age_limit.total_seconds())
+    return f"tenant {oldest.tenant}{others} {told}"

@@ -13,6 +13,8 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.overload import Overload
+
 SHARDS = 64
 LAG_SECONDS_MAX = 5.0
 REAPER_SECONDS_MAX = 4.0
@@ -127,6 +129,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[Replica]
     slots: list[Slot]
     clock_difference_seconds: float
+    overloads: Sequence[Overload] = ()
 
     @property
     def shards_held(self) -> int:
@@ -173,6 +176,20 @@ def _engine(facts: Facts) -> Iterator[Finding]:
         )
     if not facts.worker_versions:
         yield _warning("no_worker", "No worker lives: nothing runs.", "Start one: `duly worker app:app`.")
+    yield from _backlogs(facts.overloads)
+
+
+def _backlogs(overloads: Sequence[Overload]) -> Iterator[Finding]:
+    """Name the oldest backlogs; the last one says how many more there are."""
+    oldest = sorted(overloads, key=lambda one: -one.age)[:_NAMED_MAX]
+    more = len(overloads) - len(oldest)
+    for number, one in enumerate(oldest, 1):
+        others = f" {more} more are overloaded." if more and number == len(oldest) else ""
+        yield _warning(
+            "queue_overloaded",
+            f"Queue {one.queue} of tenant {one.tenant} is overloaded: {one.waited}.{others}",
+            f"Start more workers: `duly worker app:app --queue {one.queue}`; `duly queues` shows who serves it.",
+        )
 
 
 def _storage(facts: Facts) -> Iterator[Finding]:

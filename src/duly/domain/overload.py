@@ -1,4 +1,4 @@
-"""Overload: when a queue has more than it can do, and what is turned away from it meanwhile."""
+"""Overload: when a tenant has more in a queue than it can do, and what is turned away meanwhile."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _RETRY_SECONDS_MAX = 60
 
 
 class Overload(msgspec.Struct, frozen=True):
-    """A queue whose oldest due run is older than it should be."""
+    """A tenant whose oldest due run in a queue is older than it should be."""
 
+    tenant: int
     queue: str
     age: timedelta
     age_limit: timedelta
@@ -28,19 +29,25 @@ class Overload(msgspec.Struct, frozen=True):
         left = (self.age - self.age_limit / 2).total_seconds()
         return max(1, min(_RETRY_SECONDS_MAX, math.ceil(left)))
 
+    @property
+    def waited(self) -> str:
+        """Say for how long the oldest run has waited, and how long it may."""
+        age, limit = self.age.total_seconds(), self.age_limit.total_seconds()
+        return f"its oldest run has waited for {age:.0f} s, and its limit is {limit:g} s"
+
     def refusal(self, priority: int) -> Shed:
         """Say to whoever submits why that is not taken now."""
         shed = Shed(
-            f"queue {self.queue} is overloaded: its oldest run has waited for {self.age.total_seconds():.0f} s, and its limit is"
-            f" {self.age_limit.total_seconds():g} s. Work of priority {priority} is not taken meanwhile, that of priority"
-            f" {PRIORITY_SHED - 1} and more urgent is; ask again in {self.retry_seconds} s"
+            f"queue {self.queue} is overloaded for this tenant: {self.waited}. Work of priority"
+            f" {priority} is not taken meanwhile, that of priority {PRIORITY_SHED - 1} and more"
+            f" urgent is; ask again in {self.retry_seconds} s"
         )
         shed.retry_seconds = self.retry_seconds
         return shed
 
 
 def overload_told(age_seconds: float, limit_seconds: float) -> str:
-    """Say that a queue has more than it can do, and what follows from it."""
+    """Say that a tenant has more in a queue than it can do, and what follows from it."""
     return (
         f"overloaded: its oldest run has waited for {age_seconds:.0f} s of {limit_seconds:g} s,"
         f" and work of priority {PRIORITY_SHED} and above is not taken; start more workers"
@@ -48,7 +55,7 @@ def overload_told(age_seconds: float, limit_seconds: float) -> str:
 
 
 def is_shed(priority: int) -> bool:
-    """Say whether work of a priority is turned away from a queue that is overloaded."""
+    """Say whether work of a priority is turned away while its tenant is overloaded in its queue."""
     return priority >= PRIORITY_SHED
 
 

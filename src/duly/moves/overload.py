@@ -1,4 +1,4 @@
-"""Overload: note which queues have more than they can do, and say how much that is."""
+"""Overload: note which tenants have more in a queue than it can do, and say how much that is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duly.store.database import Database
 
 
 async def note_overloads(database: Database, default: timedelta = AGE_LIMIT) -> int | None:
-    """Bring what is noted of overloaded queues up to date; None: somebody else did just now."""
+    """Bring the overloads up to date; None: somebody else did just now."""
     return await overloads.note(database, default)
 
 

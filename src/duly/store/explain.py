@@ -130,7 +130,7 @@ async def job(database: Database, tenant: int, job_id: UUID, engine: Database | 
         next_run_at=found["next_run_at"],
         waits_for_event=is_on_event(_shape(found)),
         excluded=await _excluded(database, found),
-        overload=(await overloads.standing(whole)).get(found["queue"]),
+        overload=(await overloads.standing(whole)).get((tenant, found["queue"])),
         failures=found["failures"],
         last=last.rows,
         holds=await _holds(whole, Scope(tenant, found["queue"])),

@@ -1,4 +1,4 @@
-"""Overloads: the queues whose oldest due run is older than it should be, and how old it may be."""
+"""Overloads: the tenants whose oldest due run in a queue is older than it should be, and how old it may be."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ LINES_MAX = 2_000  # heads of lines that one look reads
 
 
 async def note(database: Database, default: timedelta = AGE_LIMIT) -> int | None:
-    """Note which queues are overloaded. Returns how many are; None: somebody else noted it just now."""
+    """Note which tenants are overloaded in which queue. Returns how many are; None: somebody else noted it just now."""
     count: int | None = await database.fetchval(SQL["note"], default, LINES_MAX)
     return count
 
 
-async def standing(database: Database) -> dict[str, Overload]:
-    """Read the queues that are overloaded."""
-    return {row[0]: Overload(*row) for row in await database.fetch(SQL["standing"])}
+async def standing(database: Database) -> dict[tuple[int, str], Overload]:
+    """Read the overloads, each under its tenant and queue."""
+    return {(row[0], row[1]): Overload(*row) for row in await database.fetch(SQL["standing"])}
+
+
+async def oldest(database: Database, limit: int) -> list[Overload]:
+    """Read the overloads whose oldest run has waited longest."""
+    return sorted((await standing(database)).values(), key=lambda one: -one.age)[:limit]
 
 
 async def limits(database: Database) -> dict[str, timedelta]:

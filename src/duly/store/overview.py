@@ -33,15 +33,9 @@ class Backlog(msgspec.Struct, frozen=True):
     read_at: datetime
     workers: int
     shards: int
-    oldest_due_at: datetime | None
     next_due_at: datetime | None
     reaped_at: datetime | None
     is_read_only: bool
-
-    @property
-    def oldest_age_seconds(self) -> float:
-        """How long the oldest run that could be taken, and is not held, has been due."""
-        return max(0.0, (self.read_at - self.oldest_due_at).total_seconds()) if self.oldest_due_at else 0.0
 
     @property
     def lag_seconds(self) -> float:

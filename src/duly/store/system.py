@@ -10,7 +10,7 @@ from functools import cache
 from duly import __version__
 from duly.domain.doctor import Facts, Index, Replica, Scheduler, Server, Slot, Table, tomorrow_of
 from duly.domain.triggers import zones
-from duly.store import migrate
+from duly.store import migrate, overloads
 from duly.store.database import Database
 from duly.store.overview import backlog
 from duly.store.statements import load
@@ -47,6 +47,7 @@ async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
         replicas=[Replica(*row) for row in await session.fetch(SQL["replicas"])],
         slots=[Slot(*row) for row in await session.fetch(SQL["slots"])],
         clock_difference_seconds=difference,
+        overloads=list((await overloads.standing(session)).values()),
     )
 
 

@@ -27,7 +27,7 @@ class Queue(Told, frozen=True):
     is_overloaded: Annotated[
         bool,
         Meta(
-            description="Its oldest due run, of all tenants, is older than that: one-shots of priority 7 and above are refused."
+            description="The caller's oldest due run in it is older than that: its one-shots of priority 7 and above are refused."
         ),
     ]
     desired_workers: Annotated[

@@ -33,7 +33,8 @@ from tests.clock import ManualClock
 A_LONG_WORD = "x" * 300_000
 CONTROL = "two\nlines"
 AN_OVERLOAD = """
-insert into duly.overloads (queue, oldest_due_at, noted_at) select $1, duly.clock_now() - interval '90 seconds', duly.clock_now()
+insert into duly.overloads (tenant, queue, oldest_due_at, noted_at)
+select 1, $1, duly.clock_now() - interval '90 seconds', duly.clock_now()
 """
 
 

@@ -114,7 +114,7 @@ async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answ
             job = definitions.admitted(job, call.allowed)
             if isinstance(job, Submission) or definitions.is_for_now(asked):
                 at = due_of(job, now) if isinstance(job, Submission) else None
-                call.shedding.check(job.queue, job.priority, at, now)
+                call.shedding.check(call.tenant, job.queue, job.priority, at, now)
             key = None if asked.idempotency_key is None else check_key(asked.idempotency_key)
             read.append(_Line(number, job, key))
         except Refused as error:

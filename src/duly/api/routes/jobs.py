@@ -170,7 +170,7 @@ async def _is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
 async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
     shot = definitions.admitted(definitions.one_shot(call.body, extra_of(call)), call.allowed)
     await call.shedding.look()
-    call.shedding.check(shot.queue, shot.priority, due_of(shot, now_of(call)), now_of(call))
+    call.shedding.check(call.tenant, shot.queue, shot.priority, due_of(shot, now_of(call)), now_of(call))
     if call.key is None and not call.database.in_transaction:
         submitted = await call.gatherer.submit(shot, call.tenant, call.actor)
     else:
@@ -185,7 +185,7 @@ async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
 async def _submit_named(call: Call[Nothing, NewJob]) -> CreatedJob:
     if definitions.is_for_now(call.body):
         await call.shedding.look()
-        call.shedding.check(call.body.queue, call.body.priority, None, now_of(call))
+        call.shedding.check(call.tenant, call.body.queue, call.body.priority, None, now_of(call))
     return await submit_defined(call, call.body)
 
 

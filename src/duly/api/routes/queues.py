@@ -52,7 +52,7 @@ async def list_queues(call: Call[Nothing, None]) -> Answer:
     held = [one.scope for one in await holds.standing(call.database) if one.scope.tenant in (None, call.tenant)]
     named = (scope.queue for scope in held if scope.queue is not None)
     names = sorted({*pressure.own, *(queue for row in living for queue in row.queues), *named})
-    items = [_queue(name, living, held, pressure, is_overloaded=name in overloaded) for name in names]
+    items = [_queue(name, living, held, pressure, is_overloaded=(call.tenant, name) in overloaded) for name in names]
     return Answer(200, QueueList(items=items))
 
 

@@ -65,7 +65,7 @@ async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Answer:
     asked = workflow_definitions.workflow(call.body, call.allowed, extra_of(call))
     await call.shedding.look()
     call.shedding.check_all(
-        [(node.submission.queue, node.submission.priority) for node in asked.nodes if not node.after]
+        call.tenant, [(node.submission.queue, node.submission.priority) for node in asked.nodes if not node.after]
     )
     if len(asked.nodes) > 1:
         await call.admit(len(asked.nodes) - 1)

@@ -55,7 +55,7 @@ def _without_moment(job: JobFacts) -> Reason:
 
 
 def _shed(job: JobFacts) -> list[Reason]:
-    """Say that what is due is not piled on top of a queue that has more than it can do."""
+    """Say that what is due waits because its tenant has more in its queue than it can do."""
     overload = job.overload
     if overload is None or not is_shed(job.priority) or not _is_overdue(job):
         return []

@@ -1,7 +1,7 @@
--- Queues that have more than they can do, and what is coming to them. docs/decisions/0032-overload-and-recovery.md says why.
+-- Tenants that have more in a queue than it can do, and what is coming to them. docs/decisions/0032-overload-and-recovery.md says why.
 
--- Note which queues are overloaded: their oldest due run is older than its limit, or, where that is noted already, than half of
--- it. Only the head of each line is looked at, or the first of its first runs that somebody can take, where the queue is served at all:
+-- Note which tenants are overloaded in which queue: their oldest due run there is older than the queue's limit, or, where that is noted
+-- already, than half of it. The backlog of one tenant says nothing of another, whose runs claims share out beside it. Only the head of each line is looked at, or the first of its first runs that somebody can take, where the queue is served at all:
 -- what nobody knows waits for a person. What stands aside counts where nobody serves its queue. What a person holds is left out, and so is
 -- the backfill lane, which is meant to wait.
 -- At most about twice a second, however many do it. Returns how many stand there; null: somebody else did it just now.
@@ -33,8 +33,8 @@ begin
              where ready.is_aside and (ready.queue, ready.handler, ready.tenant, ready.priority) > (asides.queue, asides.handler, asides.tenant, asides.priority)
              order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as next),
     oldest as (
-        select each.queue, min(each.due_at) as due_at from (
-            select head.queue, first.due_at from (select * from heads limit p_lines) as head cross join lateral (
+        select each.tenant, each.queue, min(each.due_at) as due_at from (
+            select head.tenant, head.queue, first.due_at from (select * from heads limit p_lines) as head cross join lateral (
                    select waiting.due_at from (
                        select ready.due_at, ready.handler from duly.ready
                         where not ready.is_aside and ready.queue = head.queue and ready.tenant = head.tenant and ready.priority = head.priority
@@ -47,21 +47,21 @@ begin
              where head.priority < 100 and head.due_at <= v_now
                and not exists (select from duly.holds where coalesce(holds.tenant, head.tenant) = head.tenant and coalesce(holds.queue, head.queue) = head.queue)
             union all                                  -- Where nobody serves the queue any more, what stands aside waits like all the rest.
-            select head.queue, head.due_at from (select * from asides limit p_lines) as head
+            select head.tenant, head.queue, head.due_at from (select * from asides limit p_lines) as head
              where head.priority < 100 and head.due_at <= v_now
                and not exists (select from duly.workers where workers.until > v_now and head.queue = any (workers.queues)
                                   and coalesce(workers.tenant, head.tenant) = head.tenant)
                and not exists (select from duly.holds where coalesce(holds.tenant, head.tenant) = head.tenant and coalesce(holds.queue, head.queue) = head.queue)) as each
-         group by each.queue),
+         group by each.tenant, each.queue),
     judged as (
-        select oldest.queue, oldest.due_at, coalesce(queue_ages.age_limit, p_default) as age_limit from oldest
+        select oldest.tenant, oldest.queue, oldest.due_at, coalesce(queue_ages.age_limit, p_default) as age_limit from oldest
           left join duly.queue_ages on queue_ages.queue = oldest.queue)
-    insert into duly.overloads (queue, oldest_due_at, noted_at, age_limit)
-    select judged.queue, judged.due_at, v_now, judged.age_limit from judged
+    insert into duly.overloads (tenant, queue, oldest_due_at, noted_at, age_limit)
+    select judged.tenant, judged.queue, judged.due_at, v_now, judged.age_limit from judged
      where v_now - judged.due_at > judged.age_limit
-        or (v_now - judged.due_at > judged.age_limit / 2 and exists (select from duly.overloads where overloads.queue = judged.queue))
-     order by judged.queue
-    on conflict (queue) do update set oldest_due_at = excluded.oldest_due_at, noted_at = excluded.noted_at, age_limit = excluded.age_limit;
+        or (v_now - judged.due_at > judged.age_limit / 2 and exists (select from duly.overloads where overloads.tenant = judged.tenant and overloads.queue = judged.queue))
+     order by judged.tenant, judged.queue
+    on conflict (tenant, queue) do update set oldest_due_at = excluded.oldest_due_at, noted_at = excluded.noted_at, age_limit = excluded.age_limit;
     delete from duly.overloads where overloads.noted_at < v_now or overloads.noted_at > v_now;
     return (select count(*) from duly.overloads);
 end $$;

@@ -14,7 +14,7 @@ set jit = off as $$
 #variable_conflict use_column
 declare
     v_now          timestamptz := duly.clock_now();
-    v_overloaded   text[] := duly.overloaded();
+    v_overloaded   jsonb := duly.overloaded();
     v_tenants      integer[];
     v_gates        text[];
     v_places       integer[];
@@ -72,7 +72,7 @@ begin
                         where (select true from duly.timers
                                where timers.tenant = asked.tenant and ((timers.options->'gate'->>0) collate "C") = asked.gate and timers.options ? 'fifo'
                                  and (timers.due_at, duly.line_of(timers.options)) < (first.due_at, first.line) and not timers.options ? 'held'
-                                 and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (v_overloaded))
+                                 and not duly.is_postponed(v_overloaded, timers.priority, timers.run_id, timers.tenant, timers.queue)
                                order by timers.tenant, ((timers.options->'gate'->>0) collate "C"), timers.due_at, duly.line_of(timers.options)
                                limit 1) is null)          -- In the order of the index, so that no other can serve.
                       for update skip locked) as waiter

@@ -10,9 +10,15 @@ create or replace function duly.is_late(p_due_at timestamptz, p_grace integer, p
     select p_due_at < p_read_at - make_interval(secs => coalesce(p_grace, 60))
 $$;
 
--- Queues on which no more recurring work of low priority is piled.
-create or replace function duly.overloaded() returns text[] language sql stable as $$
-    select array(select queue from duly.overloads)
+-- The overloads: an object with a key `tenant/queue` for each, found by binary search however many there are; null while there is none.
+create or replace function duly.overloaded() returns jsonb language sql stable as $$
+    select jsonb_object_agg(overloads.tenant || '/' || overloads.queue, 0) from duly.overloads
+$$;
+
+-- Whether a timer is a next fire of low priority whose tenant is overloaded in its queue: it is staged when that is over.
+create or replace function duly.is_postponed(p_overloaded jsonb, p_priority smallint, p_run_id uuid, p_tenant integer, p_queue text) returns boolean
+language sql stable parallel safe as $$
+    select p_overloaded is not null and p_priority >= 7 and p_run_id is null and p_overloaded ? (p_tenant || '/' || p_queue)
 $$;
 
 -- When the first timer of these shards falls due that is not left where it is. Of the shards in p_full a whole batch was taken up to
@@ -20,13 +26,13 @@ $$;
 -- stands back there, at a gate or behind the last run of its job, is found by the next look. Of timers that share one moment all are passed
 -- over as ever. Runs under the planner settings of its caller.
 create or replace function duly.next_due(
-    p_shards smallint[], p_overloaded text[], p_except uuid[], p_full smallint[], p_reached timestamptz[])
+    p_shards smallint[], p_overloaded jsonb, p_except uuid[], p_full smallint[], p_reached timestamptz[])
 returns timestamptz language plpgsql stable as $$
 begin
     return (select min(t.due_at) from unnest(p_shards) as held(shard) cross join lateral (
                 select due_at from duly.timers where timers.shard = held.shard and due_at < 'infinity'
                    and timers.due_at >= coalesce(p_reached[array_position(p_full, held.shard)], '-infinity')
-                   and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (p_overloaded))
+                   and not duly.is_postponed(p_overloaded, timers.priority, timers.run_id, timers.tenant, timers.queue)
                    and (p_except = '{}' or coalesce(timers.run_id, timers.job_id) <> all (p_except))
                  order by due_at limit 1) as t);
 end $$;
@@ -39,7 +45,7 @@ language plpgsql set enable_seqscan = off set enable_mergejoin = off set enable_
 #variable_conflict use_column
 declare
     v_now        timestamptz := duly.clock_now();
-    v_overloaded text[] := duly.overloaded();
+    v_overloaded jsonb := duly.overloaded();
 begin
     if not exists (select from duly.jobs where jobs.cohort is not null) then
         return;                                        -- Plain intervals only: nothing that is due has to be looked at for this.
@@ -48,7 +54,8 @@ begin
     select distinct due.cohort, due.scheduled_at, duly.is_late(due.due_at, due.grace_seconds, v_now), v_now
       from unnest(p_shards) as held(shard) cross join lateral (
            select timers.cohort, timers.scheduled_at, timers.due_at, timers.grace_seconds from duly.timers
-            where timers.shard = held.shard and timers.due_at <= v_now + p_horizon and timers.cohort is not null and (timers.priority < 7 or timers.queue <> all (v_overloaded))
+            where timers.shard = held.shard and timers.due_at <= v_now + p_horizon and timers.cohort is not null
+              and not duly.is_postponed(v_overloaded, timers.priority, timers.run_id, timers.tenant, timers.queue)
             order by due_at limit p_per_shard) as due;
 end $$;
 
@@ -61,13 +68,14 @@ language plpgsql stable set enable_seqscan = off set enable_mergejoin = off set 
 #variable_conflict use_column
 declare
     v_until      timestamptz := duly.clock_now() + p_horizon;
-    v_overloaded text[] := duly.overloaded();
+    v_overloaded jsonb := duly.overloaded();
 begin
     return query
     select distinct due.cohort, due.scheduled_at, job.since
       from unnest(p_shards) as held(shard) cross join lateral (
            select timers.cohort, timers.scheduled_at, timers.job_id, timers.previous_scheduled_at from duly.timers
-            where timers.shard = held.shard and timers.due_at <= v_until and timers.cohort is not null and (timers.priority < 7 or timers.queue <> all (v_overloaded))
+            where timers.shard = held.shard and timers.due_at <= v_until and timers.cohort is not null
+              and not duly.is_postponed(v_overloaded, timers.priority, timers.run_id, timers.tenant, timers.queue)
             order by due_at limit p_per_shard) as due
       join unnest(p_cohorts, p_scheduled, p_firsts) as taken(cohort, scheduled_at, first)
         on taken.cohort = due.cohort and taken.scheduled_at = due.scheduled_at
@@ -86,7 +94,7 @@ end $$;
 -- asked by its tenant and id, whichever index is taken, and never by reading a box from end to end: `offset 0` keeps the planner from turning
 -- the question round.
 -- What comes to a gate with a free place goes straight to ready; a run of a line that has no number gets one; and the next fires of low
--- priority whose queue is overloaded stay where they are, to be judged as late when it has recovered. So does what is named in p_except, by
+-- priority whose tenant is overloaded in their queue stay where they are, to be judged as late when that is over. So does what is named in p_except, by
 -- run or, of a next fire, by job: something of it was refused before, and must not hold up all others. Where p_only names some in the same
 -- way, all others stay too: so what is refused is found by halves.
 create or replace function duly.stage_v2(
@@ -107,7 +115,7 @@ declare
     v_arrived duly.blocked[];
     v_full    smallint[];
     v_reached timestamptz[];
-    v_overloaded text[] := duly.overloaded();
+    v_overloaded jsonb := duly.overloaded();
 begin
     v_held := array(select shards.shard from unnest(p_shards, p_epochs) as held(shard, epoch)
                       join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder
@@ -122,7 +130,7 @@ begin
         delete from duly.timers where ctid = any (array(
             select t.ctid from (select array(select unnest(p_keys)) as list offset 0) as keys cross join unnest(v_held) as held(shard) cross join lateral (
                 select ctid from duly.timers where timers.shard = held.shard and timers.due_at <= v_now + p_horizon
-                   and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (v_overloaded))
+                   and not duly.is_postponed(v_overloaded, timers.priority, timers.run_id, timers.tenant, timers.queue)
                    and (p_except = '{}' or coalesce(timers.run_id, timers.job_id) <> all (p_except))
                    and (p_only is null or coalesce(timers.run_id, timers.job_id) = any (p_only))
                    and (timers.due_at <= v_now or (

@@ -92,7 +92,7 @@ inside as (
         union all select tenant, options->'gate'->>0 from duly.blocked where options ? 'held') as gated group by 1, 2),
 lines as (
     select tenant, (options->'gate'->>0) collate "C" as gate, due_at, duly.line_of(options) as line from duly.timers
-     where options ? 'fifo' and not options ? 'held' and (run_id is not null or priority < 7 or queue <> all (duly.overloaded())))
+     where options ? 'fifo' and not options ? 'held' and not duly.is_postponed((select duly.overloaded()), priority, run_id, tenant, queue))
 select 'run in two boxes' as broken, run_id::text as id, string_agg(box, ', ') as detail from places group by run_id having count(*) > 1
 union all
 select 'schedule without its next fire', job_id::text, coalesce(name, handler) from duly.jobs

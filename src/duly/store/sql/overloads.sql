@@ -3,7 +3,8 @@ select duly.note_overloads_v1($1, $2)
 
 -- name: standing
 -- What nobody has noted for a while is no news.
-select queue, duly.clock_now() - oldest_due_at, age_limit from duly.overloads where noted_at > duly.clock_now() - interval '10 seconds' order by queue
+select tenant, queue, duly.clock_now() - oldest_due_at, age_limit from duly.overloads
+ where noted_at > duly.clock_now() - interval '10 seconds' order by tenant, queue
 
 -- name: limits
 select queue, age_limit from duly.queue_ages order by queue

@@ -23,27 +23,22 @@ select run_id, attempt, fence, scheduled_at, due_at, started_at, finished_at, ou
  where finished_at > $2::timestamptz - interval '5 seconds' order by finished_at limit 100
 
 -- name: next_due
--- The first timer that is not staged, by one look into each shard; a fire that is put off because its queue is overloaded is not late.
+-- The first timer that is not staged, by one look into each shard; a fire that is postponed because of an overload is not late.
+with overloads as materialized (select duly.overloaded() as found)
 select duly.clock_now(), min(first.due_at) from generate_series(0, 63) as slice(shard) cross join lateral (
-    select due_at from duly.timers, (select duly.overloaded() as queues offset 0) as overloaded
-     where timers.shard = slice.shard and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (overloaded.queues))
+    select due_at from duly.timers, overloads
+     where timers.shard = slice.shard and not duly.is_postponed(overloads.found, timers.priority, timers.run_id, timers.tenant, timers.queue)
      order by due_at limit 1) as first
 
 -- name: backlog
--- What a live worker could take and has not: what nobody knows and what is held wait for a person, and are told apart.
+-- Whether the installation can work: who lives, and how far staging and reaping are. How long a backlog is says nothing about that.
+with overloads as materialized (select duly.overloaded() as found)
 select duly.clock_now() as read_at,
        (select count(*) from duly.workers where until > duly.clock_now()) as workers,
        (select count(*) from duly.shards join duly.schedulers on scheduler_id = holder and until > duly.clock_now()) as shards,
-       (select min(due_at) from (select tenant, queue, handler, min(due_at) as due_at
-                                   from (select tenant, queue, handler, due_at from duly.ready limit 100000) as seen
-                                  group by tenant, queue, handler) as waiting
-         where exists (select from duly.workers where until > duly.clock_now()
-                          and waiting.queue = any (workers.queues) and waiting.handler = any (workers.handlers))
-           and not exists (select from duly.holds where coalesce(holds.tenant, waiting.tenant) = waiting.tenant
-                              and coalesce(holds.queue, waiting.queue) = waiting.queue)) as oldest_due_at,
        (select min(first.due_at) from generate_series(0, 63) as slice(shard) cross join lateral (
-            select due_at from duly.timers, (select duly.overloaded() as queues offset 0) as overloaded
-             where timers.shard = slice.shard and (timers.priority < 7 or timers.run_id is not null or timers.queue <> all (overloaded.queues))
+            select due_at from duly.timers, overloads
+             where timers.shard = slice.shard and not duly.is_postponed(overloads.found, timers.priority, timers.run_id, timers.tenant, timers.queue)
              order by due_at limit 1) as first) as next_due_at,
        (select done_at from duly.duties where name = 'reap') as reaped_at,
        current_setting('transaction_read_only') = 'on' as is_read_only

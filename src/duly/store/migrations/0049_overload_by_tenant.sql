@@ -1,0 +1,9 @@
+-- Overload is judged per tenant and queue: the backlog of one tenant sheds and postpones nothing of another.
+truncate duly.overloads;
+alter table duly.overloads drop constraint overloads_pkey;
+alter table duly.overloads add column tenant integer not null;
+alter table duly.overloads add primary key (tenant, queue);
+
+drop function if exists duly.overloaded();
+drop function if exists duly.next_due(smallint[], text[], uuid[], smallint[], timestamptz[]);
+delete from duly.functions where file = 'stage.sql';
