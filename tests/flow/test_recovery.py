@@ -1,6 +1,7 @@
 """After downtime: what was missed waits for a person, what is on time goes on, and what is approved is made at its rate."""
 
 from datetime import timedelta
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -216,6 +217,74 @@ async def test_a_second_start_goes_on_where_the_first_was(place, database):
     found = await counts(database)
     assert found["ready"] + found["blocked"] >= 20
     assert await database.fetchval("select count(*) from duly.recoveries") == 1
+
+
+def in_a_second(made: list[int], step: float) -> int:
+    """Give the most runs that any second has, of looks that are so far apart."""
+    looks = round(1 / step)
+    return max(sum(made[first : first + looks]) for first in range(len(made)))
+
+
+@pytest.mark.parametrize("rate", [1, 3])
+async def test_the_rate_approved_holds_for_all_schedules_and_over_restarts(place, database, rate):
+    for _ in range(5):
+        await a_cron(database, misfire=ALL)
+    await place.run(1)
+    await place.down(2 * HOUR)
+    await place.run(1)
+    await place.approve(rate=rate)
+
+    made = []
+    for seed in range(3, 33):
+        made += await place.run(0.4, step=0.2)
+        await place.stop()
+        await place.start(seed)
+
+    assert in_a_second(made, 0.2) == rate
+    assert sum(made) >= 8 * rate, "it goes on"
+
+
+async def test_the_rate_approved_holds_for_two_schedulers_together(place, database, clock):
+    for _ in range(20):
+        await a_cron(database, misfire=ALL)
+    await place.run(1)
+    await place.down(2 * HOUR)
+    await place.run(1)
+    await place.approve(rate=2)
+    first, second = place.scheduler, await place.start(7)
+
+    made, before = [], first.health.backfilled
+    for _ in range(60):
+        for scheduler in (first, second):
+            await scheduler.renew()
+            await scheduler.step()
+        now = first.health.backfilled + second.health.backfilled
+        made.append(now - before)
+        before = now
+        await clock.advance(0.2)
+
+    assert in_a_second(made, 0.2) == 2
+    assert sum(made) >= 18, "it goes on"
+    assert min(first.health.shards, second.health.shards) > 0, "both held some"
+
+
+async def test_a_scheduler_looks_when_the_lane_may_go_on(place, database, clock):
+    await a_cron(database, "0 0 1 1 *")  # Nothing else makes it look.
+    await a_cron(database, misfire=ALL)
+    place.after = None
+    await place.run(1)
+    await place.down(30 * MINUTE + seconds(1))
+    made = []
+    while clock.at < START + 30 * MINUTE + seconds(20):
+        await place.scheduler.renew()
+        before = place.scheduler.health.backfilled
+        pause = await place.scheduler._step_safely()
+        made += [clock.at] * (place.scheduler.health.backfilled - before)
+        await clock.advance(min(pause, 0.7))  # as where something else is due, too
+
+    apart = {(after - before).total_seconds() for before, after in pairwise(made)}
+    assert apart
+    assert all(1 <= gap < 1.3 for gap in apart), made
 
 
 async def test_what_is_dismissed_is_left_out_with_a_record(place, database):

@@ -537,7 +537,7 @@ class BackfillAndBackfill:
         return going_on, going_on
 
     async def check(self, database, left, right):
-        assert left + right == 1
+        assert left.made + right.made == 1
         made = await occurrences(database) + await occurrences(database, box="blocked")
         assert made == minutes(-5)
         assert await database.fetchval("select made from duly.backfills") == 1

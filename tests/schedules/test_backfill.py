@@ -142,10 +142,10 @@ class TestCancel:
         asked = await backfill(database, job.job_id, START - HOUR, START, RNG, rate=5)
         assert asked.backfill_id is not None
         await lane(database, clock, span=2)
-        assert await counts(database) == {"timers": 1, "ready": 1, "blocked": 5}
+        assert await counts(database) == {"timers": 1, "ready": 1, "blocked": 9}
         _, held = await taken(database)
 
-        assert await cancel_backfill(database, asked.backfill_id) == 5
+        assert await cancel_backfill(database, asked.backfill_id) == 9
 
         assert await lane(database, clock, span=3) == [0, 0, 0]
         assert await counts(database) == {"timers": 1, "leased": 1}
@@ -156,7 +156,7 @@ class TestCancel:
 
     async def test_a_ready_one_is_in_nobodys_hands(self, database, clock):
         job = await a_cron(database)
-        asked = await backfill(database, job.job_id, START - HOUR, START, RNG, rate=5)
+        asked = await backfill(database, job.job_id, START - HOUR, START, RNG, rate=1)
         assert asked.backfill_id is not None
         await lane(database, clock, span=1)
 
@@ -181,7 +181,7 @@ class TestCancel:
         assert asked.backfill_id is not None
         await lane(database, clock, span=3)
 
-        assert await cancel_backfill(database, asked.backfill_id) == 11
+        assert await cancel_backfill(database, asked.backfill_id) == 15
         assert await is_sound(database)
 
     async def test_the_end_of_the_job_ends_its_backfills(self, database, clock):

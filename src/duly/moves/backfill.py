@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from math import ceil
 from uuid import UUID
 
 import msgspec
@@ -18,12 +20,11 @@ from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
 from duly.moves.note import actor_of, audited, note
 from duly.moves.schedule import see
-from duly.store import schedules
+from duly.store import recovery, schedules
 from duly.store.database import Database
 from duly.store.schedules import LaneWork, Made
 
 FLEET_RATE = 500.0  # runs a second that all schedulers together make in the lane
-_KEPT_SECONDS = 2.0  # of what was not used
 UNCONFIRMED_MAX = 10_000
 OCCURRENCES_MAX = 1_000_000
 RATE_MAX = 1_000.0
@@ -133,77 +134,100 @@ async def cancel_backfill(database: Database, backfill_id: UUID) -> int:
 
 
 class Allowance:
-    """How many runs a scheduler may make: its share of a rate, the fleet's in the lane, over time. Fractions are not lost."""
+    """How many runs a scheduler may make: its share of the fleet's rate in the lane, and in no second more than that."""
 
     def __init__(self, rate: float = FLEET_RATE) -> None:
         self.rate = rate
-        self._left = 0.0
-        self._counted_at: datetime | None = None
+        self._spent: deque[tuple[datetime, int]] = deque()
+        self._now: datetime | None = None
 
     def until(self, now: datetime, share: float) -> int:
-        """Count up to a moment, and say how many may be made."""
+        """Say how many may be made at a moment. A share of less than one run a second is one run in so much more time."""
         rate = self.rate * share
-        passed = 1.0 if self._counted_at is None else (now - self._counted_at).total_seconds()
-        self._left = min(self._left + max(0.0, passed) * rate, _KEPT_SECONDS * rate)
-        self._counted_at = now
-        return int(self._left)
-
-    @property
-    def left(self) -> int:
-        """How many may be made, as of the last count."""
-        return int(self._left)
+        most = ceil(rate)
+        while self._spent and self._spent[0][0] <= now - timedelta(seconds=most / rate):
+            self._spent.popleft()
+        self._now = now
+        return max(0, most - sum(made for _, made in self._spent))
 
     def spend(self, made: int) -> None:
-        """Count what was made."""
-        self._left -= made
+        """Count runs that were made at the moment last asked for."""
+        assert self._now is not None
+        if made:
+            self._spent.append((self._now, made))
+
+
+class Went(msgspec.Struct, frozen=True):
+    """One look at the lane: how many runs were made, and when the backfills that were looked at may go on."""
+
+    made: int = 0
+    due_at: frozenset[datetime] = frozenset()
 
 
 async def go_on(
-    database: Database, shards: Sequence[int], now: datetime, budget: int, recovered: Allowance | None = None
-) -> int:
-    """Make what the backfills of the shards held may make now, at most so many runs. Returns how many were made.
+    database: Database, shards: Sequence[int], now: datetime, budget: int, recovery_id: UUID | None = None
+) -> Went:
+    """Make what the backfills of the shards held may make now, at most so many runs.
 
-    Those of a recovery are bounded by what it is allowed, and spend that.
+    The runs of a recovery take turns at its rate, which all schedulers share.
     """
     if budget < 1:
-        return 0
-    made = list(_made(await schedules.lane_work(database, shards, _LOOK_MAX), now, budget, recovered))
-    return await schedules.make_backfills(database, made) if made else 0
+        return Went()
+    works = await schedules.lane_work(database, shards, _LOOK_MAX)
+    recovered = [work for work in works if work.is_recovered and recovery_id is not None]
+    made = list(_made(recovered, budget))
+    if recovery_id is not None and (wanted := _count(made)):
+        given = await recovery.take_turns(database, recovery_id, wanted)
+        made = made if given == wanted else list(_made(recovered, given))
+    made += _made([work for work in works if work not in recovered], budget - _count(made))
+    if not made:
+        return Went()
+    count = await schedules.make_backfills(database, made)
+    return Went(count, frozenset(now + one.wait for one in made if one.cursor is not None))
 
 
-def _made(works: Sequence[LaneWork], now: datetime, budget: int, recovered: Allowance | None) -> Iterator[Made]:
+def _count(made: Sequence[Made]) -> int:
+    return sum(len(one.moments) for one in made)
+
+
+def _made(works: Sequence[LaneWork], budget: int) -> Iterator[Made]:
     for work in works:
         if budget < 1:
             return
-        bound = recovered if work.is_recovered else None
-        most = budget if bound is None else min(budget, bound.left)
-        if most < 1:
-            continue
-        one = _one(work, now, most)
+        one = _one(work, budget)
         budget -= len(one.moments)
-        if bound is not None:
-            bound.spend(len(one.moments))
         yield one
 
 
-def _one(work: LaneWork, now: datetime, budget: int) -> Made:
-    """Say how far one backfill goes: as many as its rate allows since it was last looked at, while there is room."""
-    backfill, room = work.backfill, min(budget, _WAITING_MAX - work.waiting)
-    if room < 1:
-        return _later(work, now + timedelta(seconds=1))
+def _one(work: LaneWork, budget: int) -> Made:
+    """Say how far one backfill goes: one batch at its rate, while not too many of its runs wait."""
+    backfill, (size, wait) = work.backfill, batch_at(work.backfill.rate)
+    count = min(budget, size, _WAITING_MAX - work.waiting)
+    if count < 1:
+        return _later(work, timedelta(seconds=1))
     try:
         schedule = schedule_of(work.schedule, work.every_seconds, work.anchor_at, read_calendars(work.calendars))
     except TriggerError:  # A calendar it names is gone, and may come back.
-        return _later(work, now + timedelta(minutes=1))
-    allowed = 1 + int(min(1.0, (now - backfill.due_at).total_seconds()) * backfill.rate)
-    count = min(allowed, room)
+        return _later(work, timedelta(minutes=1))
     moments = moments_between(schedule, backfill.cursor_at, backfill.to_at, count + 1)
     cursor = moments[count] if len(moments) > count else None
-    made = moments[:count]
-    due_at = max(backfill.due_at, now - timedelta(seconds=1)) + timedelta(seconds=len(made) / backfill.rate)
-    return Made(backfill.backfill_id, backfill.cursor_at, cursor, due_at, made)
+    return Made(backfill.backfill_id, backfill.cursor_at, cursor, wait, moments[:count])
 
 
-def _later(work: LaneWork, due_at: datetime) -> Made:
+def batch_at(rate: float) -> tuple[int, timedelta]:
+    """Give how many runs are made at once, and how long nothing more is made then: no second has more runs than the rate says.
+
+    A second's worth is made at once, so that a look a second is enough; of more than a hundred, in equal parts of a second.
+    """
+    parts = ceil(rate / _WAITING_MAX)
+    size = ceil(rate) if parts == 1 else int(rate / parts)
+    return size, _at_least(max(size / rate, 1 / parts))
+
+
+def _at_least(span: float) -> timedelta:
+    return timedelta(microseconds=ceil(span * 1_000_000))
+
+
+def _later(work: LaneWork, wait: timedelta) -> Made:
     """Make nothing for a while, so that whoever waits behind it has a turn."""
-    return Made(work.backfill.backfill_id, work.backfill.cursor_at, work.backfill.cursor_at, due_at, [])
+    return Made(work.backfill.backfill_id, work.backfill.cursor_at, work.backfill.cursor_at, wait, [])

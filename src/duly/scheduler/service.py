@@ -19,7 +19,7 @@ from duly.domain.run import HORIZON
 from duly.domain.triggers.zones import database_version
 from duly.log import Log
 from duly.moves import recover, zones
-from duly.moves.backfill import FLEET_RATE, Allowance, go_on
+from duly.moves.backfill import Allowance, go_on
 from duly.moves.stage import BATCH_MAX, Cohorts, look, move
 from duly.moves.stage_around import LeftOut
 from duly.store import hints, shards
@@ -79,7 +79,7 @@ class Scheduler:
         self._sweep = zones.Sweep(log)
         self._stands_by_for: str | None = None
         self._lane = Allowance()
-        self._recovered = Allowance()
+        self._lane_due_at: set[datetime] = set()
         self._wake = asyncio.Event()
         self._is_hinted = False
         self._ending = asyncio.Event()
@@ -208,12 +208,11 @@ class Scheduler:
         share = len(self._epochs) / shards.SHARDS
         if self._recovery is not None:
             await recover.carry_out(self._database, self._recovery, list(self._epochs), self._log)
-            self._recovered.rate = self._recovery.rate or FLEET_RATE
-            self._recovered.until(now, share)
-        budget = self._lane.until(now, share)
-        made = await go_on(self._database, list(self._epochs), now, budget, self._recovered if self._recovery else None)
-        self._lane.spend(made)
-        self.health.backfilled += made
+        budget, recovery_id = self._lane.until(now, share), self._recovery.recovery_id if self._recovery else None
+        went = await go_on(self._database, list(self._epochs), now, budget, recovery_id)
+        self._lane_due_at = {moment for moment in self._lane_due_at if moment > now} | went.due_at
+        self._lane.spend(went.made)
+        self.health.backfilled += went.made
 
     async def _step_safely(self) -> float:
         """Stage one batch and say how long to sleep after it."""
@@ -235,6 +234,14 @@ class Scheduler:
             return PAUSE_SECONDS  # It is being carried out, a batch with each look.
         if staged.count >= BATCH_MAX // 2:
             return 0.0
+        return min(self._until_staging(staged), self._until_lane(staged.read_at))
+
+    def _until_lane(self, now: datetime) -> float:
+        """Say when the first backfill may go on, so that a rate is kept whatever else there is to do."""
+        first = min(self._lane_due_at, default=None)
+        return TICK_SECONDS if first is None else max(PAUSE_SECONDS, (first - now).total_seconds())
+
+    def _until_staging(self, staged: Staged) -> float:
         if staged.next_due_at is None:
             return TICK_SECONDS
         seconds = (staged.next_due_at - staged.read_at).total_seconds()

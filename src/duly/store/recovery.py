@@ -143,6 +143,11 @@ async def decide(database: Database, recovery_id: UUID, decided: Sequence[Decide
     )
 
 
+async def take_turns(database: Database, recovery_id: UUID, wanted: int) -> int:
+    """Take turns to make runs at the rate of a recovery, which all schedulers share. Returns how many are given."""
+    return int(await database.fetchval(SQL["take_turns"], recovery_id, wanted))
+
+
 async def drop(database: Database, recovery_id: UUID, shards: Sequence[int], limit: int) -> int:
     """Leave out what is not made yet of some stretches. Returns of how many."""
     return int(await database.fetchval(SQL["drop"], recovery_id, list(shards), limit))

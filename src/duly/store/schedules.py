@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -151,12 +151,15 @@ async def lane_due(database: Database, after: datetime) -> datetime | None:
 
 
 class Made(msgspec.Struct, frozen=True):
-    """How far a backfill goes with one look: where it stood, where it stands then (None: it is done), and what it makes."""
+    """How far a backfill goes with one look: where it stood, where it stands then (None: it is done), and what it makes.
+
+    For `wait` nothing more of its job is made.
+    """
 
     backfill_id: UUID
     seen: datetime
     cursor: datetime | None
-    due_at: datetime
+    wait: timedelta
     moments: Sequence[datetime]
 
 
@@ -169,7 +172,7 @@ async def make_backfills(database: Database, made: Sequence[Made]) -> int:
             [one.backfill_id for one in made],
             [one.seen for one in made],
             [one.cursor for one in made],
-            [one.due_at for one in made],
+            [one.wait for one in made],
             [len(one.moments) for one in made],
             [backfill_id for backfill_id, _ in runs],
             [moment for _, moment in runs],

@@ -40,9 +40,10 @@ end $$;
 
 -- Make the next occurrences of backfills, under one gate for each job, so that they wait for each other, or one of their own where they
 -- may run beside each other; a job with a concurrency key of its own keeps that. p_seen guards the cursor: a backfill that somebody else has
--- moved on is passed over. Without a new cursor it is done.
+-- moved on is passed over. Without a new cursor it is done. For p_waits nothing more of the job is made: that is its rate, and it counts from
+-- here, so that it holds whoever looks next.
 create or replace function duly.backfill_v1(
-    p_backfill_ids uuid[], p_seen timestamptz[], p_cursors timestamptz[], p_due timestamptz[], p_counts integer[],
+    p_backfill_ids uuid[], p_seen timestamptz[], p_cursors timestamptz[], p_waits interval[], p_counts integer[],
     p_run_backfills uuid[], p_moments timestamptz[])
 returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -53,13 +54,14 @@ declare
     v_options jsonb[];
 begin
     with moved as (
-        update duly.backfills set cursor_at = coalesce(new.cursor_at, backfills.to_at), due_at = new.due_at, made = backfills.made + new.count,
+        update duly.backfills set cursor_at = coalesce(new.cursor_at, backfills.to_at), due_at = v_now + new.wait, made = backfills.made + new.count,
                state = case when new.cursor_at is null then 'done' else backfills.state end,
                previous_scheduled_at = coalesce((select max(moment) from unnest(p_run_backfills, p_moments) as run(backfill_id, moment)
                                                   where run.backfill_id = new.backfill_id), backfills.previous_scheduled_at)
-          from unnest(p_backfill_ids, p_seen, p_cursors, p_due, p_counts) as new(backfill_id, seen, cursor_at, due_at, count)
+          from unnest(p_backfill_ids, p_seen, p_cursors, p_waits, p_counts) as new(backfill_id, seen, cursor_at, wait, count)
           join duly.backfills as before on before.backfill_id = new.backfill_id
          where backfills.backfill_id = new.backfill_id and backfills.cursor_at = new.seen and backfills.state = 'active'
+           and backfills.due_at <= v_now
         returning backfills.*, before.previous_scheduled_at as previous_at),
     runs as (
         select duly.occurrence_id(jobs.job_id, run.moment, moved.origin) as run_id, jobs.job_id, run.moment as scheduled_at, v_now as due_at,

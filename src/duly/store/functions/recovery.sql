@@ -109,6 +109,33 @@ begin
     return v_decided;
 end $$;
 
+-- Take turns to make runs of a recovery, at its rate: of all schedulers together no second has more, and a rate below one is one run in so
+-- much more time. Returns how many turns are given, at most as many as are wanted.
+create or replace function duly.take_recovery_turns_v1(p_recovery_id uuid, p_wanted integer) returns integer
+language plpgsql set enable_seqscan = off set jit = off as $$
+declare
+    v_now   timestamptz := duly.clock_now();
+    v_rate  double precision;
+    v_turns jsonb;
+    v_used  integer;
+    v_given integer;
+begin
+    select recoveries.rate, recoveries.turns into v_rate, v_turns from duly.recoveries
+     where recoveries.recovery_id = p_recovery_id and recoveries.state = 'approved' for update;
+    if not found then
+        return 0;
+    elsif v_rate is null then
+        return p_wanted;                               -- At the rate of the lane.
+    end if;
+    select coalesce(jsonb_agg(turn), '[]'), coalesce(sum((turn->>1)::integer), 0) into v_turns, v_used from jsonb_array_elements(v_turns) as turn
+     where (turn->>0)::timestamptz > v_now - make_interval(secs => ceil(v_rate) / v_rate) and (turn->>0)::timestamptz <= v_now;
+    v_given := greatest(least(p_wanted, ceil(v_rate)::integer - v_used), 0);
+    if v_given > 0 then
+        update duly.recoveries set turns = v_turns || jsonb_build_array(jsonb_build_array(v_now, v_given)) where recoveries.recovery_id = p_recovery_id;
+    end if;
+    return v_given;
+end $$;
+
 -- Take the catch-ups under way over into a recovery, to change their rate or to stop them. Null: there are none, or one is not over.
 create or replace function duly.take_over_catch_ups_v1(p_recovery_id uuid, p_by text, p_limit integer) returns uuid
 language plpgsql set enable_seqscan = off set jit = off as $$

@@ -23,6 +23,9 @@ select count(*) from (select from duly.backfills where backfills.recovery_id = $
 -- name: decide
 select duly.decide_missed_v1($1, $2, $3, $4, $5, $6)
 
+-- name: take_turns
+select duly.take_recovery_turns_v1($1, $2)
+
 -- name: drop
 -- In batches: what is left of each is recorded, and what waits is taken back.
 select count(duly.cancel_backfill_v1(chosen.backfill_id)) from (

@@ -23,7 +23,8 @@ select job_id, duly.timed_by_v1(job_id, $8)::text, duly.timed_anew_v1(job_id, ($
   from duly.retime_v1($1, $2, $3, $4, $5, $6) as job_id
 
 -- name: lane_work
--- Of each job the oldest backfill, so that they wait for each other too; and how many of its runs have not begun.
+-- Of each job the oldest backfill, so that they wait for each other too, and for the rate of the one before; and how many of its runs have
+-- not begun.
 select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.origin, backfills.state, backfills.from_at, backfills.to_at,
        backfills.cursor_at, backfills.rate, backfills.total, backfills.made, backfills.due_at, backfills.asked_at,
        backfills.schedule::text, backfills.every_seconds, backfills.anchor_at, backfills.calendars::text,
@@ -35,6 +36,10 @@ select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.orig
  where backfills.state = 'active' and backfills.shard = any ($1) and backfills.due_at <= (select duly.clock_now())
    and backfills.backfill_id = (select oldest.backfill_id from duly.backfills as oldest where oldest.job_id = backfills.job_id
                                    and oldest.state = 'active' order by oldest.asked_at, oldest.backfill_id limit 1)
+   and coalesce((select before.state <> 'done' or before.due_at <= duly.clock_now() from duly.backfills as before
+                  where before.job_id = backfills.job_id and before.asked_at <= backfills.asked_at
+                    and (before.asked_at, before.backfill_id) < (backfills.asked_at, backfills.backfill_id)
+                  order by before.asked_at desc, before.backfill_id desc limit 1), true)
  order by backfills.due_at limit $2
 
 -- name: lane_due
