@@ -99,3 +99,20 @@ async def test_where_nothing_was_missed(api):
 
     assert (plan["recovery"], plan["left"], plan["items"], plan["finish_at"]) == (None, 0, [], None)
     assert (await api.post("/v1/recovery/approve", json={"rate": 600})).status_code == 422
+
+
+async def test_a_dry_run_of_an_approval_shows_the_plan_and_changes_nothing(database, clock, scheduler, front):
+    api = await front.caller()
+    asked = {"rules": [{"choice": "all"}], "rate": 3, "dry_run": True}
+
+    plan = (await api.post("/v1/recovery/approve", json=asked)).json()
+
+    planned = {item["name"]: (item["choice"], item["runs"]) for item in plan["items"]}
+    assert planned == dict.fromkeys(("skip", "fire_once", "fire_all"), ("all", 180))
+    assert (plan["recovery"]["state"], plan["recovery"]["rate"], plan["left"]) == ("open", 3, 540)
+    now = (await api.get("/v1/recovery")).json()
+    assert (now["recovery"]["state"], now["recovery"]["rate"], now["left"]) == ("open", None, 181)
+
+    await api.post("/v1/recovery/approve", json={"rate": 5})
+    refused = await api.post("/v1/recovery/approve", json=asked)
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")

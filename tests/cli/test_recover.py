@@ -1,6 +1,7 @@
 """Recovery and the limits of queues on the command line."""
 
 import asyncio
+import io
 import json
 from datetime import timedelta
 
@@ -72,6 +73,32 @@ def test_what_was_missed_is_shown_approved_and_dismissed(duly, story):
     refused = duly("recover", "dismiss", "--yes")
     assert refused.returncode == 1
     assert "is over, or is being dismissed" in refused.stderr
+
+
+def test_approve_shows_the_plan_with_the_flags_given_before_it_asks(duly, story, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    story(three_hours_down)
+    flags = ("--all", "skip", "--schedule", "nightly=fire_all", "--rate", "4")
+
+    shown = duly("recover", "approve", *flags)
+
+    assert shown.returncode == 1, "nobody was there to confirm"
+    assert "180 runs left to make, at 4 a second" in shown.stdout
+    assert "tenant 1: 2 schedules missed 360 occurrences, which makes 180" in shown.stdout
+    assert "fire_all (chosen)" in shown.stdout
+    assert "skip (chosen)" in shown.stdout
+    assert json.loads(duly("recover", "--json").stdout)["recovery"]["state"] == "open"
+    assert json.loads(duly("recover", "--json").stdout)["recovery"]["rules"] == []
+    refused = duly("recover", "approve", "--rate", "9000")
+    assert "9000" in refused.stderr
+    assert "Carry it out" not in refused.stdout
+
+
+def test_approve_refuses_before_it_asks_where_there_is_nothing_to_approve(duly, story):
+    refused = duly("recover", "approve", "--rate", "4")
+
+    assert "nothing was missed" in refused.stderr
+    assert "Carry it out" not in refused.stdout
 
 
 async def three_hours_down_without_schedules(database, clock):

@@ -39,7 +39,7 @@ class Place:
     """A scheduler that can be stopped and started again, and a person who decides."""
 
     def __init__(self, database, clock, after=HOUR) -> None:
-        self.database, self.clock, self.after = database, clock, after
+        self.database, self.clock, self.after, self.starts = database, clock, after, 0
 
     async def start(self, seed: int = 1) -> Scheduler:
         scheduler = Scheduler(
@@ -67,7 +67,8 @@ class Place:
         """Be down for a while, and come back."""
         await self.stop()
         await self.clock.advance(span)
-        await self.start(2)
+        self.starts += 1
+        await self.start(100 + self.starts)
 
     async def approve(self, *rules: Rule, rate: float | None = None) -> None:
         await recover.approve(self.database, Rng(3), LOG, rules=rules, rate=rate, by="somebody")
@@ -302,6 +303,57 @@ async def test_what_is_dismissed_is_left_out_with_a_record(place, database):
         [left_out] = await skips(database, job.job_id)
         assert (left_out.reason, left_out.first, left_out.count) == ("skipped_on_request", START + MINUTE, 120)
     assert await place.state() == "dismissed"
+
+
+@pytest.mark.parametrize("schedules", [2, 4])
+async def test_a_second_outage_right_after_a_dismissal_is_noticed(place, database, monkeypatch, schedules):
+    monkeypatch.setattr("duly.moves.recover.BATCH_MAX", 2)
+    for _ in range(schedules):
+        await a_cron(database)
+    await place.run(1)
+    await run_through(database)
+    await place.down(2 * HOUR)
+    await place.run(1)
+    await place.dismiss()
+    await place.run(1)
+    first = await recovery.last(database)
+    assert first is not None
+    assert first.state == "dismissing", "it lasts ten seconds at the least"
+
+    await place.down(2 * HOUR)
+    await place.run(20)
+
+    second = await recovery.last(database)
+    assert second is not None
+    assert (second.state, second.recovery_id != first.recovery_id) == ("open", True)
+    held = await database.fetch("select recovery_id, from_at from duly.backfills where state = 'active'")
+    assert {tuple(row) for row in held} == {(second.recovery_id, START + 121 * MINUTE)}
+    assert len(held) == schedules
+    left_out = await skips(database)
+    assert [(one.reason, one.count) for one in left_out] == [("skipped_on_request", 120)] * schedules
+    states = await database.fetch("select state from duly.recoveries order by opened_at")
+    assert [row[0] for row in states] == ["dismissed", "open"]
+    await place.approve()
+    await place.run(15)
+    assert await place.state() == "done"
+    assert await is_sound(database)
+
+
+async def test_a_second_outage_right_after_all_was_made_up_for_is_noticed(place, database):
+    await a_cron(database)
+    await place.run(1)
+    await run_through(database)
+    await place.down(2 * HOUR)
+    await place.run(1)
+    await place.approve()
+    await place.run(3)
+    assert await place.state() == "approved"
+
+    await place.down(2 * HOUR)
+    await place.run(1)
+
+    assert await place.state() == "open"
+    assert await is_sound(database)
 
 
 async def test_dismissed_half_way_what_was_made_and_waits_is_taken_back(place, database):

@@ -114,7 +114,7 @@ async def _approve(
         rules += [await _rule_of_tenant(desk, text) for text in tenants]
         rules += [await _rule_of_schedule(desk, text) for text in schedules]
         if not yes:
-            _print(await desk.read())
+            _print(await desk.preview(rules, rate), rate=rate)
             click.confirm("Carry it out?", abort=True)
         _print(await desk.approve(rules, rate), as_json=as_json)
 
@@ -149,11 +149,11 @@ def _choice(text: str, whole: str) -> Choice:
     raise InvalidOption(f"{text!r} in {whole} is none of {', '.join(_WORDS.values())}")
 
 
-def _print(plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = False) -> None:
+def _print(plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = False, rate: float | None = None) -> None:
     if as_json:
         print_json(plan, is_one_line=is_one_line)
         return
-    say("\n".join(lines_of(plan)))
+    say("\n".join(lines_of(plan, rate)))
     rows: list[Row] = [msgspec.structs.asdict(item) for item in plan.items[:_SHOWN]]
     if rows:
         print_rows(rows, COLUMNS, "")
@@ -161,8 +161,8 @@ def _print(plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = Fal
         say(f"the {_SHOWN} largest are shown; --json gives more")
 
 
-def lines_of(plan: RecoveryPlan) -> list[str]:
-    """Say in sentences how a recovery stands, and what can be done."""
+def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
+    """Say in sentences how a recovery stands, and what can be done; `rate` is one that is about to be approved."""
     found = plan.recovery
     lines = ["no recovery was ever opened"] if found is None else [_headline(found, is_empty=not plan.items)]
     if not plan.items and found is not None and found.state == "open":
@@ -170,7 +170,8 @@ def lines_of(plan: RecoveryPlan) -> list[str]:
     if not plan.items:
         return [*lines, "nothing waits for a decision, and nothing is being made up for"]
     when = "nobody serves these queues" if plan.finish_at is None else f"all will be made by {moment(plan.finish_at)}"
-    rate = found.rate if found is not None and found.rate and found.state == "approved" else None
+    if rate is None and found is not None and found.state == "approved":
+        rate = found.rate
     at = f"at {rate:g} a second" if rate else f"at the proposed {plan.proposed_rate:g} a second"
     lines.append(f"{some(plan.left, 'run')} left to make, {at}; {when}")
     lines += [

@@ -43,6 +43,10 @@ class RecoveryDesk(Protocol):
         """Find a tenant's number by its name or number."""
         ...
 
+    async def preview(self, rules: Sequence[Rule], rate: float | None) -> RecoveryPlan:
+        """Show what would become of it with these rules and this rate."""
+        ...
+
     async def approve(self, rules: Sequence[Rule], rate: float | None) -> RecoveryPlan:
         """Let it be carried out."""
         ...
@@ -83,6 +87,11 @@ class DatabaseRecovery:
         """Find a tenant's number by its name or number."""
         return (await tenant_named(self._database, name)).tenant
 
+    async def preview(self, rules: Sequence[Rule], rate: float | None) -> RecoveryPlan:
+        """Show what would become of it with these rules and this rate."""
+        await recover.check_approval(self._database, rules, rate)
+        return told(await recovery_plan.read(self._database, self._gauge, rules=rules, rate=rate))
+
     async def approve(self, rules: Sequence[Rule], rate: float | None) -> RecoveryPlan:
         """Let it be carried out."""
         await recover.approve(self._database, Rng(), self._log, rules=rules, rate=rate, by=_BY)
@@ -115,11 +124,18 @@ class HttpRecovery:
         """Find a tenant's number by its name or number."""
         return (await tenants_over_http.tenant_named(self._client, name)).tenant
 
+    async def preview(self, rules: Sequence[Rule], rate: float | None) -> RecoveryPlan:
+        """Show what would become of it with these rules and this rate."""
+        return await self._client.recovery.approve(rules=_asked(rules), rate=rate, dry_run=True)
+
     async def approve(self, rules: Sequence[Rule], rate: float | None) -> RecoveryPlan:
         """Let it be carried out."""
-        asked = [RecoveryRule(choice=rule.choice, tenant=rule.tenant, job_id=rule.job_id) for rule in rules]
-        return await self._client.recovery.approve(rules=asked, rate=rate)
+        return await self._client.recovery.approve(rules=_asked(rules), rate=rate)
 
     async def dismiss(self) -> RecoveryPlan:
         """Leave out what is not made yet."""
         return await self._client.recovery.dismiss()
+
+
+def _asked(rules: Sequence[Rule]) -> list[RecoveryRule]:
+    return [RecoveryRule(choice=rule.choice, tenant=rule.tenant, job_id=rule.job_id) for rule in rules]

@@ -24,7 +24,7 @@ from duly.log import Log
 from duly.moves.note import audited, note
 from duly.store import recovery as store
 from duly.store.database import Database
-from duly.store.recovery import APPROVED, DISMISSING, LIVE, OPEN, Decided, Held, Recovery, Standing
+from duly.store.recovery import APPROVED, LIVE, OPEN, Decided, Held, Recovery, Standing
 
 BATCH_MAX = 500
 UNDER_WAY_MAX = 250  # stretches of a scheduler that are made at once: others in the lane have their turn
@@ -33,6 +33,7 @@ _RULES_NOTED = 10
 _TAKEN_OVER_MAX = 100_000
 _LOOKED_AT = 2_000  # timers of each shard, for those that are late
 _FINEST = timedelta(microseconds=1)
+_NOTHING = "nothing was missed that waits for a decision or is being made up for; `duly recover` shows it"
 
 
 async def note_staging(database: Database, after: timedelta | None, rng: Rng, log: Log) -> Standing | None:
@@ -53,9 +54,8 @@ async def hold_missed(database: Database, holder: UUID, epochs: Mapping[int, int
 
 async def carry_out(database: Database, standing: Standing, shards: Sequence[int], log: Log) -> None:
     """Do the next part of what was decided, for the shards held; and end the recovery when nothing is left of it."""
-    if standing.state == DISMISSING:
-        await store.drop(database, standing.recovery_id, shards, BATCH_MAX)
-    elif standing.state == APPROVED:
+    await store.drop(database, shards, BATCH_MAX)  # Of an earlier one, too, that a second outage has ended.
+    if standing.state == APPROVED:
         await _decide_some(database, standing, shards, log)
     ended = await store.close(database, standing.recovery_id)
     if ended is not None:
@@ -81,6 +81,18 @@ def _decided(held: Held, standing: Standing, log: Log) -> Decided:
     return Decided(held.backfill_id, start, end, verdict.count, verdict.skips)
 
 
+async def check_approval(database: Database, rules: Sequence[Rule] | None, rate: float | None) -> None:
+    """Say whether these rules and this rate would be taken, and change nothing. Raises what `approve` raises."""
+    _check(rules, rate)
+    found = await _live(database)
+    if found is not None:
+        _check_rules(found, rules)
+    elif not await store.stretches(database, None, 1):
+        raise Refused(_NOTHING)
+    elif rules:
+        raise Refused("catch-ups under way are decided: only a rate is taken")
+
+
 @audited
 async def approve(
     database: Database, rng: Rng, log: Log, *, rules: Sequence[Rule] | None, rate: float | None, by: str
@@ -97,10 +109,7 @@ async def approve(
             raise Refused(
                 f"recovery {found.recovery_id} has taken over catch-ups that are decided: only a rate is taken"
             )
-    if rules and found.state != OPEN:
-        raise Refused(
-            f"recovery {found.recovery_id} is {found.state}: rules are taken while it is open, later only a rate"
-        )
+    _check_rules(found, rules)
     if not await store.approve(database, found.recovery_id, rules or None, rate, by):
         raise Refused(f"recovery {found.recovery_id} is over, or is being dismissed; look again with `duly recover`")
     subject = Subject("recovery", str(found.recovery_id))
@@ -128,8 +137,15 @@ async def _taken_over(database: Database, rng: Rng, by: str) -> Recovery:
     await store.take_over(database, rng.uuid(), by, _TAKEN_OVER_MAX)
     found = await _live(database)
     if found is None:
-        raise Refused("nothing was missed that waits for a decision or is being made up for; `duly recover` shows it")
+        raise Refused(_NOTHING)
     return found
+
+
+def _check_rules(found: Recovery, rules: Sequence[Rule] | None) -> None:
+    if rules and found.state != OPEN:
+        raise Refused(
+            f"recovery {found.recovery_id} is {found.state}: rules are taken while it is open, later only a rate"
+        )
 
 
 def _check(rules: Sequence[Rule] | None, rate: float | None) -> None:

@@ -148,9 +148,9 @@ async def take_turns(database: Database, recovery_id: UUID, wanted: int) -> int:
     return int(await database.fetchval(SQL["take_turns"], recovery_id, wanted))
 
 
-async def drop(database: Database, recovery_id: UUID, shards: Sequence[int], limit: int) -> int:
-    """Leave out what is not made yet of some stretches. Returns of how many."""
-    return int(await database.fetchval(SQL["drop"], recovery_id, list(shards), limit))
+async def drop(database: Database, shards: Sequence[int], limit: int) -> int:
+    """Leave out what is not made yet of some stretches that were dismissed. Returns of how many."""
+    return int(await database.fetchval(SQL["drop"], list(shards), limit))
 
 
 async def close(database: Database, recovery_id: UUID) -> str | None:

@@ -65,16 +65,20 @@ class Plan(msgspec.Struct, frozen=True):
     is_partial: bool
 
 
-async def read(database: Database, gauge: Gauge) -> Plan:
-    """Say what stands to be decided or is being made up for."""
+async def read(
+    database: Database, gauge: Gauge, *, rules: Sequence[Rule] | None = None, rate: float | None = None
+) -> Plan:
+    """Say what stands to be decided or is being made up for; with rules and a rate, as it would be if they were approved."""
     found = await store.last(database)
     live = found if found is not None and found.state in LIVE else None
+    if live is not None:
+        found = live = msgspec.structs.replace(live, rules=tuple(rules or live.rules), rate=rate or live.rate)
     stretches = await store.stretches(database, None if live is None else live.recovery_id, LOOKED_AT_MAX)
     now = await database.read_clock()
     items = _items(stretches, live, now)
     spare = (await gauge.read()).spare_per_second({item.queue for item in items}) if items else None
     proposed = proposed_rate(spare)
-    rate = proposed if live is None else (live.rate or proposed)
+    rate = rate or (live and live.rate) or proposed
     left = [Left(item.left, item.rate) for item in items]
     totals = await store.totals(database, found.recovery_id) if found is not None else Totals(0, 0, 0, 0, 0)
     return Plan(

@@ -30,6 +30,9 @@ class RecoveryApproval(Asked, frozen=True):
         Annotated[float, Meta(gt=0, le=500)] | None,
         Meta(description="Runs a second, all together; null leaves the one that stands."),
     ] = None
+    dry_run: Annotated[bool, Meta(description="Show the plan with these rules and this rate, and change nothing.")] = (
+        False
+    )
 
 
 class RecoveryItem(Told, frozen=True):

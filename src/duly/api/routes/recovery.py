@@ -40,10 +40,14 @@ async def read_recovery(call: Call[Nothing, None]) -> Answer:
 async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Answer:
     """Let what was missed be made up for, by each schedule's policy or by what is chosen here, at a rate.
 
-    Of a recovery under way, and of catch-ups that go on by themselves, the rate may be changed.
+    Of a recovery under way, and of catch-ups that go on by themselves, the rate may be changed. With `dry_run` the plan is
+    shown as it would be, and nothing is changed.
     """
-    rules = [Rule(rule.choice, rule.tenant, rule.job_id) for rule in call.body.rules]
-    await recover.approve(call.database, call.rng, _LOG, rules=rules, rate=call.body.rate, by=_who(call))
+    rules, rate = [Rule(rule.choice, rule.tenant, rule.job_id) for rule in call.body.rules], call.body.rate
+    if call.body.dry_run:
+        await recover.check_approval(call.database, rules, rate)
+        return Answer(200, told(await recovery_plan.read(call.database, call.gauge, rules=rules, rate=rate)))
+    await recover.approve(call.database, call.rng, _LOG, rules=rules, rate=rate, by=_who(call))
     return Answer(200, await _shown(call))
 
 

@@ -19,9 +19,14 @@ class AsyncRecovery:
         """Show what was missed, what becomes of it, and how far that has come."""
         return await self._line.ask(getting(path("recovery"), RecoveryPlan))
 
-    async def approve(self, *, rules: Sequence[RecoveryRule] = (), rate: float | None = None) -> RecoveryPlan:
-        """Let it be made up for, by each schedule's policy or by the rules, at a rate; later the rate may be changed."""
-        body = given(rules=list(rules), rate=rate)
+    async def approve(
+        self, *, rules: Sequence[RecoveryRule] = (), rate: float | None = None, dry_run: bool = False
+    ) -> RecoveryPlan:
+        """Let it be made up for, by each schedule's policy or by the rules, at a rate; later the rate may be changed.
+
+        With `dry_run` the plan is shown as it would be, and nothing is changed.
+        """
+        body = given(rules=list(rules), rate=rate, dry_run=dry_run or None)
         return await self._line.ask(posting(path("recovery", "approve"), RecoveryPlan, body))
 
     async def dismiss(self) -> RecoveryPlan:

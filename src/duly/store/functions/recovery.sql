@@ -1,7 +1,7 @@
 -- What becomes of what was missed while everything was down. docs/decisions/0032-overload-and-recovery.md says why.
 
--- Note that somebody stages. When nobody did for longer than p_after, a recovery opens, before anything is staged. Tells the one that
--- is not over.
+-- Note that somebody stages. When nobody did for longer than p_after, a recovery opens, before anything is staged; one that was dismissed
+-- before, or of which nothing is left, ends then, so that it hides no second outage. Tells the one that is not over.
 create or replace function duly.note_staging_v1(p_after interval, p_recovery_id uuid)
 returns table (recovery_id uuid, state text, opened_at timestamptz, rules jsonb, rate double precision, is_new boolean)
 language plpgsql set enable_seqscan = off set jit = off as $$
@@ -16,6 +16,9 @@ begin
         -- Whoever comes second sees the note of the first.
         select done_at into v_before from duly.duties where name = 'stage' for update;
         if v_before < v_now - p_after then
+            update duly.recoveries set state = case state when 'dismissing' then 'dismissed' else 'done' end, ended_at = v_now
+             where recoveries.state = 'dismissing' or recoveries.state = 'approved'
+               and not exists (select from duly.backfills where backfills.recovery_id = recoveries.recovery_id and backfills.state = 'active');
             insert into duly.recoveries (recovery_id, state, down_since, opened_at) values (p_recovery_id, 'open', v_before, v_now) on conflict do nothing;
         end if;
         update duly.duties set done_at = v_now where name = 'stage';

@@ -27,9 +27,11 @@ select duly.decide_missed_v1($1, $2, $3, $4, $5, $6)
 select duly.take_recovery_turns_v1($1, $2)
 
 -- name: drop
--- In batches: what is left of each is recorded, and what waits is taken back.
+-- In batches, of all that were dismissed: what is left of each is recorded, and what waits is taken back.
 select count(duly.cancel_backfill_v1(chosen.backfill_id)) from (
-    select backfill_id from duly.backfills where recovery_id = $1 and state = 'active' and shard = any ($2) order by backfill_id limit $3) as chosen
+    select backfills.backfill_id from duly.recoveries join duly.backfills on backfills.recovery_id = recoveries.recovery_id
+     where recoveries.state in ('dismissing', 'dismissed') and backfills.state = 'active' and backfills.shard = any ($1)
+     order by backfills.backfill_id limit $2) as chosen
 
 -- name: close
 -- A recovery that found nothing missed is over after a minute. The rest of the moments: see hold_missed_v1.
@@ -37,6 +39,8 @@ update duly.recoveries set state = case state when 'dismissing' then 'dismissed'
  where recovery_id = $1 and state in ('open', 'approved', 'dismissing')
    and case state when 'open' then opened_at < duly.clock_now() - interval '60 seconds' else decided_at < duly.clock_now() - interval '10 seconds' end
    and not exists (select from duly.backfills where backfills.recovery_id = $1 and backfills.state = 'active')
+   and not exists (select from duly.recoveries as before join duly.backfills on backfills.recovery_id = before.recovery_id
+                    where before.state = 'dismissed' and backfills.state = 'active')
 returning state
 
 -- name: approve
