@@ -1,11 +1,14 @@
 """Jobs and runs in bulk: by a filter, by their ids or all of them, counted first, page by page, and only one's own."""
 
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from duly.moves import in_bulk
+from duly.moves.cancel import cancel_live
 from duly.store import runs
+from duly.store.database import Unavailable
 from tests.api.front import EVERY_HOUR
 from tests.builders import QUEUE, a_dead_run, a_leased_run, a_ready_run
 
@@ -127,6 +130,133 @@ async def test_more_than_a_batch_is_taken_in_batches(api, database, monkeypatch)
         await a_ready_run(database)
 
     assert (await ask(api, "/v1/runs:cancel", all=True))["changed"] == 5
+
+
+async def many_ready_runs(database, number):
+    await database.execute(
+        "insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,"
+        "                        payload_stored, queue, handler, rank)"
+        " select id, id, duly.clock_now(), duly.clock_now(), 1, 1, 0, 5, 0, false, false, 'default', 'greet', 0"
+        "   from generate_series(1, $1::int) as number, lateral (select lpad(number::text, 32, '0')::uuid as id) as named",
+        number,
+    )
+
+
+async def test_a_dry_run_counts_all(api, database, monkeypatch):
+    await many_ready_runs(database, 2_345)
+    await some_jobs(api, 3)
+
+    counted = await ask(api, "/v1/runs:cancel", all=True, dry_run=True)
+    assert (counted["matched"], counted["is_partial"], counted["next_page_token"]) == (2_345, False, None)
+    assert len(counted["sample"]) == 10
+    assert (await ask(api, "/v1/runs:cancel", all=True, dry_run=True, limit=7))["matched"] == 7
+    assert (await ask(api, "/v1/jobs:pause", all=True, dry_run=True))["matched"] == 3
+
+    monkeypatch.setattr("duly.api.routes.bulk._COUNT_SECONDS", 0)
+    least = await ask(api, "/v1/runs:cancel", all=True, dry_run=True)
+    assert (least["matched"], least["is_partial"]) == (2_000, True)
+    rest = await ask(api, "/v1/runs:cancel", all=True, dry_run=True, page_token=least["next_page_token"])
+    assert (rest["matched"], rest["is_partial"]) == (345, False)
+
+
+async def waiting(database):
+    return await database.fetchval("select count(*) from duly.ready")
+
+
+class TestHalfWay:
+    """What stops half way says how far it came, and goes on from there."""
+
+    @pytest.fixture
+    def failing(self, monkeypatch):
+        """Let the database not answer at some batches, by their numbers."""
+        batches: list[object] = []
+        numbers: set[int] = set()
+
+        async def cancel(session, run_ids, reason):
+            batches.append(run_ids)
+            cancelled = await cancel_live(session, run_ids, reason)
+            if len(batches) in numbers:
+                raise Unavailable("the database is overwhelmed")
+            return cancelled
+
+        monkeypatch.setattr(in_bulk, "_BATCH", 2)
+        monkeypatch.setattr("duly.api.routes.bulk.cancel_live", cancel)
+        return numbers
+
+    async def test_the_answer_says_how_far_it_came_and_where_to_go_on(self, api, database, failing):
+        await many_ready_runs(database, 9)
+        failing.add(3)
+
+        first = await ask(api, "/v1/runs:cancel", all=True)
+        assert (first["matched"], first["changed"], first["is_partial"]) == (4, 4, True)
+        assert await waiting(database) == 5
+        then = await ask(api, "/v1/runs:cancel", all=True, page_token=first["next_page_token"])
+
+        assert (then["changed"], then["is_partial"], then["next_page_token"]) == (5, False, None)
+        assert await waiting(database) == 0
+
+    async def test_where_nothing_was_done_it_says_so(self, api, database, failing):
+        await many_ready_runs(database, 3)
+        failing.add(1)
+
+        answer = await api.post("/v1/runs:cancel", json={"all": True})
+
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        assert await waiting(database) == 3
+
+    async def test_the_same_key_goes_on_and_then_answers_the_same(self, api, database, failing):
+        await many_ready_runs(database, 9)
+        failing.update((3, 5))
+        body, headers = {"all": True, "limit": 8}, {"Idempotency-Key": "tonight"}
+
+        answers = [await api.post("/v1/runs:cancel", json=body, headers=headers) for _ in range(4)]
+
+        told = [answer.json() for answer in answers]
+        assert [(one["changed"], one["is_partial"]) for one in told] == [(4, True), (6, True), (8, False), (8, False)]
+        assert await waiting(database) == 1, "no more than the limit, of all tries together"
+        assert [answer.headers.get("Idempotency-Replayed") for answer in answers] == [None, None, None, "true"]
+        assert told[2] == told[3]
+        other = await api.post("/v1/runs:cancel", json={"all": True}, headers=headers)
+        assert (other.status_code, other.json()["code"]) == (422, "key_reused")
+
+    async def test_when_its_time_is_over_it_says_so(self, api, database, failing, monkeypatch):
+        monkeypatch.setattr("duly.api.routes.bulk._CHANGE_SECONDS", 0)
+        await many_ready_runs(database, 5)
+        headers = {"Idempotency-Key": "tonight"}
+
+        changed = [(await api.post("/v1/runs:cancel", json={"all": True}, headers=headers)).json() for _ in range(3)]
+
+        assert [(one["changed"], one["is_partial"]) for one in changed] == [(2, True), (4, True), (5, False)]
+
+    async def test_jobs_go_on_one_by_one(self, api, monkeypatch):
+        monkeypatch.setattr("duly.api.routes.bulk._CHANGE_SECONDS", 0)
+        job_ids = await some_jobs(api, 3)
+        headers = {"Idempotency-Key": "tonight"}
+
+        told = [(await api.post("/v1/jobs:pause", json={"all": True}, headers=headers)).json() for _ in range(5)]
+
+        assert [(one["matched"], one["changed"]) for one in told] == [(1, 1), (2, 2), (3, 3), (3, 3), (3, 3)]
+        assert [one["is_partial"] for one in told][-2:] == [False, False]
+        assert await statuses(api, job_ids) == ["paused"] * 3
+
+    async def test_two_tries_under_one_key_are_not_done_side_by_side(self, api, database, monkeypatch):
+        monkeypatch.setattr(in_bulk, "_BATCH", 2)
+        await many_ready_runs(database, 6)
+        body, headers = {"all": True}, {"Idempotency-Key": "tonight"}
+        inner: list[Any] = []
+
+        async def cancel(session, run_ids, reason):
+            if not inner:  # The caller has given up waiting, and asks again.
+                inner.append(None)
+                inner[0] = await api.post("/v1/runs:cancel", json=body, headers=headers)
+            return await cancel_live(session, run_ids, reason)
+
+        monkeypatch.setattr("duly.api.routes.bulk.cancel_live", cancel)
+        outer = await api.post("/v1/runs:cancel", json=body, headers=headers)
+
+        assert (inner[0].status_code, inner[0].json()["changed"]) == (200, 6)
+        assert (outer.status_code, outer.json()["code"]) == (409, "key_in_progress")
+        assert (await api.post("/v1/runs:cancel", json=body, headers=headers)).json()["changed"] == 6
 
 
 async def test_nothing_of_another_tenant_is_found(front, api, database):

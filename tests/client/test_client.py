@@ -17,6 +17,7 @@ from duly.domain.errors import InvalidOption
 from duly.settings import load
 from duly.wire.runs import TargetSummary
 from tests.api.front import EVERY_HOUR
+from tests.builders import a_ready_run
 from tests.client import twins
 from tests.client.faults import Between
 
@@ -217,6 +218,28 @@ class TestFaults:
             answers = [answer async for answer in client.jobs.create_many(jobs, chunk=3)]
 
         assert (len(answers), await counted(database), proxy.lost) == (5, 5, 1)
+
+    async def test_a_bulk_cancel_whose_answers_were_lost_counts_what_it_did(self, proxy, caller, database):
+        for _ in range(5):
+            await a_ready_run(database)
+        async with AsyncClient(proxy.url, caller.key, deadline=10.0) as client:
+            proxy.lose = 2
+            done = await client.runs.cancel_many(all=True)
+
+        assert (proxy.lost, done.matched, done.changed, done.is_partial) == (2, 5, 5, False)
+        assert await counted(database) == 0
+
+    async def test_a_bulk_cancel_goes_on_where_the_server_stops_half_way(self, client, database, monkeypatch):
+        monkeypatch.setattr("duly.api.routes.bulk._CHANGE_SECONDS", 0)
+        monkeypatch.setattr("duly.moves.in_bulk._BATCH", 2)
+        for _ in range(9):
+            await a_ready_run(database)
+
+        done = await client.runs.cancel_many(all=True, limit=7)
+        assert (done.matched, done.changed) == (7, 7)
+        assert await counted(database) == 2
+        rest = await client.runs.cancel_many(all=True)
+        assert (rest.changed, rest.next_page_token) == (2, None)
 
     async def test_connections_are_kept(self, proxy, caller):
         async with AsyncClient(proxy.url, caller.key) as client:

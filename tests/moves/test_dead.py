@@ -109,6 +109,25 @@ class TestBulk:
         assert (second.matched, second.moved, second.after) == (2, 2, None)
         assert await counts(database) == {}
 
+    async def test_a_dry_run_counts_all_while_there_is_time(self, database, worker_id, monkeypatch):
+        monkeypatch.setattr(dead, "LIMIT_DEFAULT", 3)
+        monkeypatch.setattr(dead, "_COUNTED", 2)
+        for _ in range(5):
+            await a_dead_run(database, worker_id)
+
+        all_of_them = await dead.discard_matching(database, 1, EVERYTHING, dry_run=True)
+        assert (all_of_them.matched, all_of_them.moved, all_of_them.after, all_of_them.is_partial) == (
+            5,
+            0,
+            None,
+            False,
+        )
+
+        monkeypatch.setattr(dead, "_COUNT_SECONDS", 0)
+        least = await dead.discard_matching(database, 1, EVERYTHING, dry_run=True)
+        assert (least.matched, least.is_partial, least.after is None) == (2, True, False)
+        assert (await dead.discard_matching(database, 1, EVERYTHING)).moved == 3, "as many as by default"
+
     async def test_a_cap_that_is_reached_exactly_leaves_nothing_to_go_on_with(self, database, worker_id):
         await a_dead_run(database, worker_id)
         await a_dead_run(database, worker_id)

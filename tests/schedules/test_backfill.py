@@ -42,6 +42,17 @@ async def test_a_dry_run_counts_and_makes_nothing(database):
     assert await schedules.backfills(database, None, 10) == []
 
 
+async def test_a_dry_run_of_more_than_can_be_counted_says_at_least_how_many(database, monkeypatch):
+    monkeypatch.setattr("duly.moves.backfill.OCCURRENCES_MAX", 50)
+    job = await a_cron(database)
+
+    asked = await backfill(database, job.job_id, START - HOUR, START, RNG, dry_run=True)
+
+    assert (asked.count, asked.is_partial) == (50, True)
+    with pytest.raises(InvalidOption, match="over 50 occurrences"):
+        await backfill(database, job.job_id, START - HOUR, START, RNG, confirm=True)
+
+
 async def test_more_than_ten_thousand_need_to_be_confirmed(database):
     job = await a_cron(database)
     start = START - 10_001 * MINUTE

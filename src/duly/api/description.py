@@ -160,6 +160,8 @@ def _in_headers(operation: Operation) -> list[Schema]:
     found = []
     if operation.is_keyed:
         about = "Asked again with the same key within 24 hours, the request is answered the same and not done again."
+        if operation.is_resumable:
+            about = "Asked again with the same key within 24 hours, the request goes on where it was, or is answered the same."
         found.append(
             _header(
                 "Idempotency-Key", about, {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[ -~]+$"}

@@ -22,6 +22,7 @@ from duly.api.once import Act, act_once, encoded
 from duly.api.operations import ANYBODY, Answer, Call, Identity, Operation
 from duly.api.paths import shown_path
 from duly.api.refusals import Refusal, found_in
+from duly.api.resuming import Resume
 from duly.api.shedding import Shedding
 from duly.api.traffic import Traffic
 from duly.api.waiting import Waiter, unless_ended
@@ -158,8 +159,15 @@ class Door:
         body = await asked.take_in(operation, request)
         key = asked.key_of(operation, request, body)
         woken: set[str] = set()
-        act = self._acting(operation, request, request_id, identity, key, body, woken, admit)
-        if key is None:
+        resume = None
+        if key is not None and operation.is_resumable:
+            resume = Resume(identity.tenant, operation.name, key, asked.digest(operation, request, body))
+        act = self._acting(operation, request, request_id, identity, key, body, woken, admit, resume)
+        if resume is not None:
+            async with self._sessions.open(identity.tenant) as session:
+                before = await resume.begin(session)
+            answer = before or await self._act(operation, identity, act)
+        elif key is None:
             answer = await self._act(operation, identity, act)
         else:
             digest = asked.digest(operation, request, body)
@@ -181,6 +189,7 @@ class Door:
         body: bytes,
         woken: set[str],
         admit: Callable[[int], Awaitable[None]],
+        resume: Resume | None,
     ) -> Act:
         actor = self._actor(request, request_id, identity)
 
@@ -207,6 +216,7 @@ class Door:
                 allowed=self._allowed,
                 keyring=self._keyring,
                 settings=self._settings,
+                resume=resume,
             )
             return await operation.act(call)
 

@@ -26,21 +26,23 @@ async def act_once(
     async with sessions.open(identity.tenant) as session:
         held = await answers.hold(session, identity.tenant, operation.name, key)
         if held.answer is not None:
-            return _replayed(held.answer, digest, key)
+            return replayed(held.answer, digest, key)
         if not held.is_ours:
-            raise _busy(key)
+            raise busy(key)
         answer = await act(session)
         kept = KeptAnswer(digest, answer.status, {**answer.headers, "Content-Type": answer.media_type}, encoded(answer))
         if not await answers.keep(session, identity.tenant, operation.name, key, kept):
-            raise _busy(key)
+            raise busy(key)
         return answer
 
 
-def _busy(key: str) -> Refusal:
+def busy(key: str) -> Refusal:
+    """Say that a request with a key is under way."""
     return Refusal("key_in_progress", f"A request with the key {key!r} is under way.", headers={"Retry-After": "1"})
 
 
-def _replayed(kept: KeptAnswer, digest: bytes, key: str) -> Answer:
+def replayed(kept: KeptAnswer, digest: bytes, key: str) -> Answer:
+    """Give an answer that was given before under a key. Raises Refusal when the key was used for another request."""
     if kept.body_hash != digest:
         raise Refusal("key_reused", f"The key {key!r} was used for another request in the last 24 hours.")
     headers = {name: value for name, value in kept.headers.items() if name != "Content-Type"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -30,6 +30,9 @@ from duly.settings import Shown
 from duly.store.database import Database
 from duly.store.pressure import Gauge
 from duly.wire.shapes import Nothing
+
+if TYPE_CHECKING:
+    from duly.api.resuming import Resume
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -125,6 +128,7 @@ class Call(Generic[Q, B]):
         "query",
         "raw",
         "request_id",
+        "resume",
         "rng",
         "settings",
         "shedding",
@@ -156,7 +160,9 @@ class Call(Generic[Q, B]):
         allowed: Allowed,
         keyring: Keyring | None = None,
         settings: Sequence[Shown] = (),
+        resume: Resume | None = None,
     ) -> None:
+        self.resume = resume
         self.identity = identity
         self.path = path
         self.headers = headers
@@ -261,6 +267,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     seconds_max: float
     in_session: bool
     is_keyed: bool
+    is_resumable: bool
     is_matched: bool
     is_operators: bool
     takes_prefer: bool
@@ -304,6 +311,7 @@ class Routes:
         seconds_max: float = ACT_SECONDS,
         in_session: bool = True,
         is_keyed: bool | None = None,
+        is_resumable: bool = False,
         is_matched: bool = False,
         is_operators: bool = False,
         takes_prefer: bool = False,
@@ -315,7 +323,8 @@ class Routes:
 
         A figure is read over a small pool of its own, in two seconds or not at all; one of the operator's is of all tenants.
         `also_takes` are bodies of other types, by their type. One whose headers are told by `is_binary` may be of any: it is
-        given as it came. What `may_stream` answers with server-sent events to whoever accepts these.
+        given as it came. What `may_stream` answers with server-sent events to whoever accepts these. What `is_resumable` is done
+        in parts, and asked again with the same key goes on where it was.
         """
 
         def declare(act: Act) -> Act:
@@ -340,6 +349,7 @@ class Routes:
                     seconds_max=seconds_max,
                     in_session=in_session,
                     is_keyed=method == "POST" if is_keyed is None else is_keyed,
+                    is_resumable=is_resumable,
                     is_matched=is_matched,
                     is_operators=is_operators,
                     takes_prefer=takes_prefer,

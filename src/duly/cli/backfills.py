@@ -98,7 +98,7 @@ async def _backfill(settings: Settings, job: str, stretch: Stretch, dry_run: boo
         job_id = await desk.job_id(job)
         asked = await desk.backfill(job_id, stretch, dry_run=True)
         if not dry_run and asked.count:
-            _confirm(asked.count, yes)
+            _confirm(asked.count, yes or asked.is_partial)  # More than can be asked for are refused.
             asked = await desk.backfill(job_id, stretch, dry_run=False)
     if as_json:
         print_json(asked)
@@ -120,7 +120,8 @@ def _lines(asked: Asked, job: str, rate: float, *, dry_run: bool) -> list[str]:
             f"to stop it: duly jobs cancel-backfill {asked.backfill_id}",
         ]
     shown = [f"      {moment(one)}" for one in asked.first] if dry_run else []
-    return [f"{some(asked.count, 'occurrence')}{first}; nothing was made", *shown]
+    least = "at least " if asked.is_partial else ""
+    return [f"{least}{some(asked.count, 'occurrence')}{first}; nothing was made", *shown]
 
 
 async def _cancel(settings: Settings, backfill_id: UUID, as_json: bool) -> None:

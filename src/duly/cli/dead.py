@@ -65,7 +65,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError(
                 "name the runs, or choose them with --filter, or give --all; --queue narrows --all down"
             )
-        cap = limit if limit is not None or everything else moves.LIMIT_DEFAULT
+        cap = limit if limit is not None or everything or dry_run else moves.LIMIT_DEFAULT
         return function(choice=Choice(run_ids, everything, queue, filter_text, cap, dry_run), **given)
 
     command: Callable[..., Any] = call
@@ -78,7 +78,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--limit",
                 type=click.IntRange(1, moves.LIMIT_MAX),
-                help=f"So many at most; with --filter {moves.LIMIT_DEFAULT} unless told otherwise.",
+                help=f"So many at most; with --filter {moves.LIMIT_DEFAULT} unless told otherwise, while --dry-run counts all.",
             ),
             click.option("--dry-run", is_flag=True, help="Count them and show a few; change nothing."),
         )

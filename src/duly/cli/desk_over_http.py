@@ -145,7 +145,7 @@ class HttpDesk:
             dry_run=dry_run,
             confirm=True,
         )
-        return Asked(told.backfill_id, told.count, told.first)
+        return Asked(told.backfill_id, told.count, told.first, told.is_partial)
 
     async def backfills(self, job_id: UUID | None, limit: int) -> Sequence[Row]:
         """List what was made again, of one job or of all, the newest first."""

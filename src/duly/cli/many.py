@@ -24,6 +24,8 @@ from duly.cli.paging import filter_option
 from duly.cli.say import say, say_over
 from duly.cli.screen import some
 from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import ApiError
+from duly.domain.errors import DulyError
 from duly.domain.filter import Field, parse
 from duly.domain.run import TENANT_DEFAULT
 from duly.moves import in_bulk
@@ -130,7 +132,12 @@ async def _walk(verb: Verb, step: Step, limit: int | None, *, dry_run: bool) -> 
     done, place = Done(0, 0, []), None
     while limit is None or done.matched < limit:
         size = _STEP_MAX if limit is None else min(_STEP_MAX, limit - done.matched)
-        found = await step(size, place, dry_run)
+        try:
+            found = await step(size, place, dry_run)
+        except (ApiError, DulyError):
+            if done.changed:
+                say(f"{some(done.changed, verb.noun)} {verb.done}, then it failed; ask again for the rest", err=True)
+            raise
         done, place = in_bulk.together(done, found), found.after
         if sys.stderr.isatty():
             say_over(f"{some(done.matched, verb.noun)} found", nl=place is None)
@@ -184,10 +191,11 @@ async def _here(database: Database, verb: Verb, many: Many, size: int, place: An
     async def opened() -> AsyncIterator[Database]:
         yield database  # Each move is a transaction of its own.
 
+    way = in_bulk.Way(limit=size, place=place)
     if dry_run:
         key, read = ("job_id", jobs) if verb.job else ("run_id", runs)
-        return await in_bulk.count_matching(opened, read, key, size, place)
+        return await in_bulk.count_matching(opened, read, key, way)
     if verb.job:
-        return await in_bulk.change_jobs_matching(opened, jobs, verb.job, size, place)
+        return await in_bulk.change_jobs_matching(opened, jobs, verb.job, way)
     assert verb.runs is not None
-    return await in_bulk.change_runs_matching(opened, runs, verb.runs, size, place)
+    return await in_bulk.change_runs_matching(opened, runs, verb.runs, way)

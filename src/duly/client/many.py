@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
+import msgspec
+
 from duly.client.asking import Ask, Id, given, posting
-from duly.wire.bulk import ManyDone
+from duly.wire.bulk import LIMIT_DEFAULT, ManyDone
 
 MANY_SECONDS = 50.0  # The server takes a minute for many; ten seconds are waited for anything.
 
@@ -20,6 +22,25 @@ class Chosen(TypedDict, total=False):
     dry_run: bool
     limit: int
     page_token: str
+
+
+def rest_of(chosen: Chosen, done: ManyDone) -> Chosen:
+    """Say which are meant by the request that goes on where the server stopped half way."""
+    rest: Chosen = {**chosen, "page_token": done.next_page_token or ""}
+    if "limit" in chosen or not done.dry_run:
+        rest["limit"] = chosen.get("limit", LIMIT_DEFAULT) - done.matched
+    return rest
+
+
+def both(first: ManyDone, then: ManyDone) -> ManyDone:
+    """Add up what two requests have done, the second of which went on where the first had stopped."""
+    return msgspec.structs.replace(
+        then,
+        matched=first.matched + then.matched,
+        changed=first.changed + then.changed,
+        sample=first.sample or then.sample,
+        refused=[*first.refused, *then.refused],
+    )
 
 
 def changing_many(where: str, chosen: Chosen, **more: object) -> Ask[ManyDone]:

@@ -38,11 +38,15 @@ _PLACES = {"queue": 1, "allow": 100}
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A backfill: how many occurrences it has and the first of them; without an id nothing was made."""
+    """A backfill: how many occurrences it has and the first of them; without an id nothing was made.
+
+    `is_partial`: it has more than a dry run counts.
+    """
 
     backfill_id: UUID | None
     count: int
     first: list[datetime]
+    is_partial: bool = False
 
 
 @audited
@@ -74,6 +78,8 @@ async def backfill(
     end = _end_of(start, end, seen.read_at)
     most = OCCURRENCES_MAX if dry_run or confirm else UNCONFIRMED_MAX
     moments = await _moments(database, seen.schedule, start, end, most + 1)
+    if len(moments) > OCCURRENCES_MAX and dry_run:
+        return Asked(None, OCCURRENCES_MAX, moments[:SHOWN_MAX], is_partial=True)
     if len(moments) > OCCURRENCES_MAX:
         raise InvalidOption(f"the stretch has over {OCCURRENCES_MAX:,} occurrences; ask for a shorter one")
     asked = Asked(None, len(moments), moments[:SHOWN_MAX])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
+from math import inf
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,8 @@ from duly.store.lists import DeadAt
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 10_000
 _STATEMENT_MAX = 500  # runs moved by one statement
+_COUNTED = 2_000  # a page of a count
+_COUNT_SECONDS = 5.0  # then a dry run says how far it came
 _LOOKS = 10_000
 _SAMPLE_MAX = 10
 
@@ -38,13 +41,15 @@ Move = Callable[[Database, Sequence[UUID], int], Awaitable[list[UUID]]]
 class Bulk(msgspec.Struct, frozen=True):
     """What a filter chose, up to the cap, and how many of them were moved: none by a dry run, and not what others took first.
 
-    `after` is where to go on when more than the cap fit; none: these were all.
+    `after` is where to go on when more than the cap fit; none: these were all. `is_partial`: the time was over before all were
+    counted.
     """
 
     matched: int
     moved: int
     sample: list[UUID]
     after: DeadAt | None
+    is_partial: bool = False
 
 
 @audited
@@ -61,7 +66,7 @@ async def replay_matching(
     tenant: int,
     chosen: Filter,
     *,
-    limit: int = LIMIT_DEFAULT,
+    limit: int | None = None,
     dry_run: bool = False,
     after: DeadAt | None = None,
     rate: float | None = None,
@@ -79,7 +84,7 @@ async def discard_matching(
     tenant: int,
     chosen: Filter,
     *,
-    limit: int = LIMIT_DEFAULT,
+    limit: int | None = None,
     dry_run: bool = False,
     after: DeadAt | None = None,
 ) -> Bulk:
@@ -96,7 +101,7 @@ async def edit_matching(
     chosen: Filter,
     payload: Any,
     *,
-    limit: int = LIMIT_DEFAULT,
+    limit: int | None = None,
     dry_run: bool = False,
     after: DeadAt | None = None,
 ) -> Bulk:
@@ -128,27 +133,32 @@ async def _edit(database: Database, run_ids: Sequence[UUID], _: int, *, tenant: 
 
 
 async def _move_matching(
-    database: Database, tenant: int, chosen: Filter, limit: int, after: DeadAt | None, move: Move | None
+    database: Database, tenant: int, chosen: Filter, limit: int | None, after: DeadAt | None, move: Move | None
 ) -> Bulk:
-    _check_limit(limit)
+    """Move what fits, up to the limit; without a move it is counted, all of it where there is no limit."""
+    most = inf if limit is None and move is None else _check_limit(LIMIT_DEFAULT if limit is None else limit)
     database = database.acting_as(None)  # All of them are noted once.
     matched = moved = 0
     sample: list[UUID] = []
     last, before = after, 0 if after is None else after.passed
-    async for run_ids, last in _matching(database, tenant, chosen, limit, after):  # noqa: B007 - used behind the loop
+    ends_at = database.clock.monotonic() + _COUNT_SECONDS
+    async for run_ids, last in _matching(database, tenant, chosen, most, after, _STATEMENT_MAX if move else _COUNTED):
         sample += run_ids[: _SAMPLE_MAX - len(sample)]
         moved += len(await move(database, run_ids, before + matched)) if move and run_ids else 0
         matched += len(run_ids)
+        if move is None and last is not None and database.clock.monotonic() >= ends_at:
+            passed = msgspec.structs.replace(last, passed=before + matched)
+            return Bulk(matched, moved, sample, passed, is_partial=True)
     following = last and await _next(database, tenant, chosen, last)
     return Bulk(matched, moved, sample, following and msgspec.structs.replace(following, passed=before + matched))
 
 
 async def _matching(
-    database: Database, tenant: int, chosen: Filter, limit: int, after: DeadAt | None
+    database: Database, tenant: int, chosen: Filter, limit: float, after: DeadAt | None, size: int
 ) -> AsyncIterator[tuple[list[UUID], DeadAt | None]]:
-    """Give what fits, up to the limit, batch by batch, each with the position behind it."""
+    """Give what fits, up to the limit, page by page, each with the position behind it."""
     while limit > 0:
-        page = await lists.dead(database, tenant, chosen, min(limit, _STATEMENT_MAX), after, _LOOKS)
+        page = await lists.dead(database, tenant, chosen, int(min(limit, size)), after, _LOOKS)
         limit -= len(page.rows)
         after = page.after
         yield [row["run_id"] for row in page.rows], after
@@ -176,6 +186,7 @@ def check_rate(rate: float | None) -> float | None:
     return rate
 
 
-def _check_limit(limit: int) -> None:
+def _check_limit(limit: int) -> int:
     if isinstance(limit, bool) or not 1 <= limit <= LIMIT_MAX:
         raise InvalidOption(f"limit {limit!r} is outside 1 to {LIMIT_MAX} runs a call; ask again for the rest")
+    return limit

@@ -14,6 +14,7 @@ from duly.wire.shapes import Asked, Told
 from duly.wire.verbs import Running
 
 IDS_MAX = 200
+LIMIT_DEFAULT = 500  # changed by one request
 Ids = Annotated[list[UUID], Meta(max_length=IDS_MAX, description="These, in place of a filter.")]
 
 
@@ -25,8 +26,12 @@ class Many(Asked, frozen=True, kw_only=True):
     all: Annotated[bool, Meta(description="Every one, in place of a filter.")] = False
     dry_run: Annotated[bool, Meta(description="Only count them.")] = False
     limit: Annotated[
-        int, Meta(ge=1, le=10_000, description="So many at most; of jobs, 500 are changed by one request.")
-    ] = 500
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        Meta(
+            description="So many at most. Without it 500 are changed, and a dry run counts all. Of jobs, 500 are changed by one"
+            " request."
+        ),
+    ] = None
     page_token: PageToken | None = None
 
 
@@ -67,7 +72,8 @@ class NotChanged(Told, frozen=True):
 class ManyDone(Told, frozen=True):
     """How many fit, up to the limit, and how many were changed: none by a dry run, and not what stood so before.
 
-    `refused`: a few of those that could not be changed, and why.
+    `refused`: a few of those that could not be changed, and why. `next_page_token`, and the same idempotency key, go on with the
+    rest.
     """
 
     matched: int
@@ -76,3 +82,10 @@ class ManyDone(Told, frozen=True):
     sample: list[UUID]
     refused: list[NotChanged]
     next_page_token: NextPageToken
+    is_partial: Annotated[
+        bool,
+        Meta(
+            description="It stopped before the limit, because its time was over or the database did not answer: at least"
+            " so many fit."
+        ),
+    ]

@@ -275,7 +275,10 @@ class BulkRequest(Asked, frozen=True):
 
     filter: DeadFilter = ""
     dry_run: bool = False
-    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+    limit: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        Meta(description="So many at most. Without it 1,000 are changed, and a dry run counts all."),
+    ] = None
     page_token: PageToken | None = None
     all: Annotated[bool, Meta(description="Every dead letter, in place of a filter.")] = False
 
@@ -303,3 +306,6 @@ class BulkAnswer(Told, frozen=True):
     dry_run: bool
     sample: list[UUID]
     next_page_token: NextPageToken
+    is_partial: Annotated[
+        bool, Meta(description="The time of a dry run was over before all were counted: at least so many fit.")
+    ]

@@ -140,6 +140,10 @@ class BackfillAsked(Told, frozen=True):
     job_id: UUID
     count: int
     first: list[Moment]
+    is_partial: Annotated[
+        bool,
+        Meta(description="There are more than a dry run counts, and than one request may ask for: at least so many."),
+    ]
 
 
 class BackfillStatus(Told, frozen=True):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
@@ -17,11 +20,11 @@ from duly.moves import in_bulk
 from duly.moves import pause as pauses
 from duly.moves.cancel import cancel_live, end_job
 from duly.moves.dead import check_rate
-from duly.moves.in_bulk import ChangeJob, ChangeRuns, Done, OpenSession, Place, Read
+from duly.moves.in_bulk import ChangeJob, ChangeRuns, Done, OpenSession, Place, Read, Way
 from duly.moves.replay import replay
 from duly.store import jobs, lists, runs
-from duly.store.database import Database
-from duly.wire.bulk import Many, ManyDeleted, ManyDone, ManyPaused, ManyReplayed, ManyResumed, NotChanged
+from duly.store.database import Database, Unavailable
+from duly.wire.bulk import LIMIT_DEFAULT, Many, ManyDeleted, ManyDone, ManyPaused, ManyReplayed, ManyResumed, NotChanged
 from duly.wire.shapes import Nothing
 
 routes = Routes("bulk")
@@ -29,6 +32,7 @@ _CHOOSE = "Which are meant is not said: a filter that asks for something, ids, o
 _REMEDY = 'Give a filter, or in its place `"ids": [...]` or `"all": true`.'
 _REFUSED = ("invalid_filter", "invalid_query")
 _SECONDS_MAX = 60.0
+_CHANGE_SECONDS, _COUNT_SECONDS = 40.0, 20.0  # then it says how far it came
 
 
 @routes.add(
@@ -40,7 +44,7 @@ _SECONDS_MAX = 60.0
     refuses=(*_REFUSED, "invalid_option"),
     seconds_max=_SECONDS_MAX,
     in_session=False,
-    is_keyed=False,
+    is_resumable=True,
 )
 async def pause_jobs(call: Call[Nothing, ManyPaused]) -> Answer:
     """Pause the jobs that fit; with `dry_run` those that fire now are only counted."""
@@ -61,7 +65,7 @@ async def pause_jobs(call: Call[Nothing, ManyPaused]) -> Answer:
     refuses=_REFUSED,
     seconds_max=_SECONDS_MAX,
     in_session=False,
-    is_keyed=False,
+    is_resumable=True,
 )
 async def resume_jobs(call: Call[Nothing, ManyResumed]) -> Answer:
     """Let the jobs that fit fire again; with `dry_run` those that are paused are only counted."""
@@ -82,7 +86,7 @@ async def resume_jobs(call: Call[Nothing, ManyResumed]) -> Answer:
     refuses=_REFUSED,
     seconds_max=_SECONDS_MAX,
     in_session=False,
-    is_keyed=False,
+    is_resumable=True,
 )
 async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Answer:
     """End the jobs that fit: their future runs are cancelled; those that have started go on, or are asked to stop."""
@@ -103,7 +107,7 @@ async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Answer:
     refuses=_REFUSED,
     seconds_max=_SECONDS_MAX,
     in_session=False,
-    is_keyed=False,
+    is_resumable=True,
 )
 async def cancel_runs(call: Call[Nothing, Many]) -> Answer:
     """Cancel the runs that fit and have not ended: those that wait are taken out, of those that run the workers are asked."""
@@ -123,7 +127,7 @@ async def cancel_runs(call: Call[Nothing, Many]) -> Answer:
     refuses=_REFUSED,
     seconds_max=_SECONDS_MAX,
     in_session=False,
-    is_keyed=False,
+    is_resumable=True,
 )
 async def replay_runs(call: Call[Nothing, ManyReplayed]) -> Answer:
     """Give the dead runs that fit another set of attempts, at once or so many a second. They keep their ids."""
@@ -159,13 +163,11 @@ async def _jobs(call: Call[Nothing, Any], states: tuple[str, ...], change: Chang
     of = f"jobs in bulk {asked.filter}"
     chosen = _chosen(asked, JOBS, states)
     if asked.ids:
-        found = _counted(asked) if asked.dry_run else await in_bulk.change_jobs(_opened(call), _distinct(asked), change)
-        return _told(asked, found, of)
+        return await _named(call, of, lambda: in_bulk.change_jobs(_opened(call), _distinct(asked), change))
     read = _reading(lists.jobs, call.tenant, chosen)
-    place = paging.position(asked.page_token, of, Place)
     if asked.dry_run:
-        return _told(asked, await in_bulk.count_matching(_opened(call), read, "job_id", asked.limit, place), of)
-    return _told(asked, await in_bulk.change_jobs_matching(_opened(call), read, change, asked.limit, place), of)
+        return await _resumed(call, of, partial(in_bulk.count_matching, _opened(call), read, "job_id"))
+    return await _resumed(call, of, partial(in_bulk.change_jobs_matching, _opened(call), read, change))
 
 
 async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: ChangeRuns) -> Answer:
@@ -173,18 +175,53 @@ async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: Chang
     of = f"runs in bulk {asked.filter}"
     chosen = _chosen(asked, RUNS, states)
     if asked.ids:
-        return _told(asked, await _named_runs(call, asked, change), of)
+        return await _named(call, of, lambda: _named_runs(call, asked, change))
     read = _reading(lists.runs, call.tenant, chosen)
-    place = paging.position(asked.page_token, of, Place)
     if asked.dry_run:
-        return _told(asked, await in_bulk.count_matching(_opened(call), read, "run_id", asked.limit, place), of)
-    return _told(asked, await in_bulk.change_runs_matching(_opened(call), read, change, asked.limit, place), of)
+        return await _resumed(call, of, partial(in_bulk.count_matching, _opened(call), read, "run_id"))
+    return await _resumed(call, of, partial(in_bulk.change_runs_matching, _opened(call), read, change))
+
+
+async def _named(call: Call[Nothing, Any], of: str, go: Callable[[], Awaitable[Done]]) -> Answer:
+    """Change those that are named, or only count them."""
+
+    async def named(_: Way) -> Done:
+        return _counted(call.body) if call.body.dry_run else await go()
+
+    return await _resumed(call, of, named)
+
+
+async def _resumed(call: Call[Nothing, Any], of: str, go: Callable[[Way], Awaitable[Done]]) -> Answer:
+    """Change or count what fits, from where the request's page begins, or where an earlier try under its key ended."""
+    asked: Many = call.body
+    place = paging.position(asked.page_token, of, Place)
+    limit, seconds = (asked.limit, _COUNT_SECONDS) if asked.dry_run else (asked.limit or LIMIT_DEFAULT, _CHANGE_SECONDS)
+    way = Way(limit=limit, place=place, is_over=_over(call, seconds))
+    resume = call.resume
+    if resume is None:
+        return _told(asked, await go(way), of)
+    found, way = resume.progress, msgspec.structs.replace(way, keep=resume.keep)
+    if found is not None:
+        passed = found.done.matched + (0 if place is None else place.passed)
+        behind = None if found.after is None else Place(found.after.after, passed)
+        way = msgspec.structs.replace(way, done=found.done, place=behind)
+    done = found.done if found is not None and found.after is None else await go(way)
+    answer = _told(asked, done, of)
+    if not done.is_partial:
+        with suppress(Unavailable):  # All of it is done and on record: asked again, it ends here once more.
+            async with call.open() as session:
+                await resume.end(session, answer)
+    return answer
+
+
+def _over(call: Call[Nothing, Any], seconds: float) -> Callable[[], bool]:
+    clock = call.database.clock
+    ends_at = clock.monotonic() + seconds
+    return lambda: clock.monotonic() >= ends_at
 
 
 async def _named_runs(call: Call[Nothing, Any], asked: Many, change: ChangeRuns) -> Done:
     """Change the runs that are named and the caller's own; the wall between tenants lets none of another's be found."""
-    if asked.dry_run:
-        return _counted(asked)
     async with _opened(call)() as session:
         known = [run_id for run_id in _distinct(asked) if await runs.find(session, run_id) is not None]
         changed = await change(session, known, 0) if known else 0
@@ -222,5 +259,6 @@ def _told(asked: Many, done: Done, of: str) -> Answer:
         sample=done.sample,
         refused=[NotChanged(id=one.id, why=one.why) for one in done.refused],
         next_page_token=paging.next_token(done.after, of),
+        is_partial=done.is_partial,
     )
     return Answer(200, told)

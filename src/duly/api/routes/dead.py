@@ -145,5 +145,6 @@ async def _bulk(call: Call[Nothing, Any], move: Callable[..., Awaitable[Bulk]]) 
         dry_run=asked.dry_run,
         sample=done.sample,
         next_page_token=paging.next_token(done.after, of),
+        is_partial=done.is_partial,
     )
     return Answer(200, told)

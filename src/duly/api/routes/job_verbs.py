@@ -127,6 +127,12 @@ async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Answer:
     headers = {} if made.backfill_id is None else {"Location": f"/v1/backfills/{made.backfill_id}"}
     return Answer(
         202,
-        BackfillAsked(backfill_id=made.backfill_id, job_id=found["job_id"], count=made.count, first=made.first),
+        BackfillAsked(
+            backfill_id=made.backfill_id,
+            job_id=found["job_id"],
+            count=made.count,
+            first=made.first,
+            is_partial=made.is_partial,
+        ),
         headers,
     )

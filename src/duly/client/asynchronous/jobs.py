@@ -12,7 +12,7 @@ from duly.client.asking import Id, deleting, getting, given, path, posting, putt
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.batches import CHUNK_LINES, batches
 from duly.client.definitions import JobFields, Target, changing, creating, definition, replacing
-from duly.client.many import Chosen, changing_many
+from duly.client.many import Chosen
 from duly.client.paging import listing
 from duly.wire.batches import LineAnswer
 from duly.wire.bulk import ManyDone
@@ -75,15 +75,15 @@ class AsyncJobs:
 
     async def pause_many(self, *, reason: str | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
         """Pause many jobs; `next_page_token` says where it goes on. Raises Invalid."""
-        return await self._line.ask(changing_many("/v1/jobs:pause", chosen, reason=reason))
+        return await self._line.change_many("/v1/jobs:pause", chosen, reason=reason)
 
     async def resume_many(self, *, catch_up: bool = False, **chosen: Unpack[Chosen]) -> ManyDone:
         """Let many jobs fire again. Raises Invalid."""
-        return await self._line.ask(changing_many("/v1/jobs:resume", chosen, catch_up=catch_up))
+        return await self._line.change_many("/v1/jobs:resume", chosen, catch_up=catch_up)
 
     async def delete_many(self, *, running: Literal["keep", "stop"] = "keep", **chosen: Unpack[Chosen]) -> ManyDone:
         """End many jobs. Raises Invalid."""
-        return await self._line.ask(changing_many("/v1/jobs:delete", chosen, running=running))
+        return await self._line.change_many("/v1/jobs:delete", chosen, running=running)
 
     async def get(self, job_id: Id) -> Job:
         """Read a job as it stands. Raises NotFound."""

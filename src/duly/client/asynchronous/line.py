@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from duly.client.address import Address
 from duly.client.asking import Ask, NoReply, Reply
+from duly.client.many import Chosen, both, changing_many, rest_of
 from duly.client.paging import Page, after
 from duly.client.pausing import async_pause
 from duly.client.streaming import SILENCE_SECONDS, Listening, Read
 from duly.client.talking import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.clock import Rng, SystemClock
+from duly.wire.bulk import ManyDone
 
 if TYPE_CHECKING:
     import httpx2
@@ -44,6 +46,13 @@ class AsyncLine:
         except StopIteration as done:
             answer: T = done.value
             return answer
+
+    async def change_many(self, where: str, chosen: Chosen, **more: object) -> ManyDone:
+        """Have many changed, and go on where the server had to stop half way. Raises ApiError."""
+        done = await self.ask(changing_many(where, chosen, **more))
+        while done.is_partial:
+            done = both(done, await self.ask(changing_many(where, rest_of(chosen, done), **more)))
+        return done
 
     async def pages(self, ask: Ask[Page[T]]) -> AsyncIterator[T]:
         """Give the items of a list, page after page, each read when it is needed. Raises ApiError."""

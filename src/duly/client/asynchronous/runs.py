@@ -10,7 +10,7 @@ import msgspec
 
 from duly.client.asking import Id, getting, path, posting, query_of
 from duly.client.asynchronous.line import AsyncLine
-from duly.client.many import Chosen, changing_many
+from duly.client.many import Chosen
 from duly.client.paging import listing
 from duly.client.streaming import read_log
 from duly.wire.bulk import ManyDone
@@ -79,11 +79,11 @@ class AsyncRuns:
 
     async def cancel_many(self, **chosen: Unpack[Chosen]) -> ManyDone:
         """Cancel many runs that have not ended; `next_page_token` says where it goes on. Raises Invalid."""
-        return await self._line.ask(changing_many("/v1/runs:cancel", chosen))
+        return await self._line.change_many("/v1/runs:cancel", chosen)
 
     async def replay_many(self, *, rate: float | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
         """Give many dead runs another set of attempts, at once or so many a second. Raises Invalid."""
-        return await self._line.ask(changing_many("/v1/runs:replay", chosen, rate=rate))
+        return await self._line.change_many("/v1/runs:replay", chosen, rate=rate)
 
     async def replay(self, run_id: Id) -> RunMoved:
         """Give a dead run another set of attempts. Raises NotFound, Conflict."""

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from duly.client.address import Address
 from duly.client.asking import Ask, NoReply, Reply
+from duly.client.many import Chosen, both, changing_many, rest_of
 from duly.client.paging import Page, after
 from duly.client.pausing import pause
 from duly.client.streaming import SILENCE_SECONDS, Listening, Read
 from duly.client.talking import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.clock import Rng, SystemClock
+from duly.wire.bulk import ManyDone
 
 if TYPE_CHECKING:
     import httpx2
@@ -45,6 +47,13 @@ class Line:
         except StopIteration as done:
             answer: T = done.value
             return answer
+
+    def change_many(self, where: str, chosen: Chosen, **more: object) -> ManyDone:
+        """Have many changed, and go on where the server had to stop half way. Raises ApiError."""
+        done = self.ask(changing_many(where, chosen, **more))
+        while done.is_partial:
+            done = both(done, self.ask(changing_many(where, rest_of(chosen, done), **more)))
+        return done
 
     def pages(self, ask: Ask[Page[T]]) -> Iterator[T]:
         """Give the items of a list, page after page, each read when it is needed. Raises ApiError."""

@@ -10,7 +10,7 @@ from typing import Unpack
 import msgspec
 
 from duly.client.asking import Id, getting, path, posting, query_of
-from duly.client.many import Chosen, changing_many
+from duly.client.many import Chosen
 from duly.client.paging import listing
 from duly.client.streaming import read_log
 from duly.client.synchronous.line import Line
@@ -79,11 +79,11 @@ class Runs:
 
     def cancel_many(self, **chosen: Unpack[Chosen]) -> ManyDone:
         """Cancel many runs that have not ended; `next_page_token` says where it goes on. Raises Invalid."""
-        return self._line.ask(changing_many("/v1/runs:cancel", chosen))
+        return self._line.change_many("/v1/runs:cancel", chosen)
 
     def replay_many(self, *, rate: float | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
         """Give many dead runs another set of attempts, at once or so many a second. Raises Invalid."""
-        return self._line.ask(changing_many("/v1/runs:replay", chosen, rate=rate))
+        return self._line.change_many("/v1/runs:replay", chosen, rate=rate)
 
     def replay(self, run_id: Id) -> RunMoved:
         """Give a dead run another set of attempts. Raises NotFound, Conflict."""

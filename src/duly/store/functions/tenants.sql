@@ -122,7 +122,8 @@ $$;
 
 ---------------------------------------------------------------------------------------------------------------- answers
 
--- Keep an answer for a day. False: another transaction was faster.
+-- Keep an answer for a day, in place of how far its request had come, which stands there with status 102. False: another transaction was
+-- faster.
 create or replace function duly.api_keep_answer_v1(
     p_tenant integer, p_route text, p_key text, p_body_hash bytea, p_status integer, p_headers jsonb, p_body bytea) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -134,7 +135,7 @@ begin
     values (p_tenant, p_route, p_key, p_body_hash, p_status, p_headers, p_body, v_now + interval '24 hours')
     on conflict (tenant, route, key) do update
        set body_hash = excluded.body_hash, status = excluded.status, headers = excluded.headers, body = excluded.body, expires_at = excluded.expires_at
-     where answers.expires_at <= v_now;
+     where answers.expires_at <= v_now or answers.status = 102;
     return found;
 end $$;
 
