@@ -86,9 +86,8 @@ class Budgets(Part):
             SimulatedCaller(self.take),  # type: ignore[arg-type]
             SimulatedSecrets(),
             permits,
-            now=self.world.database_now,
         )
-        return Targets([sender.handler], [permits])
+        return Targets([sender.handler], [permits, sender])
 
     async def take(self, url: str, request: Request) -> Answer:
         """Refuse a request as often as its script says."""

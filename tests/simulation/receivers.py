@@ -119,9 +119,8 @@ class Receivers(Part):
             SimulatedSecrets(),
             permits,
             callbacks=ReceiverCallbacks(_TOKENS),
-            now=self.world.database_now,
         )
-        return Targets([sender.handler], [permits])
+        return Targets([sender.handler], [permits, sender])
 
     # ---------------------------------------------------------------------------------------------- what is received
 

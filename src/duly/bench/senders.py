@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from duly.clock import Rng, SystemClock
+from duly.clock import Rng, SystemClock, host_now
 from duly.domain.callback_token import CallbackTokens
 from duly.domain.sealing import new_key_line, read_keyring
 from duly.domain.verdict import Verdict
@@ -28,13 +28,13 @@ def webhooks_to(ports: Iterable[int]) -> Targets:
     permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
     caller = _caller_to(ports)
     sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(CallbackTokens(keyring)))
-    return Targets([sender.handler], [permits, secrets], [caller.close])
+    return Targets([sender.handler], [permits, secrets, sender], [caller.close])
 
 
 def sender_alone(port: int) -> tuple[Caller, Sender]:
     """Build what sends and needs no database: everybody may call, and everything is signed with the same secret."""
     caller = _caller_to([port])
-    return caller, Sender(caller, _ConstantSecret(), _Unlimited())
+    return caller, Sender(caller, _ConstantSecret(), _Unlimited(), now=host_now)
 
 
 def _caller_to(ports: Iterable[int]) -> Caller:

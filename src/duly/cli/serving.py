@@ -39,4 +39,4 @@ def _webhooks(caller: Caller, keyring: Keyring) -> tuple[TargetHandler, list[Par
     rng = Rng()
     permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
     sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(CallbackTokens(keyring)))
-    return sender.handler, [permits, secrets]
+    return sender.handler, [permits, secrets, sender]

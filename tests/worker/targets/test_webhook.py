@@ -496,7 +496,7 @@ async def test_a_202_that_repeats_the_token_leaves_the_run_open(status, header, 
 async def sending(url, port, door=None, **options):
     async with a_caller(f"127.0.0.1:{port}") as caller:
         sender = Sender(caller, ConstantSecrets(SECRET), door or Door())
-        targets = Targets([sender.handler], closing=[caller.close])
+        targets = Targets([sender.handler], [sender], closing=[caller.close])
         async with working(url, Registry(), targets=targets, **options) as worker:
             yield worker
 
@@ -511,6 +511,22 @@ async def test_a_worker_sends_until_it_is_taken(url, store):
     assert [headers_of(request)["X-Attempt"] for request in asked.requests] == ["1", "2", "3"]
     assert {headers_of(request)["webhook-id"] for request in asked.requests} == {str(run_id)}
     assert len({headers_of(request)["X-Fence"] for request in asked.requests}) == 3
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_worker_whose_host_clock_is_wrong_signs_with_the_time_of_the_database(url, store, monkeypatch, hours):
+    class HostClock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(hours=hours)
+
+    monkeypatch.setattr("duly.clock.datetime", HostClock)
+    async with answering(OK) as (port, asked), sending(url, port):
+        run_id = await submitted(store, WEBHOOK, payload={"a": 1}, target=Webhook(f"http://127.0.0.1:{port}/"))
+        assert await ended(store, run_id) == "succeeded"
+
+    request = asked.requests[0]
+    Reference(show_secret(SECRET)).verify(request.split(b"\r\n\r\n", 1)[1].decode(), headers_of(request))
 
 
 async def test_a_final_answer_buries_the_run_at_once(url, store):

@@ -11,11 +11,12 @@ import hmac
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+from uuid import UUID
 
 import msgspec
 
 from duly import __version__
-from duly.clock import Clock, SystemClock, host_now
+from duly.clock import Clock, SystemClock, moment_of
 from duly.domain import callback_token
 from duly.domain.errors import DulyError, InvalidOption
 from duly.domain.lifecycle import is_retry
@@ -32,6 +33,7 @@ from duly.outbound.calling import Caller, DeadlinePassed
 from duly.outbound.errors import NotAllowed, OutboundError
 from duly.outbound.signing import sign
 from duly.outbound.transport import Answer, Request
+from duly.store.database import Database
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler
@@ -118,7 +120,10 @@ class _End(msgspec.Struct, frozen=True):
 
 
 class Sender:
-    """Sends webhooks."""
+    """Sends webhooks; a part of a worker, which lends it the database's clock to sign by.
+
+    A receiver refuses a signature that is minutes old, so the clock of this host, which may be wrong, has no say in it.
+    """
 
     def __init__(
         self,
@@ -128,14 +133,22 @@ class Sender:
         *,
         callbacks: Callbacks | None = None,
         clock: Clock | None = None,
-        now: Callable[[], datetime] = host_now,
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         self._caller = caller
         self._secrets = secrets
         self._permits = permits
         self._callbacks = callbacks
         self._clock = clock or SystemClock()
-        self._now = now
+        self._now = now or _not_begun
+
+    async def begin(self, database: Database, worker_id: UUID) -> None:
+        """Sign by the clock of this database from now on, unless tests have named another."""
+        if self._now is _not_begun:
+            self._now = lambda: moment_of(database.clock.now())
+
+    async def end(self) -> None:
+        """Keep the clock: the next life has the same one."""
 
     @property
     def handler(self) -> TargetHandler:
@@ -247,6 +260,10 @@ class Sender:
     def _log(self, context: RunContext, call: _Call, message: str, **fields: object) -> None:
         milliseconds = round((self._clock.monotonic() - call.began) * 1_000)
         context.log.info(message, to=call.url.shown, ms=milliseconds, **fields)
+
+
+def _not_begun() -> datetime:
+    raise AssertionError("a webhook was sent before the worker had read the database's clock")
 
 
 def build_request(
