@@ -52,10 +52,10 @@ async def _within(handler: Handler, context: RunContext, kwargs: dict[str, Any],
 
 
 async def attempt_target(target: TargetHandler, context: RunContext, run: Run) -> Outcome | Deferral:
-    """Do what a run's target says, within the run's timeout or else the target's own."""
+    """Do what a run's target says, within the run's timeout unless the target applies it itself."""
     if run.refused is not None:
         return Failed(run.refused, retryable=False)
-    seconds = run.policy.timeout_seconds or target.timeout_seconds
+    seconds = None if target.keeps_time else run.policy.timeout_seconds
     scope = asyncio.timeout(seconds)
     try:
         async with scope:

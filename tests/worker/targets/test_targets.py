@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from duly.domain.outcome import Failed, Parked, Succeeded
 from duly.domain.target import WEBHOOK, Webhook
 from duly.store import history
@@ -32,15 +34,15 @@ async def test_a_target_is_given_its_run_and_says_what_it_came_to(url, store):
     assert await attempts_of(store, run_id) == [(1, "failed"), (2, "succeeded")]
 
 
-async def test_a_target_is_stopped_by_its_own_timeout_where_the_run_has_none(url, store):
+@pytest.mark.parametrize(("keeps_time", "state"), [(False, "dead"), (True, "succeeded")])
+async def test_a_target_is_stopped_by_the_timeout_of_its_run_unless_it_keeps_time_itself(url, store, keeps_time, state):
     async def attempt(context, run):
-        await asyncio.Event().wait()
+        await asyncio.sleep(0.2)
+        return Succeeded()
 
-    async with working(url, Registry(), targets=sending(attempt, timeout_seconds=0.05)):
-        run_id = await submitted(store, WEBHOOK, target=TARGET)
-        assert await ended(store, run_id) == "dead"
-
-    assert {outcome for _, outcome in await attempts_of(store, run_id)} == {"timed_out"}
+    async with working(url, Registry(), targets=sending(attempt, keeps_time=keeps_time)):
+        run_id = await submitted(store, WEBHOOK, target=TARGET, timeout=0.05)
+        assert await ended(store, run_id) == state
 
 
 async def test_whatever_a_target_raises_is_an_outcome(url, store):

@@ -27,7 +27,7 @@ class TargetHandler(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     attempt: Attempt
-    timeout_seconds: float | None = None  # for runs that name none
+    keeps_time: bool = False  # It applies the run's timeout itself, from the moment from which it counts.
 
 
 class Part(Protocol):

@@ -44,7 +44,7 @@ _TOO_LONG = (
     f"its answer was longer than {RESULT_BYTES_MAX:,} bytes and only its beginning is kept;"
     " let it answer with a reference to what is stored elsewhere"
 )
-# Our own deadline comes a little before the worker's, so that it is we who say what the destination was like.
+# The request's deadline comes a little before the attempt's, so that its log line says what the destination was like.
 _BEFORE_SECONDS = 0.01
 _SECONDS_MIN = 0.001
 _UNSIGNED_SECONDS = 1.0
@@ -153,7 +153,7 @@ class Sender:
     @property
     def handler(self) -> TargetHandler:
         """What a worker offers."""
-        return TargetHandler(WEBHOOK, Kind.WEBHOOK, self.attempt, TIMEOUT_SECONDS_DEFAULT)
+        return TargetHandler(WEBHOOK, Kind.WEBHOOK, self.attempt, keeps_time=True)
 
     async def attempt(self, context: RunContext, run: Run) -> Outcome | Deferral:
         """Send the run's webhook once."""
@@ -187,32 +187,27 @@ class Sender:
 
     async def _within_permit(self, context: RunContext, call: _Call) -> Outcome | Deferral:
         tenant, origin = call.run.tenant, call.url.origin
-        if not await self._has_entered(context, call):
+        if not await self._permits.enter(tenant, origin, is_retry=is_retry(call.run, call.policy)):
             return Parked(origin)
+        # The timeout counts from here: a receiver is not blamed for the time that others kept us waiting.
+        call = msgspec.structs.replace(call, began=self._clock.monotonic())
         verdict, wait, is_probe = Verdict.IGNORED, None, self._permits.is_trying(tenant, origin)
         try:
-            end = await self._send(context, call)
+            end = await self._send_in_time(context, call)
             verdict, wait = end.verdict, end.retry_after
             return _as_probe(end.outcome) if is_probe and verdict is Verdict.FAILING else end.outcome
-        except asyncio.CancelledError:
-            # A loop that was held up hears of both deadlines at once, and then the worker's is the one that counts.
-            if self._is_late(call) and not context.cancelled:
-                verdict = Verdict.FAILING
-            raise
         finally:
             self._permits.leave(tenant, origin, verdict, None if wait is None else wait.total_seconds())
 
-    async def _has_entered(self, context: RunContext, call: _Call) -> bool:
-        retries = is_retry(call.run, call.policy)
+    async def _send_in_time(self, context: RunContext, call: _Call) -> _End:
+        scope = asyncio.timeout(call.seconds)
         try:
-            return await self._permits.enter(call.run.tenant, call.url.origin, is_retry=retries)
-        except asyncio.CancelledError:
-            if self._is_late(call) and not context.cancelled:
-                return False  # Nothing was sent, so there is nothing that has timed out.
-            raise
-
-    def _is_late(self, call: _Call) -> bool:
-        return self._left(call) <= 0
+            async with scope:
+                return await self._send(context, call)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return _timed_out(call)
 
     def _left(self, call: _Call) -> float:
         return call.seconds - (self._clock.monotonic() - call.began) - _BEFORE_SECONDS
@@ -300,11 +295,19 @@ def _seconds(policy: Options) -> float:
     return TIMEOUT_SECONDS_DEFAULT if policy.timeout_seconds is None else policy.timeout_seconds
 
 
+def _timed_out(call: _Call) -> _End:
+    return _End(TimedOut(call.seconds, _detail_to(call)), Verdict.FAILING)
+
+
+def _detail_to(call: _Call) -> str:
+    return msgspec.json.encode({"to": call.url.shown}).decode()
+
+
 def _unanswered(error: OutboundError, call: _Call) -> _End:
-    to = msgspec.json.encode({"to": call.url.shown}).decode()
+    to = _detail_to(call)
     match error:
         case DeadlinePassed():
-            return _End(TimedOut(call.seconds, to), Verdict.FAILING)
+            return _timed_out(call)
         case NotAllowed():
             return _End(_forbidden(error, to), Verdict.IGNORED)
     return _End(Failed(str(error), detail=to, kinds=_UNREACHED), Verdict.FAILING)
