@@ -153,6 +153,27 @@ BANK = [
         "tests/worker/test_pulse.py",
     ),
     Mutant(
+        "runs are handed back while their worker may still start them",
+        "src/duly/worker/stall.py",
+        "return has_seen and now > self._allowed_until + MARGIN_SECONDS and",
+        "return has_seen and",
+        "tests/worker/test_stall.py::TestStall",
+    ),
+    Mutant(
+        "a run that was handed back for a stalled worker starts there all the same",
+        "src/duly/worker/executor.py",
+        "return self._is_safe() and not self.is_revoked(run)",
+        "return self._is_safe()",
+        "tests/worker/test_stall.py::test_a_run_that_was_handed_back_is_not_started_though_it_has_its_thread",
+    ),
+    Mutant(
+        "a claim that is answered after a stall is believed",
+        "src/duly/worker/claiming.py",
+        "if stalls != self._lifeline.stalls:",
+        "if stalls < 0:",
+        "tests/worker/test_stall.py::test_a_claim_that_is_answered_after_the_worker_stood_still_is_handed_back",
+    ),
+    Mutant(
         "the reaper trusts the database's clock alone",
         "src/duly/maintenance/reaper.py",
         "if self._database.clock.monotonic() - since < row.lease.total_seconds():",

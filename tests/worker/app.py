@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 import signal
@@ -256,6 +257,38 @@ async def block_the_loop(mark: str, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         sum(range(1_000))
+
+
+@app.handler
+def hold_the_interpreter(mark: str, pipe: str) -> None:
+    """Let no other thread of this process run until somebody writes into a pipe, as a computation in C does."""
+    descriptor = os.open(pipe, os.O_RDWR)
+    write(mark, "started")
+    ctypes.PyDLL(None).read(descriptor, ctypes.create_string_buffer(1), 1)
+    os.close(descriptor)
+
+
+@app.handler
+async def block_until_told(mark: str, pipe: str) -> None:
+    """Keep the loop from turning until somebody writes into a pipe."""
+    descriptor = os.open(pipe, os.O_RDWR)
+    write(mark, "started")
+    os.read(descriptor, 1)
+    os.close(descriptor)
+
+
+@app.handler
+async def add_line(path: str) -> None:
+    """Write down which process has run it."""
+    with Path(path).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+@app.handler
+def add_line_in_thread(path: str) -> None:
+    """Write down which process has run it."""
+    with Path(path).open("a") as file:
+        file.write(f"{os.getpid()}\n")
 
 
 @app.handler

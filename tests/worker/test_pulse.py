@@ -18,6 +18,7 @@ from duly.clock import Rng
 from duly.log import Log
 from duly.store.workers import SQL
 from duly.worker.lifeline import Lifeline
+from duly.worker.marks import Marks
 from tests.worker import family
 from tests.worker.family import is_gone
 from tests.worker.stories import PATIENCE_SECONDS, a_registered_worker, is_regular, until
@@ -27,7 +28,9 @@ select pg_terminate_backend(pid) from pg_stat_activity where datname = current_d
 """
 LEASE = timedelta(seconds=1)
 # Stands between us and the pulse, so that it can be stopped and killed.
-PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'duly.worker.pulse'])"
+PARENT = (
+    "import subprocess, sys; subprocess.run([sys.executable, '-m', 'duly.worker.pulse'], pass_fds=[int(sys.argv[1])])"
+)
 
 
 @pytest.fixture
@@ -36,15 +39,22 @@ async def worker_id(store):
 
 
 @asynccontextmanager
-async def a_pulse(url, worker_id, statement=SQL["beat"], *, parent=False):
-    command = ["-c", PARENT] if parent else ["-m", "duly.worker.pulse"]
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
+async def a_pulse(url, worker_id, statement=SQL["beat"], *, parent=False, marks=None):
+    if marks is None:
+        marks = Marks()
+        marks.turn(float("inf"))  # No engine of ours ever stands still.
+    command = ["-c", PARENT, str(marks.descriptor)] if parent else ["-m", "duly.worker.pulse"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdin=PIPE, stdout=PIPE, pass_fds=[marks.descriptor]
+    )
     assert process.stdin
     config = {
         "url": url,
         "worker_id": str(worker_id),
         "lease": LEASE.total_seconds(),
         "statement": statement,
+        "stalled": SQL["stall"],
+        "marks": marks.descriptor,
         "seed": 1,
     }
     process.stdin.write(msgspec.json.encode(config) + b"\n")
@@ -168,6 +178,7 @@ async def a_lifeline(url, store, worker_id):
         rng=Rng(1),
         log=Log("test"),
         on_gone=lambda: gone.append(True),
+        on_returned=lambda kept: None,
     )
     await asyncio.wait_for(lifeline.start(give_up=lambda: False), PATIENCE_SECONDS)
     try:
@@ -219,7 +230,16 @@ async def test_while_there_is_no_process_it_is_tried_less_and_less_often(url, st
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", scarce)
-    lifeline = Lifeline(url, worker_id, 15.0, clock=store.clock, rng=Rng(1), log=Log("test"), on_gone=lambda: None)
+    lifeline = Lifeline(
+        url,
+        worker_id,
+        15.0,
+        clock=store.clock,
+        rng=Rng(1),
+        log=Log("test"),
+        on_gone=lambda: None,
+        on_returned=lambda kept: None,
+    )
     await asyncio.wait_for(lifeline.start(give_up=lambda: len(tried) > 3), PATIENCE_SECONDS)
     await lifeline.stop()
 

@@ -35,6 +35,8 @@ class WorkerRow(msgspec.Struct, frozen=True):
     weights: list[int] = []  # of its queues, in their order; none: all alike
     pools: Mapping[str, int] = {}  # its slots, told apart
     is_draining: bool = False  # It takes nothing more, and finishes what it has.
+    stalled_at: datetime | None = None  # since when it starts nothing, because a handler holds it
+    stalled_in: list[str] = []  # the handlers, where that is known
 
     def slots_for(self, handler: str | None) -> int:
         """Say how many runs of a handler it runs at once."""

@@ -114,7 +114,9 @@ class Apart:
 
     def _may_start(self, run: Run) -> bool:
         # Asked again when a child has loaded the app: meanwhile we may have slept past our lease.
-        return self._lifeline.is_safe and not self._executor.holds.cover(run)
+        self._executor.marks.start(run.run_id, run.fence, is_inside=False)  # Before we ask: see `marks.py`.
+        is_free = self._lifeline.is_safe and not self._executor.holds.cover(run)
+        return is_free and not self._executor.is_revoked(run)
 
     async def _announce(self, suspects: list[Run]) -> bool:
         try:

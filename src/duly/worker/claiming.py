@@ -87,6 +87,7 @@ class Claiming:
             Intake(pool, names, self.rooms[pool]) for pool, names in _names_by_pool(registry, targets).items()
         ]
         self._handler_options = _options_of(registry)
+        self.shut: frozenset[Pool] = frozenset()  # Nothing is claimed for these: what executes them stands still.
         self.last_turn_at = float("-inf")  # the latest turn at a rate that we were given
         self._in_doubt = asyncio.Event()
         self._in_doubt_until = float("-inf")
@@ -128,7 +129,7 @@ class Claiming:
                 intake.wake.set()
 
     def _claimable(self, intake: Intake) -> int:
-        if self._slots.waiting_for(Pool.ALONE) >= SUSPECTS_MAX:
+        if self._slots.waiting_for(Pool.ALONE) >= SUSPECTS_MAX or intake.pool in self.shut:
             return 0
         free, waiting = self._slots.free_in(intake.pool), self._slots.waiting_for(intake.pool)
         return intake.room.left(free=free, waiting=waiting, held_ahead=intake.held_ahead)
@@ -136,13 +137,13 @@ class Claiming:
     async def _claim(self, intake: Intake, limit: int) -> list[Run]:
         try:
             async with intake.claiming:
-                identity, limits = self._identity, self._watch.limits
+                identity, limits, stalls = self._identity, self._watch.limits, self._lifeline.stalls
                 claimed = await claim(
                     self._database, identity.worker_id, identity.queues, intake.handlers, limit, identity.weights
                 )
                 if narrowed := self._watch.limits.narrowed_since(limits):
                     claimed = await self._keep_within(narrowed, claimed)
-                await self._receive(intake, claimed)
+                await self._receive(intake, claimed, stalls)
         except Unavailable:
             self.doubt()
             raise
@@ -159,7 +160,7 @@ class Claiming:
             await hand_back(self._database, self._identity.worker_id, covered)
         return [run for run in claimed if not narrowed.cover(run)]
 
-    async def _receive(self, intake: Intake, claimed: list[Run]) -> None:
+    async def _receive(self, intake: Intake, claimed: list[Run], stalls: int) -> None:
         """Hold what was claimed: in the wheel until it is due, in line when it is."""
         if not claimed:
             return
@@ -167,6 +168,9 @@ class Claiming:
             # The store gave us what we take for held: a look that is sent now is not older than that answer.
             await self._look_again()
         extras = await self._fetch_extras(claimed)
+        if stalls != self._lifeline.stalls:  # Meanwhile we stood still, and they may have been handed back.
+            await hand_back(self._database, self._identity.worker_id, claimed)
+            return
         now = self._lifeline.now()
         for run in claimed:
             whole, saved = extras.get(run.run_id, (run, None)) if extras else (run, None)

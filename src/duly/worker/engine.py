@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from typing import Any
 from uuid import UUID
 
@@ -35,8 +35,8 @@ from duly.worker.handlers import Registry
 from duly.worker.hands import Hands, Held
 from duly.worker.lifeline import Lifeline
 from duly.worker.outbox import Outbox
-from duly.worker.pacing import Setback, again, pause
-from duly.worker.slots import POOL_OF, Kind, Pool, Slots
+from duly.worker.pacing import REST_SECONDS, Setback, again, pause
+from duly.worker.slots import POOL_OF, POOLS_ON_LOOP, Kind, Pool, Slots
 from duly.worker.targets import Targets
 from duly.worker.watch import Watch
 from duly.worker.wheel import Wheel
@@ -87,7 +87,7 @@ class Engine:
         self._log = log
         self._slots = slots
         self._wheel: Wheel[Held] = Wheel()
-        self._hands = Hands()
+        self._hands = Hands(executor.marks)
         self._watch = Watch(database, identity.worker_id)
         self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe)
         self.outbox = Outbox(settling, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
@@ -186,6 +186,30 @@ class Engine:
     def lease_lost(self) -> None:
         """End at once: the lease is gone."""
         self._gone.set()
+        self._claiming.wake()
+
+    def give_up_unstarted(self, kept: Set[tuple[UUID, int]]) -> None:
+        """Let go of all that has not started: the heartbeat handed it back while we stood still, and kept these alone."""
+        self._executor.revoke({(run.run_id, run.fence) for run in self.held} - kept)
+        self._hand_back(self._wheel.drain(), self._slots.drain())  # What was not handed back then is now.
+
+    def give_up_what_waits_for_loop(self, is_blocked: Callable[[], bool]) -> None:
+        """Hand back what waits for the handlers' loop. Its slots come free, and more is claimed, when the loop turns again."""
+        in_line = [run for pool in POOLS_ON_LOOP for run in self._slots.give_up(pool, 0)]
+        self._hand_back(self._wheel.take_out(lambda held: POOL_OF[held.kind] in POOLS_ON_LOOP), in_line)
+        unstarted = self._executor.take_back()
+        self._take_back(unstarted)
+        if unstarted or not self._claiming.shut:
+            self._claiming.shut = POOLS_ON_LOOP
+            self._spawn(self._release_after_block([item.kind for item in unstarted], is_blocked))
+
+    async def _release_after_block(self, kinds: list[Kind], is_blocked: Callable[[], bool]) -> None:
+        while is_blocked() and not self._gone.is_set():
+            await self._clock.sleep(REST_SECONDS)
+        self._claiming.shut = frozenset()
+        for kind in kinds:
+            self._slots.release(kind)
+        self._slots_came_free()
         self._claiming.wake()
 
     # ------------------------------------------------------------------------------------------------------- the loops
@@ -351,7 +375,7 @@ class Engine:
             if not self._lifeline.is_safe:
                 # A handler that held the interpreter kept us from hearing good news: listen before believing the worst.
                 await self._clock.sleep(STALE_NEWS_SECONDS)
-                if not self._lifeline.is_safe:
+                if self._lifeline.is_lost:
                     self._log.error("self_fenced", worker_id=self.worker_id)
                     self.lease_lost()
             await self._clock.sleep(0.1 if self._hands else 0.5)

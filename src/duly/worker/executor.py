@@ -7,7 +7,7 @@ Threads do not pass through the handlers' loop, so that a handler that blocks it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from uuid import UUID
@@ -24,6 +24,7 @@ from duly.moves.settle import Settled
 from duly.worker.attempt import attempt_in_thread, attempt_on_loop, attempt_target, unprepared
 from duly.worker.context import Desk, RunContext
 from duly.worker.handlers import Handler, Registry
+from duly.worker.marks import Marks
 from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler, Targets
 
@@ -59,7 +60,10 @@ class Executor:
         clock: Clock,
         is_safe: Callable[[], bool],
         on_ended: Callable[[list[Ended]], None],
+        marks: Marks | None = None,
     ) -> None:
+        self.marks = marks or Marks()
+        self._revoked: set[tuple[UUID, int]] = set()
         self._registry = registry
         self._targets = targets
         self._clock = clock
@@ -69,7 +73,8 @@ class Executor:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="handler") if threads else None
         self._contexts: dict[tuple[UUID, int], RunContext] = {}
         self._in_line: dict[tuple[UUID, int], RunContext] = {}  # for a thread
-        self._tasks: dict[tuple[UUID, int], asyncio.Task[None]] = {}
+        self._for_loop: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # in line for the loop
+        self._tasks: dict[tuple[UUID, int], tuple[asyncio.Task[None], Run]] = {}
         self._ended: list[Ended] = []
         self._told = False
         self._interrupted = False
@@ -91,6 +96,7 @@ class Executor:
                 if not self._line_up(kind, handler, run, context):
                     without_thread.append((kind, run))
             else:
+                self._for_loop[run.run_id, run.fence] = (kind, run)
                 on_loop.append((kind, handler, run, context))
         if on_loop:
             self._loop.call_soon_threadsafe(self._start, on_loop)
@@ -108,6 +114,26 @@ class Executor:
                 del self._contexts[name]
                 return False
         return True
+
+    def take_back(self) -> list[Ended]:
+        """Take back what is in line for the loop, from the engine's thread: whoever takes it out of the line first has it."""
+        taken: list[Ended] = []
+        for name in list(self._for_loop):
+            if (found := self._for_loop.pop(name, None)) is not None:
+                del self._contexts[name]
+                taken.append(Ended(*found, None))
+        return taken
+
+    def run_on_loop(self) -> Run | None:
+        """Give the run whose handler is being executed on the loop at this moment, where that is known. From any thread."""
+        task = asyncio.current_task(self._loop)
+        running = [
+            (one, run) for one, run in list(self._tasks.values()) if (run.run_id, run.fence) not in self._for_loop
+        ]
+        found = [run for one, run in running if one is task]
+        if not found and len(running) == 1:
+            found = [running[0][1]]  # A task of its own making.
+        return found[0] if found else None
 
     def cancel(self, run: Run) -> None:
         """Ask a running handler to stop, from the engine's thread."""
@@ -128,11 +154,15 @@ class Executor:
 
     def _start(self, batch: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]]) -> None:
         for kind, handler, run, context in batch:
-            self._tasks[run.run_id, run.fence] = self._loop.create_task(self._on_loop(kind, handler, run, context))
+            task = self._loop.create_task(self._on_loop(kind, handler, run, context))
+            self._tasks[run.run_id, run.fence] = (task, run)
 
     async def _on_loop(self, kind: Kind, handler: Handler | TargetHandler, run: Run, context: RunContext) -> None:
+        if self._for_loop.pop((run.run_id, run.fence), None) is None:
+            del self._tasks[run.run_id, run.fence]  # It was taken back meanwhile.
+            return
         try:
-            if not self._may_start(run, context):
+            if not self._may_start(run, context, is_inside=isinstance(handler, Handler)):
                 ended = self._unstarted(kind, run, context)
             elif (expired := self.expired(run)) is not None:
                 ended = Ended(kind, run, expired)
@@ -155,7 +185,7 @@ class Executor:
         if self._in_line.pop((run.run_id, run.fence), None) is None:
             return  # It was handed back meanwhile. Whoever takes it out of the line first has it.
         try:
-            if not self._may_start(run, context):
+            if not self._may_start(run, context, is_inside=True):
                 ended = self._unstarted(kind, run, context)
             elif (expired := self.expired(run)) is not None:
                 ended = Ended(kind, run, expired)
@@ -177,8 +207,19 @@ class Executor:
             return None
         return Settled(run, None, None, Expired(expires_at), left_behind=True)
 
-    def _may_start(self, run: Run, context: RunContext) -> bool:
-        return not (context.cancelled or self._interrupted or self.holds.cover(run)) and self._is_safe()
+    def _may_start(self, run: Run, context: RunContext, *, is_inside: bool) -> bool:
+        self.marks.start(run.run_id, run.fence, is_inside=is_inside)  # Before we ask: see `marks.py`.
+        if context.cancelled or self._interrupted or self.holds.cover(run):
+            return False
+        return self._is_safe() and not self.is_revoked(run)
+
+    def revoke(self, names: Set[tuple[UUID, int]]) -> None:
+        """Start none of these any more: they were handed back. From the engine's thread, before starts are safe again."""
+        self._revoked |= names
+
+    def is_revoked(self, run: Run) -> bool:
+        """Say whether a run was handed back before it could be started. Asked after `is_safe`, from any thread."""
+        return bool(self._revoked) and (run.run_id, run.fence) in self._revoked
 
     def _settled_or_deferred(
         self, run: Run, started_at: datetime, outcome: Outcome | Deferral, context: RunContext
@@ -219,5 +260,5 @@ class Executor:
 
     def _stop(self, name: tuple[UUID, int], context: RunContext) -> None:
         """Cancel a task whose handler has been called; one that has not looks for itself before it calls."""
-        if (task := self._tasks.get(name)) is not None and context.has_started:
-            task.cancel()
+        if (found := self._tasks.get(name)) is not None and context.has_started:
+            found[0].cancel()

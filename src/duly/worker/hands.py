@@ -11,6 +11,7 @@ from duly.domain.outcome import Cancelled
 from duly.domain.run import Run
 from duly.moves.settle import Settled
 from duly.worker.intake import Intake
+from duly.worker.marks import Marks
 from duly.worker.slots import Kind
 
 
@@ -33,8 +34,9 @@ class Held(msgspec.Struct, gc=False):
 class Hands:
     """What is held, each under the fence it was claimed with: of a run under another fence we know nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Marks | None = None) -> None:
         self._held: dict[UUID, Held] = {}
+        self._marks = marks or Marks()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -60,4 +62,5 @@ class Hands:
         over = self.of(runs)
         for held in over:
             self._held.pop(held.run.run_id, None)
+            self._marks.end(held.run.run_id, held.run.fence)
         return over

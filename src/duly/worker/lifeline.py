@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from uuid import UUID
 
 import msgspec
@@ -13,8 +13,11 @@ import msgspec
 from duly.clock import Clock, Rng
 from duly.log import Log
 from duly.store.workers import SQL
+from duly.worker.marks import Marks
 from duly.worker.pacing import SETBACK_SECONDS_MAX, Setback
 from duly.worker.pulse import BEATS_PER_LEASE
+
+TURN_SECONDS = 0.25
 
 
 class Lifeline:
@@ -30,17 +33,22 @@ class Lifeline:
         rng: Rng,
         log: Log,
         on_gone: Callable[[], None],
+        on_returned: Callable[[Set[tuple[UUID, int]]], None],
     ) -> None:
+        self.marks = Marks()
         self._config = {
             "url": url,
             "worker_id": str(worker_id),
             "lease": lease_seconds,
             "statement": SQL["beat"],
+            "stalled": SQL["stall"],
+            "marks": self.marks.descriptor,
             "seed": int(rng.uniform() * 2**53),
         }
         self._clock = clock
         self._log = log
         self._on_gone = on_gone
+        self._on_returned = on_returned  # The heartbeat has handed back all but these runs while we stood still.
         self._process: Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._closing = False
@@ -48,11 +56,18 @@ class Lifeline:
         self._setback = Setback(min(lease_seconds / BEATS_PER_LEASE, SETBACK_SECONDS_MAX))
         self.safe_until = float("-inf")
         self.due_until = float("-inf")
+        self.stalls = 0  # how often runs were handed back for us; what was claimed before is not ours any more
 
     @property
     def is_safe(self) -> bool:
         """Say whether the lease certainly stands: our monotonic clock has not passed two thirds of it."""
         return self._clock.monotonic() < self.safe_until
+
+    @property
+    def is_lost(self) -> bool:
+        """Say whether the lease may be gone. A heartbeat that takes us for stalled renews it, and will tell us when to go on."""
+        is_renewed = self.marks.is_stalled and self._clock.monotonic() < self.marks.renewed_until
+        return not (self.is_safe or is_renewed)
 
     def now(self) -> float:
         """Give the latest due moment that may be started: the clock's, but none that the store would take for unstarted.
@@ -78,6 +93,19 @@ class Lifeline:
 
     async def _keep_beating(self) -> None:
         """Start the pulse again should it die: it carries every lease we hold."""
+        turning = asyncio.create_task(self._keep_turning(), name="turning")
+        try:
+            await self._start_again_and_again()
+        finally:
+            turning.cancel()
+
+    async def _keep_turning(self) -> None:
+        """Let the heartbeat see that the engine turns."""
+        while True:
+            self.marks.turn(self._clock.monotonic())
+            await self._clock.sleep(TURN_SECONDS)
+
+    async def _start_again_and_again(self) -> None:
         while not self._closing:
             try:
                 if await self._beat():
@@ -89,8 +117,9 @@ class Lifeline:
 
     async def _beat(self) -> bool:
         """Follow one pulse to its end. True: the lease is gone."""
+        self.marks.turn(self._clock.monotonic())
         process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "duly.worker.pulse", stdin=PIPE, stdout=PIPE
+            sys.executable, "-m", "duly.worker.pulse", stdin=PIPE, stdout=PIPE, pass_fds=[self.marks.descriptor]
         )
         assert process.stdin
         assert process.stdout
@@ -111,6 +140,9 @@ class Lifeline:
         match message:
             case {"safe_until": float(moment), "due_until": float(due_until)}:
                 self.safe_until, self.due_until = moment, due_until
+            case {"kept": list(kept)}:
+                self.stalls += 1
+                self._on_returned({(UUID(run_id), fence) for run_id, fence in kept})
             case {"gone": True}:
                 self.safe_until = float("-inf")
                 self._on_gone()

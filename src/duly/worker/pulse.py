@@ -4,6 +4,10 @@ It renews the lease and tells the worker until when, on the monotonic clock both
 thirds of the lease after the last good beat was *sent*; and up to which due moment the store takes its runs for started. It
 ends with the worker's process, and falls silent while that process is stopped: a frozen worker must lose its lease. Run as
 `python -m duly.worker.pulse`, configured over standard input.
+
+While the engine does not turn, because a handler holds the interpreter, it allows no start any more. Once the last moment that
+it had allowed has passed, it hands back every run that has not started (`marks.py`), and says so when the engine turns again.
+The runs that have started keep their lease.
 """
 
 from __future__ import annotations
@@ -18,10 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from duly.clock import Rng
+from duly.worker.marks import Marks
 from duly.worker.pacing import again
+from duly.worker.stall import LOOK_SECONDS, Stall
 
 SAFE_SHARE = 2 / 3
 BEATS_PER_LEASE = 5
+TIMEOUT_SHARE = 1 / 3
 _STOPPED_SECONDS = 0.3
 
 
@@ -40,14 +47,23 @@ async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
 
     connection: Any = None
     rng = Rng(config["seed"])
+    marks = Marks(config["marks"])
+    stall = Stall(marks, config["lease"], parent)
     while os.getppid() == parent:
         if is_stopped(parent):
+            stall.excuse()
             await asyncio.sleep(_STOPPED_SECONDS)
             continue
         sent = time.monotonic()
+        report = stall.look(sent)
         try:
             connection = connection or await asyncpg.connect(config["url"], timeout=5.0, statement_cache_size=0)
-            row = await connection.fetchrow(config["statement"], config["worker_id"], timeout=config["lease"] / 3)
+            statement, arguments = (
+                (config["statement"], ()) if report is None else (config["stalled"], report.arguments)
+            )
+            row = await connection.fetchrow(
+                statement, config["worker_id"], *arguments, timeout=config["lease"] * TIMEOUT_SHARE
+            )
         except Exception as error:  # noqa: BLE001 - whatever happened, the answer is to try again
             say({"error": f"{type(error).__name__}: {error}"})
             if connection is not None:
@@ -58,8 +74,26 @@ async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
         if row is None:
             say({"gone": True})
             return
-        say({"safe_until": sent + config["lease"] * SAFE_SHARE, "due_until": row["safe_until"].timestamp()})
-        await asyncio.sleep(config["lease"] / BEATS_PER_LEASE)
+        safe_until = sent + config["lease"] * SAFE_SHARE
+        marks.renew(safe_until)
+        if report is None or report.is_safe:
+            if stall.kept is not None:  # Before it may start anything.
+                say({"kept": [[str(run_id), fence] for run_id, fence in stall.kept]})
+            say({"safe_until": safe_until, "due_until": row["safe_until"].timestamp()})
+            stall.resume(safe_until)
+        else:
+            stall.reported(report, row["returned"])
+        await _rest(stall, config["lease"] / BEATS_PER_LEASE)
+
+
+async def _rest(stall: Stall, seconds: float) -> None:
+    """Wait for the next beat; of a stalled engine, no longer than until it turns or something can be handed back."""
+    until = time.monotonic() + seconds
+    while True:
+        now = time.monotonic()
+        if now >= until or stall.wants_beat(now):
+            return
+        await asyncio.sleep(min(until - now, LOOK_SECONDS) if stall.is_stalled else until - now)
 
 
 def say(message: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from datetime import timedelta
 from functools import partial
 from uuid import UUID
@@ -35,6 +35,7 @@ from duly.worker.executor import Ended, Executor
 from duly.worker.figures import Figures
 from duly.worker.handlers import Registry
 from duly.worker.lifeline import Lifeline
+from duly.worker.loop_watch import LoopWatch
 from duly.worker.outbox import Outbox
 from duly.worker.pacing import again
 from duly.worker.registrar import Registrar
@@ -194,6 +195,7 @@ class Worker:
             rng=self._rng,
             log=self._log,
             on_gone=self._lease_gone,
+            on_returned=self._runs_returned,
         )
         crew = Crew(self._options.app_path) if self._options.app_path else None
         executor = self._executor_on(handlers_loop, settling, identity, lifeline)
@@ -219,7 +221,8 @@ class Worker:
             await self._targets.begin(database, identity.worker_id)
             if self._stopping.is_set():
                 engine.stop()
-            await self._live_out(engine, database)
+            watch = self._watch_over(handlers_loop, executor, engine, database)
+            await self._live_out(engine, database, watch)
             await self._retire(database, engine)
         finally:
             executor.close()
@@ -238,15 +241,30 @@ class Worker:
             if self._on_left_running is not None:
                 self._on_left_running()
 
-    async def _live_out(self, engine: Engine, database: Database) -> None:
+    def _watch_over(
+        self, handlers_loop: asyncio.AbstractEventLoop, executor: Executor, engine: Engine, database: Database
+    ) -> LoopWatch:
+        return LoopWatch(
+            handlers_loop,
+            executor,
+            self._options.lease.total_seconds(),
+            clock=database.clock,
+            log=self._log,
+            on_blocked=engine.give_up_what_waits_for_loop,
+        )
+
+    async def _live_out(self, engine: Engine, database: Database, watch: LoopWatch) -> None:
         self._outboxes.append(engine.outbox)
-        registering = asyncio.create_task(self._keep_registered(database), name="registrar")
+        beside = [asyncio.create_task(self._keep_registered(database), name="registrar")]
+        if not watch.is_on_this_loop:  # Where both are one, whoever blocks it keeps us from noticing.
+            beside.append(asyncio.create_task(watch.run(), name="loop watch"))
         try:
             await engine.live(self._options.grace_seconds)
         finally:
             self._engine = None
-            registering.cancel()
-            await asyncio.gather(registering, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     async def _keep_registered(self, database: Database) -> None:
         if self._declarations is not None:
@@ -319,6 +337,7 @@ class Worker:
             clock=settling.clock,
             is_safe=lambda: lifeline.is_safe,
             on_ended=carry,
+            marks=lifeline.marks,
         )
 
     def _ended(self, settling: Database, worker_id: UUID, ended: list[Ended]) -> None:
@@ -345,6 +364,11 @@ class Worker:
         self._log.warning("lease_gone")
         if self._engine is not None:
             self._engine.lease_lost()
+
+    def _runs_returned(self, kept: Set[tuple[UUID, int]]) -> None:
+        self._log.warning("unstarted_runs_handed_back", reason="the engine stood still", started=len(kept))
+        if self._engine is not None:
+            self._engine.give_up_unstarted(kept)
 
     def _stop_engine(self) -> None:
         if self._engine is not None:

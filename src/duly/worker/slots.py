@@ -47,6 +47,7 @@ POOL_OF = {
     Kind.WEBHOOK: Pool.WEBHOOK,
     Kind.PROCESS: Pool.PROCESS,
 }
+POOLS_ON_LOOP = frozenset({Pool.LOOP, Pool.WEBHOOK, Pool.PROCESS})  # They wait for the handlers' loop to turn.
 
 
 class Slots:

@@ -56,6 +56,42 @@ begin
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
+-- A beat of a worker that stands still: its lease is renewed for the runs that have started. Its row says since when, and in which
+-- handlers. Where p_kept is given, all else that hangs on it was not started and goes back unused: its heartbeat allows no start any
+-- more, and says so here before the worker hears of it. No row: the lease is gone. The row is locked first, as when a worker retires.
+create or replace function duly.stall_v1(
+    p_worker_id uuid, p_seconds float8, p_in uuid[], p_in_fences bigint[], p_is_safe boolean, p_kept uuid[], p_kept_fences bigint[], p_limit integer)
+returns table (safe_until timestamptz, returned integer)
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now        timestamptz := duly.clock_now();
+    v_safe_until timestamptz;
+    v_run_ids    uuid[];
+    v_fences     bigint[];
+    v_queues     text[];
+begin
+    update duly.workers
+       set beat = beat + 1, until = v_now + lease, safe_until = case when p_is_safe then greatest(workers.safe_until, v_now + lease * 2 / 3) else workers.safe_until end,
+           stalled_at = least(stalled_at, v_now - make_interval(secs => p_seconds)),
+           stalled_in = array(select distinct leased.handler from unnest(p_in, p_in_fences) as held(run_id, fence)
+                                join duly.leased using (run_id, fence) where leased.worker_id = p_worker_id order by 1 limit 10)
+     where worker_id = p_worker_id returning workers.safe_until into v_safe_until;
+    if not found then
+        return;
+    end if;
+    if p_kept is not null then
+        select array_agg(run_id), array_agg(fence), array_agg(distinct queue) into v_run_ids, v_fences, v_queues
+          from (select run_id, fence, queue from duly.leased where leased.worker_id = p_worker_id
+                   and not exists (select from unnest(p_kept, p_kept_fences) as kept(run_id, fence)
+                                    where kept.run_id = leased.run_id and kept.fence = leased.fence)
+                 limit p_limit) as unstarted;
+        perform duly.hand_back_v1(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
+        perform pg_notify('duly_ready', queue) from unnest(v_queues) as hinted(queue);
+    end if;
+    return query select v_safe_until, coalesce(cardinality(v_run_ids), 0);
+end $$;
+
 -- A worker leaves. What hangs on it and is not among the runs it still holds is a claim whose answer it never had: that was not
 -- started, so it goes back unused. It has left when nothing hangs on it any more. Its row is locked first, and only then its
 -- leases are read: a claim under way holds the row, so that its leases are seen, and one that comes later finds no row.

@@ -7,8 +7,12 @@ returning started_at
 -- name: beat
 -- No row: the lease is gone, and the worker must stop itself. It starts nothing that is due after the safe moment it was told, so
 -- that what is due later goes back unused when it dies: also when the clock was set while it lived.
-update duly.workers set beat = beat + 1, until = duly.clock_now() + lease, safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3)
+update duly.workers set beat = beat + 1, until = duly.clock_now() + lease, safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3),
+                        stalled_at = null, stalled_in = '{}'
  where worker_id = $1 returning until, safe_until, duly.clock_now() as read_at
+
+-- name: stall
+select safe_until, returned from duly.stall_v1($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: announce
 -- Name the suspects that are about to start, so that a death can be laid at their door. By their fences too: a name that was not
@@ -20,7 +24,7 @@ update duly.workers set named = array(select unnest(named) except select unnest(
 
 -- name: live
 select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at, tenant, weights, pools::text,
-       draining_at is not null as is_draining
+       draining_at is not null as is_draining, stalled_at, stalled_in
   from duly.workers
 
 -- name: drain

@@ -1,0 +1,164 @@
+"""Marks: memory that a worker shares with its heartbeat process, which must know what a frozen interpreter cannot say.
+
+The worker writes when its engine last turned, which runs have started, and since when a handler blocks the handlers' loop. The
+heartbeat process writes until when the lease is renewed, and whether it takes the engine for stalled.
+
+A run is marked before the worker asks whether it may start it, and stays marked until its outcome is written. So the heartbeat
+process, once the last moment has passed up to which it has allowed any start, knows of every unmarked run that it was not
+started and will not be.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from mmap import mmap
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+CAPACITY = 16_384  # More than can run and wait for their outcome to be written: a full outbox closes the intake.
+_TURNED, _BLOCKED, _BLOCKER, _OVERFLOWED, _RENEWED, _STALLED = range(0, 48, 8)
+_HEADER_BYTES = 64
+_NUMBER = Struct("=d")
+_ENTRY = Struct("=16sqii")  # run, fence (0: free), thread, whether a handler's own code runs in the worker's process
+_FREE = bytes(_ENTRY.size)
+
+
+class Started(NamedTuple):
+    """A run that has started, and whose outcome is not written yet."""
+
+    run_id: UUID
+    fence: int
+    thread: int
+    is_inside: bool  # A handler's code runs in the worker's process, so it may hold it up.
+
+
+class Marks:
+    """One board for one life of a worker. Any thread of the worker may write."""
+
+    def __init__(self, shared: int | None = None) -> None:
+        """Open what another process shares under a file descriptor, or make a new one."""
+        self._file = _SharedFile(_HEADER_BYTES + CAPACITY * _ENTRY.size, shared)
+        self._memory = mmap(self._file.descriptor, _HEADER_BYTES + CAPACITY * _ENTRY.size)
+        self._free = list(range(CAPACITY)) if shared is None else []
+        self._places: dict[tuple[UUID, int], int] = {}
+
+    @property
+    def descriptor(self) -> int:
+        """What another process opens it by."""
+        return self._file.descriptor
+
+    # ---------------------------------------------------------------------------------------------------- by the worker
+
+    def turn(self, monotonic: float) -> None:
+        """Note that the engine has had its turn."""
+        self._write(_TURNED, monotonic)
+
+    def start(self, run_id: UUID, fence: int, *, is_inside: bool) -> None:
+        """Mark a run that is about to start, on the thread on which it will."""
+        if (run_id, fence) in self._places:
+            return
+        try:
+            place = self._free.pop()
+        except IndexError:
+            self._write(_OVERFLOWED, 1.0)  # From here on nobody can tell what has not started.
+            return
+        self._places[run_id, fence] = place
+        entry = (run_id.bytes, fence, threading.get_native_id(), is_inside)
+        _ENTRY.pack_into(self._memory, _HEADER_BYTES + place * _ENTRY.size, *entry)
+
+    def end(self, run_id: UUID, fence: int) -> None:
+        """Take the mark back: its outcome is written, or it was not started after all."""
+        if (place := self._places.pop((run_id, fence), None)) is not None:
+            at = _HEADER_BYTES + place * _ENTRY.size
+            self._memory[at : at + _ENTRY.size] = _FREE
+            self._free.append(place)
+
+    def block(self, since: float, run_id: UUID | None, fence: int) -> None:
+        """Note since when a handler blocks the handlers' loop, and which run it is for, where that is known."""
+        place = -1 if run_id is None else self._places.get((run_id, fence), -1)
+        self._write(_BLOCKER, float(place))
+        self._write(_BLOCKED, since)
+
+    def unblock(self) -> None:
+        """Note that the handlers' loop turns again."""
+        self._write(_BLOCKED, 0.0)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the heartbeat process takes the engine for stalled; it renews the lease all the same."""
+        return self._read(_STALLED) > 0
+
+    @property
+    def renewed_until(self) -> float:
+        """Until when the lease certainly stands, on the monotonic clock that both share."""
+        return self._read(_RENEWED)
+
+    # ----------------------------------------------------------------------------------------- by the heartbeat process
+
+    @property
+    def turned_at(self) -> float:
+        """When the engine last turned."""
+        return self._read(_TURNED)
+
+    @property
+    def blocked_since(self) -> float | None:
+        """Since when a handler blocks the handlers' loop; None: it turns."""
+        return self._read(_BLOCKED) or None
+
+    @property
+    def blocker(self) -> Started | None:
+        """The run whose handler blocks the loop, where that is known."""
+        place = int(self._read(_BLOCKER))
+        return None if place < 0 else self._entry(place)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every run that has started is marked; otherwise nobody can tell what has not."""
+        return not self._read(_OVERFLOWED)
+
+    @property
+    def started(self) -> list[Started]:
+        """The runs that have started."""
+        return [entry for place in range(CAPACITY) if (entry := self._entry(place)) is not None]
+
+    def renew(self, until: float) -> None:
+        """Say until when the lease certainly stands."""
+        self._write(_RENEWED, until)
+
+    def stall(self, *, is_stalled: bool) -> None:
+        """Say whether the engine is taken for stalled."""
+        self._write(_STALLED, float(is_stalled))
+
+    def _entry(self, place: int) -> Started | None:
+        run, fence, thread, is_inside = _ENTRY.unpack_from(self._memory, _HEADER_BYTES + place * _ENTRY.size)
+        return Started(UUID(bytes=run), fence, thread, bool(is_inside)) if fence else None
+
+    def _read(self, at: int) -> float:
+        number: float = _NUMBER.unpack_from(self._memory, at)[0]
+        return number
+
+    def _write(self, at: int, number: float) -> None:
+        _NUMBER.pack_into(self._memory, at, number)
+
+
+class _SharedFile:
+    """A file without a name, gone with the last who has it open. In memory where the system can: a disk may be full."""
+
+    def __init__(self, size: int, shared: int | None) -> None:
+        if shared is not None:
+            self.descriptor = shared
+            return
+        if hasattr(os, "memfd_create"):
+            self.descriptor = os.memfd_create("duly-marks")
+        else:
+            with tempfile.TemporaryFile() as file:
+                file.write(bytes(size))
+                file.flush()
+                self.descriptor = os.dup(file.fileno())
+        os.ftruncate(self.descriptor, size)
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
