@@ -1491,8 +1491,8 @@ BANK = [
     Mutant(
         "what waited for a child is started without a lease",
         "src/duly/worker/apart.py",
-        "return self._lifeline.is_safe and not self._executor.holds.cover(run)",
-        "return not self._executor.holds.cover(run)",
+        "is_free = self._lifeline.is_safe and not self._executor.holds.cover(run)",
+        "is_free = not self._executor.holds.cover(run)",
         "tests/worker/test_apart.py::test_what_waited_for_a_child_past_its_lease_is_not_started",
     ),
     Mutant(

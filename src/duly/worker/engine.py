@@ -207,9 +207,7 @@ class Engine:
         while is_blocked() and not self._gone.is_set():
             await self._clock.sleep(REST_SECONDS)
         self._claiming.shut = frozenset()
-        for kind in kinds:
-            self._slots.release(kind)
-        self._slots_came_free()
+        self._release(kinds)
         self._claiming.wake()
 
     # ------------------------------------------------------------------------------------------------------- the loops
@@ -428,6 +426,9 @@ class Engine:
 
     async def _release_later(self, kinds: list[Kind], seconds: float) -> None:
         await self._until(self._gone.is_set, seconds)
+        self._release(kinds)
+
+    def _release(self, kinds: list[Kind]) -> None:
         for kind in kinds:
             self._slots.release(kind)
         self._slots_came_free()
