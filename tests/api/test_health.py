@@ -121,6 +121,19 @@ async def test_the_number_of_workers_expected_is_the_limit(parts, database, expe
     assert await failing(parts) == ["workers"] * expected
 
 
+@pytest.mark.parametrize(
+    ("expected", "says"),
+    [
+        (0, "1 worker is alive; this process starts none itself"),
+        (2, "1 worker is alive; this process is to keep 2 running"),
+    ],
+)
+async def test_it_says_who_is_to_start_workers(parts, database, expected, says):
+    parts.vitals.workers_expected = expected
+
+    assert says in [check.says for check in (await readiness(parts.vitals)).checks]
+
+
 class TestOfAProcessThatOnlyServes:
     """Nothing stages or reaps in it: it reads in the database what the others do."""
 

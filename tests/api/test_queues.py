@@ -179,6 +179,17 @@ class TestWorkers:
         assert [one["run_id"] for one in held["items"]] == [str(run.run_id)]
         assert held["is_complete"] is True
 
+    async def test_one_that_stands_still_says_since_when_and_in_which_handlers(self, api, database):
+        worker_id, run = await a_leased_run(database)
+        assert (await worker_of(api, worker_id))["stalled_at"] is None
+
+        await database.execute("update duly.workers set stalled_at = duly.clock_now(), stalled_in = '{crunch}'")
+
+        worker = await worker_of(api, worker_id)
+        assert (worker["stalled_at"] is not None, worker["stalled_in"]) == (True, ["crunch"])
+        explained = (await api.get(f"/v1/runs/{run.run_id}/explain")).json()
+        assert "worker_stalled" in [reason["code"] for reason in explained["reasons"]]
+
     async def test_one_that_is_drained_serves_no_queue_until_it_goes_on(self, api, database):
         worker_id = await a_worker(database, queues=["mail"])
 

@@ -17,6 +17,7 @@ from duly.domain.explain.facts import (
     Passed,
     RunFacts,
     Serving,
+    Stall,
     Turn,
     holding_of,
 )
@@ -31,6 +32,7 @@ from tests.clock import START
 
 ABLE = Serving("able", ["mail"], ["greet"], 10)
 OTHER_QUEUE = Serving("other", ["default"], ["greet"], 10)
+STALLED = Serving("able", ["mail"], ["greet"], 10, stall=Stall(START - timedelta(seconds=99), ["crunch"]))
 OTHER_HANDLER = Serving("stranger", ["mail"], ["build"], 10)
 
 
@@ -124,6 +126,23 @@ class TestRun:
         assert found["late"] == "it started 3.2 s after it was due: it waited in queue mail for a free worker"
         assert "worker_silent" not in found
         assert "worker_silent" in told(explain_run(a_run("running", worker="able", worker_is_live=False)))
+
+    def test_one_whose_worker_stands_still_says_which_handler_holds_it(self):
+        stall = Stall(START - seconds(99), ["crunch"])
+
+        found = told(explain_run(a_run("running", worker="able", stall=stall)))
+
+        assert "worker able has stood still since" in found["worker_stalled"]
+        assert ": crunch holds it" in found["worker_stalled"]
+
+    def test_one_that_waits_where_every_worker_stands_still_says_so(self):
+        found = explain_run(a_run("ready", workers=[STALLED, OTHER_QUEUE]))
+
+        holding = holding_of(found)
+        assert holding is not None
+        assert holding.code == "workers_stalled"
+        assert "worker able has stood still since" in holding.text
+        assert "workers_stalled" not in told(explain_run(a_run("ready", workers=[STALLED, ABLE])))
 
     @pytest.mark.parametrize(
         ("passed", "where"),
@@ -259,6 +278,7 @@ HELD_RUNS: list[tuple[str, RunFacts, str, timedelta | None]] = [
     ("queue_paused", a_run("retrying", due_at=LATE_BY, holds=[A_HOLD]), "duly resume", None),
     ("no_worker_for_queue", a_run("ready", workers=NOBODY), "duly worker module:app --queue mail", None),
     ("no_worker_has_handler", a_run("ready", workers=[OTHER_HANDLER]), "duly worker module:app", None),
+    ("workers_stalled", a_run("ready", workers=[STALLED]), "another worker of queue mail", None),
     ("queue_backlog", a_run("ready", due_at=LATE_BY, before=9, pace=Pace(2.0, 0.1)), "a free slot", seconds(5)),
     ("queue_backlog", a_run("retrying", due_at=LATE_BY, before=9), "more workers", None),
     ("queue_backlog", a_run("ready", due_at=LATE_BY, before=POSITION_MAX, pace=Pace(2.0, 0.1)), "a free slot", None),

@@ -119,6 +119,16 @@ async def test_a_reaper_that_is_silent_is_told(well):
     assert "never" in (await found_in(well))["reaper_silent"]
 
 
+async def test_a_worker_that_stands_still_is_named_with_the_handler_that_holds_it(well):
+    await well.execute(
+        "update duly.workers set stalled_at = duly.clock_now() - interval '99 seconds', stalled_in = '{crunch}'"
+    )
+
+    found = await found_in(well)
+
+    assert found["worker_stalled"] == "Worker worker has started nothing for 99 s: handler crunch holds it."
+
+
 async def test_that_nobody_works_is_told(well):
     await well.execute("delete from duly.workers")
 

@@ -150,7 +150,9 @@ def _rounds(ages: Mapping[str, float]) -> Check:
 def _shared_checks(vitals: Vitals, seen: Backlog, standing: list[Hold]) -> list[Check]:
     here = "" if vitals.scheduler is None else f", {vitals.scheduler.shards} of them here"
     held = f"{seen.shards} of {SHARDS} shards are held by live schedulers{here}"
-    living = f"workers that live: {seen.workers}, expected: {vitals.workers_expected}"
+    expected = vitals.workers_expected
+    own = f"this process is to keep {expected} running" if expected else "this process starts none itself"
+    living = f"{seen.workers} {'worker is' if seen.workers == 1 else 'workers are'} alive; {own}"
     return [
         Check("shards_held", seen.shards == SHARDS, seen.shards, SHARDS, held),
         Check("holds", True, len(standing), None, _paused(standing)),

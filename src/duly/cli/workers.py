@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from typing import Any
 from uuid import UUID
 
 import click
@@ -14,6 +15,7 @@ from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, print_json, show_list
 from duly.cli.say import say
+from duly.domain.explain.words import spoken
 from duly.settings import Settings
 
 
@@ -21,6 +23,14 @@ def _weighed(queues: Sequence[str], weights: Sequence[int]) -> list[str]:
     """Name queues as they are given to a worker: with their weight where it is not 1."""
     pairs = zip_longest(queues, weights[: len(queues)], fillvalue=1)
     return [f"{queue}" if weight == 1 else f"{queue}={weight}" for queue, weight in pairs]
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    """Say whether a worker serves; of one that stands still, for how long and in which handlers."""
+    if row["stalled_at"] is not None:
+        where = f" in {', '.join(row['stalled_in'])}" if row["stalled_in"] else ""
+        return f"stalled{where} for {spoken(row['read_at'] - row['stalled_at'])}"
+    return "draining" if row["is_draining"] else "serving"
 
 
 COLUMNS = {
@@ -31,7 +41,7 @@ COLUMNS = {
     "handlers": lambda row: row["handlers"],
     "slots": lambda row: row["slots"],
     "up for": lambda row: row["read_at"] - row["started_at"],
-    "state": lambda row: "draining" if row["is_draining"] else "serving",
+    "state": _state,
     "lease": lambda row: row["until"] - row["read_at"] if row["until"] > row["read_at"] else "expired",
 }
 

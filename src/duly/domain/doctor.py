@@ -53,6 +53,14 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
     shards: int
 
 
+class Stalled(msgspec.Struct, frozen=True):
+    """A worker that starts nothing because a handler holds it, for how long, and the handlers, where they are known."""
+
+    name: str
+    seconds: float
+    handlers: list[str]
+
+
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """A table with all its partitions and indexes. `dead_limit`: at so many dead rows it is due to be vacuumed."""
 
@@ -118,6 +126,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     tzdb: str
     tzdb_in_force: str | None
     worker_versions: dict[str, int]
+    stalled: list[Stalled] = []
     schedulers: list[Scheduler]
     lag_seconds: float
     reaper_age_seconds: float | None
@@ -173,6 +182,14 @@ def _engine(facts: Facts) -> Iterator[Finding]:
             "reaper_silent",
             f"Dead workers were {since} looked for: what they held is not run again.",
             "Start a scheduler, which does that too: `duly scheduler`.",
+        )
+    for worker in facts.stalled:
+        held_by = f"handler {', '.join(worker.handlers)} holds it" if worker.handlers else "a handler holds it"
+        yield _error(
+            "worker_stalled",
+            f"Worker {worker.name} has started nothing for {worker.seconds:.0f} s: {held_by}.",
+            "Give a function that computes for long a timeout, so that it runs in a process of its own; an async def must"
+            " not block. Restart the worker if it does not end.",
         )
     if not facts.worker_versions:
         yield _warning("no_worker", "No worker lives: nothing runs.", "Start one: `duly worker app:app`.")

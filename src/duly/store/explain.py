@@ -25,6 +25,7 @@ from duly.domain.explain.facts import (
     Reason,
     RunFacts,
     Serving,
+    Stall,
     Turn,
     holding_of,
 )
@@ -89,6 +90,7 @@ async def run(database: Database, tenant: int, run_id: UUID, engine: Database | 
         reason=found["reason"],
         worker=beyond["worker"] if engine is None else found["worker_id"] and str(found["worker_id"]),
         worker_is_live=beyond["worker_is_live"] is not False,
+        stall=_stall(beyond["stalled_at"], beyond["stalled_in"], are_named=engine is None),
         claimed_at=around["claimed_at"],
         deadline_at=around["deadline_at"],
         started_at=last.get("started_at") if is_over else None,
@@ -246,4 +248,18 @@ async def _holds(database: Database, scope: Scope) -> Sequence[Hold]:
 
 async def _serving(database: Database, tenant: int, *, are_named: bool) -> list[Serving]:
     live = [row for row in await workers.live(database) if row.serves(tenant)]
-    return [Serving(row.name if are_named else None, row.queues, row.handlers, row.slots, row.pools) for row in live]
+    return [
+        Serving(
+            row.name if are_named else None,
+            row.queues,
+            row.handlers,
+            row.slots,
+            row.pools,
+            _stall(row.stalled_at, row.stalled_in, are_named=are_named),
+        )
+        for row in live
+    ]
+
+
+def _stall(since: datetime | None, handlers: Sequence[str] | None, *, are_named: bool) -> Stall | None:
+    return None if since is None else Stall(since, (handlers or ()) if are_named else ())

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache
 
 from duly import __version__
-from duly.domain.doctor import Facts, Index, Replica, Scheduler, Server, Slot, Table, tomorrow_of
+from duly.domain.doctor import Facts, Index, Replica, Scheduler, Server, Slot, Stalled, Table, tomorrow_of
 from duly.domain.triggers import zones
 from duly.store import migrate, overloads
 from duly.store.database import Database
@@ -36,6 +36,7 @@ async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
         tzdb=zones.database_version(),
         tzdb_in_force=await session.fetchval(SQL["tzdb_in_force"]),
         worker_versions={row[0]: row[1] for row in await session.fetch(SQL["worker_versions"])},
+        stalled=[Stalled(*row) for row in await session.fetch(SQL["stalled"])],
         schedulers=[Scheduler(**row) for row in await session.fetch(SQL["schedulers"])],
         lag_seconds=seen.lag_seconds,
         reaper_age_seconds=seen.reaper_age_seconds,

@@ -132,6 +132,10 @@ class Worker(Told, frozen=True):
     lease_seconds_left: float
     held: Annotated[int, Meta(description="Runs in its hands, counted up to 10,000.")]
     is_draining: Annotated[bool, Meta(description="It takes nothing more, and finishes what it has.")]
+    stalled_at: Annotated[
+        Moment | None, Meta(description="Since when a handler keeps it from starting anything; null: it starts runs.")
+    ]
+    stalled_in: Annotated[list[str], Meta(description="The handlers that hold it, where that is known.")]
 
 
 class HeldRun(Told, frozen=True):

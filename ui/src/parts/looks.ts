@@ -7,6 +7,6 @@ export const LOOKS: Record<string, [string, string]> = {
   cancelled: ['quiet', 'stop'], expired: ['calm', 'clock'], skipped: ['calm', 'skip'], fenced: ['quiet', 'gate'], half_open: ['warn', 'retry'],
   error: ['bad', 'cross'], warning: ['warn', 'alert'], notice: ['accent', 'info'], well: ['good', 'check'], changed: ['warn', 'alert'],
   suspended: ['bad', 'pause'], revoked: ['quiet', 'stop'],
-  unserved: ['bad', 'alert'], idle: ['quiet', 'dot'], overloaded: ['bad', 'alert'], draining: ['warn', 'stop'], drained: ['quiet', 'stop'],
+  unserved: ['bad', 'alert'], idle: ['quiet', 'dot'], overloaded: ['bad', 'alert'], draining: ['warn', 'stop'], drained: ['quiet', 'stop'], stalled: ['bad', 'alert'],
 }
 export const lookOf = (state: string): [string, string] => LOOKS[state] ?? ['quiet', 'dot']

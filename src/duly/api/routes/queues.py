@@ -243,7 +243,7 @@ def _queue(
 def _worker(row: WorkerRow, held: int) -> Worker:
     copied = ("worker_id", "name", "version", "tenant", "queues", "weights", "handlers", "slots", "started_at")
     left = (row.until - row.read_at).total_seconds()
-    shown = {name: getattr(row, name) for name in (*copied, "is_draining")}
+    shown = {name: getattr(row, name) for name in (*copied, "is_draining", "stalled_at", "stalled_in")}
     return Worker(**shown, lease_seconds_left=left, held=held)
 
 

@@ -37,9 +37,20 @@ def running(run: RunFacts) -> list[Reason]:
         {"worker": run.worker, "since": since, "attempt": run.attempt},
     )
     if run.worker_is_live:
-        return [runs]
+        return [runs, *_stalled(run)]
     silent = f"worker {run.worker} is silent; when its lease has ended, another worker gets the run"
     return [runs, Reason("worker_silent", silent, {"worker": run.worker})]
+
+
+def _stalled(run: RunFacts) -> list[Reason]:
+    """Say that its worker stands still, and in which handlers: it starts nothing, and what it runs is not settled."""
+    if run.stall is None:
+        return []
+    text = (
+        f"worker {run.worker} {run.stall}; what has ended there is recorded when it goes on. Give a function that computes"
+        " for long a timeout, so that it runs in a process of its own; an async def must not block"
+    )
+    return [Reason("worker_stalled", text, {"since": run.stall.since, "handlers": list(run.stall.handlers)})]
 
 
 def _awaits_receiver(run: RunFacts, since: datetime, deadline_at: datetime) -> Reason:

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.explain.codes import HOLDING, Code
+from duly.domain.explain.words import moment_text
 from duly.domain.hold import Hold
 from duly.domain.overload import Overload
 from duly.domain.scaling import Pace, slots_for
@@ -45,6 +46,17 @@ def holding_of(reasons: Sequence[Reason]) -> Holding | None:
     return Holding(found.code, found.text, found.frees, found.probable_start_at)
 
 
+class Stall(msgspec.Struct, frozen=True):
+    """Since when a worker starts nothing, and the handlers that hold it; to whom it is not to be named, they are not either."""
+
+    since: datetime
+    handlers: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        held_by = f": {', '.join(self.handlers)} holds it" if self.handlers else ""
+        return f"has stood still since {moment_text(self.since)}{held_by}"
+
+
 class Serving(msgspec.Struct, frozen=True):
     """A live worker, as far as it matters here; to whom it is not to be named, it has no name, nor have its handlers."""
 
@@ -53,6 +65,7 @@ class Serving(msgspec.Struct, frozen=True):
     handlers: Sequence[str]
     slots: int
     pools: Mapping[str, int] = {}
+    stall: Stall | None = None
 
     def slots_for(self, handler: str) -> int:
         """Say how many runs of a handler it runs at once."""
@@ -127,6 +140,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     worker: str | None = None
     worker_is_live: bool = True
+    stall: Stall | None = None  # of its worker
     claimed_at: datetime | None = None
     deadline_at: datetime | None = None  # by when its receiver, which has taken it on, has to say what it came to
     started_at: datetime | None = None

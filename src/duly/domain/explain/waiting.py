@@ -118,7 +118,18 @@ def no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Reas
         text = f"no live worker of queue {queue} {what}; {remedy}"
         facts = {"queue": queue, "handler": handler, "known": known}
         return [Reason("no_worker_has_handler", text, facts, frees=remedy)]
-    return []
+    return _all_stalled(queue, [one for one in serving if handler in one.handlers])
+
+
+def _all_stalled(queue: str, able: Sequence[Serving]) -> list[Reason]:
+    """Say that every worker that could take a run stands still, and in which handlers."""
+    stalled = [(one, one.stall) for one in able if one.stall is not None]
+    if len(stalled) < len(able):
+        return []
+    named = "; ".join(f"{'one' if one.name is None else f'worker {one.name}'} {stall}" for one, stall in stalled[:3])
+    facts = {"queue": queue, "workers": len(stalled), "since": min(stall.since for _, stall in stalled)}
+    frees = f"another worker of queue {queue}, or a restart of one that stands still"
+    return [Reason("workers_stalled", f"every worker that could take it stands still: {named}", facts, frees=frees)]
 
 
 def held(holds: Sequence[Hold]) -> list[Reason]:

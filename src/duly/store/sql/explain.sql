@@ -31,7 +31,8 @@ select (select count(*) from (
                    and other.due_at < ready.due_at + (ready.priority - line.priority) * interval '30 seconds'
                  order by other.queue, other.tenant, other.priority, other.due_at limit $2) as one
              limit $2) as ahead) as before,
-       coalesce(workers.name, departed.name) as worker, workers.until > duly.clock_now() as worker_is_live
+       coalesce(workers.name, departed.name) as worker, workers.until > duly.clock_now() as worker_is_live,
+       workers.stalled_at, workers.stalled_in
   from (select $1::uuid as run_id) as asked
   left join duly.ready on ready.run_id = asked.run_id
   left join duly.leased on leased.run_id = asked.run_id

@@ -52,6 +52,10 @@ select slot_name::text as name, active as is_active,
            as retained_bytes
   from pg_replication_slots order by slot_name limit 100
 
+-- name: stalled
+select name, extract(epoch from duly.clock_now() - stalled_at)::double precision as seconds, stalled_in as handlers
+  from duly.workers where stalled_at is not null and until > duly.clock_now() order by stalled_at limit 100
+
 -- name: schedulers
 select schedulers.scheduler_id, schedulers.name, schedulers.version, schedulers.tzdb, schedulers.started_at, schedulers.until,
        count(shards.shard)::integer as shards

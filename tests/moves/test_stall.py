@@ -1,0 +1,84 @@
+"""A beat of a worker that stands still: what it has not started goes back, by fence, and its row says what holds it."""
+
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from duly.domain.run import Run
+from duly.store import workers
+from duly.store.database import Database
+from duly.worker.stall import Report
+from tests.builders import a_leased_run, a_ready_run, a_worker, claimed, settled
+
+
+async def stall(database: Database, worker_id: UUID, *kept: Run, holder: Run | None = None, gives_back: bool = True):
+    """Beat as the heartbeat of a stalled worker does. Gives how many went back; None: the lease is gone."""
+    holders = [] if holder is None else [(holder.run_id, holder.fence)]
+    handles = [(run.run_id, run.fence) for run in kept] if gives_back else None
+    row = await database.fetchrow(workers.SQL["stall"], worker_id, *Report(9.0, holders, handles, False).arguments)
+    return None if row is None else row["returned"]
+
+
+@pytest.fixture
+async def held(database) -> tuple[UUID, list[Run]]:
+    worker_id = await a_worker(database)
+    for _ in range(3):
+        await a_ready_run(database)
+    return worker_id, await claimed(database, worker_id)
+
+
+async def test_all_but_what_has_started_goes_back_with_no_attempt_used(database, held):
+    worker_id, [started, *others] = held
+
+    assert await stall(database, worker_id, started, holder=started) == 2
+
+    again = await claimed(database, await a_worker(database))
+    assert {run.run_id for run in again} == {run.run_id for run in others}
+    assert {run.attempt for run in again} == {1}
+    assert await database.fetchval("select array_agg(run_id) from duly.leased where worker_id = $1", worker_id) == [
+        started.run_id
+    ]
+
+
+async def test_its_lease_is_renewed_and_its_row_says_since_when_and_in_which_handler(database, held, clock):
+    worker_id, [started, *_] = held
+    before = (await workers.live(database))[0]
+    await clock.advance(5)
+
+    await stall(database, worker_id, started, holder=started)
+
+    [row] = await workers.live(database)
+    assert row.until > before.until
+    assert (row.read_at - row.stalled_at).total_seconds() == 9.0
+    assert row.stalled_in == [started.handler]
+
+    await workers.beat(database, worker_id)
+    [row] = await workers.live(database)
+    assert (row.stalled_at, row.stalled_in) == (None, [])
+
+
+async def test_nothing_goes_back_before_the_heartbeat_says_so(database, held):
+    worker_id, _ = held
+
+    assert await stall(database, worker_id, gives_back=False) == 0
+
+
+async def test_a_mark_of_an_older_lease_keeps_nothing(database, held):
+    worker_id, [first, *_] = held
+    stale = msgspec.structs.replace(first, fence=first.fence - 1)
+
+    assert await stall(database, worker_id, stale) == 3
+
+
+async def test_what_went_back_is_not_settled_by_the_worker_that_stood_still(database, held):
+    worker_id, [first, *_] = held
+    await stall(database, worker_id)
+
+    await settled(database, worker_id, first)
+
+    assert await database.fetchval("select count(*) from duly.ready") == 3
+
+
+async def test_a_lease_that_is_gone_is_said(database):
+    assert await stall(database, (await a_leased_run(database))[1].run_id) is None
