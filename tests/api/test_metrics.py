@@ -3,13 +3,17 @@
 from contextlib import suppress
 from datetime import timedelta
 
+import pytest
+
 from duly.api.metrics import QUEUES_MAX, Histogram, Metrics, Totals
+from duly.clock import host_now
 from duly.domain.hold import EVERYTHING, Scope
 from duly.domain.outcome import Failed
 from duly.log import Log
 from duly.moves.hold import hold, lift
-from duly.store import history, migrate
+from duly.store import clocks, history, migrate
 from duly.store.database import Database
+from duly.store.local import this_host
 from duly.store.tail import Ended, Snapshot, Tail
 from tests.api.conftest import parts_of
 from tests.builders import a_dead_run, a_leased_run, a_ready_run, a_worker, claimed, settled, staged
@@ -194,3 +198,19 @@ def test_a_histogram_cumulates():
 
     samples = {sample.labels.get("le", sample.name): sample.value for sample in histogram.family("x", "").samples}
     assert samples == {"1.0": 2, "2.0": 3, "+Inf": 4, "x_count": 4, "x_sum": 12.0}
+
+
+async def test_each_role_tells_how_far_the_clock_of_its_host_is(own_database):
+    """Of several processes of a role on a host the one that is furthest away counts."""
+    metrics = Metrics(parts_of(own_database).vitals, Log("test"))
+    await clocks.note(own_database, ["worker"], "one:1")
+    await clocks.note(own_database, ["worker"], "one:2", lambda: host_now() - timedelta(hours=1))
+    await own_database.execute("update duly.clock_high_water set at = duly.clock_now() + interval '90 seconds'")
+
+    text = (await metrics.scrape("text/plain"))[0].decode()
+
+    [offset] = [line for line in text.splitlines() if line.startswith("duly_clock_offset_seconds{")]
+    assert offset.startswith(f'duly_clock_offset_seconds{{host="{this_host()}",role="worker"}} -')
+    assert float(offset.split()[-1]) == pytest.approx(-3600, abs=2)
+    [back] = [line for line in text.splitlines() if line.startswith("duly_database_clock_set_back_seconds ")]
+    assert float(back.split()[-1]) == pytest.approx(90, abs=5)

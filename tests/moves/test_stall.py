@@ -50,6 +50,7 @@ async def test_its_lease_is_renewed_and_its_row_says_since_when_and_in_which_han
 
     [row] = await workers.live(database)
     assert row.until > before.until
+    assert row.stalled_at is not None
     assert (row.read_at - row.stalled_at).total_seconds() == 9.0
     assert row.stalled_in == [started.handler]
 

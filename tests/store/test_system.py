@@ -13,7 +13,7 @@ from duly.domain.doctor import Replica, Slot, findings, is_well
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
 from duly.moves.overload import note_overloads
 from duly.moves.submit import submit
-from duly.store import duties, history, migrate, system
+from duly.store import clocks, duties, history, migrate, system
 from duly.store.database import Database, Unavailable
 from duly.store.session import Sessions
 from tests.builders import a_key, a_scheduler, a_submission, a_worker
@@ -214,6 +214,45 @@ async def test_a_clock_that_is_apart_is_told(well):
 
     assert 80 < facts.clock_difference_seconds < 100
     assert "ahead of the database's" in {one.code: one.says for one in findings(facts)}["clock_apart"]
+
+
+async def test_a_host_whose_clock_is_apart_is_named_by_whoever_looks(well):
+    await clocks.note(well, ["worker"], "far:1", lambda: host_now() + timedelta(hours=1))
+    await clocks.note(well, ["scheduler"], "near:1")
+
+    facts = await facts_of(well)
+    [apart, near] = sorted(facts.clocks, key=lambda one: -abs(one.offset_seconds))
+    assert apart.offset_seconds == pytest.approx(3600, abs=2)
+    assert abs(near.offset_seconds) < 2
+    says = {one.code: one.says for one in findings(facts)}["host_clock_apart"]
+    assert says.startswith(f"The clock of host {apart.host} (worker) is 3")
+    assert "ahead of the database's" in says
+
+
+async def test_a_process_that_is_gone_names_no_host(well, clock):
+    await clocks.note(well, ["worker"], "far:1", lambda: host_now() + timedelta(hours=1))
+    await clock.advance(61)
+
+    assert await clocks.noted(well) == []
+    await clock.advance(600)
+    await clocks.note(well, ["worker"], "new:1")
+    assert await well.fetchval("select array_agg(name) from duly.host_clocks") == ["new:1"]
+
+
+async def test_a_database_clock_that_was_set_back_says_by_how_much_and_when_schedules_go_on(well, clock):
+    await clocks.note(well, ["scheduler"], "one:1")
+    assert "database_clock_set_back" not in await found_in(well)
+
+    before = clock.at
+    await clock.step(-3600)
+    await clocks.note(well, ["scheduler"], "one:1")
+
+    back = (await facts_of(well)).clock_set_back
+    assert (back.seconds, back.resumes_at) == (3600, before)
+    assert "was set back by 3600 s: schedules stand still until" in (await found_in(well))["database_clock_set_back"]
+
+    await clock.advance(3599)
+    assert (await facts_of(well)).clock_set_back is None
 
 
 async def test_who_follows_too_slowly_and_who_does_not_come_back_are_told(well):

@@ -24,11 +24,12 @@ from prometheus_client.registry import Collector
 from duly import __version__
 from duly.api.destination_metrics import PARKED_MAX, families
 from duly.api.health import Vitals
+from duly.domain.clocks import HostClock
 from duly.domain.errors import DulyError
 from duly.domain.hold import SCOPE_KINDS
 from duly.domain.overload import AGE_LIMIT, Overload
 from duly.log import Log
-from duly.store import destinations, holds, overloads, ready
+from duly.store import clocks, destinations, holds, overloads, ready
 from duly.store.overview import staging_lag_seconds
 from duly.store.pressure import Gauge
 from duly.store.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
@@ -37,6 +38,7 @@ LOOK_SECONDS = 5.0
 STAGE_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 # Users choose the names of queues: beyond this many, the others share one label.
 QUEUES_MAX = 200
+HOSTS_MAX = 500
 _OTHER = "other"
 
 
@@ -89,6 +91,8 @@ class Totals(Collector):
         self.overloads: Sequence[Overload] = ()
         self.desired: dict[str, int] = {}
         self.lag_seconds = 0.0
+        self.clocks: list[HostClock] = []
+        self.clock_set_back_seconds = 0.0
         self.destinations = destinations.Totals({}, 0, 0, 0, 0, 0, 0)
         self._queues: set[str] = set()
 
@@ -108,6 +112,7 @@ class Totals(Collector):
         """Give every metric."""
         yield from self._counters()
         yield from self._gauges()
+        yield from self._clocks()
         yield from families(self.destinations)
         yield self.skew.family(
             "duly_fire_skew_seconds", "How late attempts started after they were due, without runs that had to wait."
@@ -151,6 +156,24 @@ class Totals(Collector):
         yield GaugeMetricFamily("duly_staging_lag_seconds", "How far staging is behind.", value=self.lag_seconds)
         if (scheduler := self._vitals.scheduler) is not None:
             yield GaugeMetricFamily("duly_shards_held", "Shards this scheduler holds.", value=scheduler.shards)
+
+    def _clocks(self) -> Iterator[Metric]:
+        offset = GaugeMetricFamily(
+            "duly_clock_offset_seconds",
+            "How far the clock of a host is ahead of the database's, as a process there measured it.",
+            labels=["role", "host"],
+        )
+        worst: dict[tuple[str, str], float] = {}
+        for one in self.clocks:
+            worst[one.role, one.host] = max(worst.get((one.role, one.host), 0.0), one.offset_seconds, key=abs)
+        for labels, seconds in sorted(worst.items()):
+            offset.add_metric(labels, seconds)
+        yield offset
+        yield GaugeMetricFamily(
+            "duly_database_clock_set_back_seconds",
+            "How far the database's clock is behind where it was; schedules stand still while it is not 0.",
+            value=self.clock_set_back_seconds,
+        )
 
     def _pressure(self) -> Iterator[Metric]:
         overloaded = GaugeMetricFamily(
@@ -227,6 +250,9 @@ class Metrics:
             self.totals.overloads = await overloads.oldest(self._vitals.database, QUEUES_MAX)
             pressure = await self._gauge.read()
             self.totals.lag_seconds = await staging_lag_seconds(self._vitals.database)
+            self.totals.clocks = (await clocks.noted(self._vitals.database))[:HOSTS_MAX]
+            back = await clocks.set_back(self._vitals.database)
+            self.totals.clock_set_back_seconds = 0.0 if back is None else back.seconds
         self.totals.desired = {queue: pressure.desired_workers(queue) for queue in sorted(pressure.loads)[:QUEUES_MAX]}
         self.totals.holds = Counter(hold.scope.kind for hold in held)
         ages = {row["queue"]: (now - row["oldest_due_at"]).total_seconds() for row in rows}

@@ -18,12 +18,13 @@ from duly.cli.keyring import keyring_of
 from duly.cli.options import span, with_settings
 from duly.cli.role_metrics import listen_for_metrics, tell
 from duly.cli.say import say
+from duly.cli.scheduler import process_name
 from duly.cli.stopping import stop_on_signals
 from duly.domain.run import HORIZON
 from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
 from duly.settings import Settings, shown
-from duly.store import api_keys, migrate
+from duly.store import api_keys, clocks, migrate
 from duly.store.database import Database
 
 CONNECTIONS_MAX = 8
@@ -83,11 +84,13 @@ async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> 
         loop = asyncio.get_running_loop()
         stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
         counting = asyncio.create_task(metrics.run(), name="metrics")
+        noting = asyncio.create_task(clocks.keep_noting(database, ["api"], process_name(), Log("api")))
         say(f"api at {address_of(listener, tls)}, {reach_of(settings.host, tls)}. Ctrl-C stops it.")
         try:
             await asyncio.gather(*(one.run() for one in servers))
         finally:
             counting.cancel()
+            noting.cancel()
 
 
 def vitals_of(database: Database) -> Vitals:

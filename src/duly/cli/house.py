@@ -34,7 +34,7 @@ from duly.domain.run import HORIZON
 from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
 from duly.settings import Settings, shown
-from duly.store import api_keys, migrate
+from duly.store import api_keys, clocks, migrate
 from duly.store.database import Database
 from duly.store.overview import NamedJob
 from duly.store.shards import SHARDS
@@ -112,6 +112,7 @@ class House:
         self._server = Server(app, self._listener, self._plan.tls)
         for name, part in self._parts(metrics):
             self._spawn(name, part)
+        self._spawn("host clock", clocks.keep_noting(database, ["api", "scheduler"], self._name, Log("up")))
         job = await self._demo(database)
         await self._wait_until_ready(database, job)
         vitals.started = self._is_ready

@@ -20,6 +20,7 @@ from duly.log import Log
 from duly.maintenance.service import Maintenance, Retention
 from duly.scheduler.service import Scheduler
 from duly.settings import Settings
+from duly.store import clocks
 from duly.store.database import Database
 
 CONNECTIONS_MAX = 8  # Staging and the duties go on side by side, and none should wait for another.
@@ -76,8 +77,12 @@ async def _run(settings: Settings, name: str) -> None:
         loop = asyncio.get_running_loop()
         stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
         say(f"scheduler {name} runs. Ctrl-C hands its shards over.")
-        with nullcontext() if settings.metrics_port is None else _served(settings, stager, maintenance):
-            await asyncio.gather(stager.run(), maintenance.run())
+        noting = asyncio.create_task(clocks.keep_noting(database, ["scheduler"], name, Log("scheduler")))
+        try:
+            with nullcontext() if settings.metrics_port is None else _served(settings, stager, maintenance):
+                await asyncio.gather(stager.run(), maintenance.run())
+        finally:
+            noting.cancel()
 
 
 def _served(settings: Settings, stager: Scheduler, maintenance: Maintenance) -> AbstractContextManager[None]:

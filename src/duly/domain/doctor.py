@@ -13,6 +13,8 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.clocks import ClockSetBack, HostClock
+from duly.domain.explain.words import moment_text
 from duly.domain.overload import Overload
 
 SHARDS = 64
@@ -139,6 +141,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     slots: list[Slot]
     clock_difference_seconds: float
     overloads: Sequence[Overload] = ()
+    clocks: list[HostClock] = []
+    clock_set_back: ClockSetBack | None = None
 
     @property
     def shards_held(self) -> int:
@@ -148,7 +152,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def findings(facts: Facts) -> list[Finding]:
     """Say what is wrong, the gravest first."""
-    found = [*_engine(facts), *_storage(facts), *_durability(facts.server), *_server(facts), *_agreement(facts)]
+    found = [
+        *_engine(facts),
+        *_storage(facts),
+        *_durability(facts.server),
+        *_server(facts),
+        *_clocks(facts),
+        *_agreement(facts),
+    ]
     return sorted(found, key=lambda one: SEVERITIES.index(one.severity))
 
 
@@ -304,6 +315,29 @@ def _server(facts: Facts) -> Iterator[Finding]:
                 f"Nobody reads replication slot {slot.name}, and {slot.retained_bytes:,} bytes of log are kept for it.",
                 f"Let its reader come back, or: select pg_drop_replication_slot('{slot.name}');",
             )
+
+
+def _clocks(facts: Facts) -> Iterator[Finding]:
+    if (back := facts.clock_set_back) is not None:
+        yield _error(
+            "database_clock_set_back",
+            f"The database's clock was set back by {back.seconds:.0f} s: schedules stand still until it is again where it"
+            f" was, {moment_text(back.resumes_at)}.",
+            "Set the clock of the database's host right, and let a time service keep it: chrony, or systemd-timesyncd. If it"
+            " was ahead before and is right now, run what is urgent by hand: duly jobs trigger JOB.",
+        )
+    apart = [one for one in facts.clocks if abs(one.offset_seconds) > CLOCK_SECONDS_MAX]
+    for host in sorted({one.host for one in apart}):
+        of_host = [one for one in apart if one.host == host]
+        worst = max(of_host, key=lambda one: abs(one.offset_seconds)).offset_seconds
+        roles = ", ".join(sorted({one.role for one in of_host}))
+        way = "ahead of" if worst > 0 else "behind"
+        yield _warning(
+            "host_clock_apart",
+            f"The clock of host {host} ({roles}) is {abs(worst):.1f} s {way} the database's. Runs and signatures go by the"
+            " database's; its logs, and what it checks by its own clock such as certificates, do not.",
+            "Let a time service keep it: chrony, or systemd-timesyncd.",
+        )
 
 
 def _agreement(facts: Facts) -> Iterator[Finding]:

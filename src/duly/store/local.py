@@ -1,9 +1,10 @@
-"""Who works on the database itself: the account of this machine under which we run."""
+"""Who works on the database itself: the account of this machine under which we run, and the name of the machine."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import socket
 
 from duly.domain.audit import Actor, local_actor
 
@@ -14,3 +15,8 @@ def this_account() -> Actor:
         return local_actor(pwd.getpwuid(os.geteuid()).pw_name)
     except KeyError:
         return local_actor(str(os.geteuid()))
+
+
+def this_host() -> str:
+    """Name this machine, for people."""
+    return socket.gethostname()

@@ -10,7 +10,7 @@ from functools import cache
 from duly import __version__
 from duly.domain.doctor import Facts, Index, Replica, Scheduler, Server, Slot, Stalled, Table, tomorrow_of
 from duly.domain.triggers import zones
-from duly.store import migrate, overloads
+from duly.store import clocks, migrate, overloads
 from duly.store.database import Database
 from duly.store.overview import backlog
 from duly.store.statements import load
@@ -24,7 +24,7 @@ _GONE = re.compile(r"^\s*drop\s+index\s+(?:if\s+exists\s+)?(?:duly\.)?(\w+)", re
 
 async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
     """Read all that the doctor looks at. `host_now` is the clock of this machine."""
-    difference = await _clock_difference(session, host_now)
+    seconds, _ = await clocks.difference(session, host_now)
     seen = await backlog(session)
     server = await session.fetchrow(SQL["server"])
     assert server is not None
@@ -47,7 +47,9 @@ async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
         missing_partitions=[row[0] for row in partitions],
         replicas=[Replica(*row) for row in await session.fetch(SQL["replicas"])],
         slots=[Slot(*row) for row in await session.fetch(SQL["slots"])],
-        clock_difference_seconds=difference,
+        clock_difference_seconds=seconds,
+        clocks=await clocks.noted(session),
+        clock_set_back=await clocks.set_back(session),
         overloads=list((await overloads.standing(session)).values()),
     )
 
@@ -60,11 +62,3 @@ def expected_indexes() -> frozenset[str]:
         names -= set(_GONE.findall(migration.sql))
         names |= set(_INDEX.findall(migration.sql))
     return frozenset(names)
-
-
-async def _clock_difference(session: Database, host_now: Callable[[], datetime]) -> float:
-    """Say how far this machine's clock is ahead of the server's, give or take half of the way there and back."""
-    sent_at = host_now()
-    told_at: datetime = await session.fetchval(SQL["clock"])
-    came_at = host_now()
-    return round((sent_at + (came_at - sent_at) / 2 - told_at).total_seconds(), 3)

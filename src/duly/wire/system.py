@@ -88,6 +88,22 @@ class SystemFinding(Told, frozen=True):
     remedy: str
 
 
+class SystemClock(Told, frozen=True):
+    """The clock of a process's host, as the process measured it within the last minute."""
+
+    role: str
+    name: str
+    host: str
+    offset_seconds: Annotated[float, Meta(description="How far it is ahead of the database's; negative: behind.")]
+
+
+class SystemClockSetBack(Told, frozen=True):
+    """The database's clock is behind where it was: schedules stand still until it is there again."""
+
+    seconds: float
+    resumes_at: Annotated[Moment, Meta(description="When schedules go on.")]
+
+
 class System(Told, frozen=True):
     """The installation at one moment. `is_well`: nothing needs a person."""
 
@@ -103,6 +119,10 @@ class System(Told, frozen=True):
     reaper_age_seconds: float | None
     clock_difference_seconds: Annotated[
         float, Meta(description="How far the clock of the process that answers is ahead of the database's.")
+    ]
+    clocks: list[SystemClock]
+    clock_set_back: Annotated[
+        SystemClockSetBack | None, Meta(description="null: the database's clock was not set back.")
     ]
     database: SystemDatabase
     settings: list[SystemSetting]

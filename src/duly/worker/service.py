@@ -25,7 +25,7 @@ from duly.log import Log
 from duly.moves.defer import Deferred
 from duly.moves.retire import retire
 from duly.moves.settle import Settled
-from duly.store import workers
+from duly.store import clocks, workers
 from duly.store.database import Database, Unavailable
 from duly.store.local import this_account
 from duly.store.workers import Identity
@@ -258,6 +258,8 @@ class Worker:
         beside = [asyncio.create_task(self._keep_registered(database), name="registrar")]
         if not watch.is_on_this_loop:  # Where both are one, whoever blocks it keeps us from noticing.
             beside.append(asyncio.create_task(watch.run(), name="loop watch"))
+            noting = clocks.keep_noting(database, ["worker"], self._options.name, self._log)
+            beside.append(asyncio.create_task(noting, name="host clock"))
         try:
             await engine.live(self._options.grace_seconds)
         finally:

@@ -13,6 +13,8 @@ from duly.store import system
 from duly.wire.shapes import Nothing
 from duly.wire.system import (
     System,
+    SystemClock,
+    SystemClockSetBack,
     SystemDatabase,
     SystemFinding,
     SystemReplica,
@@ -51,6 +53,8 @@ async def read_system(call: Call[Nothing, None]) -> Answer:
         staging_lag_seconds=facts.lag_seconds,
         reaper_age_seconds=facts.reaper_age_seconds,
         clock_difference_seconds=facts.clock_difference_seconds,
+        clocks=[_as(SystemClock, one) for one in facts.clocks],
+        clock_set_back=None if facts.clock_set_back is None else _as(SystemClockSetBack, facts.clock_set_back),
         database=_database(facts),
         settings=[_as(SystemSetting, one) for one in call.settings],
     )

@@ -70,6 +70,3 @@ select max(version) from duly.migrations
 
 -- name: tzdb_in_force
 select version from duly.zone_data
-
--- name: clock
-select clock_timestamp()
