@@ -188,7 +188,8 @@ class TestWorkers:
         worker = await worker_of(api, worker_id)
         assert (worker["stalled_at"] is not None, worker["stalled_in"]) == (True, ["crunch"])
         explained = (await api.get(f"/v1/runs/{run.run_id}/explain")).json()
-        assert "worker_stalled" in [reason["code"] for reason in explained["reasons"]]
+        [stalled] = [reason for reason in explained["reasons"] if reason["code"] == "worker_stalled"]
+        assert stalled["facts"]["handlers"] == ["crunch"]
 
     async def test_one_that_is_drained_serves_no_queue_until_it_goes_on(self, api, database):
         worker_id = await a_worker(database, queues=["mail"])

@@ -174,3 +174,20 @@ async def test_one_that_is_parked_at_a_destination_closed_by_hand_is_explained(d
     await close(database, 1, answered.destination_id)
 
     assert await told(database, run.run_id)
+
+
+async def test_a_tenant_is_not_told_which_of_anothers_handlers_holds_its_worker(database):
+    worker_id, run = await a_leased_run(database)
+    await database.execute(
+        "update duly.workers set stalled_at = duly.clock_now(), stalled_in = array['crunch', $2] where worker_id = $1",
+        worker_id,
+        run.handler,
+    )
+
+    named = {}
+    for is_operator in (True, False):
+        found = await explain.run(database, 1, run.run_id, database, is_operator=is_operator)
+        assert found is not None
+        named[is_operator] = {reason.code: reason.facts for reason in found.reasons}["worker_stalled"]["handlers"]
+
+    assert named == {True: ["crunch", run.handler], False: [run.handler]}

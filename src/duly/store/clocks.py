@@ -26,7 +26,8 @@ async def difference(session: Database, now: Callable[[], datetime]) -> tuple[fl
     sent_at = now()
     told_at: datetime = await session.fetchval(SQL["server"])
     came_at = now()
-    return round((sent_at + (came_at - sent_at) / 2 - told_at).total_seconds(), 3), (came_at - sent_at).total_seconds()
+    ahead = sent_at + (came_at - sent_at) / 2 - told_at
+    return round(ahead.total_seconds(), 3) + 0.0, (came_at - sent_at).total_seconds()
 
 
 async def note(database: Database, roles: Sequence[str], name: str, now: Callable[[], datetime] = host_now) -> None:

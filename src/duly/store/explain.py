@@ -63,9 +63,11 @@ class Explanation(msgspec.Struct, frozen=True):
     reasons: list[Reason]
 
 
-async def run(database: Database, tenant: int, run_id: UUID, engine: Database | None = None) -> Explanation | None:
-    """Explain one run; None when nothing is known of it."""
-    whole = engine or database
+async def run(
+    database: Database, tenant: int, run_id: UUID, engine: Database | None = None, *, is_operator: bool = False
+) -> Explanation | None:
+    """Explain one run; None when nothing is known of it. Only the operator is told other handlers' names."""
+    whole, are_named = engine or database, engine is None or is_operator
     found = await runs.find(database, run_id)
     if found is None or found["tenant"] != tenant:
         return None
@@ -90,7 +92,7 @@ async def run(database: Database, tenant: int, run_id: UUID, engine: Database | 
         reason=found["reason"],
         worker=beyond["worker"] if engine is None else found["worker_id"] and str(found["worker_id"]),
         worker_is_live=beyond["worker_is_live"] is not False,
-        stall=_stall(beyond["stalled_at"], beyond["stalled_in"], are_named=engine is None),
+        stall=_stall(beyond["stalled_at"], beyond["stalled_in"], None if are_named else found["handler"]),
         claimed_at=around["claimed_at"],
         deadline_at=around["deadline_at"],
         started_at=last.get("started_at") if is_over else None,
@@ -105,15 +107,17 @@ async def run(database: Database, tenant: int, run_id: UUID, engine: Database | 
         turn=await _turn(database, tenant, run_id, around),
         destination=_destination(around),
         holds=await _holds(whole, Scope(tenant, found["queue"])),
-        workers=await _serving(whole, tenant, are_named=engine is None),
+        workers=await _serving(whole, tenant, engine is None, None if are_named else found["handler"]),
         schedulers=await whole.fetchval(SQL["schedulers"]),
     )
     return _explanation("run", run_id, found["state"], explain_run(facts))
 
 
-async def job(database: Database, tenant: int, job_id: UUID, engine: Database | None = None) -> Explanation | None:
+async def job(
+    database: Database, tenant: int, job_id: UUID, engine: Database | None = None, *, is_operator: bool = False
+) -> Explanation | None:
     """Explain one recurring job; None when there is none of that id."""
-    whole = engine or database
+    whole, are_named = engine or database, engine is None or is_operator
     found = await jobs.find(database, job_id)
     if found is None or found["tenant"] != tenant:
         return None
@@ -136,17 +140,18 @@ async def job(database: Database, tenant: int, job_id: UUID, engine: Database | 
         failures=found["failures"],
         last=last.rows,
         holds=await _holds(whole, Scope(tenant, found["queue"])),
-        workers=await _serving(whole, tenant, are_named=engine is None),
+        workers=await _serving(whole, tenant, engine is None, None if are_named else found["handler"]),
         schedulers=await whole.fetchval(SQL["schedulers"]),
     )
     return _explanation("job", job_id, found["state"], explain_job(facts))
 
 
 async def job_or_run(
-    database: Database, tenant: int, identifier: UUID, engine: Database | None = None
+    database: Database, tenant: int, identifier: UUID, engine: Database | None = None, *, is_operator: bool = False
 ) -> Explanation | None:
     """Explain what has an id: a recurring job, or a run."""
-    return await job(database, tenant, identifier, engine) or await run(database, tenant, identifier, engine)
+    explained = await job(database, tenant, identifier, engine, is_operator=is_operator)
+    return explained or await run(database, tenant, identifier, engine, is_operator=is_operator)
 
 
 def _explanation(kind: str, identifier: UUID, state: str, reasons: list[Reason]) -> Explanation:
@@ -246,7 +251,7 @@ async def _holds(database: Database, scope: Scope) -> Sequence[Hold]:
     return [hold for hold in await holds.standing(database) if hold.scope.touches(scope)]
 
 
-async def _serving(database: Database, tenant: int, *, are_named: bool) -> list[Serving]:
+async def _serving(database: Database, tenant: int, are_named: bool, only: str | None) -> list[Serving]:
     live = [row for row in await workers.live(database) if row.serves(tenant)]
     return [
         Serving(
@@ -255,11 +260,12 @@ async def _serving(database: Database, tenant: int, *, are_named: bool) -> list[
             row.handlers,
             row.slots,
             row.pools,
-            _stall(row.stalled_at, row.stalled_in, are_named=are_named),
+            _stall(row.stalled_at, row.stalled_in, only),
         )
         for row in live
     ]
 
 
-def _stall(since: datetime | None, handlers: Sequence[str] | None, *, are_named: bool) -> Stall | None:
-    return None if since is None else Stall(since, (handlers or ()) if are_named else ())
+def _stall(since: datetime | None, handlers: Sequence[str] | None, only: str | None) -> Stall | None:
+    """Give a stall with the names of its handlers; to a tenant only with its own, because others' are not for it to know."""
+    return None if since is None else Stall(since, [one for one in handlers or () if only in (None, one)])

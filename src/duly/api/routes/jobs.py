@@ -116,7 +116,9 @@ async def explain_job(call: Call[Nothing, None]) -> Answer:
     """
     job_id = call.id("job_id")
     async with call.open() as session:
-        found = await explain.job_or_run(session, call.tenant, job_id, call.database)
+        found = await explain.job_or_run(
+            session, call.tenant, job_id, call.database, is_operator=call.identity.is_operator
+        )
         if found is None or (found.kind == "run" and not await _is_one_shot(session, call.tenant, job_id)):
             raise no_job(job_id)
     return Answer(200, shown_explanation(found))

@@ -136,7 +136,7 @@ async def explain_run(call: Call[Nothing, None]) -> Answer:
     """
     run_id = call.id("run_id")
     async with call.open() as session:
-        found = await explain.run(session, call.tenant, run_id, call.database)
+        found = await explain.run(session, call.tenant, run_id, call.database, is_operator=call.identity.is_operator)
     if found is None:
         raise _no_run(run_id)
     return Answer(200, shown_explanation(found))
