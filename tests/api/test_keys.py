@@ -1,6 +1,6 @@
 """Keys over HTTP: made, listed, ended; the secret is shown once and kept nowhere."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from tests.api.front import A_TARGET, Caller
 from tests.api.test_runs import pages
@@ -75,6 +75,14 @@ async def test_a_key_has_its_own_rate(front, api):
         assert answer.headers["ratelimit-policy"]
 
 
+async def test_how_long_a_key_is_good_for_counts_from_the_time_of_the_database(api, database):
+    now = await database.read_clock()
+
+    key = await made(api, scopes=["jobs:read"], expires_after="PT1H")
+
+    assert datetime.fromisoformat(key["expires_at"]) - now == timedelta(hours=1)
+
+
 async def test_what_makes_no_sense_is_refused(api):
     good = {"name": "mine", "scopes": ["jobs:read"]}
     wrong = [
@@ -91,6 +99,9 @@ async def test_what_makes_no_sense_is_refused(api):
         {**good, "expires_at": "9999-12-31T23:59:59-14:00"},
         {**good, "expires_at": "soon"},
         {**good, "expires_at": "2030-01-01T00:00:00"},
+        {**good, "expires_after": "PT0S"},
+        {**good, "expires_after": "P1M"},
+        {**good, "expires_after": "PT1H", "expires_at": "2999-01-01T00:00:00Z"},
         {**good, "rate": 0},
         {**good, "rate": -1},
         {**good, "rate": 10**400},

@@ -50,13 +50,13 @@ async def keys(client: AsyncClient, tenant: str | None, limit: int) -> list[Row]
 
 
 async def create_key(client: AsyncClient, tenant: str | None, wanted: KeyWanted) -> tuple[Secret, Row]:
-    """Make a key. Its end counts from the clock of this host. Everything else is asked first: the text is told once."""
+    """Make a key. Everything else is asked first: the text is told once."""
     owners = await _owners(client, tenant)
     made = await client.keys.create(
         wanted.name,
         msgspec.convert([scope.value for scope in sorted(wanted.scopes)], list[wire.Scope]),
         tenant=None if tenant is None else next(iter(owners)),
-        expires_at=None if wanted.expires is None else host_now() + wanted.expires,
+        expires_after=None if wanted.expires is None else to_iso(wanted.expires),
         rate=wanted.rate,
     )
     name, state = _shown(owners.get(made.tenant), made.tenant)

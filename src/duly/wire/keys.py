@@ -27,6 +27,10 @@ class KeyRequest(Asked, frozen=True):
     scopes: Annotated[list[Scope], Meta(min_length=1, max_length=5)]
     tenant: TenantNumber | None = None
     expires_at: Moment | None = None
+    expires_after: (
+        Annotated[Duration, Meta(description="Instead of expires_at: so long from now, by the clock of the database.")]
+        | None
+    ) = None
     rate: Rate | None = None
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -10,9 +11,11 @@ from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.domain.api_key import ApiKey, read_scopes
-from duly.domain.errors import NotFound
+from duly.domain.duration import parse_option
+from duly.domain.errors import InvalidOption, NotFound
 from duly.moves.api_keys import create_key, revoke_key
 from duly.store import api_keys
+from duly.store.database import Database
 from duly.wire.keys import Key, KeyList, KeyQuery, KeyRequest, MadeKey
 from duly.wire.shapes import Nothing
 
@@ -48,13 +51,14 @@ async def make_key(call: Call[Nothing, KeyRequest]) -> Answer:
     """
     asked = call.body
     tenant, scopes = _tenant(call, asked.tenant), read_scopes(asked.scopes)
+    expires_at = await _expiry(call.database, asked)
     made = await create_key(
         call.database,
         call.rng,
         tenant=tenant,
         name=asked.name,
         scopes=scopes,
-        expires_at=asked.expires_at,
+        expires_at=expires_at,
         rate=asked.rate,
     )
     told = MadeKey(
@@ -62,10 +66,19 @@ async def make_key(call: Call[Nothing, KeyRequest]) -> Answer:
         tenant=tenant,
         name=asked.name,
         scopes=sorted(set(asked.scopes)),
-        expires_at=asked.expires_at,
+        expires_at=expires_at,
         key=made.text.reveal(),
     )
     return Answer(201, told, {"Location": f"/v1/keys/{made.key_id}"})
+
+
+async def _expiry(database: Database, asked: KeyRequest) -> datetime | None:
+    """Give the moment at which a key ends. A span counts from the database's time: the caller's clock may be wrong."""
+    if asked.expires_after is None:
+        return asked.expires_at
+    if asked.expires_at is not None:
+        raise InvalidOption("give expires_at or expires_after, not both")
+    return await database.read_clock() + parse_option(asked.expires_after, "expires_after")
 
 
 @routes.add("DELETE", "/v1/keys/{key_id}", scope="admin", answers={204: None}, in_session=False)

@@ -32,10 +32,13 @@ class Keys:
         *,
         tenant: int | None = None,
         expires_at: datetime | None = None,
+        expires_after: str | float | None = None,
         rate: float | None = None,
     ) -> MadeKey:
         """Make a key. Its text is in the answer and nowhere else, so a lost answer is not asked for again: Unavailable."""
-        body = given(name=name, scopes=scopes, tenant=tenant, expires_at=expires_at, rate=rate)
+        body = given(
+            name=name, scopes=scopes, tenant=tenant, expires_at=expires_at, expires_after=expires_after, rate=rate
+        )
         ask = posting(path("keys"), MadeKey, body)
         return self._line.ask(msgspec.structs.replace(ask, is_repeatable=False))
 
