@@ -13,11 +13,16 @@ from tests.builders import a_leased_run, a_ready_run, a_worker, claimed, settled
 
 
 async def stall(database: Database, worker_id: UUID, *kept: Run, holder: Run | None = None, gives_back: bool = True):
-    """Beat as the heartbeat of a stalled worker does. Gives how many went back; None: the lease is gone."""
+    """Beat as the heartbeat of a stalled worker does. Gives how many went back."""
     holders = [] if holder is None else [(holder.run_id, holder.fence)]
     handles = [(run.run_id, run.fence) for run in kept] if gives_back else None
-    row = await database.fetchrow(workers.SQL["stall"], worker_id, *Report(9.0, holders, handles, False).arguments)
-    return None if row is None else row["returned"]
+    safe_until = await database.fetchval("select safe_until from duly.workers where worker_id = $1", worker_id)
+    return await told(database, worker_id, Report(9.0, holders, handles, False, safe_until))
+
+
+async def told(database: Database, worker_id: UUID, report: Report):
+    row = await database.fetchrow(workers.SQL["stall"], worker_id, *report.arguments)
+    return "gone" if row is None else row["returned"]
 
 
 @pytest.fixture
@@ -65,6 +70,17 @@ async def test_nothing_goes_back_before_the_heartbeat_says_so(database, held):
     assert await stall(database, worker_id, gives_back=False) == 0
 
 
+async def test_a_statement_that_comes_late_hands_nothing_back(database, held, clock):
+    """Meanwhile a beat has allowed starts again: what the statement does not know may have started."""
+    worker_id, _ = held
+    late = Report(9.0, [], [], False, await database.fetchval("select safe_until from duly.workers"))
+    await clock.advance(1)
+    await workers.beat(database, worker_id)
+
+    assert await told(database, worker_id, late) is None
+    assert await database.fetchval("select count(*) from duly.leased") == 3
+
+
 async def test_a_mark_of_an_older_lease_keeps_nothing(database, held):
     worker_id, [first, *_] = held
     stale = msgspec.structs.replace(first, fence=first.fence - 1)
@@ -82,4 +98,4 @@ async def test_what_went_back_is_not_settled_by_the_worker_that_stood_still(data
 
 
 async def test_a_lease_that_is_gone_is_said(database):
-    assert await stall(database, (await a_leased_run(database))[1].run_id) is None
+    assert await stall(database, (await a_leased_run(database))[1].run_id) == "gone"

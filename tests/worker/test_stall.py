@@ -215,7 +215,7 @@ class TestStall:
     @pytest.fixture
     def stall(self, marks):
         stall = Stall(marks, 15.0, 0)
-        stall.resume(110.0)
+        stall.resume(110.0, START)
         return stall
 
     def test_an_engine_that_turns_is_not_reported(self, stall, marks):
@@ -252,14 +252,30 @@ class TestStall:
 
     def test_when_it_turns_again_starts_are_allowed_again(self, stall, marks):
         stall.look(104.0)
-        stall.reported(stall.look(111.0), 0)
+        stall.reported(stall.look(111.0), START, 0)
         marks.turn(112.0)
 
         assert stall.wants_beat(112.0)
         assert stall.look(112.0) is None
         assert stall.kept == [(self.RUN, 7)]
-        stall.resume(122.0)
+        stall.resume(122.0, START)
         assert (stall.kept, marks.is_stalled) == (None, False)
+
+    def test_what_may_have_been_handed_back_is_said_though_the_answer_was_lost(self, stall, marks):
+        stall.look(104.0)
+        stall.look(111.0)
+        marks.turn(112.0)
+
+        assert stall.look(112.0) is None
+        assert stall.kept == [(self.RUN, 7)]
+
+    def test_a_heartbeat_that_takes_the_place_of_another_keeps_to_what_that_one_allowed(self, marks):
+        marks.renew(110.0)
+        stall: Any = Stall(marks, 15.0, 0)
+        stall.look(104.0)
+
+        assert stall.look(109.0).kept is None
+        assert stall.look(110.1).kept is not None
 
     def test_a_mark_that_was_taken_back_is_free_again(self, stall, marks):
         marks.end(self.RUN, 7)

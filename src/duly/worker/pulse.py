@@ -80,9 +80,9 @@ async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
             if stall.kept is not None:  # Before it may start anything.
                 say({"kept": [[str(run_id), fence] for run_id, fence in stall.kept]})
             say({"safe_until": safe_until, "due_until": row["safe_until"].timestamp()})
-            stall.resume(safe_until)
+            stall.resume(safe_until, row["safe_until"])
         else:
-            stall.reported(report, row["returned"])
+            stall.reported(report, row["safe_until"], row["returned"])
         await _rest(stall, config["lease"] / BEATS_PER_LEASE)
 
 

@@ -8,6 +8,7 @@ way may still be answered) → *turning* again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -35,12 +36,13 @@ class Report(msgspec.Struct, frozen=True):
     holders: Handles
     kept: Handles | None
     is_safe: bool  # The engine turns; only the handlers' loop is blocked.
+    safe_until: datetime | None = None  # as the store has told it: a report that comes late hands nothing back
 
     @property
     def arguments(self) -> tuple[Any, ...]:
         """What the statement is given after the worker."""
         kept: tuple[Any, Any] = (None, None) if self.kept is None else _columns(self.kept)
-        return (self.seconds, *_columns(self.holders), self.is_safe, *kept, RETURNED_MAX)
+        return (self.seconds, *_columns(self.holders), self.is_safe, *kept, self.safe_until, RETURNED_MAX)
 
 
 class Stall:
@@ -50,7 +52,8 @@ class Stall:
         self._marks = marks
         self._seconds = max(STALLED_SECONDS_LEAST, lease_seconds * STALLED_SHARE)
         self._pid = pid
-        self._allowed_until = float("-inf")
+        self._allowed_until = marks.renewed_until  # It may have been allowed by a heartbeat before this one.
+        self._safe_until: datetime | None = None
         self._seen_at: float | None = None  # since when we have seen that it does not turn
         self._times: dict[int, float] = {}  # of its threads, when we first saw it
         self._kept: Handles | None = None
@@ -77,21 +80,26 @@ class Stall:
             marks.stall(is_stalled=True)
         started = marks.started
         kept = _handles(started) if self._may_give_back(now) else None
-        return Report(now - marks.turned_at, _handles(self._holders(started, now)), kept, is_safe=False)
+        if kept is not None:
+            self._kept = kept  # Before we know that it is done: the answer may be lost.
+        holders = _handles(self._holders(started, now))
+        return Report(now - marks.turned_at, holders, kept, is_safe=False, safe_until=self._safe_until)
 
-    def reported(self, report: Report, returned: int) -> None:
-        """Remember which runs were kept when others were handed back, and whether there may be more to hand back."""
+    def reported(self, report: Report, safe_until: datetime, returned: int | None) -> None:
+        """Take the answer to a report, which says whether there may be more to hand back."""
+        self._safe_until = safe_until
         if report.kept is not None:
-            self._kept, self._has_more = report.kept, returned >= RETURNED_MAX
+            self._has_more = returned is None or returned >= RETURNED_MAX
 
     @property
     def kept(self) -> Handles | None:
-        """The runs that were kept when all others were handed back; None: nothing was."""
+        """The runs that were kept when all others were handed back, or may have been; None: nothing was."""
         return self._kept
 
-    def resume(self, allowed_until: float) -> None:
+    def resume(self, allowed_until: float, safe_until: datetime) -> None:
         """Allow starts up to this moment again: the worker has been told, and what was handed back before that."""
-        self._allowed_until, self._kept, self._has_more = allowed_until, None, True
+        self._allowed_until, self._safe_until = allowed_until, safe_until
+        self._kept, self._has_more = None, True
         self._marks.stall(is_stalled=False)
 
     def wants_beat(self, now: float) -> bool:

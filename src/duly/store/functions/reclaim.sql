@@ -58,9 +58,12 @@ end $$;
 
 -- A beat of a worker that stands still: its lease is renewed for the runs that have started. Its row says since when, and in which
 -- handlers. Where p_kept is given, all else that hangs on it was not started and goes back unused: its heartbeat allows no start any
--- more, and says so here before the worker hears of it. No row: the lease is gone. The row is locked first, as when a worker retires.
+-- more, and says so here before the worker hears of it. p_safe_until is what the last beat that allowed starts was answered: a statement
+-- that comes late, when starts are allowed again, takes nothing back, and says so by returned being null. No row: the lease is gone. The
+-- row is locked first, as when a worker retires; so no beat can allow starts while this goes on.
 create or replace function duly.stall_v1(
-    p_worker_id uuid, p_seconds float8, p_in uuid[], p_in_fences bigint[], p_is_safe boolean, p_kept uuid[], p_kept_fences bigint[], p_limit integer)
+    p_worker_id uuid, p_seconds float8, p_in uuid[], p_in_fences bigint[], p_is_safe boolean, p_kept uuid[], p_kept_fences bigint[],
+    p_safe_until timestamptz, p_limit integer)
 returns table (safe_until timestamptz, returned integer)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -80,7 +83,9 @@ begin
     if not found then
         return;
     end if;
-    if p_kept is not null then
+    if p_kept is not null and v_safe_until is distinct from p_safe_until then
+        return query select v_safe_until, null::integer;
+    elsif p_kept is not null then
         select array_agg(run_id), array_agg(fence), array_agg(distinct queue) into v_run_ids, v_fences, v_queues
           from (select run_id, fence, queue from duly.leased where leased.worker_id = p_worker_id
                    and not exists (select from unnest(p_kept, p_kept_fences) as kept(run_id, fence)
@@ -88,8 +93,10 @@ begin
                  limit p_limit) as unstarted;
         perform duly.hand_back_v1(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
         perform pg_notify('duly_ready', queue) from unnest(v_queues) as hinted(queue);
+        return query select v_safe_until, coalesce(cardinality(v_run_ids), 0);
+    else
+        return query select v_safe_until, 0;
     end if;
-    return query select v_safe_until, coalesce(cardinality(v_run_ids), 0);
 end $$;
 
 -- A worker leaves. What hangs on it and is not among the runs it still holds is a claim whose answer it never had: that was not
