@@ -126,7 +126,7 @@ def _thread_times(pid: int) -> dict[int, float]:
     found = {}
     try:
         for folder in Path(f"/proc/{pid}/task").iterdir():
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            fields = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
             found[int(folder.name)] = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
     except (OSError, ValueError, IndexError):
         return {}
