@@ -160,6 +160,13 @@ BANK = [
         "tests/worker/test_stall.py::TestStall",
     ),
     Mutant(
+        "a stall report that comes late hands back what has started since",
+        sql("reclaim"),
+        "p_kept is not null and v_safe_until is distinct from p_safe_until",
+        "p_kept is not null and p_limit < 0",
+        "tests/moves/test_stall.py",
+    ),
+    Mutant(
         "a run that was handed back for a stalled worker starts there all the same",
         "src/duly/worker/executor.py",
         "return self._is_safe() and not self.is_revoked(run)",
