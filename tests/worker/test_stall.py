@@ -26,7 +26,6 @@ from tests.worker.stories import (
     a_run,
     attempts_of,
     ended,
-    engine_of,
     in_box,
     registry_of,
     state_of,
@@ -151,10 +150,10 @@ async def test_a_claim_that_is_answered_after_the_worker_stood_still_is_handed_b
     async with working(url, registry_of(work)) as worker:
         lifeline: Any = worker._lifeline
 
-        async def claim(*words, **options):
-            claimed = await moves_claim(*words, **options)
+        async def claim(database, worker_id, *words):
+            claimed = await moves_claim(database, worker_id, *words)
             if claimed and not lifeline.stalls:
-                await hand_back(store, engine_of(worker).worker_id, claimed)
+                await hand_back(database, worker_id, claimed)
                 lifeline._heed({"kept": []})
             return claimed
 
