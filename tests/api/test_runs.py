@@ -165,8 +165,8 @@ async def test_logs_come_page_by_page_until_the_end(api, database):
     run_id = await a_run(api)
     worker_id, [run] = await take(database)
     at = await database.read_clock()
-    lines = [LogLine(UUID(run_id), 1, number, at, "info", f"line {number}", None) for number in range(1001)]
-    await store.append_logs(database, lines)
+    lines = [LogLine(run.run_id, run.fence, 1, number, at, "info", f"line {number}", None) for number in range(1001)]
+    await store.append_logs(database, worker_id, lines)
     path = f"/v1/runs/{run_id}/logs"
 
     first = (await api.get(path)).json()

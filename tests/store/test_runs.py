@@ -144,13 +144,14 @@ class TestCheckpoint:
 
 class TestLogs:
     async def test_lines_are_read_in_order_from_where_one_left_off(self, database):
-        run_id = RNG.uuid()
+        worker_id, run = await a_leased_run(database)
+        run_id = run.run_id
         lines = [
-            LogLine(run_id, attempt, number, START, "info", f"{attempt}.{number}", None)
+            LogLine(run_id, run.fence, attempt, number, START, "info", f"{attempt}.{number}", None)
             for attempt in (1, 2)
             for number in (1, 2)
         ]
-        await runs.append_logs(database, lines[::-1])
+        await runs.append_logs(database, worker_id, lines[::-1])
 
         assert [row["message"] for row in await runs.read_logs(database, run_id, (0, 0))] == [
             "1.1",
@@ -161,12 +162,48 @@ class TestLogs:
         assert [row["message"] for row in await runs.read_logs(database, run_id, (1, 2))] == ["2.1", "2.2"]
 
     async def test_fields_are_kept_as_json(self, database):
-        run_id = RNG.uuid()
-        await runs.append_logs(database, [LogLine(run_id, 70_000, 1, START, "info", "built", '{"rows": 42}')])
+        worker_id, run = await a_leased_run(database)
+        said = LogLine(run.run_id, run.fence, 70_000, 1, START, "info", "built", '{"rows": 42}')
+        await runs.append_logs(database, worker_id, [said])
 
-        [line] = await runs.read_logs(database, run_id, (0, 0))
+        [line] = await runs.read_logs(database, run.run_id, (0, 0))
 
         assert (line["fields"], line["attempt"]) == ('{"rows": 42}', 70_000)
+
+    @pytest.mark.parametrize("again", [False, True])
+    async def test_lines_of_a_lease_that_is_over_are_refused_and_those_beside_them_kept(self, database, again):
+        worker_id, over = await a_leased_run(database)
+        _, held = await a_leased_run(database, worker_id)
+        lines = [LogLine(run.run_id, run.fence, 1, 1, START, "info", "late", None) for run in (over, held)]
+        await settled(database, worker_id, over)
+
+        await runs.append_logs(database, worker_id, lines, again=again)
+
+        assert await database.fetch("select run_id from duly.logs") == [(held.run_id,)]
+
+    async def test_lines_under_an_old_fence_are_refused_though_the_worker_holds_the_run_again(self, database):
+        worker_id, first = await a_leased_run(database)
+        await hand_back(database, worker_id, [first])
+        [second] = await claimed(database, worker_id)
+        assert (second.run_id, second.fence > first.fence) == (first.run_id, True)
+
+        await runs.append_logs(
+            database, worker_id, [LogLine(first.run_id, first.fence, 1, 1, START, "info", "late", None)]
+        )
+
+        assert await runs.read_logs(database, first.run_id, (0, 0)) == []
+
+    async def test_lines_that_meet_the_settle_of_their_run_under_way_are_refused_after_it(self, database):
+        worker_id, run = await a_leased_run(database)
+        line = LogLine(run.run_id, run.fence, 1, 1, START, "info", "late", None)
+        async with database.transaction() as settling:
+            await settling.execute("delete from duly.leased where run_id = $1", run.run_id)  # as every settle does
+            appending = asyncio.create_task(runs.append_logs(database, worker_id, [line]))
+            await asyncio.sleep(0.05)
+            assert not appending.done(), "it waits for the settle to commit"
+        await appending
+
+        assert await runs.read_logs(database, run.run_id, (0, 0)) == []
 
 
 async def test_a_run_that_a_worker_claimed_ahead_of_its_moment_is_not_running_yet(database, clock):

@@ -73,7 +73,8 @@ async def estate(database, clock):
     made = Estate()
     worker_id = await a_worker(database)
     _, done = await a_leased_run(database, worker_id, payload=BIG)
-    await runs.append_logs(database, [runs.LogLine(done.run_id, 1, 1, START, "info", "hello", None)])
+    line = runs.LogLine(done.run_id, done.fence, 1, 1, START, "info", "hello", None)
+    await runs.append_logs(database, worker_id, [line])
     await settled(database, worker_id, done)
     made.done = done.run_id
     _, dead = await a_leased_run(database, worker_id, payload=BIG)

@@ -8,9 +8,11 @@ import asyncpg
 import msgspec
 import pytest
 
+from duly.clock import Rng, moment_of
+from duly.domain.outcome import Succeeded
 from duly.domain.progress import Progress
 from duly.domain.run import Run
-from duly.moves.settle import hand_back
+from duly.moves.settle import Settled, hand_back, settle
 from duly.store import runs
 from duly.store.database import Unavailable
 from duly.worker import desk as module
@@ -147,6 +149,55 @@ async def test_lines_outlive_a_flush_that_was_given_up(store, desk, run):
     await desk.flush()
 
     assert await store.fetchval("select array_agg(number order by number) from duly.logs") == [*range(1, 2_501)]
+
+
+async def test_the_lines_of_what_has_ended_are_written_and_wait_for_no_other(store, desk, worker_id, run):
+    [other] = await leased_runs(store, worker_id, 1)
+    for number in range(1, 1_501):
+        desk.log(run, "info", f"line {number}", {})
+        desk.log(other, "info", "not yet", {})
+    await desk.flush_ended([run])
+
+    assert await store.fetch("select run_id, count(*) from duly.logs group by run_id") == [(run.run_id, 1_500)]
+    await desk.flush()
+    written = "select run_id, array_agg(number order by number) from duly.logs group by run_id"
+    assert dict(await store.fetch(written)) == {one.run_id: [*range(1, 1_501)] for one in (run, other)}
+
+
+async def test_lines_under_way_are_there_when_the_run_that_said_them_may_be_settled(store, desk, run):
+    desk.log(run, "info", "said", {})
+    async with store.transaction() as other:
+        await other.execute("lock table duly.logs in exclusive mode")
+        flushing = asyncio.create_task(desk.flush())
+        ending = asyncio.create_task(desk.flush_ended([run]))
+        await asyncio.sleep(0.05)
+        assert not ending.done(), "its line is on its way"
+    await asyncio.wait_for(asyncio.gather(flushing, ending), 20)
+    assert len(await lines_of(store, run)) == 1
+
+
+async def test_lines_whose_answer_was_lost_are_kept_once_whoever_writes_them(faulty, store, worker_id, run):
+    desk = WorkerDesk(faulty, worker_id, lambda: True)
+    [other] = await leased_runs(store, worker_id, 1)
+    for number in range(3):
+        desk.log(run, "info", f"line {number}", {})
+        desk.log(other, "info", f"line {number}", {})
+    faulty.lose_answers = 1
+    with pytest.raises(Unavailable):
+        await desk.flush()
+    await desk.flush_ended([run])
+    await desk.flush()
+
+    assert [line[1] for one in (run, other) for line in await lines_of(store, one)] == [1, 2, 3, 1, 2, 3]
+
+
+async def test_a_line_that_comes_after_the_outcome_is_not_kept(store, desk, worker_id, run):
+    """A thread that nobody could stop talks on: whoever read that the run had ended had its whole log."""
+    now = moment_of(store.clock.now())
+    assert await settle(store, worker_id, [Settled(run, now, now, Succeeded())], Rng(1)) == []
+    desk.log(run, "info", "late", {})
+    await desk.flush()
+    assert await lines_of(store, run) == []
 
 
 @pytest.mark.parametrize("bad", [{"fields": "{not JSON"}, {"message": "half of a character: \ud800"}], ids=str)

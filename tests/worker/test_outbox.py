@@ -14,9 +14,9 @@ from duly.log import Log
 from duly.moves import settle as move
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled, Unstorable
-from duly.store.database import Database
+from duly.store.database import Database, Unavailable
 from duly.worker import outbox as module
-from duly.worker.outbox import Outbox
+from duly.worker.outbox import Outbox, WriteLines
 from tests.worker.stories import a_registered_worker, a_run, attempts_of, leased_runs, state_of, until
 
 
@@ -31,16 +31,34 @@ def ended(database: Database, run: Run, outcome: Outcome | None = None) -> Settl
 
 
 async def emptied(
-    database: Database, worker_id, settled: Sequence[Settled | Deferred]
+    database: Database, worker_id, settled: Sequence[Settled | Deferred], write_lines: WriteLines | None = None
 ) -> tuple[Outbox, list[Settled | Deferred]]:
     """Put outcomes into an outbox and let it run until it is empty."""
     done: list[Settled | Deferred] = []
-    outbox = Outbox(database, worker_id, rng=Rng(1), log=Log("test"), on_settled=done.extend)
+    outbox = Outbox(database, worker_id, rng=Rng(1), log=Log("test"), on_settled=done.extend, write_lines=write_lines)
     outbox.put(settled)
     outbox.close()
     await asyncio.wait_for(outbox.run(), 20)
     assert len(outbox) == 0
     return outbox, done
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"), [(Unavailable("gone for a moment"), 2), (RuntimeError("a fault of our own"), 1)], ids=repr
+)
+async def test_lines_are_asked_for_again_and_no_outcome_is_lost_to_them(store, worker_id, error, asked):
+    [run] = await leased_runs(store, worker_id, 1)
+    states: list[str] = []
+
+    async def write_lines(ended: Sequence[Run]) -> None:
+        states.append(await state_of(store, ended[0].run_id))
+        if len(states) == 1:
+            raise error
+
+    await emptied(store, worker_id, [ended(store, run)], write_lines)
+
+    assert states == ["running"] * asked, "the lines come before the outcome"
+    assert await state_of(store, run.run_id) == "succeeded"
 
 
 async def test_what_is_put_in_is_settled_and_said(store, worker_id):

@@ -214,16 +214,56 @@ async def test_a_handler_on_the_loop_saves_shows_and_logs(url, store):
     async with working(url, registry_of(work)):
         run_id = await submitted(store, "work")
         assert await ended(store, run_id) == "succeeded"
-
-        async def logged():
-            lines = await runs.read_logs(store, run_id, (0, 0))
-            return lines if len(lines) == 40 else None
-
-        lines = await until(logged)
+        lines = await runs.read_logs(store, run_id, (0, 0))
 
     assert [(line["attempt"], line["number"]) for line in lines] == [(a, n) for a in (1, 2) for n in range(1, 21)]
     assert [line["message"] for line in lines] == [f"line {number}" for number in range(20)] * 2
     assert (await progress_of(store, run_id))["note"] == "attempt 2"
+
+
+COUNT_LINES_AT_THE_END = """
+    create table duly.lines_at_the_end (run_id uuid, lines bigint);
+    create function duly.count_lines() returns trigger language plpgsql as $$ begin
+        insert into duly.lines_at_the_end select new.run_id, count(*) from duly.logs where run_id = new.run_id;
+        return new;
+    end $$;
+    create trigger count_lines before insert on duly.attempts for each row execute function duly.count_lines();
+"""
+
+
+FORGET_IT = (
+    "drop trigger count_lines on duly.attempts; drop function duly.count_lines; drop table duly.lines_at_the_end"
+)
+
+
+@pytest.fixture
+async def lines_at_the_end(store):
+    """Give how many lines stood in the log of each run when it was settled."""
+    await store.execute(COUNT_LINES_AT_THE_END)
+    yield lambda: store.fetch("select lines, count(*) from duly.lines_at_the_end group by lines")
+    await store.execute(FORGET_IT)
+
+
+@pytest.mark.parametrize("kind", ["on the loop", "in a thread", "that fails"])
+async def test_a_run_is_settled_after_all_its_lines(url, store, lines_at_the_end, kind):
+    """Whoever reads that a run has ended, and then its log, has the whole log."""
+
+    async def work(run: RunContext) -> None:
+        for number in range(3):
+            run.log.info(f"line {number}")
+        if kind == "that fails":
+            raise NonRetryable("as it was told")
+
+    def work_in_thread(run: RunContext) -> None:
+        for number in range(3):
+            run.log.info(f"line {number}")
+
+    async with working(url, registry_of(work, work_in_thread)):
+        submissions = [submitted(store, "work_in_thread" if kind == "in a thread" else "work") for _ in range(20)]
+        for run_id in await asyncio.gather(*submissions):
+            await ended(store, run_id)
+
+    assert await lines_at_the_end() == [(3, 20)]
 
 
 async def test_a_plain_function_saves_shows_and_logs_from_its_thread(url, store):
@@ -236,7 +276,7 @@ async def test_a_plain_function_saves_shows_and_logs_from_its_thread(url, store)
     async with working(url, registry_of(work)):
         run_id = await submitted(store, "work")
         assert await ended(store, run_id) == "succeeded"
-        assert (await until(lambda: runs.read_logs(store, run_id, (0, 0))))[0]["message"] == "look"
+        assert (await runs.read_logs(store, run_id, (0, 0)))[0]["message"] == "look"
 
     assert (await progress_of(store, run_id))["fraction"] == 0.5
 

@@ -27,7 +27,6 @@ STREAMS_MAX = 200  # in one process
 STREAMS_OF_TENANT_MAX = 50
 HEARTBEAT_SECONDS = 15.0
 LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.1, 1.0
-LINGER_LOOKS = 7  # Workers write lines in batches, so the last ones come a moment after the end.
 _PLACE = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 _BEGIN, _BEAT = b"retry: 1000\n\n", b": alive\n\n"
 
@@ -64,7 +63,7 @@ class LogStreams:
     ) -> AsyncIterator[bytes]:
         """Give the lines behind a place as they come, and one event `end` when the run has ended and told all."""
         self._open[tenant] += 1
-        place, pause, beat_at, silent = after, LOOK_SECONDS_MIN, self._clock.monotonic(), 0
+        place, pause, beat_at = after, LOOK_SECONDS_MIN, self._clock.monotonic()
         try:
             yield _BEGIN
             while not self._closed and await is_admitted():
@@ -73,14 +72,13 @@ class LogStreams:
                 if lines:
                     place, pause, beat_at = (lines[-1]["attempt"], lines[-1]["number"]), LOOK_SECONDS_MIN, now
                     yield b"".join(map(_line, lines))
-                elif silent >= LINGER_LOOKS:
+                elif is_over:  # A run is settled after its lines, so there will be no more.
                     yield await _end(open_session, run_id)
                     return
                 elif now - beat_at >= HEARTBEAT_SECONDS:
                     beat_at = now
                     yield _BEAT
-                silent = silent + 1 if is_over and not lines else 0
-                await self._clock.sleep(LOOK_SECONDS_MIN if is_over else pause)
+                await self._clock.sleep(0 if is_over else pause)
                 pause = min(LOOK_SECONDS_MAX, pause * 1.3)
         except DulyError as error:  # The database is silent: the follower comes back, with its place.
             self._log.warning("stream_ended", error=str(error))

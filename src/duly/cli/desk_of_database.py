@@ -78,8 +78,6 @@ from duly.store.tenants import Limits, Tenant
 HELD_BY = "the command line"
 _TENANT_NAME_DEFAULT = "default"
 _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.02, 0.5
-# Workers write log lines in batches, so the last ones come a moment after the outcome.
-_LINGER_SECONDS = 0.7
 _START = (0, -1)
 _USERS_SHOWN = 50
 
@@ -242,19 +240,17 @@ class DatabaseDesk:
     async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
         """Give the lines that a run logged; with `follow`, until it has ended, also when the database was away meanwhile."""
         clock, patience = self._database.clock, about_run(run_id)
-        after, pause, ends_at = _START, _LOOK_SECONDS_MIN, float("inf")
+        after, pause = _START, _LOOK_SECONDS_MIN
         while True:
             look = partial(self._look, run_id, after)
             is_final, lines = await (patience.ask(look) if follow else look())
             for line in lines:
                 after = (line["attempt"], line["number"])
                 yield line
-            if is_final:
-                ends_at = min(ends_at, clock.monotonic() + _LINGER_SECONDS)
-            if not lines and (not follow or clock.monotonic() > ends_at):
+            if not lines and (is_final or not follow):
                 return
             pause = _LOOK_SECONDS_MIN if lines else min(_LOOK_SECONDS_MAX, pause * 1.5)
-            await clock.sleep(min(pause, _LOOK_SECONDS_MIN) if is_final else pause)
+            await clock.sleep(0 if is_final else pause)
 
     async def _look(self, run_id: UUID, after: tuple[int, int]) -> tuple[bool, Sequence[Row]]:
         """Say whether a run has ended, and what it has logged since."""

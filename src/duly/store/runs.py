@@ -50,9 +50,10 @@ class News(msgspec.Struct, frozen=True):
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """One line a handler logged; `fields` is JSON text."""
+    """One line a handler logged under a lease; `fields` is JSON text."""
 
     run_id: UUID
+    fence: int
     attempt: int
     number: int
     logged_at: datetime
@@ -226,12 +227,10 @@ async def read_progress(database: Database, run_id: UUID) -> dict[str, Any] | No
     return shown(dict(row)) if row else None
 
 
-async def append_logs(database: Database, lines: Sequence[LogLine], *, again: bool = False) -> None:
-    """Keep what handlers logged; `again`: some of it may be kept already."""
-    await database.execute(
-        SQL["append_logs_again" if again else "append_logs"],
-        *map(list, zip(*(msgspec.structs.astuple(line) for line in lines), strict=True)),
-    )
+async def append_logs(database: Database, worker_id: UUID, lines: Sequence[LogLine], *, again: bool = False) -> None:
+    """Keep lines of the leases that a worker holds, and no others; `again`: some of them may be kept already."""
+    columns = map(list, zip(*(msgspec.structs.astuple(line) for line in lines), strict=True))
+    await database.execute(SQL["append_logs"], worker_id, *columns, again)
 
 
 async def is_over(database: Database, run_id: UUID) -> bool:

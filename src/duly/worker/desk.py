@@ -35,10 +35,13 @@ _Told: TypeAlias = tuple[UUID, int, Progress]  # of a run, under its fence
 
 
 class WorkerDesk:
-    """Serves the handlers of one incarnation of a worker."""
+    """Serves the handlers of one incarnation of a worker. Lines go over `settling`: outcomes wait for them."""
 
-    def __init__(self, database: Database, worker_id: UUID, is_safe: Callable[[], bool]) -> None:
+    def __init__(
+        self, database: Database, worker_id: UUID, is_safe: Callable[[], bool], *, settling: Database | None = None
+    ) -> None:
         self._database = database
+        self._settling = settling or database
         self._worker_id = worker_id
         self._is_safe = is_safe
         self._loop = asyncio.get_running_loop()
@@ -48,7 +51,9 @@ class WorkerDesk:
         self._dropped: Counter[tuple[UUID, int]] = Counter()
         self._progress: dict[tuple[UUID, int], Progress] = {}  # what was said and is not written yet, by run and fence
         self._showing: dict[tuple[UUID, int], Progress] = {}  # what is being written
-        self._is_unsure = False  # The first of the lines may be written already: nobody heard.
+        self._written: dict[tuple[UUID, int], int] = {}  # the last line of an attempt that was written
+        self._unsure: dict[tuple[UUID, int], int] = {}  # the last one that may be written already: nobody heard
+        self._writing = asyncio.Lock()
         self._turn = asyncio.Lock()
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
@@ -59,12 +64,13 @@ class WorkerDesk:
         if self._bytes[name] > LOG_BYTES_MAX:
             self._dropped[name] += 1
             return
-        self._keep(name, level, text, more)
+        self._keep(run, level, text, more)
 
-    def _keep(self, name: tuple[UUID, int], level: str, text: str, more: str | None) -> None:
+    def _keep(self, run: Run, level: str, text: str, more: str | None) -> None:
+        name = (run.run_id, run.attempt)
         self._numbers[name] += 1
         at = moment_of(self._database.clock.now())
-        self._lines.append(LogLine(*name, self._numbers[name], at, level, text, more))
+        self._lines.append(LogLine(run.run_id, run.fence, run.attempt, self._numbers[name], at, level, text, more))
 
     async def checkpoint(self, run: Run, body: str) -> bool:
         """Save a checkpoint. False: the lease is lost."""
@@ -135,35 +141,63 @@ class WorkerDesk:
         """Say in a last line of each run what of its log was not kept."""
         if not self._dropped:
             return
-        for name in [(run.run_id, run.attempt) for run in runs]:
-            if dropped := self._dropped.pop(name, 0):
+        for run in runs:
+            if dropped := self._dropped.pop((run.run_id, run.attempt), 0):
                 kept = f"{LOG_BYTES_MAX // 1024} KiB of an attempt's log are kept; what came after was dropped"
-                self._keep(name, "warning", kept, msgspec.json.encode({"lines": dropped}).decode())
+                self._keep(run, "warning", kept, msgspec.json.encode({"lines": dropped}).decode())
 
     def forget(self, runs: Iterable[Run]) -> None:
         """Drop the counters of attempts that have ended."""
         if not (self._numbers or self._bytes or self._dropped or self._progress):
             return  # None of those under way has said anything.
         for run in runs:
-            self._numbers.pop((run.run_id, run.attempt), None)
-            self._bytes.pop((run.run_id, run.attempt), None)
-            self._dropped.pop((run.run_id, run.attempt), None)
+            for counted in (self._numbers, self._bytes, self._dropped, self._written, self._unsure):
+                counted.pop((run.run_id, run.attempt), None)
             self._progress.pop((run.run_id, run.fence), None)
 
     async def flush(self) -> None:
         """Write the lines that have gathered; those that may have been written are asked for again, and stay once."""
         while self._lines:
-            lines = [self._lines.popleft() for _ in range(min(_BATCH, len(self._lines)))]
+            async with self._writing:  # One batch at a time, so that those who wait for theirs wait for no more.
+                await self._write(self._take(min(_BATCH, len(self._lines))))
+
+    async def flush_ended(self, ended: Sequence[Run]) -> None:
+        """Write the lines of attempts that have ended; when this returns, each has its last line."""
+        async with self._writing:
+            names = {name for run in ended if self._owes_lines(name := (run.run_id, run.attempt))}
+            if not names:
+                return
+            lines: list[LogLine] = []
+            others: list[LogLine] = []
+            for line in self._take(len(self._lines)):
+                (lines if (line.run_id, line.attempt) in names else others).append(line)
+            self._lines.extendleft(reversed(others))
+            await self._write(lines)
+
+    def _take(self, number: int) -> list[LogLine]:
+        """Take the first lines out, each in one step: handlers say more meanwhile, on their threads."""
+        return [self._lines.popleft() for _ in range(number)]
+
+    def _owes_lines(self, name: tuple[UUID, int]) -> bool:
+        return self._numbers.get(name, 0) > self._written.get(name, 0)
+
+    async def _write(self, lines: list[LogLine]) -> None:
+        for start in range(0, len(lines), _BATCH):
+            batch = lines[start : start + _BATCH]
+            last = {(line.run_id, line.attempt): line.number for line in batch}
             try:
-                await _by_halves(lines, self._append, self._append_bare)
+                await _by_halves(batch, self._append, self._append_bare)
             except BaseException:
-                self._lines.extendleft(reversed(lines))
-                self._is_unsure = True
+                self._lines.extendleft(reversed(lines[start:]))
+                self._unsure |= last
                 raise
-            self._is_unsure = False
+            self._written |= last
 
     async def _append(self, lines: Sequence[LogLine]) -> None:
-        await runs.append_logs(self._database, lines, again=self._is_unsure)
+        again = bool(self._unsure) and any(
+            line.number <= self._unsure.get((line.run_id, line.attempt), 0) for line in lines
+        )
+        await runs.append_logs(self._settling, self._worker_id, lines, again=again)
 
     async def _append_bare(self, line: LogLine) -> None:
         """Write a line that says so in the place of one that cannot be stored."""

@@ -89,8 +89,15 @@ class Engine:
         self._wheel: Wheel[Held] = Wheel()
         self._hands = Hands(executor.marks)
         self._watch = Watch(database, identity.worker_id)
-        self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe)
-        self.outbox = Outbox(settling, identity.worker_id, rng=rng, log=log, on_settled=self._on_settled)
+        self._desk = WorkerDesk(database, identity.worker_id, lambda: lifeline.is_safe, settling=settling)
+        self.outbox = Outbox(
+            settling,
+            identity.worker_id,
+            rng=rng,
+            log=log,
+            on_settled=self._on_settled,
+            write_lines=self._desk.flush_ended,
+        )
         self._wake_line = asyncio.Event()
         self._hinted_at = float("-inf")
         self._stopping = False

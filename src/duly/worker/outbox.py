@@ -5,14 +5,16 @@ milliseconds, and twenty while outcomes come so fast that each call would otherw
 workflow is among a few, because others may wait for it. A lost connection means asking again: the store knows what it has
 seen. What the store refuses is put off, longer each time: it may take it later. A full outbox closes the intake, which is the
 only back-pressure there is.
+
+The log lines of a run are written before its outcome, so that a reader who sees that it has ended finds all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias, cast
 from uuid import UUID
 
 from duly.clock import Rng
@@ -33,6 +35,7 @@ _RETRY_SECONDS_MAX = (0.1, 0.2, 0.4, 1.0, 2.0)
 _DEFER_TRIES_MAX = 3
 REFUSED_SECONDS = 0.1  # doubled each time an outcome is refused
 REFUSED_SECONDS_MAX = 15.0
+WriteLines: TypeAlias = Callable[[Sequence[Run]], Awaitable[None]]
 _UNDEFERRED = "the run could not be put where it was to wait; the worker's log says why"
 
 
@@ -47,8 +50,10 @@ class Outbox:
         rng: Rng,
         log: Log,
         on_settled: Callable[[list[Settled | Deferred]], None],
+        write_lines: WriteLines | None = None,
     ) -> None:
         self._database = database
+        self._write_lines = write_lines
         self._worker_id = worker_id
         self._rng = rng
         self._log = log
@@ -122,12 +127,28 @@ class Outbox:
         self._on_settled(done)
 
     async def _write_until_answered(self, batch: list[Settled | Deferred]) -> list[Run]:
+        await self._write_lines_until_answered([item.run for item in batch])
         deferred = [item for item in batch if type(item) is Deferred]
         ended = [item for item in batch if isinstance(item, Settled)] if deferred else cast("list[Settled]", batch)
         refused = await self._settle_until_answered(ended)
         if deferred:
             refused += await self._settle_until_answered(await self._defer_until_answered(deferred))
         return refused
+
+    async def _write_lines_until_answered(self, ended: list[Run]) -> None:
+        """Write the last log lines of runs before they are settled: what has ended has said everything."""
+        tries = 0
+        while self._write_lines is not None:
+            try:
+                return await self._write_lines(ended)
+            except Unavailable as error:
+                self._log.warning("lines_unanswered", runs=len(ended), tries=tries, error=str(error))
+            except Exception as error:  # noqa: BLE001 - no outcome waits for a line that is refused; the store takes it no more
+                self._log.error("lines_refused", runs=len(ended), error=repr(error))
+                return None
+            await self._pause(tries)
+            tries += 1
+        return None
 
     async def _settle_until_answered(self, ended: list[Settled]) -> list[Run]:
         tries = 0

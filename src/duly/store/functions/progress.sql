@@ -17,6 +17,26 @@ begin
      where progress.fence <= excluded.fence;
 end $$;
 
+-- Keep lines of a worker's runs, each while the worker holds the lease it was said under: of a run that was settled, or taken away
+-- from the worker, nothing is added. The leases are locked, so that a settle waits for the lines of its run, and lines that wait for a
+-- settle are refused after it. p_again: some of the lines may be kept already, and each is looked up by its number, not joined.
+create or replace function duly.append_logs_v1(
+    p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_attempts integer[], p_numbers integer[], p_moments timestamptz[],
+    p_levels text[], p_messages text[], p_fields text[], p_again boolean) returns void
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+begin
+    insert into duly.logs (run_id, attempt, number, logged_at, level, message, fields)
+    select held.run_id, held.attempt, held.number, held.logged_at, held.level, held.message, held.fields::jsonb from (
+        select line.run_id, line.attempt, line.number, line.logged_at, line.level, line.message, line.fields
+          from unnest(p_run_ids, p_fences, p_attempts, p_numbers, p_moments, p_levels, p_messages, p_fields)
+               as line(run_id, fence, attempt, number, logged_at, level, message, fields)
+          join duly.leased on leased.run_id = line.run_id and leased.fence = line.fence and (leased.worker_id = p_worker_id) is true
+         order by line.run_id, line.number for key share of leased) as held
+     where not (p_again and coalesce((
+        select true from duly.logs where logs.run_id = held.run_id and logs.attempt = held.attempt and logs.number = held.number limit 1), false));
+end $$;
+
 ---------------------------------------------------------------------------------------------------- as the API calls it
 
 create or replace function duly.api_save_progress_v2(

@@ -111,18 +111,7 @@ select not exists (select from duly.timers where run_id = $1) and not exists (se
 select * from duly.live_subtasks_v1($1, $2, $3)
 
 -- name: append_logs
-insert into duly.logs (run_id, attempt, number, logged_at, level, message, fields)
-select run_id, attempt, number, logged_at, level, message, fields::jsonb
-  from unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::text[], $6::text[], $7::text[])
-       as lines(run_id, attempt, number, logged_at, level, message, fields)
-
--- name: append_logs_again
--- The inner select is not a join, so that each line is looked up by its number.
-insert into duly.logs (run_id, attempt, number, logged_at, level, message, fields)
-select run_id, attempt, number, logged_at, level, message, fields::jsonb
-  from unnest($1::uuid[], $2::int[], $3::int[], $4::timestamptz[], $5::text[], $6::text[], $7::text[])
-       as lines(run_id, attempt, number, logged_at, level, message, fields)
- where (select true from duly.logs where logs.run_id = lines.run_id and logs.attempt = lines.attempt and logs.number = lines.number limit 1) is null
+select duly.append_logs_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: read_logs
 select attempt, number, logged_at, level, message, fields::text from duly.logs
