@@ -1,10 +1,15 @@
 """What an explanation is made of is read rightly, for a run in each box and for a job."""
 
+from datetime import timedelta
+
+import pytest
+
 from duly.domain.outcome import Failed, Parked
 from duly.moves.cancel import cancel_run
 from duly.moves.defer import Deferred, defer
 from duly.moves.destinations import close, report
 from duly.moves.pause import pause
+from duly.moves.settle import hand_back
 from duly.store import explain
 from duly.store.destinations import Told
 from tests.builders import (
@@ -54,6 +59,72 @@ async def test_one_in_a_queue_has_those_of_lower_rank_before_it(database, clock)
     assert "no_worker_has_handler" in await told(database, run_id)
     await a_worker(database)
     assert (await told(database, run_id))["workers_busy"] == {"workers": 1, "slots": 10}
+
+
+async def positions(database, run_ids, code: str) -> dict:
+    return {run_id: (await told(database, run_id))[code]["before"] for run_id in run_ids}
+
+
+async def test_those_of_a_batch_stand_in_the_order_in_which_they_are_claimed(database):
+    worker_id = await a_worker(database)
+    run_ids = [await a_ready_run(database) for _ in range(6)]
+    [first, second] = await claimed(database, worker_id, limit=2)
+    await hand_back(database, worker_id, [second])
+    await settled(database, worker_id, first)
+    run_ids.remove(first.run_id)
+
+    while run_ids:
+        before = await positions(database, run_ids, "queue_backlog")
+        assert sorted(before.values()) == [*range(len(run_ids))]
+        [run] = await claimed(database, worker_id, limit=1)
+        assert before[run.run_id] == 0
+        run_ids.remove(run.run_id)
+
+
+async def test_positions_are_counted_up_to_a_bound(database, monkeypatch):
+    monkeypatch.setattr(explain, "POSITION_MAX", 3)
+    await a_worker(database)
+    run_ids = [await a_ready_run(database) for _ in range(6)]
+
+    assert sorted((await positions(database, run_ids, "queue_backlog")).values()) == [0, 1, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"gate": ("g", 1)}, "gate_concurrency"),
+        ({"fifo": "orders"}, "gate_fifo"),
+    ],
+    ids=["gate", "fifo"],
+)
+async def test_those_of_a_batch_at_a_gate_stand_in_the_order_in_which_it_lets_them_in(database, clock, options, code):
+    run_ids = [await a_waiting_run(database, delay=6, **options) for _ in range(5)]
+    worker_id = await a_worker(database, lease=timedelta(hours=1))
+    await clock.advance(6)
+    await staged(database)
+    [run] = await claimed(database, worker_id)
+    run_ids.remove(run.run_id)
+
+    while run_ids:
+        before = await positions(database, run_ids, code)
+        assert sorted(before.values()) == [*range(len(run_ids))]
+        await settled(database, worker_id, run)
+        await clock.advance(10)
+        await staged(database)
+        [run] = await claimed(database, worker_id)
+        assert before[run.run_id] == 0
+        run_ids.remove(run.run_id)
+
+
+async def test_those_of_a_batch_at_a_rate_have_their_turns_one_after_the_other(database, clock):
+    run_ids = [await a_waiting_run(database, delay=6, rate=("mail", 0.1, 1)) for _ in range(5)]
+    await clock.advance(6)
+    await staged(database)
+
+    facts = [found["gate_rate"] for run_id in run_ids if "gate_rate" in (found := await told(database, run_id))]
+
+    assert sorted(fact["before"] for fact in facts) == [0, 1, 2, 3]
+    assert sorted(fact["turn_at"] for fact in facts) == [clock.at + timedelta(seconds=10 * n) for n in (1, 2, 3, 4)]
 
 
 async def test_one_at_a_gate(database, clock):

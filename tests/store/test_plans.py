@@ -359,6 +359,25 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "find a run": (runs.SQL["find_live"], lambda s: (s["runs"][0] if s["runs"] else WORKER,)),
     "find its attempts": (runs.SQL["find_attempts"], lambda s: (s["settled"],)),
     "what surrounds a run": (explain.SQL["around"], lambda s: (s["waiting"][0] if s["waiting"] else WORKER,)),
+    "how many come before a run": (
+        explain.SQL["beyond"],
+        lambda s: (s["waiting"][0] if s["waiting"] else WORKER, BATCH),
+    ),
+    "how many wait at a gate before a run": (
+        explain.SQL["line"],
+        lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
+    ),
+    "how many wait in line before a run": (
+        explain.SQL["strict_line"],
+        lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
+    ),
+    "append log lines": (
+        runs.SQL["append_logs"],
+        lambda s: (
+            *(WORKER, s["runs"], s["fences"], [1] * len(s["runs"]), [1] * len(s["runs"]), [START] * len(s["runs"])),
+            *(["info"] * len(s["runs"]), ["x"] * len(s["runs"]), [None] * len(s["runs"]), True),
+        ),
+    ),
     "runs of a job that wait and leave no gate": (jobs.SQL["waiting_outside"], lambda s: (s["job"], BATCH)),
     "runs of a job that wait": (jobs.SQL["waiting_runs"], lambda s: (s["job"], BATCH)),
     "runs of a job in hands": (jobs.SQL["leased_runs"], lambda s: (s["job"],)),

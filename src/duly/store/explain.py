@@ -101,7 +101,7 @@ async def run(
         replays=around["replays"] or 0,
         before=beyond["before"],
         pace=(await paces(whole)).get(found["queue"], Pace()) if found["state"] in _WAITING else Pace(),
-        gate=await _gate(database, tenant, run_id, around),
+        gate=await _gate(database, whole, tenant, run_id, around),
         passed=_passed(found["handler"], options or await database.fetchval(SQL["marks"], run_id)),
         parents=await _parents(database, tenant, around),
         turn=await _turn(database, tenant, run_id, around),
@@ -158,13 +158,14 @@ def _explanation(kind: str, identifier: UUID, state: str, reasons: list[Reason])
     return Explanation(kind, identifier, state, holding_of(reasons), reasons)
 
 
-async def _gate(database: Database, tenant: int, run_id: UUID, around: Any) -> Gate | None:
+async def _gate(database: Database, engine: Database, tenant: int, run_id: UUID, around: Any) -> Gate | None:
     if around["gate"] is None or around["gate"][0] in _OTHER_GATES:
         return None
     if around["places"] is None and not around["is_fifo"]:
         return None
     rows = await database.fetch(SQL["holders"], tenant, around["gate"], _HOLDERS_SHOWN)
-    line = await database.fetchrow(SQL["line"], tenant, around["gate"], run_id, POSITION_MAX)
+    statement = SQL["strict_line" if around["is_fifo"] else "line"]
+    line = await engine.fetchrow(statement, tenant, around["gate"], run_id, POSITION_MAX)
     assert line is not None
     return Gate(
         around["gate"],

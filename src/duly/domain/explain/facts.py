@@ -18,6 +18,11 @@ from duly.domain.scaling import Pace, slots_for
 POSITION_MAX = 10_000  # What waits before a run is counted up to this.
 
 
+def position_text(before: int) -> str:
+    """Write how many wait before a run, as far as they were counted."""
+    return f"{POSITION_MAX} or more" if before >= POSITION_MAX else str(before)
+
+
 class Reason(msgspec.Struct, frozen=True):
     """One thing that is so: a code, a sentence, and its numbers. What holds back says what frees it, and until when it will."""
 

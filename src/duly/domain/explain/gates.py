@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from duly.domain.explain.facts import Awaited, Gate, Parents, Reason, RunFacts, Turn
+from duly.domain.explain.facts import POSITION_MAX, Awaited, Gate, Parents, Reason, RunFacts, Turn, position_text
 from duly.domain.explain.words import moment_text, rate_text, spoken
 
 _PARENTS_TOLD = 5
@@ -41,7 +41,8 @@ def _for_place(run: RunFacts, gate: Gate) -> Reason:
     held = f"; inside: {', '.join(map(str, gate.holders))}" if gate.holders else ""
     return Reason(
         "gate_concurrency",
-        f"it waits for a place at gate {gate.name!r}: {gate.active} of {gate.places} are taken{held}",
+        f"it waits for a place at gate {gate.name!r}: {gate.active} of {gate.places} are taken{held};"
+        f" {position_text(gate.before)} before it",
         {
             "gate": gate.name,
             "places": gate.places,
@@ -56,7 +57,7 @@ def _for_place(run: RunFacts, gate: Gate) -> Reason:
 
 def _when_inside(run: RunFacts, gate: Gate) -> datetime | None:
     """Guess when there is a place: those before it and itself, by places, each as long as a run of its queue takes."""
-    if run.pace.mean_seconds is None:
+    if run.pace.mean_seconds is None or gate.before >= POSITION_MAX:
         return None
     return run.now + timedelta(seconds=run.pace.mean_seconds * (gate.before + 1) / gate.places)
 
@@ -66,7 +67,7 @@ def _in_line(gate: Gate) -> Reason:
     who = "the one before it" if first is None else f"run {first}"
     return Reason(
         "gate_fifo",
-        f"it waits in line at {gate.name!r}, which is strictly in order, with {gate.before} before it; {who} goes first",
+        f"it waits in line at {gate.name!r}, which is strictly in order, with {position_text(gate.before)} before it; {who} goes first",
         {"gate": gate.name, "before": gate.before, "first": first},
         frees=f"the end of {who}: a success, or a failure for good",
     )
@@ -76,7 +77,8 @@ def _for_turn(turn: Turn) -> Reason:
     when = "" if turn.turn_at is None else f", which comes at {moment_text(turn.turn_at)}"
     return Reason(
         "gate_rate",
-        f"it waits for its turn{when}: {turn.key!r} starts {rate_text(turn.per_second)}, with {turn.before} before it",
+        f"it waits for its turn{when}: {turn.key!r} starts {rate_text(turn.per_second)}, with {position_text(turn.before)}"
+        " before it",
         msgspec.structs.asdict(turn),
         frees=f"its turn, or a higher rate for {turn.key!r}",
         probable_start_at=turn.turn_at,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from duly.domain.explain.facts import POSITION_MAX, Reason, RunFacts, Serving
+from duly.domain.explain.facts import POSITION_MAX, Reason, RunFacts, Serving, position_text
 from duly.domain.explain.words import moment_text, spoken
 from duly.domain.hold import Hold, Scope
 from duly.domain.run import QUEUE_DEFAULT
@@ -67,11 +67,10 @@ def ahead(run: RunFacts) -> list[Reason]:
 
 def _backlog(run: RunFacts) -> Reason:
     waited = run.now - run.due_at
-    count = f"{POSITION_MAX} or more" if run.before >= POSITION_MAX else str(run.before)
     rate = f"; {run.pace.per_second:.3g} runs of it end a second" if run.pace.per_second else ""
     return Reason(
         "queue_backlog",
-        f"it waits in queue {run.queue}, with {count} before it; it has been due for {spoken(waited)}{rate}",
+        f"it waits in queue {run.queue}, with {position_text(run.before)} before it; it has been due for {spoken(waited)}{rate}",
         {
             "queue": run.queue,
             "before": run.before,

@@ -24,12 +24,16 @@ select marks::text from duly.attempts where run_id = $1 order by finished_at des
 
 -- name: beyond
 -- What lies around it: how many of its tenant's in line in its queue come before it by rank, up to a bound, and whether its worker lives.
+-- Runs of one line that are due at one moment, as those of a batch, are claimed as the index gives them: by their place in the table. So many
+-- of them are looked at as are counted: whoever is not among those has all of them before it.
 select (select count(*) from (
             select from generate_series(0, 109) as line(priority) cross join lateral (
-                select from duly.ready as other
+                select other.due_at, other.ctid from duly.ready as other
                  where not other.is_aside and other.queue = ready.queue and other.tenant = ready.tenant and other.priority = line.priority
-                   and other.due_at < ready.due_at + (ready.priority - line.priority) * interval '30 seconds'
+                   and other.due_at <= ready.due_at + (ready.priority - line.priority) * interval '30 seconds'
                  order by other.queue, other.tenant, other.priority, other.due_at limit $2) as one
+             where case when line.priority = ready.priority then (one.due_at, one.ctid) < (ready.due_at, ready.ctid)
+                        else one.due_at < ready.due_at + (ready.priority - line.priority) * interval '30 seconds' end
              limit $2) as ahead) as before,
        coalesce(workers.name, departed.name) as worker, workers.until > duly.clock_now() as worker_is_live,
        workers.stalled_at, workers.stalled_in
@@ -47,11 +51,22 @@ select run_id from (
  where tenant = $1 and options->'gate'->>0 = $2 limit $3
 
 -- name: line
--- How many wait at a gate before a run, up to a bound, and who is the first of all.
+-- How many wait at a gate before a run, up to a bound, and who is the first of all, in the order in which the gate lets them in.
 select (select count(*) from (select from duly.blocked as other
-                               where other.tenant = $1 and other.gate = $2 and other.due_at < mine.due_at limit $4) as ahead) as before,
-       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.gate = $2 order by first.due_at limit 1) as first
-  from (select due_at from duly.blocked where run_id = $3 union all select '-infinity' limit 1) as mine
+                               where other.tenant = $1 and other.gate = $2 and (other.due_at, other.run_id) < (mine.due_at, mine.run_id)
+                               limit $4) as ahead) as before,
+       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.gate = $2 order by first.due_at, first.run_id limit 1) as first
+  from (select due_at, run_id from duly.blocked where run_id = $3 union all select '-infinity', $3 limit 1) as mine
+
+-- name: strict_line
+-- The same where the order is strict.
+select (select count(*) from (select from duly.blocked as other
+                               where other.tenant = $1 and other.gate = $2 and other.options ? 'fifo'
+                                 and (other.due_at, duly.line_of(other.options), other.run_id) < (mine.due_at, mine.line, mine.run_id)
+                               limit $4) as ahead) as before,
+       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.gate = $2 and first.options ? 'fifo'
+         order by first.due_at, duly.line_of(first.options), first.run_id limit 1) as first
+  from (select due_at, duly.line_of(options) as line, run_id from duly.blocked where run_id = $3 union all select '-infinity', 0, $3 limit 1) as mine
 
 -- name: turn
 -- The rate at which a run waits for its turn, and from when on it gives any.
