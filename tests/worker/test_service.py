@@ -642,3 +642,22 @@ async def test_a_worker_without_a_database_says_so(tmp_path):
     with pytest.raises(DatabaseUnusable, match="no database answers"):
         async with working(f"postgresql:///duly?host={tmp_path}", registry_of(work)):
             pass
+
+
+async def test_a_worker_says_at_its_start_which_of_its_handlers_another_app_has_too(url, store, caplog):
+    async def shared() -> None: ...
+
+    async def mine() -> None: ...
+
+    def told() -> list[str]:
+        return [
+            record.__dict__["fields"]["says"] for record in caplog.records if record.getMessage() == "handler_clash"
+        ]
+
+    async with working(url, registry_of(shared), name="shop.1", app_name="shop"):
+        async with working(url, registry_of(shared), name="shop.2", app_name="shop"):
+            assert told() == []
+        async with working(url, registry_of(shared, mine), name="bank.1", app_path="bank:app"):
+            [says] = told()
+    assert all(word in says for word in ("shop", "bank:app", "shared", "default", "shop.1", "bank.1"))
+    assert "mine" not in says

@@ -83,7 +83,7 @@ def read(typed: Typed, app: Any | None) -> Submission | Recurring:
     if typed.key is not None:
         check_key(typed.key)
     target = read_target(typed)
-    handler = check_handler(check_name(typed.handler, "handler")) if target is None else handler_of(target)
+    handler = _handler_name(typed.handler, app) if target is None else handler_of(target)
     payload, defaults = _arguments(typed, target, app)
     shape = schedule_flags.compose(msgspec.structs.asdict(typed))
     if shape is not None:
@@ -145,6 +145,12 @@ def _obstacles(job: Submission | Recurring, live: Sequence[Living], app_path: st
 def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     return ", ".join(names[:_NAMES_SHOWN]) + more
+
+
+def _handler_name(name: str, app: Any | None) -> str:
+    """Give the handler's whole name: of an app that is known and has a name, that may be left out."""
+    checked = check_handler(check_name(name, "handler"))
+    return checked if app is None else str(app.registry.full_name(checked))
 
 
 def _arguments(typed: Typed, target: Target | None, app: Any | None) -> tuple[str, Defaults]:

@@ -157,6 +157,7 @@ def _options(settings: Settings, app: Any | None, path: str | None, name: str) -
         grace_seconds=span(settings, "grace").total_seconds(),
         pooler=settings.pooler,
         app_path=path,
+        app_name=None if app is None else app.name,
     )
 
 

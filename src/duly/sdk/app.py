@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
+from duly.domain.apps import SEPARATOR, check_app_name
 from duly.domain.declaration import Declarations
 from duly.domain.duration import Duration, parse
 from duly.domain.errors import InvalidOption, UnknownQueue
@@ -36,12 +37,14 @@ class App:
     """A program's handlers. The database is `url`, else `DULY_DATABASE_URL`, else that of `duly up` in this folder.
 
     `queues` are those the app uses; with `strict` any other is refused at submit. Nothing is opened before it is needed.
+    An app with a `name` calls its handlers by it, `shop:send` for `send`, so that another app may have one of the same name.
     """
 
     def __init__(
         self,
         url: str | None = None,
         *,
+        name: str | None = None,
         queues: Sequence[str] | None = None,
         strict: bool = False,
         tenant: int = TENANT_DEFAULT,
@@ -50,7 +53,8 @@ class App:
             raise InvalidOption("a strict app names its queues: App(queues=[…], strict=True)")
         if isinstance(queues, str):
             raise InvalidOption(f"queues {queues!r} is one text; give a list: App(queues=[{queues!r}])")
-        self.registry = Registry()
+        self.name = None if name is None else check_app_name(name)
+        self.registry = Registry(prefix="" if name is None else f"{name}{SEPARATOR}")
         self.tenant = tenant
         self.strict = strict
         self.connections = Connections(url)
@@ -124,7 +128,13 @@ class App:
 
         def register(function: Callable[..., Any]) -> Handler[Any, Any, Any, Any]:
             registered = Registered(
-                function, name=name, queue=queue, priority=priority, options=options, aliases=aliases
+                function,
+                name=name,
+                queue=queue,
+                priority=priority,
+                options=options,
+                aliases=aliases,
+                prefix=self.registry.prefix,
             )
             declared = None if shape is None else Declaration(name_of(registered), registered, shape, payload)
             return self._register(registered, declared)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.apps import Offer
 from duly.domain.run import Run
 from duly.domain.scaling import slots_for
 from duly.store.database import Database
@@ -37,6 +38,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     is_draining: bool = False  # It takes nothing more, and finishes what it has.
     stalled_at: datetime | None = None  # since when it starts nothing, because a handler holds it
     stalled_in: list[str] = []  # the handlers, where that is known
+    app: str | None = None  # whose handlers it offers; None: over HTTP, or targets alone
 
     def slots_for(self, handler: str | None) -> int:
         """Say how many runs of a handler it runs at once."""
@@ -78,6 +80,7 @@ class Identity(msgspec.Struct, frozen=True):
     declares: Sequence[str] = ()
     weights: Sequence[int] = ()  # of its queues, in their order; none: all alike
     pools: Mapping[str, int] = {}  # its slots, told apart: by the names of targets, and under FUNCTIONS
+    app: str | None = None  # the name of its app, or else its path
 
 
 async def register(database: Database, identity: Identity) -> None:
@@ -94,6 +97,7 @@ async def register(database: Database, identity: Identity) -> None:
         identity.declares,
         identity.weights,
         msgspec.json.encode(identity.pools).decode(),
+        identity.app,
     )
 
 
@@ -118,6 +122,12 @@ async def live(database: Database) -> list[WorkerRow]:
     return [
         WorkerRow(**{**row, "pools": msgspec.json.decode(row["pools"])}) for row in await database.fetch(SQL["live"])
     ]
+
+
+async def offers(database: Database) -> list[Offer]:
+    """Read what those offer that live and take runs."""
+    rows = [row for row in await live(database) if row.until > row.read_at and not row.is_draining]
+    return [Offer(row.name, row.app, row.queues, row.handlers) for row in rows]
 
 
 async def drain(database: Database, worker_id: UUID, *, is_draining: bool) -> bool | None:

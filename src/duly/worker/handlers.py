@@ -52,9 +52,11 @@ class Handler:
         priority: int = PRIORITY_DEFAULT,
         options: Options = DEFAULTS,
         aliases: Sequence[str] = (),
+        prefix: str = "",
     ) -> None:
         self.function = function
-        self.name = check_handler(check_name(name if name is not None else _name_of(function), "handler name"))
+        own_name = check_handler(check_name(name if name is not None else _name_of(function), "handler name"))
+        self.name = check_name(f"{prefix}{own_name}", "handler name")
         self.queue = check_name(queue, "queue")
         self.priority = check_priority(priority)
         self.options = options
@@ -166,9 +168,10 @@ class Handler:
 
 
 class Registry:
-    """Handlers by name and alias."""
+    """Handlers by name and alias; those of an app with a name are found with its `prefix` and without."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, prefix: str = "") -> None:
+        self.prefix = prefix
         self._handlers: dict[str, Handler] = {}
 
     def add(self, handler: Handler) -> None:
@@ -186,10 +189,15 @@ class Registry:
         """Give the handler of a name or alias, if there is one."""
         return self._handlers.get(name)
 
+    def full_name(self, name: str) -> str:
+        """Give the name under which a handler is registered: with the app's before it, where `name` leaves that out."""
+        full = f"{self.prefix}{name}"
+        return full if name not in self._handlers and full in self._handlers else name
+
     def __getitem__(self, name: str) -> Handler:
         """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
         try:
-            return self._handlers[name]
+            return self._handlers[self.full_name(name)]
         except KeyError:
             raise UnknownHandler(f"no handler is called {name!r}; {suggestion(name, self.names())}") from None
 

@@ -18,6 +18,7 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Rng
+from duly.domain.apps import clashes
 from duly.domain.declaration import Declarations
 from duly.domain.errors import DatabaseUnusable, DulyError, Refused
 from duly.domain.scaling import FUNCTIONS
@@ -62,6 +63,7 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     grace_seconds: float = 8.0
     pooler: bool = False
     app_path: str | None = None  # "module:app", for child processes
+    app_name: str | None = None  # as it calls itself; its path, where it does not
 
 
 class WorkerHealth(msgspec.Struct):
@@ -185,6 +187,7 @@ class Worker:
         identity = self._identity()
         await workers.register(database, identity)
         await database.read_clock()
+        await self._warn_of_clashes(database, identity)
         self._lives += 1
         lease_seconds = self._options.lease.total_seconds()
         lifeline = Lifeline(
@@ -233,6 +236,14 @@ class Worker:
                 self._leave_what_runs()  # While the lease stands: from its end on someone else may run it.
             finally:
                 await lifeline.stop()
+
+    async def _warn_of_clashes(self, database: Database, identity: Identity) -> None:
+        """Say which handlers another app offers on our queues as well: a run of those goes to either."""
+        if self._lives:
+            return  # It was said when we started.
+        for clash in clashes(await workers.offers(database)):
+            if identity.app in clash.apps and clash.queue in identity.queues:
+                self._log.warning("handler_clash", says=clash.text, remedy=clash.remedy)
 
     def _leave_what_runs(self) -> None:
         """When we have stopped and handlers run on, say so to whoever can end the process: nobody can stop a thread."""
@@ -295,6 +306,7 @@ class Worker:
             self._declarations.entries() if self._declarations else [],
             list(options.weights),
             self._pools(),
+            options.app_name or options.app_path,
         )
 
     def _pools(self) -> dict[str, int]:

@@ -1,6 +1,6 @@
 -- name: register
-insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, declares, weights, pools, started_at, until, safe_until)
-select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text::jsonb, at, at + $7::interval, at + $7::interval * 2 / 3 from (select duly.clock_now() as at) as clock
+insert into duly.workers (worker_id, name, version, queues, handlers, slots, lease, declares, weights, pools, app, started_at, until, safe_until)
+select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text::jsonb, $11, at, at + $7::interval, at + $7::interval * 2 / 3 from (select duly.clock_now() as at) as clock
 on conflict (worker_id) do nothing
 returning started_at
 
@@ -24,7 +24,7 @@ update duly.workers set named = array(select unnest(named) except select unnest(
 
 -- name: live
 select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at, tenant, weights, pools::text,
-       draining_at is not null as is_draining, stalled_at, stalled_in
+       draining_at is not null as is_draining, stalled_at, stalled_in, app
   from duly.workers
 
 -- name: drain
