@@ -14,7 +14,6 @@ from duly.domain.progress import Progress
 from duly.moves.claim import claim
 from duly.store import awaited
 from duly.store import runs as store
-from duly.store.runs import LogLine
 from tests.api.front import A_TARGET
 from tests.api.test_runs import a_run, pages
 from tests.api.working import stage, take, work

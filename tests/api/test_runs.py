@@ -1,7 +1,6 @@
 """Runs over HTTP: where each stands, its attempts and its log; cancel and replay."""
 
 from datetime import datetime, timedelta
-from uuid import UUID
 
 import pytest
 

@@ -34,6 +34,7 @@ from duly.store import (
     schedules,
     session,
     shards,
+    system,
     tellings,
     timers,
     workers,
@@ -371,6 +372,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         explain.SQL["strict_line"],
         lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
     ),
+    "what no worker can run": (system.SQL["unroutable"], lambda s: (500, 1_000, 20)),
     "append log lines": (
         runs.SQL["append_logs"],
         lambda s: (

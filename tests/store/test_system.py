@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -13,10 +14,11 @@ from duly.domain.doctor import Replica, Slot, findings, is_well
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
 from duly.moves.overload import note_overloads
 from duly.moves.submit import submit
-from duly.store import clocks, duties, history, migrate, system
+from duly.store import clocks, duties, history, migrate, system, workers
 from duly.store.database import Database, Unavailable
 from duly.store.session import Sessions
-from tests.builders import a_key, a_scheduler, a_submission, a_worker
+from duly.store.workers import Identity
+from tests.builders import a_key, a_ready_run, a_scheduler, a_submission, a_worker
 
 LOOK = timedelta(seconds=20)  # A busy machine is no fault of ours.
 # The server of the tests forgets everything in a crash, and vacuums nothing by itself.
@@ -286,3 +288,74 @@ async def test_a_look_changes_nothing_and_is_bounded(well):
 
 async def test_the_schema_is_told(well):
     assert (await facts_of(well)).schema == migrate.known()[-1].version
+
+
+async def unroutable_in(database: Database) -> dict[tuple[str, str], tuple[int, bool]]:
+    found = (await facts_of(database)).unroutable
+    return {(one.queue, one.handler): (one.runs, one.is_served) for one in found}
+
+
+async def test_runs_that_no_worker_can_run_are_told_with_how_many_and_since_when(well, clock):
+    await a_worker(well, queues=["default"], handlers=["@webhook"], lease=timedelta(hours=1))
+    await a_ready_run(well)
+    assert await unroutable_in(well) == {}
+    for handler, queue in [("typo", "default"), ("typo", "default"), ("greet", "mail"), ("@command:x", "default")]:
+        await a_ready_run(well, handler=handler, queue=queue)
+    since = clock.at
+    await clock.advance(120)
+    await a_worker(well, handlers=["greet"])
+
+    told = [one for one in findings(await facts_of(well)) if one.code == "unroutable"]
+
+    assert await unroutable_in(well) == {
+        ("default", "typo"): (2, True),
+        ("mail", "greet"): (1, False),
+        ("default", "@command:x"): (1, True),
+    }
+    assert {one.oldest_due_at for one in (await facts_of(well)).unroutable} == {since}
+    assert len(told) == 3
+    assert not is_well(told)
+    assert any("duly worker module:app --queue mail" in one.remedy for one in told)
+    assert any("DULY_COMMANDS=x" in one.remedy for one in told)
+
+
+async def test_runs_that_are_not_due_are_not_told(well, clock):
+    await a_ready_run(well, handler="typo", delay=4)
+    assert await unroutable_in(well) == {}
+    await clock.advance(4)
+    assert await unroutable_in(well) == {("default", "typo"): (1, True)}
+
+
+async def test_a_worker_of_another_tenant_and_one_that_is_drained_can_run_nothing(well):
+    await well.execute("insert into duly.tenants (tenant, name, created_at) values (2, 'other', duly.clock_now())")
+    worker_id = await a_worker(well, handlers=["special"])
+    await a_ready_run(well, handler="special")
+    assert await unroutable_in(well) == {}
+    await well.execute("update duly.workers set tenant = 2 where worker_id = $1", worker_id)
+    assert ("default", "special") in await unroutable_in(well)
+    await well.execute("update duly.workers set tenant = null where worker_id = $1", worker_id)
+    await workers.drain(well, worker_id, is_draining=True)
+    assert ("default", "special") in await unroutable_in(well)
+
+
+async def test_runs_aside_are_told_and_none_is_counted_without_end(well, monkeypatch):
+    monkeypatch.setattr(system, "_RUNS_MAX", 3)
+    for _ in range(5):
+        await a_ready_run(well, handler="typo")
+        await a_ready_run(well, handler="aside")
+    await well.execute("update duly.ready set is_aside = true where handler = 'aside'")
+
+    found = {one.handler: (one.runs, one.is_more) for one in (await facts_of(well)).unroutable}
+
+    assert found == {"typo": (3, True), "aside": (3, True)}
+
+
+async def test_two_apps_with_one_handler_on_one_queue_are_told(well):
+    for number, app in enumerate(["shop:app", "shop:app", "bank:app"]):
+        identity = Identity(UUID(int=number), f"{app}.{number}", __version__, ["default"], ["pay"], 1, LOOK, app=app)
+        await workers.register(well, identity)
+        found = await found_in(well)
+        assert ("handler_clash" in found) == (number == 2)
+
+    for word in ("shop:app", "bank:app", "pay", "default", "bank:app.2"):
+        assert word in found["handler_clash"]

@@ -13,9 +13,13 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.apps import Clash
 from duly.domain.clocks import ClockSetBack, HostClock
-from duly.domain.explain.words import moment_text
+from duly.domain.explain.words import moment_text, spoken
 from duly.domain.overload import Overload
+from duly.domain.run import TENANT_DEFAULT
+from duly.domain.target import is_reserved
+from duly.domain.target_words import what_lets_it_run
 
 SHARDS = 64
 LAG_SECONDS_MAX = 5.0
@@ -119,6 +123,18 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     oldest_prepared_seconds: float | None
 
 
+class Unroutable(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs that are due and that no live worker can run. `is_served`: somebody serves the queue, without this handler."""
+
+    queue: str
+    handler: str
+    runs: int
+    is_more: bool  # At least so many: no further was counted.
+    oldest_due_at: datetime
+    tenants: list[int]
+    is_served: bool
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that was read, at one moment. `expected_indexes` and `expected_partitions` are those that there should be."""
 
@@ -143,6 +159,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     overloads: Sequence[Overload] = ()
     clocks: list[HostClock] = []
     clock_set_back: ClockSetBack | None = None
+    clashes: list[Clash] = []
+    unroutable: list[Unroutable] = []
 
     @property
     def shards_held(self) -> int:
@@ -160,6 +178,7 @@ def findings(facts: Facts) -> list[Finding]:
         *_clocks(facts),
         *_agreement(facts),
     ]
+    found += [*_clashes(facts.clashes), *_unroutable(facts)]
     return sorted(found, key=lambda one: SEVERITIES.index(one.severity))
 
 
@@ -366,6 +385,36 @@ def _agreement(facts: Facts) -> Iterator[Finding]:
             " database's, so none is late; times in logs do not match.",
             "Let a time service keep both: chrony, or systemd-timesyncd.",
         )
+
+
+def _clashes(found: Sequence[Clash]) -> Iterator[Finding]:
+    for clash in found:
+        yield _warning("handler_clash", f"{_capital(clash.text)}.", f"{_capital(clash.remedy)}.")
+
+
+def _unroutable(facts: Facts) -> Iterator[Finding]:
+    for one in facts.unroutable:
+        count = f"{one.runs} {'run' if one.runs == 1 else 'runs'}" + (" or more" if one.is_more else "")
+        waits = "waits" if one.runs == 1 and not one.is_more else "wait"
+        since = f"since {moment_text(one.oldest_due_at)}, {spoken(facts.read_at - one.oldest_due_at)} ago"
+        others = one.tenants != [TENANT_DEFAULT]
+        whose = f" of {'tenant' if len(one.tenants) == 1 else 'tenants'} {_few(one.tenants)}" if others else ""
+        lacks = "has that handler" if not is_reserved(one.handler) else "allows it"
+        why = f"no live worker of queue {one.queue} {lacks}" if one.is_served else f"no worker serves queue {one.queue}"
+        yield _warning(
+            "unroutable",
+            f"{count} of {one.handler} on queue {one.queue}{whose} {waits} {since}: {why}.",
+            f"{_capital(what_lets_it_run(one.handler, one.queue))}. What is not wanted: `duly runs cancel`.",
+        )
+
+
+def _few(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - _NAMED_MAX} more" if len(numbers) > _NAMED_MAX else ""
+    return ", ".join(map(str, numbers[:_NAMED_MAX])) + more
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def tomorrow_of(read_at: datetime) -> str:

@@ -8,14 +8,17 @@ from datetime import datetime
 from functools import cache
 
 from duly import __version__
-from duly.domain.doctor import Facts, Index, Replica, Scheduler, Server, Slot, Stalled, Table, tomorrow_of
+from duly.domain.apps import clashes
+from duly.domain.doctor import Facts, Index, Replica, Scheduler, Server, Slot, Stalled, Table, Unroutable, tomorrow_of
 from duly.domain.triggers import zones
-from duly.store import clocks, migrate, overloads
+from duly.store import clocks, migrate, overloads, workers
 from duly.store.database import Database
 from duly.store.overview import backlog
 from duly.store.statements import load
 
 SQL = load("system")
+_LINES_MAX, _RUNS_MAX = 500, 1_000  # how many lines are looked into, and how deep
+UNROUTABLE_MAX = 20
 _INDEX = re.compile(
     r"^\s*create\s+(?:unique\s+)?index\s+(?:if\s+not\s+exists\s+)?(\w+)\s", re.IGNORECASE | re.MULTILINE
 )
@@ -51,7 +54,15 @@ async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
         clocks=await clocks.noted(session),
         clock_set_back=await clocks.set_back(session),
         overloads=list((await overloads.standing(session)).values()),
+        clashes=clashes(await workers.offers(session)),
+        unroutable=await unroutable(session),
     )
+
+
+async def unroutable(session: Database) -> list[Unroutable]:
+    """Name what is due and no live worker can run, within bounds on what is looked at."""
+    rows = await session.fetch(SQL["unroutable"], _LINES_MAX, _RUNS_MAX, UNROUTABLE_MAX)
+    return [Unroutable(**row) for row in rows]
 
 
 @cache

@@ -67,7 +67,8 @@ def _in_line(gate: Gate) -> Reason:
     who = "the one before it" if first is None else f"run {first}"
     return Reason(
         "gate_fifo",
-        f"it waits in line at {gate.name!r}, which is strictly in order, with {position_text(gate.before)} before it; {who} goes first",
+        f"it waits in line at {gate.name!r}, which is strictly in order, with {position_text(gate.before)} before it;"
+        f" {who} goes first",
         {"gate": gate.name, "before": gate.before, "first": first},
         frees=f"the end of {who}: a success, or a failure for good",
     )

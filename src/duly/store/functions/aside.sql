@@ -136,3 +136,55 @@ begin
     end loop;
     return v_back;
 end $$;
+
+-- Runs that are due and that no live worker can run, by queue and handler, those that have waited longest first: how many, since when, of which
+-- tenants, and whether more may be behind what was looked at. Of each of p_lines lines it looks at the first p_runs, because what nobody takes
+-- stays in front; of what stands aside, at the first p_runs of p_lines kinds. A worker that is drained takes nothing.
+create or replace function duly.unroutable_v1(p_lines integer, p_runs integer, p_kinds integer)
+returns table (queue text, handler text, runs bigint, is_more boolean, oldest_due_at timestamptz, tenants integer[], is_served boolean)
+language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    return query
+    with recursive walk as (
+        (select ready.queue, ready.tenant, ready.priority from duly.ready where not ready.is_aside
+          order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1)
+        union all
+        select next.* from walk cross join lateral (
+            select ready.queue, ready.tenant, ready.priority from duly.ready
+             where not ready.is_aside and (ready.queue, ready.tenant, ready.priority) > (walk.queue, walk.tenant, walk.priority)
+             order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1) as next),
+    aside_walk as (
+        (select ready.queue, ready.handler, ready.tenant from duly.ready where ready.is_aside
+          order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1)
+        union all
+        select next.* from aside_walk cross join lateral (
+            select ready.queue, ready.handler, ready.tenant from duly.ready
+             where ready.is_aside and (ready.queue, ready.handler, ready.tenant) > (aside_walk.queue, aside_walk.handler, aside_walk.tenant)
+             order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as next),
+    kinds as materialized (
+        select walk.queue, first.handler, walk.tenant, count(*) as runs, bool_or(first.is_full) as is_more, min(first.due_at) as due_at
+          from (select * from walk limit p_lines) as walk cross join lateral (
+            select front.handler, front.due_at, count(*) over () >= p_runs as is_full from (
+                select ready.handler, ready.due_at from duly.ready
+                 where not ready.is_aside and ready.queue = walk.queue and ready.tenant = walk.tenant and ready.priority = walk.priority
+                   and ready.due_at <= v_now
+                 order by ready.due_at limit p_runs) as front) as first
+         group by walk.queue, first.handler, walk.tenant
+        union all
+        select aside_walk.queue, aside_walk.handler, aside_walk.tenant, count(first.due_at), count(*) >= p_runs, min(first.due_at)
+          from (select * from aside_walk limit p_lines) as aside_walk cross join lateral (
+            select ready.due_at from duly.ready
+             where ready.is_aside and ready.queue = aside_walk.queue and ready.handler = aside_walk.handler and ready.tenant = aside_walk.tenant
+             order by ready.priority, ready.due_at limit p_runs) as first
+         group by aside_walk.queue, aside_walk.handler, aside_walk.tenant)
+    select kinds.queue, kinds.handler, sum(kinds.runs)::bigint, bool_or(kinds.is_more), min(kinds.due_at), array_agg(distinct kinds.tenant),
+           bool_and(exists (select from duly.workers where workers.until > v_now and workers.draining_at is null and kinds.queue = any (workers.queues)
+                               and coalesce(workers.tenant, kinds.tenant) = kinds.tenant))
+      from kinds
+     where not exists (select from duly.workers where workers.until > v_now and workers.draining_at is null and kinds.queue = any (workers.queues)
+                          and kinds.handler = any (workers.handlers) and coalesce(workers.tenant, kinds.tenant) = kinds.tenant)
+     group by kinds.queue, kinds.handler order by min(kinds.due_at), kinds.queue, kinds.handler limit p_kinds;
+end $$;
