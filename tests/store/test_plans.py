@@ -372,7 +372,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
         explain.SQL["strict_line"],
         lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
     ),
-    "what no worker can run": (system.SQL["unroutable"], lambda s: (500, 1_000, 20)),
+    "what no worker can run": (system.SQL["unroutable"], lambda s: (5, BATCH // 5, 20)),
     "append log lines": (
         runs.SQL["append_logs"],
         lambda s: (
@@ -521,8 +521,8 @@ WHOLE_WORKER = {
 
 
 async def connect(url: str) -> asyncpg.Connection:
-    """Connect so that spans can be written as text."""
-    connection = await asyncpg.connect(url)
+    """Connect so that spans can be written as text, and every statement here stays prepared."""
+    connection = await asyncpg.connect(url, statement_cache_size=2 * len(HOT))
     await connection.set_type_codec("interval", schema="pg_catalog", encoder=str, decoder=str, format="text")
     return connection
 
@@ -530,7 +530,7 @@ async def connect(url: str) -> asyncpg.Connection:
 async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     """Choose what the statements are called with."""
     await connection.fetch(
-        workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [], [], "{}"
+        workers.SQL["register"], WORKER, "worker", "0", ["default"], ["greet"], 10, "1 hour", [], [], "{}", None
     )
     for worker_id, tenant in ((REMOTE, 2), (REMOTE_OF_THE_FIRST, 1)):
         await connection.execute(A_REMOTE.format(worker_id=worker_id, tenant=tenant))
