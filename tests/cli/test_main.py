@@ -63,7 +63,7 @@ def test_every_flag_that_the_settings_show_is_taken_by_a_command_that_heeds_it()
 
 
 # They serve, or write what is for another program anyway.
-WITHOUT_JSON = {"up", "scheduler", "api", "worker", "init", "schema", "new-key", "completion"}
+WITHOUT_JSON = {"up", "scheduler", "api", "worker", "init", "schema", "new-key", "completion", "psql"}
 
 
 def test_what_answers_a_person_answers_a_program_too():

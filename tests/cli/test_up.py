@@ -60,20 +60,21 @@ def test_the_first_minutes(tmp_path):
     with running("up", "--port", "0", cwd=tmp_path) as process:
         up = Up(process, tmp_path)
         assert process.lines[0].startswith("duly 0.")
-        assert [line.split()[0] for line in process.lines[1:9]] == [
+        assert [line.split()[0] for line in process.lines[1:10]] == [
             "postgres",
             "schema",
             "scheduler",
             "demo",
             "dashboard",
+            "database",
             "webhooks",
             "key",
             "try",
         ]
         assert "data in ./.duly/postgres" in process.lines[1]
         assert "64 of 64 shards       worker   1 process, queue default" in process.lines[3]
-        assert "may be sent to this machine, too: development mode" in process.lines[6]
-        assert process.lines[9].endswith("the data stays (--ephemeral throws it away).")
+        assert "may be sent to this machine, too: development mode" in process.lines[7]
+        assert process.lines[10].endswith("the data stays (--ephemeral throws it away).")
 
         assert " after due)" in process.wait_for_line("hello #1", 12)
         assert (

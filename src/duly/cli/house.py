@@ -189,6 +189,7 @@ class House:
             screen.fact("demo", f'job "{job.name}" {state}')
         shown = "dashboard" if self._settings.dashboard else "http"
         screen.fact(shown, f"{address}    API /v1    docs /docs    health /readyz?verbose    metrics /metrics")
+        screen.fact("database", f"{self._postgres.way_in(self._settings)}   opens it in psql")
         if may_call_loopback(self._settings):
             screen.fact(
                 "webhooks", "may be sent to this machine, too: development mode   (--no-egress-loopback forbids it)"

@@ -60,6 +60,7 @@ SECTIONS = {
         "gates": ("duly.cli.gates:gates", "Show the keys that hold runs back; set and lift their limits."),
         "workers": ("duly.cli.workers:workers", "List the workers that live, and drain them."),
         "doctor": ("duly.cli.doctor:doctor", "Say what is wrong with this installation, and what to do about it."),
+        "psql": ("duly.cli.psql:psql", "Open the database in psql."),
         "verify": ("duly.cli.verify:verify", "Check that no promise is broken."),
         "bench": ("duly.bench.cli:bench", "Measure this machine."),
         "completion": ("duly.cli.completion:completion", "Print the completion script of a shell."),

@@ -39,6 +39,14 @@ class Postgres:
             return f"at {redacted(self.url)}"
         return f"{self._server.version} embedded, data in {short_path(self.data / 'postgres')}"
 
+    def way_in(self, settings: Settings) -> str:
+        """Give the command that opens it in psql, from this folder; without an address, which may hold a password."""
+        if self.data is None:
+            is_typed = settings.sources["database_url"].startswith("--")
+            return "duly psql --database-url …" if is_typed else "duly psql"
+        is_found = self.data == settings.data and not settings.sources["data"].startswith("--")
+        return "duly psql" if is_found else f"duly psql --data {short_path(self.data)}"
+
     def revive(self, log: Log) -> None:
         """Start the embedded server again if it has died; it must be called on the main thread, whose end ends it."""
         if self._server is None or self.data is None or not _has_died(self._server.pid):

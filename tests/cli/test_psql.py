@@ -1,0 +1,99 @@
+"""`duly psql`: PostgreSQL's own client on our database, and its password where nobody reads it."""
+
+import os
+import shlex
+
+import pytest
+
+from duly.cli import psql
+from duly.store.embedded_binaries import wheel_binaries
+from duly.store.embedded_errors import BinariesMissing
+from tests.cli.processes import Up, duly, inside, running
+
+SECRET = "open sesame/7"
+
+
+def with_password(url: str) -> str:
+    """Name a password in the address of a server that asks for none."""
+    return f"{url}{'&' if '?' in url else '?'}password=open%20sesame%2F7"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        (
+            "postgresql://ann:p%40ss@db.example:6432/duly?sslmode=require",
+            {
+                "PGUSER": "ann", "PGPASSWORD": "p@ss", "PGHOST": "db.example", "PGPORT": "6432", "PGDATABASE": "duly",
+                "PGSSLMODE": "require",
+            },
+        ),
+        (
+            "postgresql:///duly?host=/run/a%20b&port=5432&user=engine",
+            {"PGDATABASE": "duly", "PGHOST": "/run/a b", "PGPORT": "5432", "PGUSER": "engine"},
+        ),
+        (
+            "postgres://one:5432,[::1]:5433/duly?target_session_attrs=read-write",
+            {
+                "PGHOST": "one,::1", "PGPORT": "5432,5433", "PGDATABASE": "duly", "PGTARGETSESSIONATTRS": "read-write",
+            },
+        ),
+        ("postgresql://db", {"PGHOST": "db"}),
+        (
+            "postgresql://db/duly?search_path=a%20b&sslpassword=secret",
+            {"PGHOST": "db", "PGDATABASE": "duly", "PGOPTIONS": "-c before=1 -c search_path=a\\ b"},
+        ),
+    ],
+)  # fmt: skip
+def test_an_address_is_handed_on_in_the_environment(url, expected):
+    assert psql.variables(url, {"PGOPTIONS": "-c before=1"}) == expected
+
+
+@pytest.mark.parametrize("path", [os.environ["PATH"], "/nonexistent"], ids=["of the machine", "shipped"])
+def test_it_opens_the_database_and_the_password_is_on_no_command_line(database_url, tmp_path, path):
+    look = r"\! /usr/bin/tr '\0' ' ' < /proc/$PPID/cmdline; echo; /usr/bin/printenv PGPASSWORD"
+    url = with_password(database_url)
+
+    told = duly("psql", "-XAtc", look, cwd=tmp_path, DULY_DATABASE_URL=url, PATH=path, PGSERVICE="elsewhere")
+    rows = duly("psql", "-XAtc", "select count(*) from duly.shards", cwd=tmp_path, DULY_DATABASE_URL=url, PATH=path)
+
+    command, secret = told.stdout.splitlines()
+    assert "-XAtc" in command
+    assert not any(word in command for word in ("sesame", "postgresql://", "password="))
+    assert secret == SECRET
+    assert (rows.stdout, rows.stderr, rows.returncode) == ("64\n", "", 0)
+
+
+def test_its_exit_code_and_its_input_are_those_of_psql(database_url, tmp_path):
+    wrong = duly("psql", "-Xc", "select nothing", cwd=tmp_path, DULY_DATABASE_URL=database_url)
+    told = duly("psql", "-XAt", cwd=tmp_path, stdin="select 1 + 1;", DULY_DATABASE_URL=database_url)
+
+    assert wrong.returncode == 1
+    assert told.stdout == "2\n"
+
+
+def test_where_there_is_no_psql_it_says_so_without_the_password(database_url, tmp_path, monkeypatch):
+    def missing():
+        raise BinariesMissing("not installed")
+
+    monkeypatch.setattr(psql, "wheel_binaries", missing)
+    refused = inside("psql", cwd=tmp_path, DULY_DATABASE_URL=with_password(database_url), PATH="/nonexistent")
+
+    assert refused.returncode == 1
+    assert "psql" in refused.stderr
+    assert "sesame" not in refused.stderr + refused.stdout
+
+
+def test_where_nothing_runs_it_says_how_to_start_it(tmp_path):
+    assert "duly up" in inside("psql", cwd=tmp_path).stderr
+
+
+def test_duly_up_says_how_to_open_its_database(tmp_path):
+    assert (wheel_binaries() / "psql").exists(), "it is shipped"
+    with running("up", "--port", "0", "--ephemeral", "--no-demo", "--workers", "0", cwd=tmp_path) as process:
+        Up(process, tmp_path)
+        command = process.wait_for_line("duly psql").split("duly ")[1].split("   ")[0]
+
+        told = duly(*shlex.split(command), "-XAtc", "select current_user", cwd=tmp_path)
+
+    assert told.stdout == "duly\n", told.stderr
