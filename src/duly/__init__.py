@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from duly.sdk.handler import Handler
     from duly.sdk.job import Job, JobDetails
     from duly.sdk.retry import Retry
-    from duly.sdk.run_handle import Progress, RunFailed, RunHandle
+    from duly.sdk.run_handle import Progress, ResultNotKept, RunFailed, RunHandle
     from duly.sdk.workflow import Workflow
     from duly.sdk.workflow_handle import WorkflowFailed, WorkflowHandle
     from duly.store.database import Unavailable
@@ -75,6 +75,7 @@ __all__ = [
     "Progress",
     "Rate",
     "Refused",
+    "ResultNotKept",
     "Retry",
     "Run",
     "RunFailed",
@@ -100,6 +101,7 @@ _HOMES = {
     "AsyncClient": "client.asynchronous.client",
     "Client": "client.synchronous.client",
     "Handle": "sdk.handle",
+    "ResultNotKept": "sdk.run_handle",
     "RunFailed": "sdk.run_handle",
     "Progress": "sdk.run_handle",
     "Rate": "domain.gate",

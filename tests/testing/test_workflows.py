@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly import App, NonRetryable, Run, RunFailed, Workflow, WorkflowFailed
+from duly import App, NonRetryable, ResultNotKept, Run, Workflow, WorkflowFailed
 from duly.testing import environment
 
 
@@ -173,8 +173,10 @@ async def test_whoever_refers_to_a_result_that_is_too_large_fails_and_is_not_tri
 
         plain = await large.submit()
         await env.run_due()
-        with pytest.raises(RunFailed, match="200,002 bytes and is not kept"):
+        with pytest.raises(ResultNotKept, match="200,002 bytes and is not kept") as not_kept:
             await plain.result()
+        assert "succeeded" in str(not_kept.value)
+        assert (await plain.status(), not_kept.value.run_id) == ("succeeded", plain.run_id)
 
 
 async def test_a_failed_workflow_says_which_node_and_goes_on_from_it(app):

@@ -71,7 +71,7 @@ class Handle(Job[T]):
     async def result(self, timeout: float | None = None) -> T:
         """Wait for the run to end and give its result; of a schedule, its first run.
 
-        Raises RunFailed, or TimeoutError after `timeout` seconds.
+        Raises RunFailed, ResultNotKept, or TimeoutError after `timeout` seconds.
         """
         return await self._run.result(timeout)
 

@@ -41,7 +41,17 @@ class RunFailed(DulyError):
         self.attempts: int = run["attempt"]
         self.reason: str | None = run["reason"] or _last_reason(run)
         self.traceback: str | None = _last_traceback(run)
-        super().__init__(f"run {self.run_id} of {run['handler']} is {self.state}: {self.reason}")
+        why = f": {self.reason}" if self.reason else ""
+        super().__init__(f"run {self.run_id} of {run['handler']} is {self.state}{why}")
+
+
+class ResultNotKept(DulyError):
+    """A run that was waited for has succeeded, and its result was not kept; `reason` says why."""
+
+    def __init__(self, run: dict[str, Any], reason: str) -> None:
+        self.run_id: UUID = run["run_id"]
+        self.reason = reason
+        super().__init__(f"run {self.run_id} of {run['handler']} succeeded, but {reason}")
 
 
 class RunHandle(Generic[T]):
@@ -66,14 +76,15 @@ class RunHandle(Generic[T]):
     async def result(self, timeout: float | None = None) -> T:
         """Wait for the run to end and give its result. Raises RunFailed, or TimeoutError after `timeout` seconds.
 
+        Raises ResultNotKept where the run succeeded and its result was too large, or no JSON that is kept.
         A database that is started again meanwhile is waited for: until the `timeout`, or for a minute.
         """
         run = await self._final(await self._app.connections.database(), timeout)
         if run["state"] != "succeeded":
             raise RunFailed(run)
         [last] = [attempt for attempt in run["attempts"] if attempt["became"] == "succeeded"][-1:] or [None]
-        if last is not None and last["result"] is None and last["reason"] is not None:  # It was not kept.
-            raise RunFailed(run)
+        if last is not None and last["result"] is None and last["reason"] is not None:
+            raise ResultNotKept(run, last["reason"])
         result: T = self._decode(None if last is None else last["result"])
         return result
 

@@ -30,7 +30,7 @@ class WorkflowFailed(DulyError):
         self.failed: dict[str, str | None] = {
             node["name"]: node["reason"] for node in found["nodes"] if node["state"] in ("failed", "expired")
         }
-        nodes = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
+        nodes = "; ".join(f"{name}: {reason}" if reason else name for name, reason in self.failed.items())
         why = nodes or found["reason"]
         super().__init__(f"workflow {found['name']} {self.workflow_id} is {self.state}" + (f": {why}" if why else ""))
 
