@@ -141,7 +141,7 @@ def test_exporting_says_what_it_needs(run, write):
     run("submit", "sweep", "--every", "PT1H")
     by_hand = run("export", "--by-hand")
     assert by_hand.stdout.startswith("source: duly\njobs:\n  hourly:\n    target: sweep\n")
-    assert "1 schedules without a name are left out" in by_hand.stderr
+    assert "1 schedule without a name is left out" in by_hand.stderr
 
     for source in ("one", "two"):
         write(f"source: {source}\njobs: {{{source}: {{target: x, schedule: daily}}}}")

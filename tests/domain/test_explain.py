@@ -79,10 +79,10 @@ class TestRun:
         found = told(explain_run(a_run("ready", due_at=START - seconds(5), before=3)))
 
         assert "queue mail, with 3 before it; it has been due for 5.0 s" in found["queue_backlog"]
-        assert "1 live workers with 10 slots" in found["workers_busy"]
+        assert "1 live worker with 10 slots" in found["workers_busy"]
         apart = Serving("able", ["mail"], ["greet", "@webhook"], 505, {FUNCTIONS: 5, "@webhook": 500})
         found = told(explain_run(a_run("ready", workers=[apart])))
-        assert "1 live workers with 5 slots" in found["workers_busy"], "what is for webhooks is not for functions"
+        assert "1 live worker with 5 slots" in found["workers_busy"], "what is for webhooks is not for functions"
         many = told(explain_run(a_run("ready", before=POSITION_MAX)))
         assert f"{POSITION_MAX} or more before it" in many["queue_backlog"]
 

@@ -122,7 +122,7 @@ async def test_a_schema_that_is_behind_is_named_with_the_remedy(empty, monkeypat
     await migrate(empty)
     monkeypatch.setattr(module, "known", lambda: [*known(), Migration(9999, "future", "select 1")])
 
-    with pytest.raises(DatabaseUnusable, match=r"lacks 1 migrations, from 9999_future on. Run `duly migrate`"):
+    with pytest.raises(DatabaseUnusable, match=r"lacks 1 migration, from 9999_future on. Run `duly migrate`"):
         await check(empty)
 
 

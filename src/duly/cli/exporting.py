@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from duly.cli.desk import Exported
+from duly.domain.counting import some
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.job import check_name
 from duly.domain.manifest_export import export as exported
@@ -22,7 +23,8 @@ async def export(database: Database, source: str | None, *, by_hand: bool) -> Ex
         raise InvalidOption(f"there are more than {JOBS_MAX} jobs, the limit of a file; export without --by-hand")
     if not jobs:
         raise NotFound(f"no file {chosen!r} has a job here; add --by-hand for the jobs that were made by hand")
-    left_out = f"{unnamed} schedules without a name are left out; `duly jobs edit ID --name NAME`"
+    verb = "is" if unnamed == 1 else "are"
+    left_out = f"{some(unnamed, 'schedule')} without a name {verb} left out; `duly jobs edit ID --name NAME`"
     return Exported(exported(chosen, jobs, calendars), [left_out] if unnamed else [])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from duly.cli.output import moment
+from duly.domain.counting import some
 from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.schedules import Schedule
 
@@ -27,9 +28,9 @@ def _chosen(schedule: Schedule, job: Mapping[str, Any]) -> list[str]:
     chosen = [
         schedule.start and f"from {moment(schedule.start)}",
         schedule.end and f"until {moment(schedule.end)}",
-        most and f"{most} runs in all, {job['runs_left'] or 0} left",
+        most and f"{some(most, 'run')} in all, {job['runs_left'] or 0} left",
         jitter and f"jitter up to {jitter.max_seconds} s per {jitter.per}",
         *(f"{use.mode}s {use.calendar.name} ({use.on_hit})" for use in schedule.uses),
-        schedule.pause_on_failure and f"pauses after {schedule.pause_on_failure} failures",
+        schedule.pause_on_failure and f"pauses after {some(schedule.pause_on_failure, 'failure')}",
     ]
     return [words for words in chosen if words]

@@ -8,6 +8,7 @@ from typing import Any
 
 from duly.cli.holding import told
 from duly.cli.output import Row
+from duly.domain.counting import some
 from duly.domain.hold import Hold, Scope
 from duly.domain.overload import Overload, overload_told
 from duly.store import holds, overloads, ready
@@ -91,12 +92,12 @@ def _attention(
     overloaded: Sequence[Overload],
 ) -> str:
     paused = [f"paused: {told(hold)}" for hold in touching[:_HOLDS_TOLD_MAX]]
-    more = [f"and {len(touching) - len(paused)} pauses more"] if len(touching) > len(paused) else []
+    more = [f"and {some(len(touching) - len(paused), 'pause')} more"] if len(touching) > len(paused) else []
     if overloaded:
         more.append(_overloaded(overloaded))
     if not serving:
         return "; ".join([*paused, *more, f"nobody serves it: duly worker module:app --queue {name}"])
-    unknown_handlers = [f"no live worker knows {row['handler']} ({row['runs']} runs)" for row in unknown]
+    unknown_handlers = [f"no live worker knows {row['handler']} ({some(row['runs'], 'run')})" for row in unknown]
     return "; ".join([*paused, *more, *unknown_handlers])
 
 

@@ -33,9 +33,12 @@ COLUMNS = {
 
 
 def _coming(counts: Sequence[int]) -> str:
-    """Tell of the busiest of the next minutes."""
+    """Tell of the busiest of the next minutes: how many fire in it, and when it begins."""
     most = max(counts, default=0)
-    return f"{most} in {list(counts).index(most)} min" if most else ""
+    if not most:
+        return ""
+    begins = list(counts).index(most)
+    return f"{most} in {begins} min" if begins else f"{most} within 1 min"
 
 
 @click.group(cls=ListingGroup)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from duly.cli.say import say
+from duly.domain.counting import some as some
 
 _LABEL_WIDTH, _LINE_WIDTH = 12, 76
 
@@ -31,8 +32,3 @@ def short_path(path: Path) -> str:
     """Write a path as people would: from here if it is below here."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else f"./{relative}"
-
-
-def some(count: int, singular: str, plural: str | None = None) -> str:
-    """Write a count with its noun."""
-    return f"{count} {singular if count == 1 else plural or singular + 's'}"

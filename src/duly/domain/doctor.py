@@ -15,6 +15,7 @@ import msgspec
 
 from duly.domain.apps import Clash
 from duly.domain.clocks import ClockSetBack, HostClock
+from duly.domain.counting import some
 from duly.domain.explain.words import moment_text, spoken
 from duly.domain.overload import Overload
 from duly.domain.run import TENANT_DEFAULT
@@ -394,7 +395,7 @@ def _clashes(found: Sequence[Clash]) -> Iterator[Finding]:
 
 def _unroutable(facts: Facts) -> Iterator[Finding]:
     for one in facts.unroutable:
-        count = f"{one.runs} {'run' if one.runs == 1 else 'runs'}" + (" or more" if one.is_more else "")
+        count = some(one.runs, "run") + (" or more" if one.is_more else "")
         waits = "waits" if one.runs == 1 and not one.is_more else "wait"
         since = f"since {moment_text(one.oldest_due_at)}, {spoken(facts.read_at - one.oldest_due_at)} ago"
         others = one.tenants != [TENANT_DEFAULT]

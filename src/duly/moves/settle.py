@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Rng, moment_of
+from duly.domain.counting import some
 from duly.domain.job import DELAY_MAX
 from duly.domain.lifecycle import Bury, Finish, Transition, WaitFor, decide
 from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
@@ -38,7 +39,9 @@ class Unstorable(Exception):
     """What the store refuses of a batch, even bare; all others of it are settled, or were `fenced`."""
 
     def __init__(self, runs: Sequence[Run], fenced: Sequence[Run], cause: Exception) -> None:
-        super().__init__(f"the store refuses what {len(runs)} runs came to, the first is {runs[0].run_id}: {cause!r}")
+        super().__init__(
+            f"the store refuses what {some(len(runs), 'run')} came to, the first is {runs[0].run_id}: {cause!r}"
+        )
         self.runs = runs
         self.fenced = fenced
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from duly.domain.called import called_by, called_in
+from duly.domain.counting import some
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidWorkflow
 from duly.domain.job import check_key, check_name, check_priority, check_tags
 from duly.domain.manifest_export import workflow_spec
@@ -224,7 +225,7 @@ class Workflow:
         return self._app
 
     def __repr__(self) -> str:
-        return f"<Workflow {self.name} of {len(self._nodes)} nodes>"
+        return f"<Workflow {self.name} of {some(len(self._nodes), 'node')}>"
 
     def _add(
         self,

@@ -12,6 +12,7 @@ from importlib.resources import files
 import asyncpg
 import msgspec
 
+from duly.domain.counting import some
 from duly.domain.errors import DatabaseUnusable
 from duly.store.database import Connection, Database
 
@@ -89,7 +90,7 @@ async def check(database: Database) -> None:
     _refuse_newer(noted)
     if changed := _changed(noted, known()):
         raise DatabaseUnusable(
-            f"the functions of the schema differ in {len(changed)} files, from {changed[0].name} on. Run `duly migrate`"
+            f"the functions of the schema differ in {some(len(changed), 'file')}, from {changed[0].name} on. Run `duly migrate`"
         )
 
 

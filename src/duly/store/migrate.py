@@ -12,6 +12,7 @@ from importlib.resources import files
 import asyncpg
 import msgspec
 
+from duly.domain.counting import some
 from duly.domain.errors import DatabaseUnusable, KeyBusy
 from duly.store import in_force
 from duly.store.database import Database
@@ -151,7 +152,8 @@ async def check(database: Database) -> None:
     _refuse_newer(applied)
     if missing := [migration for migration in known() if migration.version not in applied]:
         raise DatabaseUnusable(
-            f"the schema lacks {len(missing)} migrations, from {missing[0].version:04d}_{missing[0].name} on. Run `duly migrate`"
+            f"the schema lacks {some(len(missing), 'migration')}, from {missing[0].version:04d}_{missing[0].name} on."
+            " Run `duly migrate`"
         )
     await in_force.check(database)
 

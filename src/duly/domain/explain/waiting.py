@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from duly.domain.counting import some
 from duly.domain.explain.facts import POSITION_MAX, Reason, RunFacts, Serving, position_text
 from duly.domain.explain.words import moment_text, spoken
 from duly.domain.hold import Hold, Scope
@@ -92,10 +93,11 @@ def _when_taken(run: RunFacts) -> datetime | None:
 def _busy(run: RunFacts) -> Reason:
     able = [one for one in run.workers if run.queue in one.queues and run.handler in one.handlers]
     slots = sum(one.slots_for(run.handler) for one in able)
+    serve, know, them = ("serves", "knows", "it") if len(able) == 1 else ("serve", "know", "them")
     return Reason(
         "workers_busy",
-        f"{len(able)} live workers with {slots} slots serve queue {run.queue} and know {run.handler};"
-        " what comes first keeps them busy: start more to shorten the wait",
+        f"{some(len(able), 'live worker')} with {some(slots, 'slot')} {serve} queue {run.queue} and {know} {run.handler};"
+        f" what comes first keeps {them} busy: start more to shorten the wait",
         {"workers": len(able), "slots": slots},
     )
 
