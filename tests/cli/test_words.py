@@ -1,12 +1,17 @@
 """What is said of a count and a period says what is meant."""
 
 import re
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
 from duly.cli import policies, queue_rows
 from duly.cli.queues import COLUMNS
 from duly.domain.triggers.asking import check
+from duly.store.workers import WorkerRow
+
+NOW, HOUR = datetime(2026, 11, 2, 9, tzinfo=UTC), timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +35,8 @@ def test_one_is_no_plural():
         }
     )
     policy = policies.policy_line(schedule, {"runs_left": None})
-    needed = queue_rows._attention("mail", [object()], [{"handler": "send", "runs": 1}], [], None)
+    worker = WorkerRow(UUID(int=1), "w", "0", ["mail"], ["other"], 1, HOUR, NOW, 0, NOW + HOUR, NOW)
+    needed = queue_rows._attention("mail", [worker], [{"handler": "send", "runs": 1}], [], None)
 
     for words in (policy, needed):
         assert not re.search(r"\b1 (runs|failures)\b", words), words
