@@ -1,6 +1,7 @@
 """What the doctor finds on a real PostgreSQL: each thing that can be wrong is made wrong, here or in test_system_safe.py."""
 
 import asyncio
+import shlex
 from datetime import timedelta
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from duly.store import clocks, duties, history, migrate, system, workers
 from duly.store.database import Database, Unavailable
 from duly.store.session import Sessions
 from duly.store.workers import Identity
-from tests.builders import a_key, a_ready_run, a_scheduler, a_submission, a_worker
+from tests.builders import a_key, a_ready_run, a_scheduler, a_submission, a_worker, runs_listed
 
 LOOK = timedelta(seconds=20)  # A busy machine is no fault of ours.
 # The server of the tests forgets everything in a crash, and vacuums nothing by itself.
@@ -359,3 +360,14 @@ async def test_two_apps_with_one_handler_on_one_queue_are_told(well):
     found = await found_in(well)
     for word in ("shop:app", "bank:app", "pay", "default", "bank:app.2"):
         assert word in found["handler_clash"]
+
+
+async def test_the_command_that_cancels_what_nobody_can_run_finds_it_whatever_its_name(well):
+    strange = """it's "so" \\ `strange`"""
+    run_id = await a_ready_run(well, handler=strange)
+    await a_ready_run(well, handler="another")
+    [remedy] = [one.remedy for one in findings(await facts_of(well)) if "strange" in one.says]
+
+    text = shlex.split(remedy.partition("duly runs cancel --filter ")[2])[0]
+
+    assert [row["run_id"] for row in await runs_listed(well, text)] == [run_id]

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from duly.domain.filter import Field, parse
+from duly.domain.filter import quoted as quoted
 from duly.store.lists import PAGE_SIZE_MAX
 
 At = TypeVar("At")
@@ -48,12 +49,6 @@ def chosen(filter_text: str, fields: Mapping[str, Field], **words: str | None) -
 def none_of(what: str, wanted: str, otherwise: str) -> str:
     """Say that a list is empty: nothing fits what was asked for, or, where nothing was, what else there is to say."""
     return f"no {what} fit {wanted}" if wanted else otherwise
-
-
-def quoted(word: str) -> str:
-    """Write a word so that none of its signs means anything."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 async def gather(read: Callable[[int, At | None], Awaitable[Page[At]]], limit: int) -> list[dict[str, Any]]:

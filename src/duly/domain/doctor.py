@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from shlex import quote
 from typing import Literal
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from duly.domain.apps import Clash
 from duly.domain.clocks import ClockSetBack, HostClock
 from duly.domain.counting import some
 from duly.domain.explain.words import moment_text, spoken
+from duly.domain.filter import quoted
 from duly.domain.overload import Overload
 from duly.domain.run import TENANT_DEFAULT
 from duly.domain.target import is_reserved
@@ -405,7 +407,8 @@ def _unroutable(facts: Facts) -> Iterator[Finding]:
         yield _warning(
             "unroutable",
             f"{count} of {one.handler} on queue {one.queue}{whose} {waits} {since}: {why}.",
-            f"{_capital(what_lets_it_run(one.handler, one.queue))}. What is not wanted: `duly runs cancel`.",
+            f"{_capital(what_lets_it_run(one.handler, one.queue))}. To cancel them:"
+            f" duly runs cancel --filter {quote(f'handler:{quoted(one.handler)} AND queue:{quoted(one.queue)}')}",
         )
 
 

@@ -178,6 +178,12 @@ class Filter(msgspec.Struct, frozen=True):
 EVERYTHING = Filter()
 
 
+def quoted(word: str) -> str:
+    """Write a word so that none of its signs means anything."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def parse(text: str, fields: Mapping[str, Field]) -> Filter:
     """Read a filter over these fields; an empty one asks for everything. Raises InvalidFilter."""
     if len(text) > LENGTH_MAX:
