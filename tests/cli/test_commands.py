@@ -155,7 +155,7 @@ def test_without_the_app_an_unknown_handler_is_accepted_and_said_to_wait(up):
 
     assert said.returncode == 0
     assert "no live worker knows handler 'nobody'" in said.stdout
-    assert "no live worker knows nobody (1 runs)" in up.duly("queues").stdout
+    assert "no live worker knows nobody (1 run)" in up.duly("queues").stdout
     assert "cancelled" in up.duly("runs", "cancel", id_in(said.stdout)).stdout
 
 
