@@ -36,7 +36,7 @@ def test_one_is_no_plural():
     )
     policy = policies.policy_line(schedule, {"runs_left": None})
     worker = WorkerRow(UUID(int=1), "w", "0", ["mail"], ["other"], 1, HOUR, NOW, 0, NOW + HOUR, NOW)
-    needed = queue_rows._attention("mail", [worker], [{"handler": "send", "runs": 1}], [], None)
+    needed = queue_rows._attention("mail", [worker], [{"handler": "send", "runs": 1}], [], [])
 
     for words in (policy, needed):
         assert not re.search(r"\b1 (runs|failures)\b", words), words
